@@ -1,0 +1,33 @@
+"""Deletes what is left over, every minute: a schedule's event in, how much was swept out."""
+
+import os
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools.metrics import Metrics, MetricUnit
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from sluice.aws.rendezvous import SweeperParts
+from sluice.settings import SweeperSettings
+
+LAST_MS = 10_000  # before the function's end: a page of deletions that has begun takes seconds
+
+metrics = Metrics()
+
+
+@cache
+def parts() -> SweeperParts:
+    """Made at the environment's first call."""
+    return SweeperParts.make(SweeperSettings.read(os.environ))
+
+
+@metrics.log_metrics
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:
+    """One sweep. Safe to run twice at once: a queue that is gone counts as swept by nobody."""
+    sweeper = parts().sweeper(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
+    swept = sweeper.sweep()
+    metrics.add_metric("AnswerQueuesSwept", MetricUnit.Count, swept.answer_queues)
+    metrics.add_metric("MailboxesSwept", MetricUnit.Count, swept.mailboxes)
+    metrics.add_metric("SweepsFailed", MetricUnit.Count, swept.failed)
+    return asdict(swept)

@@ -1,0 +1,1 @@
+"""Sluice, a serverless switching fabric for Amazon SQS."""

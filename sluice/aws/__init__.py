@@ -1,0 +1,1 @@
+"""Everything that talks to AWS: the only place with boto3. Foreign errors become ours here, once."""

@@ -1,0 +1,53 @@
+"""boto3 clients as the functions use them: made at the first call, shared by an environment's invocations."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from sluice.errors import CallFailed
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sqs import SQSClient
+
+MAX_CONNECTIONS = 32
+# A long poll is 20 s. Three attempts with back-off are botocore's; what fails after them is the queue's to retry.
+CONFIG = Config(
+    max_pool_connections=MAX_CONNECTIONS,
+    connect_timeout=2,
+    read_timeout=25,
+    retries={"mode": "standard", "total_max_attempts": 3},
+)
+
+
+@cache
+def sqs_client() -> "SQSClient":
+    """The environment's SQS client; safe for threads."""
+    return boto3.client("sqs", config=CONFIG)
+
+
+@cache
+def dynamodb_client() -> "DynamoDBClient":
+    """The environment's DynamoDB client; safe for threads."""
+    return boto3.client("dynamodb", config=CONFIG)
+
+
+@contextmanager
+def calls(operation: str) -> Iterator[None]:
+    """Turns what a call raises into `CallFailed`."""
+    try:
+        yield
+    except ClientError as error:
+        raise CallFailed(operation, error_code(error), error.response["Error"].get("Message", "")) from error
+    except BotoCoreError as error:
+        raise CallFailed(operation, type(error).__name__, str(error)) from error
+
+
+def error_code(error: ClientError) -> str:
+    """AWS's name of the error."""
+    return error.response["Error"].get("Code", "")

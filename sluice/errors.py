@@ -1,0 +1,80 @@
+"""Every error that Sluice raises, split by whose fault it is, which decides what happens to the message.
+
+SluiceError
+├── SenderFault          the message can never succeed: never retried, dead-lettered with the reason
+│   ├── Malformed        its JSON doesn't decode, or a field has the wrong type
+│   └── Refused          a client's offer that gets an error reply; the text is the protocol's
+├── DestinationFault     the other end, for now: retried by the queue, dead-lettered when it keeps failing
+│   ├── QueueGone        the queue doesn't exist
+│   └── CallFailed       AWS refused or failed a call
+└── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
+    ├── BadBridgeList    one line of a bridge list
+    └── BadSetting       one environment variable of a function
+"""
+
+
+class SluiceError(Exception):
+    """The root: whatever Sluice raises on purpose."""
+
+
+class SenderFault(SluiceError):
+    """The message can never succeed."""
+
+
+class Malformed(SenderFault):
+    """A body that doesn't decode. The text says where, in the JSON decoder's words."""
+
+
+class Refused(SenderFault):
+    """An offer that gets an error reply."""
+
+    def __init__(self, reply: str) -> None:
+        """`reply` is the error text of the protocol, as the client will read it."""
+        super().__init__(reply)
+        self.reply = reply
+
+
+class DestinationFault(SluiceError):
+    """The other end fails, for now."""
+
+
+class QueueGone(DestinationFault):
+    """The queue doesn't exist, or no longer."""
+
+    def __init__(self, queue: str) -> None:
+        """`queue` is its URL or its name."""
+        super().__init__(f"no such queue: {queue}")
+        self.queue = queue
+
+
+class CallFailed(DestinationFault):
+    """AWS refused or failed a call."""
+
+    def __init__(self, operation: str, code: str, message: str) -> None:
+        """`code` is AWS's error code, for example `AccessDenied`."""
+        super().__init__(f"{operation}: {code}: {message}")
+        self.operation = operation
+        self.code = code
+
+
+class BadConfiguration(SluiceError):
+    """What the operator configured can't work."""
+
+
+class BadBridgeList(BadConfiguration):
+    """A bridge list with a bad line; the whole list is rejected."""
+
+    def __init__(self, line: int, cause: str) -> None:
+        """`line` counts from 1."""
+        super().__init__(f"bridge list, line {line}: {cause}")
+        self.line = line
+        self.cause = cause
+
+
+class BadSetting(BadConfiguration):
+    """An environment variable of a function that is missing or can't be read."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        """`name` is the variable's."""
+        super().__init__(f"environment variable {name}: {cause}")
+        self.name = name

@@ -1,0 +1,68 @@
+"""The rendezvous through an AMP cache: a request in a URL's path, a reply as a page. Pure.
+
+An AMP cache fetches and rewrites pages of the AMP subset of HTML, so a reply is *armored*: base64 with the version `0`
+in front, in short words that a cache doesn't truncate, inside `pre` elements.
+"""
+
+import base64
+import binascii
+import itertools
+from collections.abc import Iterator, Sequence
+
+VERSION = "0"
+WORD = 32  # characters
+WORDS_IN_PRE = 1024  # a decoder may refuse a `pre` of more than 64 KB
+
+# What every AMP page must have, as the AMP specification words it: caches check it with regular expressions.
+_HEAD = """<!doctype html>
+<html amp>
+<head>
+<meta charset="utf-8">
+<script async src="https://cdn.ampproject.org/v0.js"></script>
+<link rel="canonical" href="#">
+<meta name="viewport" content="width=device-width">
+<style amp-boilerplate>{animation}{frames}</style>\
+<noscript><style amp-boilerplate>body{{{still}}}</style></noscript>
+</head>
+<body>
+"""
+_FOOT = """</body>
+</html>
+"""
+_ANIMATION = "{prefix}animation:-amp-start 8s steps(1,end) 0s 1 normal both"
+_FRAMES = "@{prefix}keyframes -amp-start{{from{{visibility:hidden}}to{{visibility:visible}}}}"
+_PREFIXES = ("-webkit-", "-moz-", "-ms-", "")
+_FRAME_PREFIXES = ("-webkit-", "-moz-", "-ms-", "-o-", "")
+
+
+def decode_path(path: str) -> str:
+    """The text in what follows `/amp/client/`: `0`, any padding, a slash, base64url. Raises ValueError."""
+    padding, slash, encoded = path.rpartition("/")
+    if not padding.startswith(VERSION) or not slash:
+        raise ValueError("cannot decode URL path")
+    try:
+        # Strict: b64decode skips foreign characters unless told not to.
+        decoded = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise ValueError("cannot decode URL path") from None
+    return decoded.decode("utf-8", errors="replace")
+
+
+def armor(text: str) -> str:
+    """The page that carries `text`."""
+    encoded = VERSION + base64.b64encode(text.encode()).decode()
+    words = [encoded[start : start + WORD] for start in range(0, len(encoded), WORD)]
+    return "".join(itertools.chain([_head()], _pre_elements(words), [_FOOT]))
+
+
+def _pre_elements(words: Sequence[str]) -> Iterator[str]:
+    for start in range(0, len(words), WORDS_IN_PRE):
+        yield "<pre>\n" + "\n".join(words[start : start + WORDS_IN_PRE]) + "\n</pre>\n"
+
+
+def _head() -> str:
+    return _HEAD.format(
+        animation="body{" + ";".join(_ANIMATION.format(prefix=prefix) for prefix in _PREFIXES) + "}",
+        frames="".join(_FRAMES.format(prefix=prefix) for prefix in _FRAME_PREFIXES),
+        still=";".join(f"{prefix}animation:none" for prefix in _PREFIXES),
+    )

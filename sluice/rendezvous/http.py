@@ -1,0 +1,153 @@
+"""The broker's HTTP face: which path is what, and the protocol's status codes and headers."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice.errors import Malformed
+from sluice.rendezvous.amp import armor, decode_path
+from sluice.rendezvous.http_clients import ClientOutcome, ClientReply, HttpClients
+from sluice.rendezvous.matching import Pool
+from sluice.rendezvous.offers import Method, answer_reply, error_reply
+from sluice.rendezvous.polls import MAX_BODY_BYTES, answer_status, parse_answer, parse_poll
+from sluice.rendezvous.ports import NowMs, ProxyPools
+from sluice.rendezvous.volunteers import Volunteers
+
+AMP_PREFIX = "/amp/client/"
+AMP_MAX_AGE_S = 15
+LEGACY_STATUS = {
+    ClientOutcome.MATCHED: 200,
+    ClientOutcome.DENIED: 503,
+    ClientOutcome.TIMED_OUT: 504,
+    ClientOutcome.REFUSED: 400,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An HTTP request; names of headers in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @classmethod
+    def parse(cls, event: Mapping[str, Any]) -> "Request":
+        """From the event that a function URL gives, payload format 2.0."""
+        body = event.get("body") or ""
+        return cls(
+            method=event["requestContext"]["http"]["method"],
+            path=event.get("rawPath", "/"),
+            headers={name.lower(): value for name, value in event.get("headers", {}).items()},
+            body=base64.b64decode(body) if event.get("isBase64Encoded") else body.encode(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """An HTTP response; `metrics` are the names of what it counts as."""
+
+    status: int
+    body: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+
+    def event(self) -> dict[str, Any]:
+        """As a function URL wants it. Browsers' proxies need the header on every response."""
+        headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/plain; charset=utf-8"}
+        return {"statusCode": self.status, "body": self.body, "headers": headers | dict(self.headers)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Serves one request at a time."""
+
+    volunteers: Volunteers
+    clients: HttpClients
+    pools: ProxyPools
+    now_ms: NowMs
+    new_id: Callable[[], str]
+
+    def serve(self, request: Request) -> Response:
+        """Blocks while a proxy or a client waits. Raises what the requests to AWS raise."""
+        if request.method == "OPTIONS":
+            return Response(status=200)
+        if request.path.startswith(AMP_PREFIX):
+            return self._amp_client(request)
+        routes: Mapping[tuple[str, str], Callable[[Request], Response]] = {
+            ("POST", "/proxy"): self._proxy,
+            ("POST", "/answer"): self._answer,
+            ("POST", "/client"): self._client,
+            ("GET", "/debug"): self._debug,
+            ("GET", "/robots.txt"): _robots,
+        }
+        route = routes.get((request.method, request.path))
+        return route(request) if route else Response(status=404)
+
+    def _proxy(self, request: Request) -> Response:
+        try:
+            poll = parse_poll(request.body)
+        except Malformed:
+            return Response(status=400, metrics=("PollsMalformed",))
+        outcome, body = self.volunteers.poll(poll)
+        return _json(body, outcome)
+
+    def _answer(self, request: Request) -> Response:
+        try:
+            answer = parse_answer(request.body)
+        except Malformed:
+            return Response(status=400, metrics=("AnswersMalformed",))
+        delivered = self.volunteers.answer(answer)
+        return _json(answer_status(delivered=delivered), "AnswersDelivered" if delivered else "AnswersTooLate")
+
+    def _client(self, request: Request) -> Response:
+        if len(request.body) > MAX_BODY_BYTES:
+            return Response(status=400, metrics=(ClientOutcome.REFUSED,))
+        body = request.body.decode("utf-8", errors="replace")
+        if body.startswith("{"):
+            return self._legacy_client(request, body)
+        reply = self._serve_client(body, Method.HTTP)
+        return _json(_body_of(reply), reply.outcome)
+
+    def _legacy_client(self, request: Request, offer: str) -> Response:
+        """The form of old clients: the offer is the body, the answer is the reply, and errors are status codes."""
+        nat = request.headers.get("snowflake-nat-type", "")
+        reply = self._serve_client("1.0\n" + json.dumps({"offer": offer, "nat": nat}), Method.HTTP)
+        body = reply.text if reply.outcome is ClientOutcome.MATCHED else ""
+        return Response(status=LEGACY_STATUS[reply.outcome], body=body, metrics=(reply.outcome,))
+
+    def _amp_client(self, request: Request) -> Response:
+        if request.method != "GET":
+            return Response(status=405)
+        headers = {"Content-Type": "text/html", "Cache-Control": f"max-age={AMP_MAX_AGE_S}"}
+        try:
+            body = decode_path(request.path.removeprefix(AMP_PREFIX))
+        except ValueError as error:
+            return Response(status=200, body=armor(error_reply(str(error))), headers=headers)
+        reply = self._serve_client(body, Method.AMP_CACHE)
+        return Response(status=200, body=armor(_body_of(reply)), headers=headers, metrics=(reply.outcome,))
+
+    def _serve_client(self, body: str, method: Method) -> ClientReply:
+        return self.clients.serve(body, client_id=self.new_id(), method=method)
+
+    def _debug(self, request: Request) -> Response:  # noqa: ARG002 - every route takes the request
+        now_ms = self.now_ms()
+        waiting = {pool: self.pools.count(pool, now_ms=now_ms) for pool in Pool}
+        lines = [f"current snowflakes available: {sum(waiting.values())}"]
+        lines += [f"\t{pool} pool: {count}" for pool, count in waiting.items()]
+        return Response(status=200, body="\n".join(lines) + "\n")
+
+
+def _robots(request: Request) -> Response:  # noqa: ARG001 - every route takes the request
+    return Response(status=200, body="User-agent: *\nDisallow: /\n")
+
+
+def _json(body: str, metric: str) -> Response:
+    return Response(status=200, body=body, headers={"Content-Type": "application/json"}, metrics=(metric,))
+
+
+def _body_of(reply: ClientReply) -> str:
+    return answer_reply(reply.text) if reply.outcome is ClientOutcome.MATCHED else error_reply(reply.text)

@@ -1,0 +1,62 @@
+"""The queue on which one execution environment of the proxy function hears of what it waits for.
+
+An environment serves one request at a time, so its mailbox has one reader. Letters for a request that is over are
+skipped. Letters aren't deleted: they stay invisible longer than they are kept, which saves a request for each.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice.errors import QueueGone
+from sluice.rendezvous.ports import MailboxBook, NowMs, Queues
+
+PREFIX = "sluice-mailbox-"
+ATTRIBUTES = {"MessageRetentionPeriod": "60", "VisibilityTimeout": "120"}
+# An environment changes its mailbox after an hour, so by its creation time alone the sweeper knows that nobody reads
+# it any more, and no heartbeat has to be written.
+USED_FOR_MS = 60 * 60_000
+SWEPT_AFTER_MS = USED_FOR_MS + 15 * 60_000
+
+SHORTEST_WAIT_MS = 500
+
+
+@dataclass(slots=True)
+class Mailbox:
+    """The environment's mailbox, made when it is first needed."""
+
+    queues: Queues
+    book: MailboxBook
+    now_ms: NowMs
+    new_id: Callable[[], str]
+    _url: str = ""
+    _created_at_ms: int = field(default=0)
+
+    def url(self) -> str:
+        """The mailbox's URL; a new mailbox where there is none yet, or the old one's hour is over."""
+        now_ms = self.now_ms()
+        if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
+            name = PREFIX + self.new_id()
+            self.book.note(name, created_at_ms=now_ms)
+            self._url = self.queues.create(name, ATTRIBUTES)
+            self._created_at_ms = now_ms
+        return self._url
+
+    def wait_for(self, addressee: str, *, until_ms: int) -> dict[str, Any] | None:
+        """The letter for `addressee`, or None where none came until then, to half a second. Looks at least once."""
+        while True:
+            # SQS waits whole seconds.
+            body = self._receive(wait_s=max(round((until_ms - self.now_ms()) / 1000), 0))
+            letter: dict[str, Any] = json.loads(body) if body else {}
+            if letter.get("for") == addressee:
+                return letter
+            if body is None and until_ms - self.now_ms() < SHORTEST_WAIT_MS:
+                return None
+
+    def _receive(self, *, wait_s: int) -> str | None:
+        try:
+            return self.queues.receive(self._url, wait_s=wait_s)
+        except QueueGone:
+            self._url = ""
+            raise

@@ -1,0 +1,104 @@
+"""What a function is told by its environment variables, read once at its first call and not at import."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sluice.errors import BadSetting, SluiceError
+from sluice.rendezvous.bridges import Bridge, RelayPattern, by_fingerprint, parse_bridges
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """Environment variables, read by name and type. Raises `BadSetting`, which names the variable."""
+
+    environment: Mapping[str, str]
+
+    def text(self, name: str) -> str:
+        """A text that isn't empty."""
+        value = self.environment.get(name, "")
+        if not value:
+            raise BadSetting(name, "is not set")
+        return value
+
+    def number(self, name: str) -> int:
+        """A whole number, not negative."""
+        return self.parsed(name, _not_negative)
+
+    def parsed(self, name: str, parse: Callable[[str], T]) -> T:
+        """Whatever `parse` makes of it; its ValueError and our own errors name the variable."""
+        try:
+            return parse(self.text(name))
+        except (ValueError, SluiceError) as error:
+            if isinstance(error, BadSetting):
+                raise
+            raise BadSetting(name, str(error)) from error
+
+
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """Settings of the broker function."""
+
+    table: str
+    dead_letters_url: str
+    timeouts_queue_url: str
+    bridges: Mapping[bytes, Bridge]
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "BrokerSettings":
+        """From the function's environment."""
+        variables = Variables(environment)
+        return cls(
+            table=variables.text("RENDEZVOUS_TABLE"),
+            dead_letters_url=variables.text("DEAD_LETTERS_URL"),
+            timeouts_queue_url=variables.text("TIMEOUTS_QUEUE_URL"),
+            bridges=by_fingerprint(variables.parsed("BRIDGES", parse_bridges)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """Settings of the proxy function."""
+
+    table: str
+    dead_letters_url: str
+    bridges: Mapping[bytes, Bridge]
+    allowed_relay_pattern: RelayPattern
+    held_min: int
+    held_max: int
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "ProxySettings":
+        """From the function's environment."""
+        variables = Variables(environment)
+        return cls(
+            table=variables.text("RENDEZVOUS_TABLE"),
+            dead_letters_url=variables.text("DEAD_LETTERS_URL"),
+            bridges=by_fingerprint(variables.parsed("BRIDGES", parse_bridges)),
+            allowed_relay_pattern=RelayPattern.parse(environment.get("ALLOWED_RELAY_PATTERN", "")),
+            held_min=variables.number("HELD_PROXIES_MIN"),
+            held_max=variables.number("HELD_PROXIES_MAX"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweeperSettings:
+    """Settings of the sweeper function."""
+
+    table: str
+    dead_letters_url: str
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "SweeperSettings":
+        """From the function's environment."""
+        variables = Variables(environment)
+        return cls(table=variables.text("RENDEZVOUS_TABLE"), dead_letters_url=variables.text("DEAD_LETTERS_URL"))
