@@ -5,21 +5,20 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from aws_lambda_powertools.metrics import Metrics, MetricUnit
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.aws.rendezvous import BrokerParts
 from sluice.rendezvous.broker import Post
 from sluice.rendezvous.timeouts import Tick
 from sluice.settings import BrokerSettings
 
+SERVICE = "broker"
 # An offer that fails is stale when it would come again: it is dead-lettered at once.
 OFFER_RECEIVES = 1
-
-metrics = Metrics()
 
 
 @cache
@@ -28,7 +27,6 @@ def parts() -> BrokerParts:
     return BrokerParts.make(BrokerSettings.read(os.environ))
 
 
-@metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Serves a batch of offers, or of ticks: the records of one event are of one queue."""
     queue = event["Records"][0]["eventSourceARN"].rsplit(":", 1)[1]
@@ -52,7 +50,7 @@ def offers(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureR
         max_receives=OFFER_RECEIVES,
     )
     broker.matchmaker.candidates.note_demand()
-    count(outcomes)
+    publish(SERVICE, outcomes)
     return response
 
 
@@ -65,21 +63,15 @@ def ticks(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureRe
         outcomes["OffersTimedOut"] += time_outs.handle(Tick.parse(record.body))
 
     response = process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)
-    count(outcomes)
+    publish(SERVICE, outcomes)
     return response
 
 
 def post_of(record: SQSRecord) -> Post:
     """The message as the rendezvous sees it."""
-    client_id = record.message_attributes.get("ClientID")
+    client_id = record.message_attributes["ClientID"]
     return Post(
         client_id=(client_id.string_value or "") if client_id else "",
         body=record.body,
         sent_at_ms=int(record.attributes.sent_timestamp),
     )
-
-
-def count(outcomes: Counter[str]) -> None:
-    """Outcomes as metrics; what did not happen is not sent."""
-    for name, number in outcomes.items():
-        metrics.add_metric(name, MetricUnit.Count, number)

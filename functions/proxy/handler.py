@@ -1,18 +1,20 @@
 """The broker's HTTP address: a function URL's event in, a response out. What happens is in sluice.rendezvous."""
 
 import os
+from collections import Counter
 from functools import cache
 from typing import Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.metrics import Metrics, MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from sluice.aws.metrics import publish
 from sluice.aws.rendezvous import SiteParts
 from sluice.rendezvous.http import Request, Response
 from sluice.settings import ProxySettings
 
-metrics = Metrics()
+SERVICE = "proxy"
+
 logger = Logger()
 
 
@@ -22,7 +24,6 @@ def parts() -> SiteParts:
     return SiteParts.make(ProxySettings.read(os.environ))
 
 
-@metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serves one request; blocks while a proxy or a client waits."""
     try:
@@ -30,6 +31,5 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     except Exception:  # whatever it was, the caller gets a status and the log the cause
         logger.exception("RequestFailed", path=event.get("rawPath"))
         response = Response(status=503, metrics=("RequestsFailed",))
-    for name in response.metrics:
-        metrics.add_metric(name, MetricUnit.Count, 1)
+    publish(SERVICE, Counter(response.metrics))
     return response.event()

@@ -5,15 +5,14 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from aws_lambda_powertools.metrics import Metrics, MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from sluice.aws.metrics import publish
 from sluice.aws.rendezvous import SweeperParts
 from sluice.settings import SweeperSettings
 
+SERVICE = "sweeper"
 LAST_MS = 10_000  # before the function's end: a page of deletions that has begun takes seconds
-
-metrics = Metrics()
 
 
 @cache
@@ -22,12 +21,16 @@ def parts() -> SweeperParts:
     return SweeperParts.make(SweeperSettings.read(os.environ))
 
 
-@metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:
     """One sweep. Safe to run twice at once: a queue that is gone counts as swept by nobody."""
     sweeper = parts().sweeper(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
     swept = sweeper.sweep()
-    metrics.add_metric("AnswerQueuesSwept", MetricUnit.Count, swept.answer_queues)
-    metrics.add_metric("MailboxesSwept", MetricUnit.Count, swept.mailboxes)
-    metrics.add_metric("SweepsFailed", MetricUnit.Count, swept.failed)
+    publish(
+        SERVICE,
+        {
+            "AnswerQueuesSwept": swept.answer_queues,
+            "MailboxesSwept": swept.mailboxes,
+            "SweepsFailed": swept.failed,
+        },
+    )
     return asdict(swept)

@@ -5,7 +5,6 @@ in front, in short words that a cache doesn't truncate, inside `pre` elements.
 """
 
 import base64
-import binascii
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -43,7 +42,7 @@ def decode_path(path: str) -> str:
     try:
         # Strict: b64decode skips foreign characters unless told not to.
         decoded = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
-    except binascii.Error:
+    except ValueError:
         raise ValueError("cannot decode URL path") from None
     return decoded.decode("utf-8", errors="replace")
 

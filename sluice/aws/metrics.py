@@ -1,0 +1,20 @@
+"""Counts to CloudWatch as embedded metrics: one log line an invocation, no request."""
+
+from collections.abc import Mapping
+
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+NAMESPACE = "Sluice"
+
+
+def publish(service: str, counts: Mapping[str, float]) -> None:
+    """Sends the counts of one invocation, with the function as the dimension `service`; nothing where there are none.
+
+    Names of metrics are an interface: dashboards, alarms and operators' own queries hold on to them.
+    """
+    if not counts:
+        return
+    metrics = EphemeralMetrics(namespace=NAMESPACE, service=service)
+    for name, number in counts.items():
+        metrics.add_metric(name, MetricUnit.Count, number)
+    metrics.flush_metrics()

@@ -1,0 +1,198 @@
+"""In-memory stand-ins for what the rendezvous asks of AWS. The contract suite holds them to the adapters' promises."""
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sluice.errors import CallFailed, QueueGone
+from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
+from sluice.rendezvous.ports import Claim, OfferRecord, State
+
+
+@dataclass
+class Clock:
+    """A clock that only tests move."""
+
+    ms: int = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@dataclass
+class FakePools:
+    """Waiting proxies in a dict."""
+
+    proxies: dict[str, WaitingProxy] = field(default_factory=dict)
+    demand: Counter[tuple[Pool, int]] = field(default_factory=Counter)
+    questions: int = 0
+
+    def enter(self, proxy: WaitingProxy) -> None:
+        self.proxies[proxy.poll_id] = proxy
+
+    def leave(self, proxy: WaitingProxy) -> bool:
+        return self.proxies.pop(proxy.poll_id, None) is not None
+
+    def waiting(self, pool: Pool, *, limit: int) -> Sequence[WaitingProxy]:
+        self.questions += 1
+        here = [proxy for proxy in list(self.proxies.values()) if proxy.pool is pool]
+        return sorted(here, key=lambda proxy: (proxy.clients, proxy.polled_at_ms, proxy.poll_id))[:limit]
+
+    def count(self, pool: Pool, *, now_ms: int) -> int:
+        return sum(proxy.pool is pool and proxy.waits_until_ms > now_ms for proxy in self.proxies.values())
+
+    def note_offers(self, pool: Pool, number: int, *, now_ms: int) -> None:
+        self.demand[pool, now_ms // HOLD_MS] += number
+
+    def recent_offers(self, pool: Pool, *, now_ms: int) -> int:
+        slot = now_ms // HOLD_MS
+        return max(self.demand[pool, slot], self.demand[pool, slot - 1])
+
+
+@dataclass
+class FakeOfferBook:
+    """Offers in a dict; its lock stands for the conditional writes."""
+
+    pools: FakePools
+    offers: dict[tuple[str, int], OfferRecord] = field(default_factory=dict)
+    matches: dict[str, tuple[str, int]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def record(self, offer: OfferRecord) -> OfferRecord | None:
+        with self.lock:
+            earlier = self.offers.get(_key(offer))
+            if earlier is None:
+                self.offers[_key(offer)] = offer
+            return earlier
+
+    def claim(self, offer: OfferRecord, proxy: WaitingProxy, *, reply_to: str, now_ms: int) -> Claim:
+        with self.lock:
+            if self.offers[_key(offer)].state is not State.RECEIVED:
+                return Claim.OFFER_TAKEN
+            match = self.matches.get(proxy.sid)
+            busy = match is not None and match[1] >= now_ms - PATIENCE_MS
+            if busy or proxy.poll_id not in self.pools.proxies or proxy.waits_until_ms <= now_ms:
+                return Claim.PROXY_TAKEN
+            del self.pools.proxies[proxy.poll_id]
+            self.matches[proxy.sid] = _key(offer)
+            self.offers[_key(offer)] = replace(
+                self.offers[_key(offer)],
+                state=State.MATCHED,
+                reply_to=reply_to,
+                poll_id=proxy.poll_id,
+                sid=proxy.sid,
+                mailbox=proxy.mailbox,
+            )
+            return Claim.WON
+
+    def release(self, offer: OfferRecord, proxy: WaitingProxy) -> None:
+        self._step(replace(offer, sid=proxy.sid), State.MATCHED, State.RECEIVED)
+
+    def answer(self, sid: str) -> OfferRecord | None:
+        key = self.matches.get(sid)
+        if key is None:
+            return None
+        match = self.offers.get(key)
+        return self._step(replace(match, sid=sid), State.MATCHED, State.ANSWERED) if match else None
+
+    def unanswer(self, offer: OfferRecord) -> None:
+        self._step(offer, State.ANSWERED, State.MATCHED)
+
+    def time_out(self, offer: OfferRecord) -> bool:
+        return self._step(offer, State.MATCHED, State.TIMED_OUT) is not None
+
+    def _step(self, offer: OfferRecord, before: State, after: State) -> OfferRecord | None:
+        with self.lock:
+            stands = self.offers.get(_key(offer))
+            if stands is None or stands.state is not before or (offer.sid and stands.sid != offer.sid):
+                return None
+            self.offers[_key(offer)] = replace(stands, state=after)
+            return self.offers[_key(offer)]
+
+    def matched(self, *, since_ms: int, until_ms: int) -> Sequence[OfferRecord]:
+        found = [
+            offer
+            for offer in self.offers.values()
+            if offer.state is State.MATCHED and since_ms <= offer.sent_at_ms <= until_ms
+        ]
+        return sorted(found, key=lambda offer: offer.sent_at_ms)
+
+    def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
+        yield sorted(
+            (offer for offer in self.offers.values() if offer.sent_at_ms < until_ms),
+            key=lambda offer: offer.sent_at_ms,
+        )
+
+    def forget(self, offers: Sequence[OfferRecord]) -> None:
+        for offer in offers:
+            del self.offers[_key(offer)]
+
+
+def _key(offer: OfferRecord) -> tuple[str, int]:
+    return offer.client_id, offer.sent_at_ms
+
+
+@dataclass
+class FakeMailboxBook:
+    """Notes in a dict."""
+
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def note(self, name: str, *, created_at_ms: int) -> None:
+        self.notes[name] = created_at_ms
+
+    def created_before(self, until_ms: int) -> Iterator[Sequence[tuple[str, int]]]:
+        yield sorted(((name, at) for name, at in self.notes.items() if at < until_ms), key=lambda note: note[1])
+
+    def forget(self, mailboxes: Sequence[tuple[str, int]]) -> None:
+        for name, _ in mailboxes:
+            del self.notes[name]
+
+
+@dataclass
+class FakeQueues:
+    """Queues in lists. A waiting receive moves the clock on instead of sleeping, and `arrivals` come meanwhile."""
+
+    clock: Clock = field(default_factory=Clock)
+    queues: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    made: set[str] = field(default_factory=set)
+    deleted: list[str] = field(default_factory=list)
+    failing: dict[str, CallFailed] = field(default_factory=dict)
+    delays: list[int] = field(default_factory=list)
+    arrivals: list[str] = field(default_factory=list)
+
+    def create(self, name: str, attributes: Mapping[str, str]) -> str:
+        self.made.add(url(name))
+        return url(name)
+
+    def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
+        self._check(url)
+        self.queues[url].append(body)
+        self.delays.append(delay_s)
+
+    def receive(self, url: str, *, wait_s: int) -> str | None:
+        self._check(url)
+        if self.queues[url]:
+            return self.queues[url].pop(0)
+        self.clock.ms += wait_s * 1000
+        return self.arrivals.pop(0) if self.arrivals else None
+
+    def delete(self, name: str) -> bool:
+        if url(name) in self.failing:
+            raise self.failing[url(name)]
+        if url(name) not in self.made:
+            return False
+        self.made.remove(url(name))
+        self.deleted.append(name)
+        return True
+
+    def _check(self, url: str) -> None:
+        if url in self.failing:
+            raise self.failing[url]
+        if url not in self.made:
+            raise QueueGone(url)
+
+
+def url(name: str) -> str:
+    return f"https://sqs.test/000000000000/{name}"

@@ -1,0 +1,104 @@
+"""A function's surroundings on moto: its table, its queues, its environment; clients made anew for each test."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from sluice.aws.clients import dynamodb_client, sqs_client
+
+BRIDGE = '{"displayName":"d","webSocketAddress":"wss://relay.example/","fingerprint":"2B280B23E1107BB62ABFC40DDCC8824814F80A72"}'
+CONTEXT = SimpleNamespace(
+    function_name="f",
+    memory_limit_in_mb=128,
+    invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:f",
+    aws_request_id="id",
+    get_remaining_time_in_millis=lambda: 60_000,
+)
+
+
+@dataclass
+class Surroundings:
+    """What is there when a function is called."""
+
+    sqs: Any
+    dynamodb: Any
+    offers_url: str
+    timeouts_url: str
+    dead_letters_url: str
+
+    def send(self, url: str, body: str, attributes: dict[str, str] | None = None) -> None:
+        self.sqs.send_message(
+            QueueUrl=url,
+            MessageBody=body,
+            MessageAttributes={
+                name: {"DataType": "String", "StringValue": value} for name, value in (attributes or {}).items()
+            },
+        )
+
+    def event(self, url: str, *, receives: int = 1) -> dict[str, Any]:
+        """What Lambda would be given of the queue's messages."""
+        received = self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"], MessageAttributeNames=["All"]
+        ).get("Messages", [])
+        return {"Records": [self._record(url, message, receives) for message in received]}
+
+    def _record(self, url: str, message: dict[str, Any], receives: int) -> dict[str, Any]:
+        return {
+            "messageId": message["MessageId"],
+            "receiptHandle": message["ReceiptHandle"],
+            "body": message["Body"],
+            "attributes": message["Attributes"] | {"ApproximateReceiveCount": str(receives)},
+            "messageAttributes": {
+                name: {part[0].lower() + part[1:]: text for part, text in value.items()}
+                | {"stringListValues": [], "binaryListValues": []}
+                for name, value in message.get("MessageAttributes", {}).items()
+            },
+            "eventSource": "aws:sqs",
+            "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:" + url.rsplit("/", 1)[1],
+            "awsRegion": "eu-central-1",
+        }
+
+    def messages(self, url: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+        ).get("Messages", [])
+        return found
+
+
+@pytest.fixture
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "eu-central-1",
+            "POWERTOOLS_METRICS_NAMESPACE": "Sluice",
+            "POWERTOOLS_SERVICE_NAME": "test",
+            "RENDEZVOUS_TABLE": "t",
+            "BRIDGES": BRIDGE,
+            "ALLOWED_RELAY_PATTERN": "relay.example$",
+            "HELD_PROXIES_MIN": "0",
+            "HELD_PROXIES_MAX": "10",
+        }.items():
+            monkeypatch.setenv(name, value)
+        sqs, dynamodb = boto3.client("sqs"), boto3.client("dynamodb")
+        urls = [sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("offers", "timeouts", "dead")]
+        monkeypatch.setenv("TIMEOUTS_QUEUE_URL", urls[1])
+        monkeypatch.setenv("DEAD_LETTERS_URL", urls[2])
+        dynamodb.create_table(
+            TableName="t",
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        sqs_client.cache_clear()
+        dynamodb_client.cache_clear()
+        yield Surroundings(sqs, dynamodb, *urls)
+        sqs_client.cache_clear()
+        dynamodb_client.cache_clear()

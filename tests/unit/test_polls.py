@@ -1,0 +1,132 @@
+"""What a proxy posts, and what it gets back."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import Malformed
+from sluice.rendezvous.bridges import RelayPattern
+from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.polls import (
+    PollStatus,
+    accepts,
+    answer_status,
+    parse_answer,
+    parse_poll,
+    poll_reply,
+    refused_reply,
+)
+
+POLL = {
+    "Sid": "sid",
+    "Version": "1.3",
+    "Type": "standalone",
+    "NAT": "unrestricted",
+    "Clients": 8,
+    "AcceptedRelayPattern": "^snowflake$",
+}
+ANSWER_TEXT = json.dumps({"type": "answer", "sdp": "v=0\r\na=candidate:1\r\n"})
+ANSWER = {"Version": "1.3", "Sid": "sid", "Answer": ANSWER_TEXT}
+
+
+def body(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_a_poll_says_who_and_what() -> None:
+    poll = parse_poll(body(POLL))
+    assert (poll.sid, poll.type, poll.nat, poll.clients) == ("sid", "standalone", Nat.UNRESTRICTED, 8)
+    assert poll.relay_pattern == RelayPattern("snowflake", exact=True)
+
+
+def test_the_oldest_poll_has_a_sid_and_a_version_only() -> None:
+    poll = parse_poll(body({"Sid": "s", "Version": "1.0"}))
+    assert (poll.type, poll.nat, poll.clients, poll.relay_pattern) == ("unknown", Nat.UNKNOWN, 0, None)
+
+
+@pytest.mark.parametrize(("clients", "counted"), [(-1, 0), (0, 0), (3, 3)])
+def test_negative_clients_are_none(clients: int, counted: int) -> None:
+    assert parse_poll(body(POLL | {"Clients": clients})).clients == counted
+
+
+@pytest.mark.parametrize("kind", ["standalone", "webext", "badge", "iptproxy", "bloco"])
+def test_known_types_keep_their_name(kind: str) -> None:
+    assert parse_poll(body(POLL | {"Type": kind})).type == kind
+
+
+@pytest.mark.parametrize(
+    "poll",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        body(POLL | {"Version": "2.0"}),
+        body(POLL | {"Version": ""}),
+        body(POLL | {"Version": 1.3}),
+        body(POLL | {"Sid": ""}),
+        body({"Version": "1.3"}),
+        body(POLL | {"NAT": "symmetric"}),
+        body(POLL | {"Clients": "8"}),
+        body(POLL | {"Clients": True}),
+        body(POLL | {"Sid": "s" * 100_000}),
+    ],
+)
+def test_a_bad_poll_is_malformed(poll: bytes) -> None:
+    with pytest.raises(Malformed):
+        parse_poll(poll)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_poll_or_malformed(data: bytes) -> None:
+    for parse in (parse_poll, parse_answer):
+        for posted in (data, data + b"a=candidate"):
+            try:
+                parse(posted)
+            except Malformed:
+                continue
+
+
+def test_an_answer_is_kept_verbatim() -> None:
+    assert parse_answer(body(ANSWER)).answer == ANSWER_TEXT
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ANSWER | {"Answer": json.dumps({"type": "answer", "sdp": "v=0"})},
+        ANSWER | {"Answer": "a=candidate"},
+        ANSWER | {"Answer": ""},
+        ANSWER | {"Sid": ""},
+        ANSWER | {"Version": "2.0"},
+        ANSWER | {"Answer": json.dumps({"type": "hi", "sdp": "a=candidate"})},
+    ],
+)
+def test_a_bad_answer_is_malformed(answer: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        parse_answer(body(answer))
+
+
+def test_a_reply_has_all_keys_in_the_protocols_order() -> None:
+    reply = poll_reply(PollStatus.MATCHED, offer="o", nat="unknown", relay="wss://r/")
+    assert reply == (
+        '{"Status": "client match", "Offer": "o", "NAT": "unknown", "NextPoll": 20000, "RelayURL": "wss://r/"}'
+    )
+    assert json.loads(poll_reply(PollStatus.NO_MATCH)) == {
+        "Status": "no match", "Offer": "", "NAT": "", "NextPoll": 20000, "RelayURL": "",
+    }  # fmt: skip
+    assert json.loads(refused_reply())["NextPoll"] == 3_600_000
+
+
+def test_a_proxy_without_a_pattern_is_refused() -> None:
+    allowed = RelayPattern.parse("snowflake.torproject.net$")
+    assert not accepts(None, allowed=allowed)
+    assert accepts(RelayPattern.parse("torproject.net$"), allowed=allowed)
+
+
+def test_an_answers_status_is_success_or_gone() -> None:
+    assert json.loads(answer_status(delivered=True)) == {"Status": "success"}
+    assert json.loads(answer_status(delivered=False)) == {"Status": "client gone"}
