@@ -1,4 +1,4 @@
-"""The books and pools keep their ports' promises: the DynamoDB adapters on moto, and the fakes that stand in for them."""
+"""The books and pools keep their ports' promises: the DynamoDB adapters on moto, and the fakes beside them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,0 +1,159 @@
+"""How an offer gets to the broker and its answer back: over SQS, as the protocol says, or over HTTP."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+
+from sluice.errors import CallFailed, Malformed, QueueGone
+from sluice.rendezvous.decoding import read_object
+from sluice.rendezvous.descriptions import description_fault
+from sluice.rendezvous.offers import VERSION
+
+ANSWER_QUEUE_PREFIX = "snowflake-client-"
+MAX_REPLY_BYTES = 100_000
+HTTP_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The session description of a proxy, as the JSON text of `{type, sdp}`."""
+
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The broker's error text."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No usable reply, or no channel; the text says how far it got."""
+
+    reason: str
+
+
+Reply = Answered | Denied | Lost
+Exchange = Callable[[str], Awaitable[Reply]]  # an offer's message in, the reply out
+
+
+class OfferQueues(Protocol):
+    """What a client may do with SQS. Raises `QueueGone` for a queue that isn't there, `CallFailed` for the rest."""
+
+    async def send_offer(self, client_id: str, body: str) -> None:
+        """Sends to the offers queue, with the String attribute `ClientID`."""
+
+    async def queue_url(self, name: str) -> str:
+        """The URL of the queue with this name."""
+
+    async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
+        """The body of one message, waiting for it up to `wait_s`. It isn't deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a client keeps asking: the defaults are the real client's."""
+
+    before_lookup_s: float = 1.0
+    lookups: int = 5
+    between_lookups_s: float = 1.0
+    receives: int = 5
+    wait_s: int = 20
+
+
+def draw_client_id() -> str:
+    """A ClientID: 16 lowercase hex characters, new for every attempt."""
+    return secrets.token_hex(8)
+
+
+def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
+    """The body that carries an offer, the same for every method."""
+    return f"{VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
+
+
+def over_sqs(
+    queues: OfferQueues, *, patience: Patience | None = None, draw_id: Callable[[], str] = draw_client_id
+) -> Exchange:
+    """The rendezvous over SQS. `CallFailed` gets through: credentials that don't work are no lost offer."""
+    pace = patience or Patience()
+
+    async def exchange(message: str) -> Reply:
+        client_id = draw_id()
+        await queues.send_offer(client_id, message)
+        await asyncio.sleep(pace.before_lookup_s)
+        url = await _answer_queue(queues, ANSWER_QUEUE_PREFIX + client_id, pace)
+        if url is None:
+            return Lost("the broker made no answer queue")
+        return await _receive_reply(queues, url, pace)
+
+    return exchange
+
+
+async def _answer_queue(queues: OfferQueues, name: str, pace: Patience) -> str | None:
+    for _ in range(pace.lookups):
+        try:
+            return await queues.queue_url(name)
+        except QueueGone:
+            await asyncio.sleep(pace.between_lookups_s)
+    return None
+
+
+async def _receive_reply(queues: OfferQueues, url: str, pace: Patience) -> Reply:
+    for _ in range(pace.receives):
+        body = await queues.receive(url, wait_s=pace.wait_s)
+        if body is not None:
+            return parse_reply(body)
+    return Lost("no reply in the answer queue")
+
+
+def over_http(session: aiohttp.ClientSession, broker_url: str) -> Exchange:
+    """The rendezvous over `POST <broker>/client`. Raises `CallFailed` where the broker can't be reached."""
+    url = broker_url.rstrip("/") + "/client"
+
+    async def exchange(message: str) -> Reply:
+        return parse_reply(await post(session, url, message.encode(), timeout_s=HTTP_TIMEOUT_S))
+
+    return exchange
+
+
+async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:
+    """The body of a 200. Raises `CallFailed` for anything else, a reply over `MAX_REPLY_BYTES` included."""
+    operation = f"POST {url}"
+    try:
+        async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
+            if response.status != 200:  # noqa: PLR2004 - OK's own name says no more
+                raise CallFailed(operation, str(response.status), response.reason or "")
+            reply = await _read(response)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise CallFailed(operation, type(error).__name__, str(error)) from error
+    if len(reply) > MAX_REPLY_BYTES:
+        raise CallFailed(operation, "200", f"a reply of more than {MAX_REPLY_BYTES} bytes")
+    return reply.decode(errors="replace")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    reply = b""
+    async for chunk in response.content.iter_any():
+        reply += chunk
+        if len(reply) > MAX_REPLY_BYTES:
+            break
+    return reply
+
+
+def parse_reply(body: str) -> Reply:
+    """What a reply says. One that says nothing we understand is a lost offer: the client would try again."""
+    try:
+        fields = read_object(body, {"answer": str, "error": str})
+    except Malformed as error:
+        return Lost(f"malformed reply: {error}")
+    if fields.get("error"):
+        return Denied(fields["error"])
+    fault = description_fault(fields["answer"]) if fields.get("answer") else "neither answer nor error"
+    return Answered(fields["answer"]) if fault is None else Lost(f"malformed reply: {fault}")

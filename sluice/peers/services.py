@@ -1,0 +1,118 @@
+"""What a volunteer does with a client's bytes: send them back, or pass them on to the relay that the broker named."""
+
+import asyncio
+import ipaddress
+from collections.abc import Coroutine
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from sluice.peers.channels import Channel
+from sluice.rendezvous.bridges import RelayPattern
+
+RELAY_CONNECT_TIMEOUT_S = 10.0
+RELAY_MESSAGE_BYTES = 1024 * 1024
+
+
+class Service(Protocol):
+    """What happens to the bytes of one client."""
+
+    @property
+    def relay_pattern(self) -> str:
+        """Which relays it would use, in Snowflake's notation: the poll's AcceptedRelayPattern."""
+
+    def refusal(self, relay_url: str) -> str | None:
+        """Why it won't serve a client with this relay, or None."""
+
+    async def serve(self, channel: Channel, relay_url: str) -> None:
+        """Until either end closes. Raises ConnectionError or `aiohttp.ClientError` where the way on breaks."""
+
+
+class Echo:
+    """Sends everything back. It uses no relay, so any will do."""
+
+    relay_pattern = "$"
+
+    def refusal(self, relay_url: str) -> str | None:  # noqa: ARG002 - the port's
+        """None: nothing goes to the relay."""
+        return None
+
+    async def serve(self, channel: Channel, relay_url: str) -> None:  # noqa: ARG002 - the port's
+        """Until the client closes."""
+        while data := await channel.receive():
+            await channel.send(data)
+
+
+class Relay:
+    """Passes bytes to the relay over a WebSocket and back, in binary messages without meaningful boundaries."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        relay_pattern: str = "snowflake.torproject.net$",
+        allow_plain: bool = False,
+        allow_private: bool = False,
+    ) -> None:
+        """`allow_plain` lets bytes go unencrypted to `ws://`, `allow_private` to private and loopback addresses."""
+        self.relay_pattern = relay_pattern
+        self._session = session
+        self._pattern = RelayPattern.parse(relay_pattern)
+        self._allow_plain = allow_plain
+        self._allow_private = allow_private
+
+    def refusal(self, relay_url: str) -> str | None:
+        """The first of our conditions that the relay doesn't meet."""
+        try:
+            parts = urlsplit(relay_url)
+            host = parts.hostname or ""
+        except ValueError as error:
+            return f"relay address: {error}"
+        if parts.scheme not in {"ws", "wss"}:
+            return "the relay is not a WebSocket"
+        if parts.scheme != "wss" and not self._allow_plain:
+            return "the relay is not encrypted"
+        if not self._allow_private and _is_private(host):
+            return "the relay's address is private"
+        if not host or not self._pattern.matches(host):
+            return f"the relay's host doesn't match {self.relay_pattern}"
+        return None
+
+    async def serve(self, channel: Channel, relay_url: str) -> None:
+        """Until the client or the relay closes."""
+        # The real proxy also tells the relay the client's address, in `?client_ip=`, for the bridge's country counts.
+        async with asyncio.timeout(RELAY_CONNECT_TIMEOUT_S):
+            socket = await self._session.ws_connect(relay_url, max_msg_size=RELAY_MESSAGE_BYTES)
+        async with socket:
+            await _until_first_ends(_to_relay(channel, socket), _to_client(channel, socket))
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return False  # a name: like the real proxy we don't resolve it
+
+
+async def _to_relay(channel: Channel, socket: aiohttp.ClientWebSocketResponse) -> None:
+    while data := await channel.receive():
+        await socket.send_bytes(data)
+
+
+async def _to_client(channel: Channel, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async for message in socket:
+        if message.type is aiohttp.WSMsgType.BINARY:
+            await channel.send(message.data)
+
+
+async def _until_first_ends(*directions: Coroutine[None, None, None]) -> None:
+    tasks = [asyncio.create_task(direction) for direction in directions]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

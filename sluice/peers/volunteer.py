@@ -1,0 +1,218 @@
+"""A proxy: polls the broker for clients, answers their offers and serves each over its data channel."""
+
+import asyncio
+import base64
+import json
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import aiohttp
+
+from sluice.errors import CallFailed, Malformed
+from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
+from sluice.peers.methods import post
+from sluice.peers.services import Service
+from sluice.rendezvous.decoding import read_object
+from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.polls import PollStatus
+
+POLL_VERSION = "1.3"
+ANSWER_VERSION = "1.3"
+POLL_TIMEOUT_S = 30.0  # the broker holds a poll for 10 s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolunteerLimits:
+    """How much of this machine clients get.
+
+    `pause_s` caps the broker's NextPoll; not where the broker refused us, as it would only do so again.
+    """
+
+    capacity: int = 10
+    open_timeout_s: float = 20.0  # the real proxy's
+    connection_s: float = 3600.0
+    pause_s: float = 20.0
+    pause_after_failure_s: float = 5.0
+    channel: ChannelLimits = field(default_factory=ChannelLimits)
+
+
+class What(StrEnum):
+    """What happened, in a client's order."""
+
+    POLLED = "polled"
+    POLL_FAILED = "poll failed"
+    POLL_REFUSED = "poll refused"
+    MATCHED = "matched"
+    RELAY_REFUSED = "relay refused"
+    OFFER_UNUSABLE = "offer unusable"
+    ANSWERED = "answered"
+    ANSWER_FAILED = "answer failed"
+    CLIENT_GONE = "client gone"
+    OPENED = "opened"
+    NOT_OPENED = "not opened"
+    BROKEN = "broken"
+    CUT_OFF = "cut off"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened; `detail` is for people. `sid` names the poll, and so the client that came of it."""
+
+    what: What
+    sid: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A client's offer and where its bytes are to go."""
+
+    sid: str
+    offer: str
+    relay_url: str
+
+
+def draw_sid() -> str:
+    """A session id: 16 random bytes in base64, new for every poll."""
+    return base64.b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+
+
+class Volunteer:
+    """One proxy process. `counts` is how often each thing happened, `clients` how many are being served."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        broker_url: str,
+        service: Service,
+        *,
+        network: Network,
+        nat: Nat = Nat.UNKNOWN,
+        limits: VolunteerLimits | None = None,
+        on_event: Callable[[Event], None] = lambda _: None,
+        draw_id: Callable[[], str] = draw_sid,
+    ) -> None:
+        """`broker_url` is the address under which `/proxy` and `/answer` are."""
+        self.counts: Counter[What] = Counter()
+        self.clients = 0
+        self._session = session
+        self._broker_url = broker_url.rstrip("/")
+        self._service = service
+        self._network = network
+        self._nat = nat
+        self._limits = limits or VolunteerLimits()
+        self._on_event = on_event
+        self._draw_id = draw_id
+
+    async def run(self) -> None:
+        """Polls and serves until cancelled; then every connection is closed before it returns."""
+        free = asyncio.Semaphore(self._limits.capacity)
+        async with asyncio.TaskGroup() as serving:
+            while True:
+                await free.acquire()
+                match, pause_s = await self._poll()
+                if match is None:
+                    free.release()
+                else:
+                    self.clients += 1
+                    serving.create_task(self._serve(match)).add_done_callback(lambda _: self._free(free))
+                await asyncio.sleep(pause_s)
+
+    def _free(self, free: asyncio.Semaphore) -> None:
+        self.clients -= 1
+        free.release()
+
+    async def _poll(self) -> tuple[Match | None, float]:
+        """The client that the broker has for us, if any, and how long to wait before the next poll."""
+        sid = self._draw_id()
+        try:
+            reply = await post(
+                self._session, self._broker_url + "/proxy", self._poll_body(sid), timeout_s=POLL_TIMEOUT_S
+            )
+            fields = read_object(reply, {"Status": str, "Offer": str, "NextPoll": int, "RelayURL": str})
+        except (CallFailed, Malformed) as error:
+            self._note(What.POLL_FAILED, sid, str(error))
+            return None, self._limits.pause_after_failure_s
+        self._note(What.POLLED, sid, fields.get("Status", ""))
+        return self._read_poll(sid, fields)
+
+    def _poll_body(self, sid: str) -> bytes:
+        poll = {
+            "Sid": sid,
+            "Version": POLL_VERSION,
+            "Type": "standalone",
+            "NAT": self._nat,
+            "Clients": self.clients,
+            "AcceptedRelayPattern": self._service.relay_pattern,
+        }
+        return json.dumps(poll).encode()
+
+    def _read_poll(self, sid: str, fields: dict[str, Any]) -> tuple[Match | None, float]:
+        next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
+        pause_s = min(next_poll_s, self._limits.pause_s)
+        status = fields.get("Status")
+        if status == PollStatus.REFUSED:
+            self._note(What.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
+            return None, next_poll_s
+        if status != PollStatus.MATCHED:
+            return None, pause_s
+        relay_url = fields.get("RelayURL", "")
+        self._note(What.MATCHED, sid, relay_url)
+        return Match(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
+
+    async def _serve(self, match: Match) -> None:
+        refusal = self._service.refusal(match.relay_url)
+        if refusal is not None:
+            self._note(What.RELAY_REFUSED, match.sid, refusal)
+            return
+        try:
+            async with Peer(self._network, self._limits.channel) as peer:
+                channel = peer.first_channel()
+                if await self._answer(match, peer):
+                    await self._serve_channel(match, channel)
+        except Exception as error:  # noqa: BLE001 - reported: what one client or relay provokes mustn't end the others
+            self._note(What.BROKEN, match.sid, f"{type(error).__name__}: {error}")
+
+    async def _answer(self, match: Match, peer: Peer) -> bool:
+        """Whether the client was still there for our answer."""
+        try:
+            answer = await peer.answer(match.offer)
+        except Malformed as error:
+            self._note(What.OFFER_UNUSABLE, match.sid, str(error))
+            return False
+        body = json.dumps({"Version": ANSWER_VERSION, "Sid": match.sid, "Answer": answer}).encode()
+        try:
+            reply = await post(self._session, self._broker_url + "/answer", body, timeout_s=POLL_TIMEOUT_S)
+            delivered = read_object(reply, {"Status": str}).get("Status") == "success"
+        except (CallFailed, Malformed) as error:
+            self._note(What.ANSWER_FAILED, match.sid, str(error))
+            return False
+        self._note(What.ANSWERED if delivered else What.CLIENT_GONE, match.sid)
+        return delivered
+
+    async def _serve_channel(self, match: Match, first: asyncio.Future[Channel]) -> None:
+        try:
+            async with asyncio.timeout(self._limits.open_timeout_s):
+                channel = await first
+        except TimeoutError:
+            self._note(What.NOT_OPENED, match.sid, f"in {self._limits.open_timeout_s:g} s")
+            return
+        self._note(What.OPENED, match.sid)
+        try:
+            async with asyncio.timeout(self._limits.connection_s) as limit:
+                await self._service.serve(channel, match.relay_url)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._note(What.CUT_OFF, match.sid, f"after {self._limits.connection_s:g} s")
+        else:
+            self._note(What.CLOSED, match.sid, channel.fault or "")
+
+    def _note(self, what: What, sid: str, detail: str = "") -> None:
+        self.counts[what] += 1
+        self._on_event(Event(what, sid, detail))

@@ -1,0 +1,138 @@
+"""Tor's own client and proxy against the deployed site, with each other and with ours, in real time."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from sluice.aws.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.peers.channels import Network
+from sluice.peers.client import Connected, connect
+from sluice.peers.methods import over_sqs
+from sluice.peers.services import Relay
+from sluice.peers.volunteer import Volunteer, VolunteerLimits, What
+from sluice.rendezvous.matching import Nat
+from tests.interop.programs import Programs, Running, RunningClient, start_client, start_proxy
+from tests.interop.servers import Servers
+
+# A client that meets the poll of a proxy that is gone, another test's, hears of it after 5 s and comes again after 10.
+WITHIN_S = 60
+ATTEMPTS = 4
+STREAM_BEGINS = bytes.fromhex("1293605d278175f5")  # what the real client sends first: Turbo Tunnel's token
+ON_LOOPBACK = Network(loopback=True)
+
+
+@pytest.fixture
+def start_real_client(deployed, programs: Programs, servers: Servers, tmp_path: Path):
+    """Starts the real client, which begins a rendezvous at once."""
+    with ExitStack() as running:
+        yield lambda: running.enter_context(
+            start_client(
+                programs.client,
+                tmp_path / "client",
+                sqs_endpoint=deployed.endpoint,
+                queue_url=aws_queue_url(deployed),
+                sqscreds=deployed.client_sqscreds,
+                stun_url=servers.stun_url,
+            )
+        )
+
+
+@pytest.fixture
+def real_proxy(deployed, programs: Programs, servers: Servers, tmp_path: Path):
+    """The real proxy, its NAT found unrestricted: without a NAT its client's is unknown, and gets no other."""
+    with start_proxy(
+        programs.proxy,
+        tmp_path / "proxy",
+        broker_url=deployed.broker_url,
+        probe_url=servers.probe_url,
+        stun_url=servers.stun_url,
+    ) as proxy:
+        proxy.waits_for("NAT type: unrestricted", within_s=WITHIN_S)
+        yield proxy
+
+
+def aws_queue_url(deployed) -> str:
+    """The offers queue's URL in the form that the real client takes the region from."""
+    queue = deployed.offers_queue_url.rsplit("/", 1)[1]
+    return f"https://sqs.{deployed.region}.amazonaws.com/{deployed.account}/{queue}"
+
+
+StartClient = Callable[[], RunningClient]
+
+
+def test_a_client_without_proxies_is_told_so(start_real_client: StartClient) -> None:
+    client = start_real_client()
+    client.waits_for("no snowflake proxies currently available", within_s=WITHIN_S)
+
+
+def test_the_real_client_gets_the_real_proxys_answer_and_its_bytes_reach_the_relay(
+    start_real_client: StartClient, real_proxy: Running, servers: Servers
+) -> None:
+    client = start_real_client()
+    answer = json.loads(client.waits_for(r'Received answer: (\{"answer".*\})', within_s=WITHIN_S)[1])["answer"]
+    assert ice_password(json.loads(answer)["sdp"]) in real_proxy.logged()
+    client.waits_for("DataChannel.OnOpen", within_s=WITHIN_S)
+    real_proxy.waits_for("Connected to relay", within_s=WITHIN_S)
+    servers.relay_received(STREAM_BEGINS, within_s=WITHIN_S)
+
+
+def test_our_client_gets_the_real_proxy_and_its_bytes_come_back_from_the_relay(
+    deployed, real_proxy: Running, servers: Servers
+) -> None:
+    assert asyncio.run(asyncio.wait_for(echoed_by_relay(deployed, b"ours to theirs"), WITHIN_S)) == b"ours to theirs"
+    real_proxy.waits_for("Connected to relay", within_s=WITHIN_S)
+
+
+async def echoed_by_relay(deployed, data: bytes) -> bytes:
+    """What comes back through the first proxy that lets a channel be opened."""
+    credentials = ClientCredentials.parse(deployed.client_sqscreds)
+    client = open_client(credentials, region=deployed.region, endpoint_url=deployed.endpoint)
+    async with ClientQueues(client, deployed.offers_queue_url) as queues:
+        for _ in range(ATTEMPTS):
+            outcome = await connect(over_sqs(queues), network=ON_LOOPBACK)
+            if isinstance(outcome, Connected):
+                async with outcome.peer:
+                    await outcome.channel.send(data)
+                    return await outcome.channel.receive_exactly(len(data))
+    raise AssertionError(outcome)
+
+
+def test_the_real_client_gets_our_proxy_and_its_bytes_reach_the_relay(
+    deployed, start_real_client: StartClient, servers: Servers
+) -> None:
+    def until_bytes_came() -> None:
+        start_real_client().waits_for("DataChannel.OnOpen", within_s=WITHIN_S)
+        servers.relay_received(STREAM_BEGINS, within_s=WITHIN_S)
+
+    assert asyncio.run(serve_while(deployed, until_bytes_came))[What.OPENED] == 1
+
+
+async def serve_while(deployed, work: Callable[[], None]) -> Counter[What]:
+    """What happened to our proxy while that was done."""
+    async with aiohttp.ClientSession() as session:
+        relay = Relay(session, relay_pattern="$", allow_plain=True, allow_private=True)
+        volunteer = Volunteer(
+            session,
+            deployed.broker_url,
+            relay,
+            network=ON_LOOPBACK,
+            nat=Nat.UNRESTRICTED,
+            limits=VolunteerLimits(pause_s=0),
+        )
+        serving = asyncio.create_task(volunteer.run())
+        try:
+            await asyncio.to_thread(work)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+        return volunteer.counts
+
+
+def ice_password(sdp: str) -> str:
+    return next(line for line in sdp.splitlines() if line.startswith("a=ice-pwd:"))
