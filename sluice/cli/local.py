@@ -1,0 +1,77 @@
+"""`sluice local`: the embedded cloud, up and down, and what a program needs to reach it."""
+
+import shlex
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sluice.local.cloud import Cloud, CloudFailed, find, start
+from sluice.local.deployer import Deployer
+from sluice.local.sites import DEFAULT_SITE, Site
+
+app = typer.Typer(no_args_is_help=True, help="The embedded cloud: AWS on loopback, with our stacks deployed to it.")
+
+SiteArguments = Annotated[
+    list[Site] | None,
+    typer.Argument(
+        parser=Site.parse, metavar="[ACCOUNT/REGION]...", help=f"Where to deploy.  [default: {DEFAULT_SITE}]"
+    ),
+]
+SiteArgument = Annotated[
+    Site | None, typer.Argument(parser=Site.parse, metavar="[ACCOUNT/REGION]", help="The first site, if not given.")
+]
+KeepState = Annotated[bool, typer.Option("--keep-state", help="Come back with what was there at the last `down`.")]
+
+
+@app.command()
+def up(sites: SiteArguments = None, *, keep_state: KeepState = False) -> None:
+    """Start the cloud unless it runs, bootstrap it and deploy every site."""
+    with Console(stderr=True).status("starting the embedded cloud") as status:
+        cloud = find() or start(keep_state=keep_state)
+        cloud = Deployer(cloud=cloud, progress=status.update).deploy(*(sites or [DEFAULT_SITE]))
+    _show(cloud)
+
+
+@app.command()
+def down() -> None:
+    """Stop the cloud and the functions that it runs."""
+    cloud = find()
+    if cloud:
+        cloud.stop()
+    typer.echo(f"stopped process {cloud.pid}" if cloud else "nothing was running")
+
+
+@app.command()
+def status() -> None:
+    """Where the cloud is, what is deployed to it, and where its logs are."""
+    _show(_running())
+
+
+@app.command()
+def env(site: SiteArgument = None) -> None:
+    """Print the variables that lead AWS programs to a site: `eval "$(sluice local env)"`."""
+    cloud = _running()
+    for name, value in cloud.environment(site or _first(cloud)).items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _running() -> Cloud:
+    cloud = find()
+    if not cloud:
+        raise CloudFailed("no embedded cloud runs here: start it with `sluice local up`")
+    return cloud
+
+
+def _first(cloud: Cloud) -> Site:
+    return cloud.sites[0] if cloud.sites else DEFAULT_SITE
+
+
+def _show(cloud: Cloud) -> None:
+    table = Table(show_header=False, box=None)
+    table.add_row("endpoint", cloud.endpoint)
+    table.add_row("process", str(cloud.pid))
+    table.add_row("sites", "\n".join(map(str, cloud.sites)) or "none yet")
+    table.add_row("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk.log'}")
+    Console().print(table)

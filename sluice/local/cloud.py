@@ -1,0 +1,233 @@
+"""One embedded cloud: its process, the folder with its state and logs, and how programs reach it."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from sluice.errors import SluiceError
+from sluice.local.runtime import runtime_python
+from sluice.local.sites import Site
+
+LOOPBACK = "127.0.0.1"
+READY_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 10
+POLL_S = 0.05
+SECRET = "test"  # noqa: S105 - of every account's root in ministack; it protects nothing
+LOG_TAIL_LINES = 20
+# A proxy function waits in its poll for ten seconds and each holds a thread of the server.
+SERVER_THREADS = 512
+
+PROJECT = Path(__file__).parents[2]
+BUILD = PROJECT / "build"
+FOLDER = BUILD / "local"
+
+
+class CloudFailed(SluiceError):
+    """The embedded cloud doesn't start or isn't there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloud:
+    """A running embedded cloud. `sites` are those deployed to, in the order of their deployment."""
+
+    pid: int
+    endpoint: str
+    folder: Path
+    sites: tuple[Site, ...] = ()
+
+    @property
+    def server_log(self) -> Path:
+        """What the server and the functions say."""
+        return self.folder / "server.log"
+
+    @property
+    def request_log(self) -> Path:
+        """Every SQS request, as `sluice.local.requests` reads them."""
+        return self.folder / "requests.jsonl"
+
+    def environment(self, site: Site) -> dict[str, str]:
+        """The variables with which any AWS program acts as the root of the site's account, and reaches nothing else."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": site.account,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": site.region,
+            "AWS_DEFAULT_REGION": site.region,
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def with_site(self, site: Site) -> "Cloud":
+        """The cloud after a deployment to `site`, also in its file."""
+        cloud = replace(self, sites=(*(known for known in self.sites if known != site), site))
+        _write(cloud)
+        return cloud
+
+    def is_running(self) -> bool:
+        """Whether the process is there and answers."""
+        return _runs(self.pid) and _answers(self.endpoint)
+
+    def stop(self) -> None:
+        """Ends the server and the functions it runs, which are in its process group."""
+        _end_group(self.pid)
+        _file(self.folder).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
+
+
+def start(folder: Path = FOLDER, *, keep_state: bool = False) -> Cloud:
+    """Starts a cloud on a free port and waits until it answers. With `keep_state` it comes back as it was stopped.
+
+    Raises `CloudFailed` with the end of its log where it doesn't start, or where one runs already.
+    """
+    running = find(folder)
+    if running:
+        raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
+    python = runtime_python(BUILD, PROJECT / "requirements.txt")
+    sites = _last_sites(folder) if keep_state else ()
+    if not keep_state:
+        shutil.rmtree(folder, ignore_errors=True)
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    cloud = Cloud(pid=0, endpoint=f"http://{LOOPBACK}:{_free_port()}", folder=folder, sites=sites)
+    cloud = replace(cloud, pid=_spawn(cloud, python, keep_state=keep_state))
+    _write(cloud)
+    try:
+        _wait(cloud.is_running, lambda: _runs(cloud.pid), READY_TIMEOUT_S)
+    except TimeoutError:
+        cloud.stop()
+        raise CloudFailed(f"the embedded cloud didn't start\n{tail(cloud.server_log)}") from None
+    return cloud
+
+
+def find(folder: Path = FOLDER) -> Cloud | None:
+    """The running cloud of this folder; None where there is none."""
+    try:
+        fields = json.loads(_file(folder).read_text())
+    except FileNotFoundError:
+        return None
+    cloud = Cloud(
+        pid=fields["pid"],
+        endpoint=fields["endpoint"],
+        folder=folder,
+        sites=tuple(Site(**site) for site in fields["sites"]),
+    )
+    return cloud if cloud.is_running() else None
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without anything that could lead a program to a real account."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+
+
+def _spawn(cloud: Cloud, python: Path, *, keep_state: bool) -> int:
+    with cloud.server_log.open("ab") as log:
+        server = subprocess.Popen(  # noqa: S603 - our own arguments
+            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log)],
+            env=_server_environment(cloud, keep_state=keep_state),
+            cwd=PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that its functions end with it, and ctrl-C reaches only who started it
+        )
+    return server.pid
+
+
+def _server_environment(cloud: Cloud, *, keep_state: bool) -> Mapping[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "LD_LIBRARY_PATH"}}
+    state = {"PERSIST_STATE": "1", "S3_PERSIST": "1"} if keep_state else {}
+    return kept | state | {
+        "AUTH": "true",
+        "BIND_HOST": LOOPBACK,
+        "MINISTACK_HOST": LOOPBACK,
+        "GATEWAY_PORT": cloud.endpoint.rsplit(":", 1)[1],
+        "MINISTACK_WORKER_THREADS": str(SERVER_THREADS),
+        "IOT_MTLS_ENABLED": "0",
+        "SFTP_ENABLED": "0",
+        "STATE_DIR": str(cloud.folder / "state"),
+        "S3_DATA_DIR": str(cloud.folder / "s3"),
+        "TMPDIR": str(cloud.folder / "tmp"),
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+
+
+def _free_port() -> int:
+    # Free now; whoever takes it in the next moment makes the start fail, loudly.
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _file(folder: Path) -> Path:
+    return folder / "cloud.json"
+
+
+def _write(cloud: Cloud) -> None:
+    fields = {"pid": cloud.pid, "endpoint": cloud.endpoint, "sites": [asdict(site) for site in cloud.sites]}
+    unfinished = cloud.folder / "cloud.json.new"
+    unfinished.write_text(json.dumps(fields, indent=1))
+    unfinished.replace(_file(cloud.folder))
+    (cloud.folder / "sites.json").write_text(json.dumps(fields["sites"]))
+
+
+def _last_sites(folder: Path) -> tuple[Site, ...]:
+    with contextlib.suppress(FileNotFoundError):
+        return tuple(Site(**site) for site in json.loads((folder / "sites.json").read_text()))
+    return ()
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # where we started it, a dead server would else stay as a zombie
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # The pid may have gone to another program since.
+    with contextlib.suppress(FileNotFoundError):
+        return b"sluice.local.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return sys.platform != "linux"
+
+
+def _answers(endpoint: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{endpoint}/_ministack/ready", timeout=5) as response:  # noqa: S310 - loopback
+            return bool(response.status == 200)  # noqa: PLR2004 - HTTP's own number
+    except OSError:
+        return False
+
+
+def _end_group(pid: int) -> None:
+    # The second signal also goes where the server has ended, for functions that outlived it.
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal_number)
+        with contextlib.suppress(TimeoutError):
+            _wait(lambda: not _runs(pid), lambda: True, STOP_TIMEOUT_S)
+
+
+def _wait(done: Callable[[], bool], may_go_on: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if not may_go_on() or time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(POLL_S)

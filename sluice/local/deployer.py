@@ -1,0 +1,87 @@
+"""Our stacks on the embedded cloud, by the CDK command line: the same synth, bootstrap and deploy as on AWS."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sluice.errors import SluiceError
+from sluice.local.cloud import PROJECT, Cloud, clean_environment, tail
+from sluice.local.sites import Site
+
+CDK = PROJECT / "node_modules" / ".bin" / "cdk"
+TIMEOUT_S = 600
+
+
+class DeploymentFailed(SluiceError):
+    """A CDK command failed; the text has the end of its output."""
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployer:
+    """Deploys one set of parameters to sites. `progress` is told each step before it begins."""
+
+    cloud: Cloud
+    context: Mapping[str, object] = field(default_factory=dict)  # on top of cdk.json: parameter to value
+    progress: Callable[[str], None] = _silent
+
+    def deploy(self, *sites: Site) -> Cloud:
+        """Synthesizes once, then bootstraps and deploys every site. Returns the cloud with these sites noted."""
+        self.progress("synthesizing the stacks")
+        assembly = self._synth()
+        cloud = self.cloud
+        for site in sites:
+            self.progress(f"{site}: bootstrapping")
+            self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}", "--app", str(assembly)])
+            self.progress(f"{site}: deploying")
+            self._cdk(site, ["deploy", "--all", "--app", str(assembly), "--require-approval", "never"])
+            cloud = cloud.with_site(site)
+        return cloud
+
+    def destroy(self, site: Site) -> None:
+        """Deletes the stacks; what is protected stays."""
+        self.progress(f"{site}: destroying")
+        self._cdk(site, ["destroy", "--all", "--force", "--app", str(self._assembly)])
+
+    @property
+    def _assembly(self) -> Path:
+        return self.cloud.folder / "cdk.out"
+
+    def _synth(self) -> Path:
+        context = [f"--context={name}={_context_text(value)}" for name, value in self.context.items()]
+        self._run(["synth", "--quiet", "--output", str(self._assembly), *context], clean_environment())
+        return self._assembly
+
+    def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
+        self._run(arguments, clean_environment() | self.cloud.environment(site))
+
+    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        log = self.cloud.folder / "cdk.log"
+        # The app and the command line run with the Python and the Node of this environment.
+        path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+        with log.open("ab") as output:
+            output.write(f"$ cdk {' '.join(arguments)}\n".encode())
+            output.flush()
+            done = subprocess.run(  # noqa: S603 - our own arguments
+                [str(CDK), *arguments, "--no-notices", "--ci"],
+                cwd=PROJECT,
+                env={**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        if done.returncode:
+            raise DeploymentFailed(f"cdk {arguments[0]} failed; all of it is in {log}\n{tail(log)}")
+
+
+def _context_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

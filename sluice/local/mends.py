@@ -1,0 +1,90 @@
+"""What ministack does otherwise than AWS, mended from outside while it runs; nothing of it reaches our stacks.
+
+Each mend says what AWS does. ministack's version is pinned, and every mend checks that what it replaces is there.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import ministack.app
+import ministack.core.iam_actions
+import ministack.core.lambda_runtime
+import ministack.services.sqs
+
+from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
+
+# AWS has no permission of these names: a batch needs the permission of what it batches.
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-api-permissions-reference.html
+BATCH_ACTIONS = {
+    "sqs:SendMessageBatch": "sqs:SendMessage",
+    "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
+    "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
+}
+
+SqsHandler = Callable[[str, str, dict[str, str], bytes, dict[str, Any]], Awaitable[tuple[int, Any, Any]]]
+
+
+def authorize_batches_as_aws_does() -> None:
+    """A batch action is checked as the single one."""
+    actions = ministack.core.iam_actions
+    extract = actions.extract_iam_action
+
+    def extract_real(*arguments: Any, **named: Any) -> str | None:
+        action: str | None = extract(*arguments, **named)
+        return action and BATCH_ACTIONS.get(action, action)
+
+    actions.extract_iam_action = extract_real
+
+
+def take_loopback_as_secure() -> None:
+    """Policies that deny plain HTTP stay as they are, and requests over loopback count as TLS."""
+    pin = ministack.app.pin_request_origin
+
+    def pin_secure(source_ip: str, secure_transport: bool) -> Any:  # noqa: ARG001, FBT001 - ministack's own signature
+        return pin(source_ip, True)  # noqa: FBT003 - ministack's own signature
+
+    ministack.app.pin_request_origin = pin_secure
+
+
+def run_functions_with(python: Path) -> None:
+    """Functions run with `python`, not with the interpreter that runs the cloud."""
+    runtime = ministack.core.lambda_runtime
+    detect = runtime._detect_runtime_binary  # noqa: SLF001 - the one place where ministack chooses an interpreter
+
+    def detect_ours(name: str) -> tuple[str, str]:
+        binary, worker = detect(name)
+        return (str(python), worker) if name.startswith("python") else (binary, worker)
+
+    runtime._detect_runtime_binary = detect_ours  # noqa: SLF001 - see above
+
+
+def log_requests(log: RequestLog) -> None:
+    """Notes every SQS request, and what the triggers do where AWS's would make one."""
+    sqs = ministack.services.sqs
+    sqs.handle_request = _logged(sqs.handle_request, log)
+    receive, delete = sqs._receive_messages_for_esm, sqs._delete_messages_for_esm  # noqa: SLF001 - no public hook
+
+    def receive_logged(queue_url: str, max_number: int) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = receive(queue_url, max_number)
+        if messages:
+            log.note(action="ReceiveMessage", queue=queue_url.rsplit("/", 1)[-1], by=BY_TRIGGER)
+        return messages
+
+    def delete_logged(queue_url: str, receipt_handles: set[str]) -> None:
+        delete(queue_url, receipt_handles)
+        log.note(action="DeleteMessageBatch", queue=queue_url.rsplit("/", 1)[-1], by=BY_TRIGGER)
+
+    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_logged, delete_logged  # noqa: SLF001
+
+
+def _logged(handle: SqsHandler, log: RequestLog) -> SqsHandler:
+    async def handle_logged(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
+    ) -> tuple[int, Any, Any]:
+        response = await handle(method, path, headers, body, query)
+        action, queue = action_and_queue(headers, body, query)
+        log.note(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
+        return response
+
+    return handle_logged

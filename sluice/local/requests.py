@@ -1,0 +1,81 @@
+"""Which SQS requests were made: one JSON line each in a file, written by the cloud, read by benchmarks and demos.
+
+Triggers' receives and deletes are in it. On AWS a trigger's long poll that ends empty is a request too, some 15 a
+minute at rest; the embedded cloud looks into the queue instead, and what it looks at in vain isn't counted.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, TextIO
+from urllib.parse import parse_qs
+
+BY_TRIGGER = "trigger"
+BY_CALL = "call"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqsRequest:
+    """One request. `queue` is a name; `by` says whether a program called or a trigger."""
+
+    at_ms: int
+    action: str
+    queue: str
+    by: str
+    status: int
+
+
+class RequestLog:
+    """The file. Safe for threads; each line is written whole, so it can be read while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        """Appends, so a cloud that comes back goes on where it was."""
+        self._file: TextIO = path.open("a", buffering=1)
+        self._lock = Lock()
+
+    def note(self, *, action: str, queue: str, by: str, status: int = 200) -> None:
+        """Adds a line."""
+        line = {"at_ms": time.time_ns() // 1_000_000, "action": action, "queue": queue, "by": by, "status": status}
+        with self._lock:
+            self._file.write(json.dumps(line) + "\n")
+
+
+def read_requests(path: Path, *, offset: int = 0) -> Iterator[SqsRequest]:
+    """Those noted after `offset` bytes of the file."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if line.endswith(b"\n"):
+                yield SqsRequest(**json.loads(line))
+
+
+def by_action(requests: Iterator[SqsRequest]) -> Counter[str]:
+    """How many of each: `SendMessage`, and `trigger ReceiveMessage` for a trigger's."""
+    return Counter(f"trigger {r.action}" if r.by == BY_TRIGGER else r.action for r in requests)
+
+
+def action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]) -> tuple[str, str]:
+    """What a request asks for, in either of SQS's protocols; the queue is empty where it names none."""
+    target = headers.get("x-amz-target", "")
+    if target.startswith("AmazonSQS."):
+        fields = _json_fields(body)
+        return target.partition(".")[2], _queue_name(fields.get("QueueUrl") or fields.get("QueueName"))
+    posted = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    fields = {name: value[0] if isinstance(value, list) else value for name, value in query.items()} | posted
+    return fields.get("Action", ""), _queue_name(fields.get("QueueUrl") or fields.get("QueueName"))
+
+
+def _json_fields(body: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(body or b"{}")
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _queue_name(url_or_name: object) -> str:
+    return url_or_name.rsplit("/", 1)[-1] if isinstance(url_or_name, str) else ""

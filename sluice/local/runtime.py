@@ -1,0 +1,42 @@
+"""The Python that the embedded cloud runs functions with: what the Lambda runtime preinstalls, and nothing else.
+
+With the project's own environment instead, a bundle that lacks a package would work here and fail on AWS.
+"""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+PREINSTALLED = "boto3"
+
+
+def runtime_python(build: Path, lock: Path) -> Path:
+    """The interpreter, made under `build` at the first call: about ten seconds, then none.
+
+    `lock` is the project's requirements.txt, which fixes the versions.
+    """
+    folder = build / f"runtime-{_key(lock)}"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        unfinished = folder.with_suffix(".new")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        venv.create(unfinished, with_pip=False, symlinks=True)
+        _install(unfinished / "bin" / "python", lock)
+        unfinished.rename(folder)
+    return python
+
+
+def _key(lock: Path) -> str:
+    pins = re.findall(r"^(?:boto3|botocore|s3transfer)==.*$", lock.read_text(), re.MULTILINE)
+    return hashlib.sha256("\n".join([sys.version, *pins]).encode()).hexdigest()[:12]
+
+
+def _install(python: Path, lock: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    subprocess.run(  # noqa: S603 - our own arguments
+        [*pip, "install", "--quiet", "--constraint", str(lock), PREINSTALLED], check=True, stdout=subprocess.DEVNULL
+    )

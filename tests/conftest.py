@@ -1,0 +1,66 @@
+"""The embedded cloud with the stacks deployed, once for the session, and how many tests each suite ran."""
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.local.cloud import BUILD, LOOPBACK, Cloud, start
+from sluice.local.deployer import Deployer
+from sluice.local.sites import DEFAULT_SITE
+from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT
+from tests.deployed import Deployed
+
+OUTCOMES = Counter[tuple[str, str]]()
+HELD_PROXIES = 100
+
+
+@pytest.fixture(scope="session")
+def cloud() -> Iterator[Cloud]:
+    """An embedded cloud of the tests' own, beside any that the user has up."""
+    running = start(BUILD / "test-cloud")
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def deployed(cloud: Cloud) -> Deployed:
+    """All stacks, by `cdk deploy`, under enforced IAM; the relay is on loopback."""
+    relay_port = free_port()
+    bridge = {
+        "displayName": "loopback",
+        "webSocketAddress": f"ws://{LOOPBACK}:{relay_port}/",
+        "fingerprint": DEFAULT_FINGERPRINT,
+    }
+    parameters = {
+        "sluice.rendezvous.bridges": json.dumps([bridge]),
+        "sluice.rendezvous.allowed_relay_pattern": f"^{LOOPBACK}$",
+        "sluice.rendezvous.held_proxies_min": HELD_PROXIES,
+        "sluice.rendezvous.keep_state": False,
+    }
+    return Deployed(Deployer(cloud=cloud, context=parameters).deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Counts an outcome once: of its call, or of the setup that skipped it or failed."""
+    if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+        OUTCOMES[report.nodeid.split("/")[1], report.outcome] += 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many of each."""
+    terminalreporter.section("tests by suite")
+    for suite in sorted({suite for suite, _ in OUTCOMES}):
+        counts = [f"{number} {outcome}" for (of, outcome), number in sorted(OUTCOMES.items()) if of == suite]
+        terminalreporter.line(f"{suite:12} {', '.join(counts)}")

@@ -1,0 +1,328 @@
+"""The rendezvous as deployed: its functions behind their queues and URL, under enforced IAM, in real time."""
+
+import asyncio
+import base64
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from sluice.aws.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.offer_book import DynamoOfferBook
+from sluice.aws.proxy_pools import DynamoProxyPools
+from sluice.local.traffic import Proxies, answer, offer_body
+from sluice.peers.channels import Network
+from sluice.peers.client import Connected, connect
+from sluice.peers.methods import Denied, Exchange, over_http, over_sqs, parse_reply
+from sluice.peers.services import Echo
+from sluice.peers.volunteer import Volunteer, VolunteerLimits
+from sluice.rendezvous.matching import Nat, Pool
+from sluice.rendezvous.offers import NO_PROXIES, TIMED_OUT, Method
+from sluice.rendezvous.ports import OfferRecord
+from tests.deployed import Deployed
+
+ON_LOOPBACK = Network(loopback=True)
+WITHIN_S = 60
+PREFIX = "snowflake-client-"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def proxies_of(deployed: Deployed) -> AsyncIterator[Proxies]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield Proxies(session, deployed.broker_url)
+
+
+def clients_of(deployed: Deployed) -> ClientQueues:
+    """With the client's own credentials."""
+    credentials = ClientCredentials.parse(deployed.client_sqscreds)
+    client = open_client(credentials, region=deployed.region, endpoint_url=deployed.endpoint)
+    return ClientQueues(client, deployed.offers_queue_url)
+
+
+def pools_of(deployed: Deployed) -> DynamoProxyPools:
+    return DynamoProxyPools(deployed.dynamodb, deployed.outputs["TableName"])
+
+
+def run(work):
+    return asyncio.run(asyncio.wait_for(work, WITHIN_S))
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """For what has no event to wait for. The test's own time limit ends it."""
+    while not await asyncio.to_thread(done):
+        await asyncio.sleep(0.1)
+
+
+async def nobody_waits(deployed: Deployed) -> None:
+    """Until the polls that an earlier test left behind are over."""
+    pools = pools_of(deployed)
+    await until(lambda: sum(pools.count(pool, now_ms=now_ms()) for pool in Pool) == 0)
+
+
+@pytest.mark.parametrize("method", ["sqs", "http"])
+def test_an_offer_is_answered_and_bytes_come_back_through_webrtc(deployed: Deployed, method: str) -> None:
+    async def echoed() -> bytes:
+        await nobody_waits(deployed)
+        async with aiohttp.ClientSession() as session, clients_of(deployed) as queues:
+            volunteer = Volunteer(
+                session,
+                deployed.broker_url,
+                Echo(),
+                network=ON_LOOPBACK,
+                nat=Nat.UNRESTRICTED,
+                limits=VolunteerLimits(pause_s=0),
+            )
+            serving = asyncio.create_task(volunteer.run())
+            try:
+                exchange = over_sqs(queues) if method == "sqs" else over_http(session, deployed.broker_url)
+                return await through_the_first_channel(deployed, exchange, b"there and back")
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    assert run(echoed()) == b"there and back"
+
+
+async def through_the_first_channel(deployed: Deployed, exchange: Exchange, data: bytes) -> bytes:
+    """What comes back of `data`."""
+    pools = pools_of(deployed)
+    await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > 0)
+    outcome = await connect(exchange, network=ON_LOOPBACK)
+    assert isinstance(outcome, Connected), outcome
+    async with outcome.peer:
+        await outcome.channel.send(data)
+        return await outcome.channel.receive_exactly(len(data))
+
+
+def test_without_a_proxy_the_client_is_denied(deployed: Deployed) -> None:
+    assert run(reply_to(deployed, offer_body("1"))) == Denied(NO_PROXIES)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("no version", "unsupported message version"),
+        ("2.0\n{}", "unsupported message version"),
+        ("1.0\n{}", "no supplied offer"),
+        ('1.0\n{"offer": "{}"}', "malformed session description: no type"),
+        (offer_body("1", fingerprint="zz"), "cannot decode fingerprint"),
+        (offer_body("1").replace('"unknown"', '"odd"'), "invalid NAT type"),
+        (offer_body("1", fingerprint="00" * 20), "bridge with requested fingerprint is unknown to the broker"),
+    ],
+)
+def test_a_malformed_offer_gets_its_reply(deployed: Deployed, body: str, error: str) -> None:
+    assert run(reply_to(deployed, body)) == Denied(error)
+
+
+async def reply_to(deployed: Deployed, body: str):
+    await nobody_waits(deployed)
+    async with clients_of(deployed) as queues:
+        return await over_sqs(queues)(body)
+
+
+def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
+    async def timed_out():
+        await nobody_waits(deployed)
+        async with proxies_of(deployed) as proxies, clients_of(deployed) as queues:
+            silent = asyncio.create_task(proxies.poll())
+            pools = pools_of(deployed)
+            await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > 0)
+            reply = await over_sqs(queues)(offer_body("2"))
+            polled = await silent
+            return reply, polled.matched, await proxies.answer(polled.sid, answer("2"))
+
+    reply, matched, status = run(timed_out())
+    assert (reply, matched, status) == (Denied(TIMED_OUT), True, "client gone")
+
+
+def test_an_offer_delivered_twice_takes_one_proxy(deployed: Deployed) -> None:
+    async def matches() -> list[bool]:
+        await nobody_waits(deployed)
+        async with proxies_of(deployed) as proxies:
+            polls = [asyncio.create_task(proxies.poll()) for _ in range(2)]
+            pools = pools_of(deployed)
+            await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == len(polls))
+            event = offer_event(deployed, client_id="delivered-twice", sent_at_ms=now_ms())
+            for _ in range(2):
+                assert await asyncio.to_thread(deployed.invoke, "Broker", event) == {"batchItemFailures": []}
+            return sorted(polled.matched for polled in await asyncio.gather(*polls))
+
+    assert run(matches()) == [False, True]
+
+
+def test_a_stale_offer_takes_no_proxy_and_leaves_no_queue(deployed: Deployed) -> None:
+    async def matched() -> bool:
+        await nobody_waits(deployed)
+        async with proxies_of(deployed) as proxies:
+            poll = asyncio.create_task(proxies.poll())
+            pools = pools_of(deployed)
+            await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == 1)
+            event = offer_event(deployed, client_id="stale", sent_at_ms=now_ms() - 5_000)
+            await asyncio.to_thread(deployed.invoke, "Broker", event)
+            return (await poll).matched
+
+    assert not run(matched())
+    assert deployed.sqs.list_queues(QueueNamePrefix=PREFIX + "stale").get("QueueUrls", []) == []
+
+
+def offer_event(deployed: Deployed, *, client_id: str, sent_at_ms: int) -> dict:
+    """What the trigger gives the broker for one offer."""
+    queue = deployed.offers_queue_url.rsplit("/", 1)[1]
+    return {
+        "Records": [
+            {
+                "messageId": client_id,
+                "receiptHandle": "handle",
+                "body": offer_body("3"),
+                "attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": str(sent_at_ms)},
+                "messageAttributes": {"ClientID": {"dataType": "String", "stringValue": client_id}},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": f"arn:aws:sqs:{deployed.region}:{deployed.account}:{queue}",
+                "awsRegion": deployed.region,
+            }
+        ]
+    }
+
+
+def test_a_message_without_a_client_id_is_consumed_and_makes_no_queue(deployed: Deployed) -> None:
+    before = queues_of_clients(deployed)
+    deployed.sqs.send_message(QueueUrl=deployed.offers_queue_url, MessageBody=offer_body("4"))
+    run(until(lambda: depth(deployed, deployed.offers_queue_url) == 0))
+    assert queues_of_clients(deployed) <= before
+
+
+def queues_of_clients(deployed: Deployed) -> set[str]:
+    pages = deployed.sqs.get_paginator("list_queues").paginate(QueueNamePrefix=PREFIX)
+    return {url for page in pages for url in page.get("QueueUrls", [])}
+
+
+def depth(deployed: Deployed, url: str) -> int:
+    """Messages in the queue, those in flight included."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    counts = deployed.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]  # type: ignore[arg-type]
+    return sum(map(int, counts.values()))
+
+
+def test_what_can_never_succeed_is_dead_lettered_with_the_reason(deployed: Deployed) -> None:
+    deployed.sqs.send_message(QueueUrl=deployed.outputs["TimeoutsQueueUrl"], MessageBody="no tick at all")
+    received = deployed.sqs.receive_message(
+        QueueUrl=deployed.outputs["DeadLettersUrl"], WaitTimeSeconds=20, MessageAttributeNames=["All"]
+    )
+    [letter] = received["Messages"]
+    deployed.sqs.delete_message(QueueUrl=deployed.outputs["DeadLettersUrl"], ReceiptHandle=letter["ReceiptHandle"])
+    assert letter["Body"] == "no tick at all"
+    assert letter["MessageAttributes"]["sluice-reason"]["StringValue"].startswith("Malformed: ")
+    assert letter["MessageAttributes"]["sluice-source"]["StringValue"].endswith(
+        deployed.outputs["TimeoutsQueueUrl"].rsplit("/", 1)[1]
+    )
+
+
+def test_answer_queues_are_swept_at_one_request_each(deployed: Deployed) -> None:
+    book = DynamoOfferBook(deployed.dynamodb, deployed.outputs["TableName"])
+    names = [f"{PREFIX}swept-{number}" for number in range(3)]
+    for name in names:
+        deployed.sqs.create_queue(QueueName=name)
+        client_id = name.removeprefix(PREFIX)
+        book.record(OfferRecord(client_id=client_id, sent_at_ms=now_ms() - 121_000, method=Method.SQS))
+    offset = deployed.request_offset()
+    # The schedule's own sweep may be faster; whoever sweeps, each queue is deleted, and by one request.
+    deployed.invoke("Sweeper", {})
+    run(until(lambda: not {url for url in queues_of_clients(deployed) if "swept-" in url}))
+    requests = [request for request in deployed.requests_since(offset) if request.queue in names]
+    assert Counter((request.action, request.queue) for request in requests) == Counter(
+        ("DeleteQueue", name) for name in names
+    )
+
+
+def test_the_amp_cache_method_replies_in_a_page(deployed: Deployed) -> None:
+    async def page() -> str:
+        await nobody_waits(deployed)
+        request = base64.urlsafe_b64encode(offer_body("5").encode()).decode().rstrip("=")
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{deployed.broker_url}amp/client/0pad/{request}") as response,
+        ):
+            assert (response.status, response.headers["Cache-Control"]) == (200, "max-age=15")
+            return await response.text()
+
+    armored = "".join(part.split("</pre>")[0] for part in run(page()).split("<pre>")[1:])
+    encoded = "".join(armored.split())
+    assert parse_reply(base64.b64decode(encoded.removeprefix("0")).decode()) == Denied(NO_PROXIES)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("proxy", b"no JSON"), ("proxy", b'{"Sid":"x","Version":"2.0"}'), ("answer", b"{}"), ("client", b"x" * 100_001)],
+)
+def test_a_malformed_request_is_a_400_with_an_empty_body(deployed: Deployed, path: str, body: bytes) -> None:
+    async def answered() -> tuple[int, bytes]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(deployed.broker_url + path, data=body) as response,
+        ):
+            assert response.headers["Access-Control-Allow-Origin"] == "*"
+            return response.status, await response.read()
+
+    assert run(answered()) == (400, b"")
+
+
+def test_two_hundred_offers_at_once_take_a_hundred_proxies_once_each(deployed: Deployed) -> None:
+    """A hundred answered, a hundred denied, no proxy twice."""
+    outcomes = asyncio.run(asyncio.wait_for(two_hundred_offers(deployed), 240))
+    assert outcomes == {"answered": 100, NO_PROXIES: 100, "answers from a proxy that answered before": 0}
+
+
+async def two_hundred_offers(deployed: Deployed) -> Counter[str]:
+    async with proxies_of(deployed) as proxies:
+        # The first polls start a hundred execution environments, which takes longer than a poll.
+        while proxies.statuses["no match"] < 100:
+            await asyncio.gather(*(proxies.poll() for _ in range(100)), return_exceptions=True)
+        await nobody_waits(deployed)
+        serving = [asyncio.create_task(answer_once(proxies, str(number))) for number in range(100)]
+        pools = pools_of(deployed)
+        await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == 100)
+        client_ids = [f"crowd-{number:03d}" for number in range(200)]
+        await asyncio.to_thread(send_offers, deployed, client_ids)
+        await asyncio.gather(*serving)
+        replies = [await asyncio.to_thread(read_reply, deployed, client_id) for client_id in client_ids]
+    answers = [reply["answer"] for reply in replies if "answer" in reply]
+    outcomes = Counter(reply["error"] for reply in replies if "error" in reply)
+    outcomes["answered"] = len(answers)
+    outcomes["answers from a proxy that answered before"] = len(answers) - len(set(answers))
+    return outcomes
+
+
+async def answer_once(proxies: Proxies, name: str) -> None:
+    polled = await proxies.poll()
+    assert polled.matched
+    assert await proxies.answer(polled.sid, answer(name)) == "success"
+
+
+def send_offers(deployed: Deployed, client_ids: list[str]) -> None:
+    for start in range(0, len(client_ids), 10):
+        deployed.sqs.send_message_batch(
+            QueueUrl=deployed.offers_queue_url,
+            Entries=[
+                {
+                    "Id": client_id,
+                    "MessageBody": offer_body(client_id.removeprefix("crowd-")),
+                    "MessageAttributes": {"ClientID": {"DataType": "String", "StringValue": client_id}},
+                }
+                for client_id in client_ids[start : start + 10]
+            ],
+        )
+
+
+def read_reply(deployed: Deployed, client_id: str) -> dict[str, str]:
+    url = deployed.sqs.get_queue_url(QueueName=PREFIX + client_id)["QueueUrl"]
+    [message] = deployed.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10)["Messages"]
+    reply: dict[str, str] = json.loads(message["Body"])
+    return reply
