@@ -1,0 +1,192 @@
+"""What a rendezvous over SQS costs and how long it takes, on the embedded cloud with everything in it counted.
+
+`python -m benchmarks.rendezvous [--json]`: offers at a steady rate, random in time, from clients with the deployed
+credentials, to proxies that answer at once; then the wait until the sweeper has deleted the last answer queue, as its
+requests count too. The proxies' idle polls count as well.
+"""
+
+import asyncio
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiohttp
+import typer
+from rich.console import Console
+
+from benchmarks.imports import import_ms
+from benchmarks.report import Figure, report
+from sluice.local.cloud import BUILD, PROJECT, Cloud, start
+from sluice.local.deployer import Deployer
+from sluice.local.requests import by_action, read_requests
+from sluice.local.runtime import runtime_python
+from sluice.local.sites import DEFAULT_SITE
+from sluice.local.traffic import Proxies, draw_number, offer_body
+from sluice.peers.methods import draw_client_id
+
+SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
+SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
+PROXIES = 12
+WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
+SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much again
+LOOK_UP_AFTER_S = 1.0
+FUNCTIONS = ("broker", "proxy", "sweeper")
+SEED = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One run. `requests` are all of it, by action; `answer_ms` is one entry a rendezvous."""
+
+    answer_ms: Sequence[float]
+    requests: Counter[str]
+
+    @property
+    def requests_per_rendezvous(self) -> float:
+        """All of them, whoever made them."""
+        return self.requests.total() / len(self.answer_ms)
+
+
+def main(
+    *,
+    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="How long offers are sent.")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
+) -> None:
+    """Measure requests, latency and import times, and compare."""
+    console = Console(stderr=True)
+    cloud = start(BUILD / "bench-cloud")
+    try:
+        with console.status("deploying") as status:
+            cloud = Deployer(
+                cloud=cloud, context={"sluice.rendezvous.held_proxies_min": 2 * PROXIES}, progress=status.update
+            ).deploy(DEFAULT_SITE)
+            measured = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
+            status.update("importing the handlers")
+            ratio, imports_ms = import_ratio(cloud)
+    finally:
+        cloud.stop()
+    for action, number in measured.requests.most_common():
+        console.print(f"{number / len(measured.answer_ms):8.3f}  {action}")
+    report(f"{len(measured.answer_ms)} rendezvous at {rate:g}/s", figures(measured, ratio, imports_ms), as_json=as_json)
+
+
+async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> Measured:
+    """Offers for that long, and all that follows from them."""
+    site = SiteAccess(cloud, DEFAULT_SITE)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        proxies = Proxies(session, site.broker_url)
+        progress("starting the functions")
+        await asyncio.gather(*(proxies.poll() for _ in range(PROXIES)))
+        serving = [asyncio.create_task(proxies.serve()) for _ in range(PROXIES)]
+        client = Client(site)
+        await asyncio.gather(*(client.rendezvous() for _ in range(WARM_UP)))
+        await asyncio.sleep(1)  # the warm-up's last trigger deletes
+        offset = cloud.request_log.stat().st_size
+        progress(f"{rate:g} rendezvous a second for {seconds:g} s")
+        answer_ms = await at_rate(client.rendezvous, rate=rate, seconds=seconds)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+    progress(f"waiting until {len(answer_ms)} answer queues are swept")
+    requests = await until_swept(cloud.request_log, offset, queues=len(answer_ms))
+    return Measured(answer_ms=answer_ms, requests=requests)
+
+
+class Client:
+    """Makes any number of rendezvous, each in the real client's steps: three requests where all goes well."""
+
+    def __init__(self, site: SiteAccess) -> None:
+        """With the deployed client's credentials."""
+        self._sqs = site.client_sqs()
+        self._offers_queue_url = site.offers_queue_url
+        self._threads = ThreadPoolExecutor(CLIENT_THREADS)
+
+    async def rendezvous(self) -> float:
+        """From the offer's send to the answer's arrival in the client's queue, in milliseconds."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._rendezvous)
+
+    def _rendezvous(self) -> float:
+        client_id = draw_client_id()
+        sent_at_ms = time.time_ns() / 1e6
+        self._sqs.send_message(
+            QueueUrl=self._offers_queue_url,
+            MessageBody=offer_body(draw_number()),
+            MessageAttributes={"ClientID": {"DataType": "String", "StringValue": client_id}},
+        )
+        time.sleep(LOOK_UP_AFTER_S)
+        url = self._sqs.get_queue_url(QueueName=ANSWER_QUEUE_PREFIX + client_id)["QueueUrl"]
+        received = self._sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20, AttributeNames=["SentTimestamp"])
+        [message] = received["Messages"]
+        if "answer" not in json.loads(message["Body"]):
+            raise RuntimeError(f"no answer but {message['Body']}")
+        return int(message["Attributes"]["SentTimestamp"]) - sent_at_ms
+
+
+async def at_rate(work: Callable[[], Awaitable[float]], *, rate: float, seconds: float) -> list[float]:
+    """What `work` gives, begun at random times, as independent clients would: a Poisson process."""
+    draw = random.Random(SEED)
+    begun, ends_at = [], time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        begun.append(asyncio.ensure_future(work()))
+        await asyncio.sleep(draw.expovariate(rate))
+    return await asyncio.gather(*begun)
+
+
+async def until_swept(log: Path, offset: int, *, queues: int) -> Counter[str]:
+    """The requests since `offset`, once that many queues are deleted."""
+    deadline = time.monotonic() + SWEPT_WITHIN_S
+    while True:
+        requests = by_action(read_requests(log, offset=offset))
+        if requests["DeleteQueue"] >= queues:
+            return requests
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{requests['DeleteQueue']} of {queues} answer queues swept in {SWEPT_WITHIN_S} s")
+        await asyncio.sleep(1)
+
+
+def import_ms_by_function(cloud: Cloud) -> dict[str, float]:
+    """As deployed: the bundle and the Lambda runtime's Python. `boto3` alone is beside them."""
+    statements = {"boto3": "import boto3"} | {name: f"import functions.{name}.handler" for name in FUNCTIONS}
+    python = runtime_python(BUILD, PROJECT / "requirements.txt")
+    took = import_ms(python, list(statements.values()), path=[bundle_path()], cwd=PROJECT)
+    return {name: took[statement] for name, statement in statements.items()}
+
+
+def figures(measured: Measured, imports_ms: dict[str, float]) -> dict[str, Figure]:
+    """The keys are what programs read."""
+    hundredths = statistics.quantiles(measured.answer_ms, n=100, method="inclusive")
+    slowest = max(imports_ms[name] for name in FUNCTIONS)
+    requests = measured.requests_per_rendezvous
+    return {
+        "sqs_requests_per_rendezvous": Figure(
+            name="SQS requests per rendezvous",
+            value=requests,
+            limit=10,
+            ratio=requests / SNOWFLAKE_REQUESTS,
+            compared_to=f"Snowflake's broker, {SNOWFLAKE_REQUESTS}",
+        ),
+        "answer_ms_p50": Figure(
+            name="offer to answer, median, ms",
+            value=hundredths[49],
+            ratio=hundredths[49] / SNOWFLAKE_ANSWER_MS,
+            compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
+        ),
+        "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
+        "import_ratio_max": Figure(
+            name="slowest handler's import, ms against boto3's",
+            value=slowest / imports_ms["boto3"],
+            limit=1.5,
+            ratio=slowest / imports_ms["boto3"],
+            compared_to=f"boto3, {imports_ms['boto3']:.0f} ms",
+        ),
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
