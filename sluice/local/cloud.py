@@ -19,7 +19,7 @@ from sluice.local.runtime import runtime_python
 from sluice.local.sites import Site
 
 LOOPBACK = "127.0.0.1"
-READY_TIMEOUT_S = 60
+READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
 POLL_S = 0.05
 SECRET = "test"  # noqa: S105 - of every account's root in ministack; it protects nothing

@@ -28,6 +28,7 @@ from tests.deployed import Deployed
 ON_LOOPBACK = Network(loopback=True)
 WITHIN_S = 60
 PREFIX = "snowflake-client-"
+AT_ONCE = 4  # cold starts side by side
 
 
 def now_ms() -> int:
@@ -282,9 +283,7 @@ def test_two_hundred_offers_at_once_take_a_hundred_proxies_once_each(deployed: D
 
 async def two_hundred_offers(deployed: Deployed) -> Counter[str]:
     async with proxies_of(deployed) as proxies:
-        # The first polls start a hundred execution environments, which takes longer than a poll.
-        while proxies.statuses["no match"] < 100:
-            await asyncio.gather(*(proxies.poll() for _ in range(100)), return_exceptions=True)
+        await start_environments(deployed, proxies, 100)
         await nobody_waits(deployed)
         serving = [asyncio.create_task(answer_once(proxies, str(number))) for number in range(100)]
         pools = pools_of(deployed)
@@ -298,6 +297,19 @@ async def two_hundred_offers(deployed: Deployed) -> Counter[str]:
     outcomes["answered"] = len(answers)
     outcomes["answers from a proxy that answered before"] = len(answers) - len(set(answers))
     return outcomes
+
+
+async def start_environments(deployed: Deployed, proxies: Proxies, number: int) -> None:
+    """Has that many execution environments of the proxy function; all cold at once, none would serve in time."""
+    pools = pools_of(deployed)
+    polling: list[asyncio.Task[None]] = []
+    while len(polling) < number:
+        polling += [asyncio.create_task(proxies.serve()) for _ in range(AT_ONCE)]
+        # All but those just between two polls.
+        await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > len(polling) - AT_ONCE)
+    for task in polling:
+        task.cancel()
+    await asyncio.gather(*polling, return_exceptions=True)
 
 
 async def answer_once(proxies: Proxies, name: str) -> None:
