@@ -9,6 +9,7 @@ SluiceError
 │   └── CallFailed       AWS refused or failed a call
 └── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
     ├── BadBridgeList    one line of a bridge list
+    ├── BadParameter     one parameter of the stacks
     └── BadSetting       one environment variable of a function
 """
 
@@ -68,6 +69,16 @@ class BadBridgeList(BadConfiguration):
         """`line` counts from 1."""
         super().__init__(f"bridge list, line {line}: {cause}")
         self.line = line
+        self.cause = cause
+
+
+class BadParameter(BadConfiguration):
+    """A parameter of the stacks that is unknown or can't be used."""
+
+    def __init__(self, key: str, cause: str) -> None:
+        """`key` is the context's, with dots: what `cdk -c` takes."""
+        super().__init__(f"parameter {key}: {cause}")
+        self.key = key
         self.cause = cause
 
 

@@ -55,7 +55,9 @@ class Deployer:
         return self.cloud.folder / "cdk.out"
 
     def _synth(self) -> Path:
-        context = [f"--context={name}={_context_text(value)}" for name, value in self.context.items()]
+        # Bundles for this machine's processor and interpreter, which run the functions.
+        parameters = {"sluice.architecture": "local", **self.context}
+        context = [f"--context={name}={_context_text(value)}" for name, value in parameters.items()]
         self._run(["synth", "--quiet", "--output", str(self._assembly), *context], clean_environment())
         return self._assembly
 

@@ -1,0 +1,51 @@
+"""The CDK app: its parameters, its stacks, and the checks that every synth runs.
+
+A synth reads the project's files and its context and nothing else: no environment variable, no AWS call, no clock. So
+it gives the same assembly every time, and one assembly can be deployed to any account and region.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from aws_cdk import App, Validations
+from cdk_nag import AwsSolutionsChecks
+
+from sluice.errors import BadConfiguration
+from stacks.assets import Assets
+from stacks.parameters import Parameters
+from stacks.rendezvous import RendezvousStack
+from stacks.state import StateStack
+
+PROJECT = Path(__file__).parent
+
+
+def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None = None) -> App:
+    """An app whose assembly has nothing that differs from one synth to the next.
+
+    Without arguments, the CDK command line says where the assembly goes and gives the context.
+    """
+    # Traces have the paths of temporary folders.
+    return App(analytics_reporting=False, stack_traces=False, context=context, outdir=outdir)
+
+
+def add_stacks(app: App) -> None:
+    """Everything that is deployed, checked by AWS Solutions' rules."""
+    parameters = Parameters.read(app.node.get_all_context())
+    state = StateStack(app, parameters.rendezvous)
+    RendezvousStack(app, parameters, state=state, assets=Assets(PROJECT))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+
+
+def main() -> None:
+    """Writes the assembly to where the CDK command line asks for it."""
+    app = new_app()
+    try:
+        add_stacks(app)
+    except BadConfiguration as error:
+        sys.exit(str(error))
+    app.synth()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""What functions are made of: our code, and third-party code as a layer. Everything is built here, without Docker.
+
+Our code is what a function's handler imports, directly or not, and the rest of its folder: a change elsewhere doesn't
+deploy it anew. Third-party code is installed once for a set of pins, a Python version and a platform, under `build/`.
+Both are named by the hash of what is in them, so equal sources give equal assets on every machine.
+"""
+
+import ast
+import hashlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from sluice.errors import BadConfiguration
+from stacks.parameters import Architecture
+
+LAMBDA_PYTHON = "3.13"
+# Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html
+# pip takes no wheel of an older tag than those it is given.
+GLIBC_TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
+# The Lambda runtime has boto3 and what it needs. jmespath, which it needs too, stays in bundles: Powertools' is pinned.
+RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six", "urllib3"})
+PIP_TIMEOUT_S = 300
+KEY_CHARACTERS = 32
+
+
+class BundleFailed(BadConfiguration):
+    """A bundle can't be built; the text is pip's, or says what isn't pinned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A platform that functions run on. `wheels` are the tags whose wheels it takes; none means this interpreter's."""
+
+    machine: Architecture  # never LOCAL
+    python: str
+    wheels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> "Target":
+        """Lambda's, or this machine's and this interpreter's for LOCAL."""
+        if architecture is Architecture.LOCAL:
+            return cls(machine=_host_machine(), python=f"{sys.version_info.major}.{sys.version_info.minor}", wheels=())
+        wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
+        return cls(machine=architecture, python=LAMBDA_PYTHON, wheels=wheels)
+
+    @property
+    def name(self) -> str:
+        """What a bundle's key covers."""
+        return f"{self.python} {' '.join(self.wheels) or f'{sys.platform} {platform.machine()}'}"
+
+
+def _host_machine() -> Architecture:
+    return Architecture.ARM64 if platform.machine() in {"arm64", "aarch64"} else Architecture.X86_64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """The third-party code of a group of functions: `requirements` are package names, their pins are the lock's."""
+
+    name: str
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A folder to deploy as it is, and the hash that names its content."""
+
+    folder: Path
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """What is built from a project: the folder with pyproject.toml, requirements.txt, `functions` and `sluice`."""
+
+    project: Path
+
+    def bundle(self, extra: str) -> Bundle:
+        """What pyproject.toml lists under an extra of its own."""
+        extras = tomllib.loads((self.project / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        return Bundle(name=extra, requirements=tuple(normal(_name(requirement)) for requirement in extras[extra]))
+
+    def layer(self, bundle: Bundle, target: Target) -> Built:
+        """The bundle as a Lambda layer; installed by pip at the first call, afterwards found. Raises `BundleFailed`."""
+        pins = pinned(bundle.requirements, (self.project / "requirements.txt").read_text())
+        key = _hash({"pins": "\n".join(pins).encode(), "target": target.name.encode()})
+        folder = self._build / "bundles" / f"{bundle.name}-{key}"
+        if not folder.exists():
+            with _unfinished(folder) as new:
+                _install(pins, target, into=new / "python")
+        return Built(folder, key)
+
+    def code(self, function: str) -> Built:
+        """Our code for one function."""
+        files = {path.as_posix(): (self.project / path).read_bytes() for path in self.sources(function)}
+        key = _hash(files)
+        folder = self._build / "code" / f"{function}-{key}"
+        if not folder.exists():
+            with _unfinished(folder) as new:
+                _write(files, new)
+        return Built(folder, key)
+
+    def sources(self, function: str) -> Sequence[PurePosixPath]:
+        """The files of our code for one function, relative to the project, in order."""
+        own = [path for path in (self.project / "functions" / function).rglob("*") if path.is_file()]
+        found = {PurePosixPath(path.relative_to(self.project)) for path in own if "__pycache__" not in path.parts}
+        unread = sorted(found)
+        while unread:
+            imported = set(_imported(self.project, unread.pop())) - found
+            found |= imported
+            unread += sorted(imported)
+        return sorted(found)
+
+    @property
+    def _build(self) -> Path:
+        return self.project / "build"
+
+
+def _imported(project: Path, source: PurePosixPath) -> Iterator[PurePosixPath]:
+    """The project's files that importing `source` reads. Imports inside functions count: they happen later."""
+    if source.suffix != ".py":
+        return
+    for node in ast.walk(ast.parse((project / source).read_bytes())):
+        for module in _modules(node):
+            yield from _files(project, module)
+
+
+def _modules(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            yield from (f"{module}.{alias.name}" for alias in names)  # each may be a module of the package
+
+
+def _files(project: Path, module: str) -> Iterator[PurePosixPath]:
+    """A module's file and its packages', as far as they are the project's."""
+    parts = module.split(".")
+    if parts[0] not in {"functions", "sluice"}:
+        return
+    for length in range(1, len(parts) + 1):
+        path = PurePosixPath(*parts[:length])
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if (project / file).is_file():
+                yield file
+
+
+PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)$")
+VIA = re.compile(r"^ +#(?: {3}| via )(?P<name>[A-Za-z0-9._-]+)")
+
+
+def pinned(requirements: Collection[str], lock: str) -> tuple[str, ...]:
+    """The pins of what is required and of all that needs, without what the runtime has, in order of names.
+
+    `lock` is pip-compile's file, whose comments say who needs a package. Raises `BundleFailed`.
+    """
+    pins, needed_by = _read_lock(lock)
+    wanted = set(requirements)
+    while more := {name for name, users in needed_by.items() if users & wanted and name not in RUNTIME} - wanted:
+        wanted |= more
+    for name in sorted(wanted - pins.keys()):
+        raise BundleFailed(f"requirements.txt doesn't pin {name}: make lock")
+    return tuple(f"{name}=={pins[name]}" for name in sorted(wanted))
+
+
+def _read_lock(lock: str) -> tuple[Mapping[str, str], Mapping[str, set[str]]]:
+    """Versions by name, and who needs it by name."""
+    pins: dict[str, str] = {}
+    needed_by: dict[str, set[str]] = {}
+    name = ""
+    for line in lock.splitlines():
+        if pin := PIN.match(line):
+            name = normal(pin["name"])
+            pins[name], needed_by[name] = pin["version"], set()
+        elif name and (via := VIA.match(line)):
+            needed_by[name].add(normal(via["name"]))
+    return pins, needed_by
+
+
+def _name(requirement: str) -> str:
+    """`jq` of `jq>=1.8; python_version > '3'`."""
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+
+
+def normal(name: str) -> str:
+    """A package's one name: https://packaging.python.org/en/latest/specifications/name-normalization/."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _install(pins: Sequence[str], target: Target, *, into: Path) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+    # The pins are complete, so nothing has to be resolved, and nothing comes in that the key doesn't cover.
+    options = ["--no-deps", "--only-binary=:all:", "--target", str(into), *_wheel_options(target)]
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        [*command, *options, *pins], capture_output=True, text=True, timeout=PIP_TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise BundleFailed(f"pip can't install {', '.join(pins)}:\n{done.stderr}")
+    _drop_noise(into)
+
+
+def _wheel_options(target: Target) -> Iterator[str]:
+    if not target.wheels:
+        return
+    yield from ("--implementation", "cp", "--python-version", target.python)
+    for tag in target.wheels:
+        yield from ("--platform", tag)
+
+
+def _drop_noise(installed: Path) -> None:
+    """Removes scripts, and notes that say how and where pip installed."""
+    shutil.rmtree(installed / "bin", ignore_errors=True)
+    for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
+        for file in installed.glob(f"*.dist-info/{note}"):
+            file.unlink()
+
+
+@contextmanager
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """A new folder beside `folder` that takes its place when the block ends well. Of two at once, the first wins."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
+    try:
+        yield new
+        _let_lambda_read(new)
+        _take_place(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _let_lambda_read(folder: Path) -> None:
+    """Modes go into the archive, and functions run as another user than whoever builds under a strict umask."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _take_place(new: Path, folder: Path) -> None:
+    try:
+        new.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+
+
+def _hash(content: Mapping[str, bytes]) -> str:
+    """Of names and content; neither of times nor of modes."""
+    digest = hashlib.sha256()
+    for name, value in sorted(content.items()):
+        digest.update(f"{name}\0{len(value)}\0".encode())
+        digest.update(value)
+    return digest.hexdigest()[:KEY_CHARACTERS]

@@ -1,0 +1,264 @@
+"""The parameters of the stacks: typed, checked before anything is made of them. No construct is made here.
+
+They are the context key `sluice` of cdk.json, and `-c sluice.<section>.<name>=<value>` on top of it. A value that comes
+as text where another type is asked for is read as JSON. Whatever is unknown or can't be used raises `BadParameter`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sluice.errors import BadBridgeList, BadParameter
+from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT, parse_bridges
+from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
+from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
+
+ROOT = "sluice"
+Parse = Callable[[object], object]  # raises ValueError
+
+DEFAULT_BRIDGE = {
+    "displayName": "default",
+    "webSocketAddress": "wss://snowflake.torproject.net/",
+    "fingerprint": DEFAULT_FINGERPRINT,
+}
+
+
+class Architecture(StrEnum):
+    """What functions run on. `local` is this machine, for the embedded cloud, which runs them as its own processes."""
+
+    ARM64 = "arm64"
+    X86_64 = "x86_64"
+    LOCAL = "local"
+
+
+class LogLevel(StrEnum):
+    """From which level on the functions log."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+    CRITICAL = "CRITICAL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RendezvousParameters:
+    """Section `rendezvous`."""
+
+    offers_queue_name: str = "snowflake-broker"
+    existing_offers_queue_arn: str | None = None  # then no offers queue is made, and its name is this one's
+    bridges: str = json.dumps(DEFAULT_BRIDGE)  # in JSON lines, as the functions read them
+    allowed_relay_pattern: str = "snowflake.torproject.net$"
+    held_proxies_min: int = 4
+    held_proxies_max: int = 200
+    broker_max_concurrency: int = 2  # of each of its two queues
+    broker_memory_mb: int = 512
+    proxy_memory_mb: int = 256
+    sweeper_memory_mb: int = 256
+    keep_state: bool = True  # false deletes the table with its stack: for trials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """All of them. What every section shares stands beside the sections."""
+
+    rendezvous: RendezvousParameters = field(default_factory=RendezvousParameters)
+    architecture: Architecture = Architecture.ARM64
+    log_retention_days: int = 30
+    log_level: LogLevel = LogLevel.INFO
+
+    @classmethod
+    def read(cls, context: Mapping[str, object]) -> "Parameters":
+        """From the whole context of a CDK app. Raises `BadParameter`, which names the key."""
+        given = dict(_flat(ROOT, context.get(ROOT, {}))) | _overrides(context)
+        _refuse_unknown(given)
+        return cls(
+            rendezvous=_read_rendezvous(given),
+            **_parsed(given, ROOT, SHARED),
+        )
+
+
+def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """The leaves of nested objects, by dotted key."""
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for name, inner in value.items():
+        yield from _flat(f"{key}.{name}", inner)
+
+
+def _overrides(context: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in context.items() if key.startswith(f"{ROOT}.")}
+
+
+def _refuse_unknown(given: Mapping[str, object]) -> None:
+    known = {f"{ROOT}.{name}" for name in SHARED} | {f"{RENDEZVOUS}.{name}" for name in RENDEZVOUS_PARSERS}
+    for key in given.keys() - known:
+        raise BadParameter(key, f"there is no such parameter; there are {', '.join(sorted(known))}")
+
+
+def _read_rendezvous(given: Mapping[str, object]) -> RendezvousParameters:
+    read = RendezvousParameters(**_parsed(given, RENDEZVOUS, RENDEZVOUS_PARSERS))
+    if read.held_proxies_min > read.held_proxies_max:
+        raise BadParameter(
+            f"{RENDEZVOUS}.held_proxies_min",
+            f"{read.held_proxies_min} is over held_proxies_max {read.held_proxies_max}",
+        )
+    return read
+
+
+def _parsed(given: Mapping[str, object], section: str, parsers: Mapping[str, Parse]) -> dict[str, Any]:
+    """What is given of a section; the rest keeps its default."""
+    return {
+        name: _parse(f"{section}.{name}", given[f"{section}.{name}"], parse)
+        for name, parse in parsers.items()
+        if f"{section}.{name}" in given
+    }
+
+
+def _parse(key: str, value: object, parse: Parse) -> object:
+    try:
+        return parse(value)
+    except (ValueError, BadBridgeList) as error:
+        raise BadParameter(key, str(error)) from error
+
+
+def _json(value: object) -> object:
+    """A value of another type than text, which came as text from the command line; what isn't JSON stays text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")  # noqa: TRY004 - one type for whatever is wrong with a value
+    return value
+
+
+def _flag(value: object) -> bool:
+    flag = _json(value)
+    if not isinstance(flag, bool):
+        raise ValueError(f"{value!r} is not true or false")  # noqa: TRY004 - one type for whatever is wrong with a value
+    return flag
+
+
+def _number(least: int, most: int) -> Parse:
+    def parse(value: object) -> int:
+        number = _json(value)
+        # Python counts true as a number.
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+            raise ValueError(f"{value!r} is not a whole number from {least} to {most}")
+        return number
+
+    return parse
+
+
+def _one_of(choices: type[StrEnum]) -> Parse:
+    def parse(value: object) -> StrEnum:
+        if not isinstance(value, str) or value not in list(choices):
+            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        return choices(value)
+
+    return parse
+
+
+# What CloudWatch Logs takes: https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
+RETENTION_DAYS = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180),
+    *(365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+
+
+def _retention_days(value: object) -> int:
+    days = _json(value)
+    if isinstance(days, bool) or days not in RETENTION_DAYS:
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, RETENTION_DAYS))}")
+    return int(str(days))
+
+
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html: 80 characters. FIFO queues
+# end in .fifo, and rendezvous clients can't send to them.
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+QUEUE_ARN = re.compile(r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:\d{12}:(.+)")
+
+
+def _queue_name(value: object) -> str:
+    name = _text(value)
+    if not QUEUE_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not 1 to 80 letters, digits, hyphens and underscores")
+    for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX):
+        if name.startswith(prefix):
+            raise ValueError(f"{name!r} begins with {prefix}, as queues do that the sweeper deletes and clients read")
+    return name
+
+
+def _queue_arn(value: object) -> str | None:
+    if value is None:
+        return None
+    arn = _text(value)
+    found = QUEUE_ARN.fullmatch(arn)
+    if not found:
+        raise ValueError(f"{arn!r} is not the ARN of an SQS queue")
+    _queue_name(found[1])
+    return arn
+
+
+# All variables of a function share 4 KB: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+BRIDGES_MAX_BYTES = 3_000
+
+
+def _bridges(value: object) -> str:
+    listed = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(listed, list):
+        raise ValueError(f"{value!r} is not a list")  # noqa: TRY004 - one type for whatever is wrong with a value
+    lines = "\n".join(json.dumps(bridge) for bridge in listed)
+    parse_bridges(lines)
+    if len(lines.encode()) > BRIDGES_MAX_BYTES:
+        raise ValueError(
+            f"the list has {len(lines.encode())} bytes; a function's environment holds {BRIDGES_MAX_BYTES}"
+        )
+    return lines
+
+
+RELAY_PATTERN = re.compile(r"\^?[A-Za-z0-9.-]{0,253}\$?")
+
+
+def _relay_pattern(value: object) -> str:
+    pattern = _text(value)
+    if not pattern or not RELAY_PATTERN.fullmatch(pattern):
+        raise ValueError(
+            f"{pattern!r} is not the end of a host name, with ^ before it or $ after it; $ alone is any host"
+        )
+    return pattern
+
+
+HELD_PROXIES_MOST = 10_000  # each holds an execution environment for up to ten seconds
+MEMORY_MB = _number(128, 10_240)  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+
+RENDEZVOUS = f"{ROOT}.rendezvous"
+RENDEZVOUS_PARSERS: Mapping[str, Parse] = {
+    "offers_queue_name": _queue_name,
+    "existing_offers_queue_arn": _queue_arn,
+    "bridges": _bridges,
+    "allowed_relay_pattern": _relay_pattern,
+    "held_proxies_min": _number(1, HELD_PROXIES_MOST),
+    "held_proxies_max": _number(1, HELD_PROXIES_MOST),
+    # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+    "broker_max_concurrency": _number(2, 1_000),
+    "broker_memory_mb": MEMORY_MB,
+    "proxy_memory_mb": MEMORY_MB,
+    "sweeper_memory_mb": MEMORY_MB,
+    "keep_state": _flag,
+}
+SHARED: Mapping[str, Parse] = {
+    "architecture": _one_of(Architecture),
+    "log_retention_days": _retention_days,
+    "log_level": _one_of(LogLevel),
+}

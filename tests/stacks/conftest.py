@@ -1,0 +1,68 @@
+"""Our stacks synthesized in this process, as the CDK command line would with cdk.json and `-c`."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk.cx_api import CloudAssembly
+
+import app
+from stacks.assets import Assets, Target
+from stacks.parameters import Architecture
+
+PROJECT = app.PROJECT
+CONTEXT: Mapping[str, Any] = json.loads((PROJECT / "cdk.json").read_text())["context"]
+Resource = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """The two templates of one synth."""
+
+    state: Mapping[str, Any]
+    rendezvous: Mapping[str, Any]
+
+    def of_type(self, kind: str) -> dict[str, Resource]:
+        """The properties of every resource of a type, by logical id, of both stacks."""
+        found = {**self.state["Resources"], **self.rendezvous["Resources"]}
+        return {id_: resource.get("Properties", {}) for id_, resource in found.items() if resource["Type"] == kind}
+
+    def one(self, kind: str, prefix: str = "") -> Resource:
+        """The only resource of a type whose logical id begins so."""
+        (properties,) = [found for id_, found in self.of_type(kind).items() if id_.startswith(prefix)]
+        return properties
+
+
+@pytest.fixture(scope="session")
+def layer() -> Path:
+    """The layer's folder, built by pip where it isn't yet: the only step that needs a package index."""
+    assets = Assets(PROJECT)
+    return assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64)).folder
+
+
+@pytest.fixture(scope="session")
+def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Templates]:
+    """Synthesizes with parameters on top of cdk.json's: `synth(**{"sluice.rendezvous.x": 1})`."""
+
+    def synthesize(**parameters: object) -> Templates:
+        made = app.new_app({**CONTEXT, **parameters}, outdir=str(tmp_path_factory.mktemp("cdk")))
+        app.add_stacks(made)
+        return _templates(made.synth())
+
+    return synthesize
+
+
+def _templates(assembly: CloudAssembly) -> Templates:
+    def template(stack: str) -> Any:
+        return json.loads((Path(assembly.directory) / f"{stack}.template.json").read_text())
+
+    return Templates(state=template("SluiceState"), rendezvous=template("SluiceRendezvous"))
+
+
+@pytest.fixture(scope="session")
+def templates(synth: Callable[..., Templates]) -> Templates:
+    """With cdk.json's parameters."""
+    return synth()

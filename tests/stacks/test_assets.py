@@ -1,0 +1,199 @@
+"""What is deployed of our code and of others', and that it is enough."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import boto3
+import pytest
+
+from stacks.assets import LAMBDA_PYTHON, Assets, Bundle, BundleFailed, Target, pinned
+from stacks.parameters import Architecture
+from tests.stacks.conftest import PROJECT
+
+FUNCTIONS = ("broker", "proxy", "sweeper")
+RUNTIME_PACKAGES = ("boto3", "botocore", "s3transfer", "dateutil", "urllib3", "six.py")
+LOCK = """\
+# a comment
+alpha==1.0
+    # via sluice (pyproject.toml)
+Beta_Two==2.0
+    # via
+    #   alpha
+    #   delta
+boto3==3.0
+    # via alpha
+botocore==3.0
+    # via
+    #   beta-two
+    #   boto3
+delta==4.0
+    # via sluice (pyproject.toml)
+epsilon==5.0
+    # via beta.two
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    files = {
+        "pyproject.toml": '[project.optional-dependencies]\nfunctions = ["alpha>=1"]\n',
+        "requirements.txt": LOCK,
+        "functions/broker/handler.py": "import json\nfrom sluice.one import name\nfrom sluice import two\n",
+        "functions/broker/table.json": "{}",
+        "functions/broker/__pycache__/handler.cpython-311.pyc": "",
+        "functions/proxy/handler.py": "import sluice.deep.three\n",
+        "sluice/__init__.py": "",
+        "sluice/one.py": "def f():\n    import sluice.four\n",
+        "sluice/two.py": "import sluice.one\n",
+        "sluice/four.py": "import sluice.two\n",
+        "sluice/cli/main.py": "import sluice.one\n",
+        "sluice/deep/__init__.py": "",
+        "sluice/deep/three.py": "",
+    }
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    return tmp_path
+
+
+def test_a_function_has_its_folder_and_what_it_imports_and_nothing_else(project: Path) -> None:
+    assert [str(path) for path in Assets(project).sources("broker")] == [
+        "functions/broker/handler.py",
+        "functions/broker/table.json",
+        "sluice/__init__.py",
+        "sluice/four.py",
+        "sluice/one.py",
+        "sluice/two.py",
+    ]
+
+
+def test_packages_on_the_way_to_a_module_come_with_it(project: Path) -> None:
+    sources = [str(path) for path in Assets(project).sources("proxy")]
+    assert sources == [
+        "functions/proxy/handler.py",
+        "sluice/__init__.py",
+        "sluice/deep/__init__.py",
+        "sluice/deep/three.py",
+    ]
+
+
+def test_the_codes_key_doesnt_depend_on_time_or_on_what_isnt_imported(project: Path) -> None:
+    before = Assets(project).code("broker")
+    os.utime(project / "sluice/one.py", (1, 1))
+    (project / "sluice/cli/main.py").write_text("import sluice.two\n")
+    assert Assets(project).code("broker") == before
+
+
+def test_the_codes_key_changes_with_what_is_imported(project: Path) -> None:
+    before = Assets(project).code("broker").key
+    (project / "sluice/four.py").write_text("")
+    assert Assets(project).code("broker").key != before
+
+
+def test_the_key_is_the_same_in_another_folder(project: Path, tmp_path: Path) -> None:
+    before = Assets(project).code("broker").key
+    moved = project.rename(tmp_path.with_name("moved"))
+    assert Assets(moved).code("broker").key == before
+
+
+def test_lambda_can_read_what_was_built_under_a_strict_umask(project: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        folder = Assets(project).code("broker").folder
+    finally:
+        os.umask(before)
+    modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
+    assert modes == {True: 0o755, False: 0o644}
+
+
+def test_pins_are_of_all_that_is_needed_but_the_runtimes() -> None:
+    assert pinned(["alpha"], LOCK) == ("alpha==1.0", "beta-two==2.0", "epsilon==5.0")
+    assert pinned(["delta"], LOCK) == ("beta-two==2.0", "delta==4.0", "epsilon==5.0")
+
+
+def test_what_isnt_pinned_isnt_bundled() -> None:
+    with pytest.raises(BundleFailed, match="doesn't pin zeta"):
+        pinned(["zeta"], LOCK)
+
+
+def test_a_bundle_is_what_the_extra_lists(project: Path) -> None:
+    assert Assets(project).bundle("functions") == Bundle(name="functions", requirements=("alpha",))
+
+
+def test_a_bundle_that_fails_leaves_nothing_behind(project: Path) -> None:
+    (project / "requirements.txt").write_text("alpha==not-a-version\n")
+    assets = Assets(project)
+    with pytest.raises(BundleFailed, match="pip can't install alpha==not-a-version"):
+        assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64))
+    assert list((project / "build" / "bundles").iterdir()) == []
+
+
+def test_lambdas_wheels_are_for_its_python_and_machine() -> None:
+    target = Target.of(Architecture.ARM64)
+    assert (target.machine, target.python) == (Architecture.ARM64, LAMBDA_PYTHON)
+    assert "manylinux2014_aarch64" in target.wheels
+    assert "manylinux2014_x86_64" in Target.of(Architecture.X86_64).wheels
+
+
+def test_every_platform_has_a_bundle_of_its_own() -> None:
+    assert len({Target.of(architecture).name for architecture in Architecture}) == len(Architecture)
+
+
+def test_this_machine_is_one_that_lambda_has() -> None:
+    target = Target.of(Architecture.LOCAL)
+    assert target.machine in {Architecture.ARM64, Architecture.X86_64}
+    assert target.python == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_the_layer_is_what_is_pinned_and_holds_no_noise(layer: Path) -> None:
+    installed = layer / "python"
+    pins = pinned(["aws-lambda-powertools"], (PROJECT / "requirements.txt").read_text())
+    assert {pin.split("==")[0] for pin in pins} == {"aws-lambda-powertools", "jmespath", "typing-extensions"}
+    assert {path.name for path in installed.glob("*.dist-info")} == {
+        pin.replace("-", "_").replace("==", "-") + ".dist-info" for pin in pins
+    }
+    assert [path.name for path in layer.iterdir()] == ["python"]
+    noise = {"__pycache__", "bin", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+    assert not [path for path in installed.rglob("*") if path.name in noise]
+
+
+def test_a_layer_that_is_there_isnt_built_again(layer: Path) -> None:
+    before = layer.stat().st_mtime_ns
+    assets = Assets(PROJECT)
+    built = assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64))
+    assert (built.folder, layer.stat().st_mtime_ns) == (layer, before)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_no_function_has_what_only_the_command_line_uses(function: str) -> None:
+    sources = Assets(PROJECT).sources(function)
+    assert PurePosixPath(f"functions/{function}/handler.py") in sources
+    assert all(path.suffix == ".py" for path in sources)
+    others = {"cli", "local", "peers"} | {other for other in FUNCTIONS if other != function}
+    assert not [path for path in sources if set(path.parts) & others]
+    assert PurePosixPath("sluice/aws/client_queues.py") not in sources
+
+
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packages of the Lambda runtime and no others, not even what they need of the layer."""
+    site_packages = Path(boto3.__file__).parents[1]
+    folder = tmp_path_factory.mktemp("runtime")
+    for name in RUNTIME_PACKAGES:
+        (folder / name).symlink_to(site_packages / name)
+    return folder
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_handler_imports_from_its_bundle_alone(function: str, layer: Path, runtime: Path) -> None:
+    code = Assets(PROJECT).code(function).folder
+    program = (
+        f"import sys; sys.path += {[str(code), str(layer / 'python'), str(runtime)]!r}; "
+        f"from functions.{function}.handler import handler; assert callable(handler)"
+    )
+    # Isolated, without site-packages, and writing no bytecode into what is deployed.
+    isolated = [sys.executable, "-I", "-S", "-B", "-c", program]
+    done = subprocess.run(isolated, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,154 @@
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from sluice.errors import BadConfiguration, BadParameter
+from sluice.rendezvous.bridges import parse_bridges
+from stacks.parameters import (
+    RENDEZVOUS_PARSERS,
+    SHARED,
+    Architecture,
+    LogLevel,
+    Parameters,
+    RendezvousParameters,
+)
+from tests.stacks.conftest import CONTEXT
+
+BRIDGE = {"displayName": "one", "webSocketAddress": "wss://bridge.example/", "fingerprint": "ab" * 20}
+ARN = "arn:aws:sqs:eu-central-1:123456789012:offers"
+
+
+def nested(name: str, value: object) -> dict[str, Any]:
+    return {"sluice": {"rendezvous": {name: value}}}
+
+
+def test_cdk_json_lists_every_parameter_with_its_default() -> None:
+    assert Parameters.read(CONTEXT) == Parameters()
+    listed = CONTEXT["sluice"]
+    assert set(listed) == {field.name for field in fields(Parameters)}
+    assert set(listed["rendezvous"]) == {field.name for field in fields(RendezvousParameters)}
+
+
+def test_every_parameter_has_a_parser() -> None:
+    assert set(RENDEZVOUS_PARSERS) == {field.name for field in fields(RendezvousParameters)}
+    assert {*SHARED, "rendezvous"} == {field.name for field in fields(Parameters)}
+
+
+def test_without_context_the_defaults_hold() -> None:
+    assert Parameters.read({}) == Parameters()
+
+
+def test_the_default_bridge_is_the_protocols() -> None:
+    (bridge,) = parse_bridges(RendezvousParameters().bridges)
+    assert (bridge.display_name, bridge.websocket_address) == ("default", "wss://snowflake.torproject.net/")
+    assert bridge.fingerprint.hex().upper() == "2B280B23E1107BB62ABFC40DDCC8824814F80A72"
+
+
+def test_an_override_goes_before_cdk_json() -> None:
+    context = {**nested("held_proxies_max", 300), "sluice.rendezvous.held_proxies_max": 400}
+    assert Parameters.read(context).rendezvous.held_proxies_max == 400
+
+
+def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
+    read = Parameters.read(
+        {
+            "sluice.architecture": "local",
+            "sluice.log_level": "DEBUG",
+            "sluice.log_retention_days": "7",
+            "sluice.rendezvous.bridges": json.dumps([BRIDGE]),
+            "sluice.rendezvous.held_proxies_max": "500",
+            "sluice.rendezvous.keep_state": "false",
+            "sluice.rendezvous.offers_queue_name": "12",
+        }
+    )
+    assert (read.architecture, read.log_level, read.log_retention_days) == (Architecture.LOCAL, LogLevel.DEBUG, 7)
+    assert [bridge.display_name for bridge in parse_bridges(read.rendezvous.bridges)] == ["one"]
+    assert (read.rendezvous.held_proxies_max, read.rendezvous.keep_state) == (500, False)
+    assert read.rendezvous.offers_queue_name == "12"
+
+
+def test_bridges_reach_the_functions_in_json_lines() -> None:
+    other = BRIDGE | {"fingerprint": "cd" * 32}
+    lines = Parameters.read(nested("bridges", [BRIDGE, other])).rendezvous.bridges.splitlines()
+    assert [json.loads(line) for line in lines] == [BRIDGE, other]
+
+
+def test_context_of_others_is_left_alone() -> None:
+    assert Parameters.read({"@aws-cdk/core:x": True, "sluices.rendezvous": 1}) == Parameters()
+
+
+MANY_BRIDGES = [BRIDGE | {"fingerprint": f"{number:040x}"} for number in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("offers_queue_name", ""),
+        ("offers_queue_name", 5),
+        ("offers_queue_name", "a" * 81),
+        ("offers_queue_name", "offers.fifo"),
+        ("offers_queue_name", "snowflake-client-offers"),
+        ("offers_queue_name", "sluice-mailbox-offers"),
+        ("existing_offers_queue_arn", ""),
+        ("existing_offers_queue_arn", 5),
+        ("existing_offers_queue_arn", "https://sqs.eu-central-1.amazonaws.com/123456789012/offers"),
+        ("existing_offers_queue_arn", ARN.replace(":sqs:", ":sns:")),
+        ("existing_offers_queue_arn", ARN + ".fifo"),
+        ("bridges", []),
+        ("bridges", "none"),
+        ("bridges", BRIDGE["fingerprint"]),
+        ("bridges", [BRIDGE, BRIDGE]),
+        ("bridges", ["one"]),
+        ("bridges", [BRIDGE | {"port": 443}]),
+        ("bridges", [BRIDGE | {"fingerprint": "ab"}]),
+        ("bridges", [BRIDGE | {"webSocketAddress": "https://bridge.example/"}]),
+        ("bridges", MANY_BRIDGES),
+        ("allowed_relay_pattern", ""),
+        ("allowed_relay_pattern", "*.example"),
+        ("allowed_relay_pattern", None),
+        ("held_proxies_min", 0),
+        ("held_proxies_min", "four"),
+        ("held_proxies_min", 201),
+        ("held_proxies_max", 10_001),
+        ("held_proxies_max", 10.5),
+        ("held_proxies_max", True),
+        ("broker_max_concurrency", 1),
+        ("broker_max_concurrency", 1_001),
+        ("broker_memory_mb", 127),
+        ("proxy_memory_mb", 10_241),
+        ("sweeper_memory_mb", "256 MB"),
+        ("keep_state", "no"),
+        ("keep_state", 0),
+        ("snow", 1),
+    ],
+)
+def test_a_bad_value_names_its_key(name: str, value: object) -> None:
+    with pytest.raises(BadParameter) as caught:
+        Parameters.read(nested(name, value))
+    assert caught.value.key == f"sluice.rendezvous.{name}"
+    assert str(caught.value).startswith(f"parameter sluice.rendezvous.{name}: ")
+    assert caught.value.cause
+    assert isinstance(caught.value, BadConfiguration)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sluice.architecture", "arm"),
+        ("sluice.log_level", "info"),
+        ("sluice.log_level", None),
+        ("sluice.log_retention_days", 2),
+        ("sluice.log_retention_days", True),
+        ("sluice.log_retention_days", "[1]"),
+        ("sluice.rendezvous", {}),
+        ("sluice.rendezvous.snow", 1),
+        ("sluice.", 1),
+        ("sluice", "text"),
+    ],
+)
+def test_a_bad_override_names_its_key(key: str, value: object) -> None:
+    with pytest.raises(BadParameter) as caught:
+        Parameters.read({key: value})
+    assert caught.value.key == key

@@ -1,0 +1,330 @@
+"""What the stacks promise, each read from the templates that are deployed."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+from aws_cdk import Stack, aws_sqs
+
+import app
+from tests.stacks.conftest import CONTEXT, Resource, Templates
+
+Synth = Callable[..., Templates]
+
+FUNCTIONS = ("Broker", "Proxy", "Sweeper")
+TABLE_BOOK = {f"dynamodb:{action}" for action in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")}
+TABLE_SWEEP = {f"dynamodb:{action}" for action in ("Query", "DeleteItem", "BatchWriteItem")}
+WRITE_LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
+CONSUME = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
+HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
+ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
+ADOPTED = "arn:aws:sqs:eu-central-1:123456789012:their-offers"
+
+
+def text(value: Any) -> str:
+    """What a value of a template says, for a reader: imports by what they import."""
+    match value:
+        case str():
+            return value
+        case {"Fn::Join": [str(separator), [*parts]]}:
+            return separator.join(text(part) for part in parts)
+        case {"Ref": str(name)}:
+            return f"{{{name}}}"
+        case {"Fn::GetAtt": [str(id_), str(attribute)]}:
+            return f"{id_.rstrip('0123456789ABCDEF')}.{attribute}"
+        case {"Fn::ImportValue": str(export)}:
+            return imported(export)
+    raise AssertionError(f"no reading for {value}")
+
+
+def imported(export: str) -> str:
+    known = ("Table", "OffersQueue", "TimeoutsQueue", "DeadLetters")
+    (name,) = [name for name in known if f"FnGetAtt{name}" in export or f"Ref{name}" in export]
+    return f"{name}.Arn" if "FnGetAtt" in export else f"{name}"
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def allowed(statements: Iterable[Resource]) -> set[tuple[str, str]]:
+    """Every pair of action and resource; fails on a statement that isn't a plain permission."""
+    pairs = set()
+    for statement in statements:
+        assert set(statement) == {"Effect", "Action", "Resource"}
+        assert statement["Effect"] == "Allow"
+        pairs |= {(action, text(on)) for action in listed(statement["Action"]) for on in listed(statement["Resource"])}
+    return pairs
+
+
+def pairs(*rules: tuple[set[str], set[str]]) -> set[tuple[str, str]]:
+    return {(action, resource) for actions, resources in rules for action in actions for resource in resources}
+
+
+def role_of(templates: Templates, function: str) -> Resource:
+    return templates.one("AWS::IAM::Role", f"{function}Role")
+
+
+def statements_of(templates: Templates, function: str) -> list[Resource]:
+    role = role_of(templates, function)
+    assert set(role) == {"AssumeRolePolicyDocument", "Policies"}  # no managed policy
+    (policy,) = role["Policies"]
+    return list(policy["PolicyDocument"]["Statement"])
+
+
+def trigger_queues(templates: Templates) -> Mapping[str, Resource]:
+    """Triggers by the name of the queue that they consume."""
+    triggers = templates.of_type("AWS::Lambda::EventSourceMapping").values()
+    return {text(trigger["EventSourceArn"]).removesuffix(".Arn"): trigger for trigger in triggers}
+
+
+def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
+    triggers = trigger_queues(templates)
+    assert set(triggers) == {"OffersQueue", "TimeoutsQueue"}
+    for trigger in triggers.values():
+        assert trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_a_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
+    for trigger in trigger_queues(templates).values():
+        assert trigger["BatchSize"] == 10
+        assert "MaximumBatchingWindowInSeconds" not in trigger
+        assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
+
+
+def test_every_queue_with_a_trigger_gives_up_to_the_dead_letters_after_three_receives(templates: Templates) -> None:
+    for name in trigger_queues(templates):
+        redrive = templates.one("AWS::SQS::Queue", name)["RedrivePolicy"]
+        assert (text(redrive["deadLetterTargetArn"]), redrive["maxReceiveCount"]) == ("DeadLetters.Arn", 3)
+
+
+def test_a_message_stays_invisible_for_six_times_the_functions_timeout(templates: Templates) -> None:
+    for name, trigger in trigger_queues(templates).items():
+        timeout_s = templates.one("AWS::Lambda::Function", text(trigger["FunctionName"]).strip("{}"))["Timeout"]
+        assert templates.one("AWS::SQS::Queue", name)["VisibilityTimeout"] >= 6 * timeout_s
+
+
+def test_offers_and_ticks_are_kept_for_five_minutes_and_dead_letters_for_two_weeks(templates: Templates) -> None:
+    for name, seconds in (("OffersQueue", 300), ("TimeoutsQueue", 300), ("DeadLetters", 14 * 86_400)):
+        assert templates.one("AWS::SQS::Queue", name)["MessageRetentionPeriod"] == seconds
+
+
+def test_every_queue_is_encrypted(templates: Templates) -> None:
+    queues = templates.of_type("AWS::SQS::Queue")
+    assert len(queues) == 3
+    assert all(queue["SqsManagedSseEnabled"] for queue in queues.values())
+
+
+def test_every_queue_refuses_what_comes_without_tls(templates: Templates) -> None:
+    guarded = set()
+    for policy in templates.of_type("AWS::SQS::QueuePolicy").values():
+        (statement,) = policy["PolicyDocument"]["Statement"]
+        assert (statement["Effect"], statement["Action"], statement["Principal"]) == ("Deny", "sqs:*", {"AWS": "*"})
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        guarded |= {queue["Ref"] for queue in policy["Queues"]}
+    assert guarded == set(templates.of_type("AWS::SQS::Queue"))
+
+
+def physical_names(template: Resource) -> set[str]:
+    """The names that resources are given; a name that CDK makes of the logical id, for a policy in a user, is none."""
+    return {
+        value
+        for id_, resource in template["Resources"].items()
+        for key, value in resource.get("Properties", {}).items()
+        if key in {"Name", resource["Type"].rsplit("::", 1)[1] + "Name"} and value != id_
+    }
+
+
+def test_nothing_has_a_physical_name_but_the_protocols_queue(templates: Templates) -> None:
+    assert physical_names(templates.state) == {"snowflake-broker"}
+    assert physical_names(templates.rendezvous) == set()
+
+
+def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
+    assert allowed(statements_of(templates, "Broker")) == pairs(
+        (TABLE_BOOK, {"Table.Arn"}),
+        (CONSUME, {"OffersQueue.Arn", "TimeoutsQueue.Arn"}),
+        ({"sqs:SendMessage"}, {"TimeoutsQueue.Arn", "DeadLetters.Arn", ANSWERS, MAILBOXES}),
+        ({"sqs:CreateQueue"}, {ANSWERS}),
+        (WRITE_LOGS, {"BrokerLogs.Arn"}),
+    )
+
+
+def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
+    assert allowed(statements_of(templates, "Proxy")) == pairs(
+        (TABLE_BOOK, {"Table.Arn"}),
+        ({"sqs:CreateQueue", "sqs:ReceiveMessage", "sqs:SendMessage"}, {MAILBOXES}),
+        ({"sqs:SendMessage"}, {ANSWERS}),
+        (WRITE_LOGS, {"ProxyLogs.Arn"}),
+    )
+
+
+def test_the_sweeper_may_do_exactly_this(templates: Templates) -> None:
+    assert allowed(statements_of(templates, "Sweeper")) == pairs(
+        (TABLE_SWEEP, {"Table.Arn"}),
+        ({"sqs:DeleteQueue"}, {ANSWERS, MAILBOXES}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
+        (WRITE_LOGS, {"SweeperLogs.Arn"}),
+    )
+
+
+def test_every_function_has_a_role_of_its_own_that_only_lambda_takes(templates: Templates) -> None:
+    roles = [text(function["Role"]) for function in templates.of_type("AWS::Lambda::Function").values()]
+    assert sorted(roles) == [f"{function}Role.Arn" for function in FUNCTIONS]
+    for function in FUNCTIONS:
+        (statement,) = role_of(templates, function)["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Principal"] == {"Service": "lambda.amazonaws.com"}
+    assert len(templates.of_type("AWS::IAM::Role")) == len(FUNCTIONS)
+
+
+def test_clients_may_send_offers_and_read_answers_and_nothing_else(templates: Templates) -> None:
+    policy = templates.one("AWS::IAM::Policy")  # no other policy exists
+    assert [text(user) for user in policy["Users"]] == [f"{{{id_}}}" for id_ in templates.of_type("AWS::IAM::User")]
+    assert allowed(policy["PolicyDocument"]["Statement"]) == pairs(
+        ({"sqs:SendMessage"}, {"OffersQueue.Arn"}),
+        ({"sqs:ReceiveMessage", "sqs:GetQueueUrl"}, {ANSWERS}),
+    )
+
+
+def test_no_access_key_is_in_a_template(templates: Templates) -> None:
+    assert not templates.of_type("AWS::IAM::AccessKey")
+    assert templates.one("AWS::IAM::User") == {}
+
+
+def test_the_table_is_as_the_functions_use_it(templates: Templates) -> None:
+    table = templates.one("AWS::DynamoDB::Table")
+    assert table["KeySchema"] == [
+        {"AttributeName": "pk", "KeyType": "HASH"},
+        {"AttributeName": "sk", "KeyType": "RANGE"},
+    ]
+    assert {key["AttributeType"] for key in table["AttributeDefinitions"]} == {"S"}
+    assert table["BillingMode"] == "PAY_PER_REQUEST"
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
+    assert not table.keys() & {"GlobalSecondaryIndexes", "LocalSecondaryIndexes"}
+
+
+def protection(templates: Templates) -> tuple[str, str, bool]:
+    (table,) = [found for found in templates.state["Resources"].values() if found["Type"] == "AWS::DynamoDB::Table"]
+    return table["DeletionPolicy"], table["UpdateReplacePolicy"], table["Properties"]["DeletionProtectionEnabled"]
+
+
+def test_the_table_is_protected_and_can_be_restored(templates: Templates) -> None:
+    assert protection(templates) == ("Retain", "Retain", True)
+    recovery = templates.one("AWS::DynamoDB::Table")["PointInTimeRecoverySpecification"]
+    assert recovery["PointInTimeRecoveryEnabled"] is True
+
+
+def test_state_that_needn_t_be_kept_goes_with_its_stack(synth: Synth) -> None:
+    assert protection(synth(**{"sluice.rendezvous.keep_state": "false"})) == ("Delete", "Delete", False)
+
+
+@pytest.fixture(scope="module")
+def adopting(synth: Synth) -> Templates:
+    return synth(**{"sluice.rendezvous.existing_offers_queue_arn": ADOPTED})
+
+
+def test_an_adopted_queue_isnt_made_again(adopting: Templates) -> None:
+    queues = adopting.of_type("AWS::SQS::Queue")
+    assert {id_.rstrip("0123456789ABCDEF") for id_ in queues} == {"DeadLetters", "TimeoutsQueue"}
+    assert not [queue for queue in queues.values() if "QueueName" in queue]
+
+
+def test_an_adopted_queue_is_consumed_and_open_to_clients(adopting: Templates) -> None:
+    assert trigger_queues(adopting)[ADOPTED]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert ("sqs:DeleteMessage", ADOPTED) in allowed(statements_of(adopting, "Broker"))
+    client = allowed(adopting.one("AWS::IAM::Policy")["PolicyDocument"]["Statement"])
+    assert ("sqs:SendMessage", ADOPTED) in client
+    url = text(adopting.rendezvous["Outputs"]["OffersQueueUrl"]["Value"])
+    assert url == "https://sqs.eu-central-1.{AWS::URLSuffix}/123456789012/their-offers"
+
+
+def test_the_offers_queue_has_the_name_that_is_asked_for(synth: Synth) -> None:
+    templates = synth(**{"sluice.rendezvous.offers_queue_name": "my-broker"})
+    assert templates.one("AWS::SQS::Queue", "OffersQueue")["QueueName"] == "my-broker"
+
+
+def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates) -> None:
+    shared = {
+        "RENDEZVOUS_TABLE",
+        "DEAD_LETTERS_URL",
+        "POWERTOOLS_SERVICE_NAME",
+        "POWERTOOLS_METRICS_NAMESPACE",
+        "POWERTOOLS_LOG_LEVEL",
+    }
+    own = {
+        "Broker": {"BRIDGES", "TIMEOUTS_QUEUE_URL"},
+        "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX"},
+        "Sweeper": set(),
+    }
+    for function, extra in own.items():
+        variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
+        assert set(variables) == shared | extra
+        assert variables["POWERTOOLS_SERVICE_NAME"] == function.lower()
+        assert (text(variables["RENDEZVOUS_TABLE"]), text(variables["DEAD_LETTERS_URL"])) == ("Table", "DeadLetters")
+
+
+def test_functions_run_with_the_limits_that_are_asked_for(synth: Synth) -> None:
+    asked = {"broker_memory_mb": 1024, "proxy_memory_mb": 300, "sweeper_memory_mb": 200, "broker_max_concurrency": 7}
+    templates = synth(**{f"sluice.rendezvous.{name}": value for name, value in asked.items()})
+    limits = {
+        name: (function["MemorySize"], function["Timeout"])
+        for name in FUNCTIONS
+        for function in [templates.one("AWS::Lambda::Function", name)]
+    }
+    assert limits == {"Broker": (1024, 10), "Proxy": (300, 20), "Sweeper": (200, 60)}
+    assert {trigger["ScalingConfig"]["MaximumConcurrency"] for trigger in trigger_queues(templates).values()} == {7}
+
+
+def test_functions_log_to_groups_of_their_own_that_forget(synth: Synth) -> None:
+    templates = synth(**{"sluice.log_retention_days": "7", "sluice.log_level": "ERROR"})
+    for function in FUNCTIONS:
+        assert templates.one("AWS::Logs::LogGroup", f"{function}Logs")["RetentionInDays"] == 7
+        found = templates.one("AWS::Lambda::Function", function)
+        assert found["LoggingConfig"]["LogGroup"]["Ref"].startswith(f"{function}Logs")
+        assert found["Environment"]["Variables"]["POWERTOOLS_LOG_LEVEL"] == "ERROR"
+
+
+@pytest.mark.parametrize("architecture", ["arm64", "x86_64"])
+def test_functions_and_their_layer_are_of_one_architecture(synth: Synth, architecture: str) -> None:
+    templates = synth(**{"sluice.architecture": architecture})
+    for function in templates.of_type("AWS::Lambda::Function").values():
+        assert (function["Runtime"], function["Architectures"]) == ("python3.13", [architecture])
+    assert templates.one("AWS::Lambda::LayerVersion")["CompatibleArchitectures"] == [architecture]
+
+
+def test_a_tick_that_rearms_itself_isnt_stopped_as_a_loop(templates: Templates) -> None:
+    assert templates.one("AWS::Lambda::Function", "Broker")["RecursiveLoop"] == "Allow"
+    assert "RecursiveLoop" not in templates.one("AWS::Lambda::Function", "Proxy")
+
+
+def test_the_broker_url_is_open_to_all(templates: Templates) -> None:
+    url = templates.one("AWS::Lambda::Url")
+    assert (url["AuthType"], text(url["TargetFunctionArn"])) == ("NONE", "Proxy.Arn")
+    open_to_all = [
+        grant for grant in templates.of_type("AWS::Lambda::Permission").values() if grant["Principal"] == "*"
+    ]
+    # Both are asked for since October 2025: https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html
+    assert {grant["Action"] for grant in open_to_all} == {"lambda:InvokeFunctionUrl", "lambda:InvokeFunction"}
+    for grant in open_to_all:
+        assert grant.get("FunctionUrlAuthType") == "NONE" or grant.get("InvokedViaFunctionUrl") is True
+
+
+def test_the_sweeper_runs_every_minute_and_its_failures_are_dead_lettered(templates: Templates) -> None:
+    rule = templates.one("AWS::Events::Rule")
+    assert rule["ScheduleExpression"] == "rate(1 minute)"
+    assert [text(target["Arn"]) for target in rule["Targets"]] == ["Sweeper.Arn"]
+    sweeper = templates.one("AWS::Lambda::Function", "Sweeper")
+    assert text(sweeper["DeadLetterConfig"]["TargetArn"]) == "DeadLetters.Arn"
+
+
+def test_programs_find_these_outputs(templates: Templates) -> None:
+    outputs = {"OffersQueueUrl", "BrokerUrl", "ClientUserName", "TableName", "DeadLettersUrl", "TimeoutsQueueUrl"}
+    assert set(templates.rendezvous["Outputs"]) == outputs
+
+
+def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_path: Any) -> None:
+    made = app.new_app(CONTEXT, outdir=str(tmp_path))
+    app.add_stacks(made)
+    aws_sqs.Queue(Stack(made, "Other"), "OpenQueue")
+    with pytest.raises(RuntimeError, match="AwsSolutions-SQS4"):
+        made.synth()
