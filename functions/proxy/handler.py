@@ -9,7 +9,7 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.metrics import publish
-from sluice.aws.rendezvous import SiteParts
+from sluice.aws.proxy_parts import ProxyParts
 from sluice.rendezvous.http import Request, Response
 from sluice.settings import ProxySettings
 
@@ -19,9 +19,9 @@ logger = Logger()
 
 
 @cache
-def parts() -> SiteParts:
+def parts() -> ProxyParts:
     """Made at the environment's first call."""
-    return SiteParts.make(ProxySettings.read(os.environ))
+    return ProxyParts.make(ProxySettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:

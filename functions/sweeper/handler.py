@@ -8,7 +8,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.metrics import publish
-from sluice.aws.rendezvous import SweeperParts
+from sluice.aws.sweeper_parts import SweeperParts
 from sluice.settings import SweeperSettings
 
 SERVICE = "sweeper"

@@ -1,0 +1,76 @@
+"""Puts the proxy function together: adapters, clock, ids and randomness, from its settings."""
+
+import random
+from dataclasses import dataclass
+
+from sluice.aws.clients import dynamodb_client, sqs_client
+from sluice.aws.clock import new_id, now_ms
+from sluice.aws.mailbox_book import DynamoMailboxBook
+from sluice.aws.offer_book import DynamoOfferBook
+from sluice.aws.proxy_pools import DynamoProxyPools
+from sluice.aws.queues import SqsQueues
+from sluice.rendezvous.http import Site
+from sluice.rendezvous.http_clients import HttpClients
+from sluice.rendezvous.mailbox import Mailbox
+from sluice.rendezvous.matchmaker import Candidates, Matchmaker
+from sluice.rendezvous.ports import OfferBook, ProxyPools, Queues
+from sluice.rendezvous.volunteers import Volunteers
+from sluice.settings import ProxySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyParts:
+    """What an environment of the proxy function keeps between its requests."""
+
+    settings: ProxySettings
+    book: OfferBook
+    pools: ProxyPools
+    queues: Queues
+    mailbox: Mailbox
+
+    @classmethod
+    def make(cls, settings: ProxySettings) -> "ProxyParts":
+        """With AWS behind it."""
+        queues = SqsQueues(sqs_client(), sibling_url=settings.dead_letters_url)
+        mailbox_book = DynamoMailboxBook(dynamodb_client(), settings.table)
+        return cls(
+            settings=settings,
+            book=DynamoOfferBook(dynamodb_client(), settings.table),
+            pools=DynamoProxyPools(dynamodb_client(), settings.table),
+            queues=queues,
+            mailbox=Mailbox(queues, mailbox_book, now_ms, new_id),
+        )
+
+    def site(self) -> Site:
+        """For one request."""
+        return Site(
+            volunteers=self._volunteers(), clients=self._clients(), pools=self.pools, now_ms=now_ms, new_id=new_id
+        )
+
+    def _volunteers(self) -> Volunteers:
+        return Volunteers(
+            book=self.book,
+            pools=self.pools,
+            queues=self.queues,
+            mailbox=self.mailbox,
+            allowed=self.settings.allowed_relay_pattern,
+            held_min=self.settings.held_min,
+            held_max=self.settings.held_max,
+            now_ms=now_ms,
+            new_id=new_id,
+        )
+
+    def _clients(self) -> HttpClients:
+        matchmaker = Matchmaker(
+            book=self.book,
+            queues=self.queues,
+            candidates=Candidates(self.pools, now_ms, random.random),
+            now_ms=now_ms,
+        )
+        return HttpClients(
+            book=self.book,
+            matchmaker=matchmaker,
+            mailbox=self.mailbox,
+            bridges=self.settings.bridges,
+            now_ms=now_ms,
+        )
