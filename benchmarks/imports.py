@@ -1,4 +1,4 @@
-"""How long a function's handler takes to import, against bare boto3: fresh interpreters, in turns, the fastest counts."""
+"""How long imports take, each in a fresh interpreter; they take turns, and the fastest of each counts."""
 
 import subprocess
 import sys

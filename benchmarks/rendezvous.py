@@ -6,14 +6,16 @@ requests count too. The proxies' idle polls count as well.
 """
 
 import asyncio
+import json
 import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import aiohttp
 import typer
@@ -21,13 +23,17 @@ from rich.console import Console
 
 from benchmarks.imports import import_ms
 from benchmarks.report import Figure, report
+from sluice.aws.client_queues import ClientCredentials, open_client
+from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, PROJECT, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.requests import by_action, read_requests
 from sluice.local.runtime import runtime_python
 from sluice.local.sites import DEFAULT_SITE
 from sluice.local.traffic import Proxies, draw_number, offer_body
-from sluice.peers.methods import draw_client_id
+from sluice.peers.methods import ANSWER_QUEUE_PREFIX, draw_client_id
+from stacks.assets import Assets, Target
+from stacks.parameters import Architecture
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
@@ -35,6 +41,7 @@ PROXIES = 12
 WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
 SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much again
 LOOK_UP_AFTER_S = 1.0
+CLIENT_THREADS = 64
 FUNCTIONS = ("broker", "proxy", "sweeper")
 SEED = 7
 
@@ -68,19 +75,19 @@ def main(
             ).deploy(DEFAULT_SITE)
             measured = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
             status.update("importing the handlers")
-            ratio, imports_ms = import_ratio(cloud)
+            imports_ms = import_ms_by_function()
     finally:
         cloud.stop()
     for action, number in measured.requests.most_common():
         console.print(f"{number / len(measured.answer_ms):8.3f}  {action}")
-    report(f"{len(measured.answer_ms)} rendezvous at {rate:g}/s", figures(measured, ratio, imports_ms), as_json=as_json)
+    report(f"{len(measured.answer_ms)} rendezvous at {rate:g}/s", figures(measured, imports_ms), as_json=as_json)
 
 
 async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> Measured:
     """Offers for that long, and all that follows from them."""
     site = SiteAccess(cloud, DEFAULT_SITE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        proxies = Proxies(session, site.broker_url)
+        proxies = Proxies(session, site.deployment.broker_url)
         progress("starting the functions")
         await asyncio.gather(*(proxies.poll() for _ in range(PROXIES)))
         serving = [asyncio.create_task(proxies.serve()) for _ in range(PROXIES)]
@@ -103,8 +110,9 @@ class Client:
 
     def __init__(self, site: SiteAccess) -> None:
         """With the deployed client's credentials."""
-        self._sqs = site.client_sqs()
-        self._offers_queue_url = site.offers_queue_url
+        credentials = ClientCredentials.parse(site.sqscreds)
+        self._sqs = open_client(credentials, region=site.site.region, endpoint_url=site.cloud.endpoint)
+        self._offers_queue_url = site.deployment.offers_queue_url
         self._threads = ThreadPoolExecutor(CLIENT_THREADS)
 
     async def rendezvous(self) -> float:
@@ -139,10 +147,13 @@ async def at_rate(work: Callable[[], Awaitable[float]], *, rate: float, seconds:
 
 
 async def until_swept(log: Path, offset: int, *, queues: int) -> Counter[str]:
-    """The requests since `offset`, once that many queues are deleted."""
+    """The requests since `offset`, once that many queues are deleted; not those for earlier clients' queues."""
+    made = {request.queue for request in read_requests(log) if request.action == "CreateQueue"}
+    later = {request.queue for request in read_requests(log, offset=offset) if request.action == "CreateQueue"}
+    before = {queue for queue in made - later if queue.startswith(ANSWER_QUEUE_PREFIX)}
     deadline = time.monotonic() + SWEPT_WITHIN_S
     while True:
-        requests = by_action(read_requests(log, offset=offset))
+        requests = by_action(request for request in read_requests(log, offset=offset) if request.queue not in before)
         if requests["DeleteQueue"] >= queues:
             return requests
         if time.monotonic() > deadline:
@@ -150,11 +161,13 @@ async def until_swept(log: Path, offset: int, *, queues: int) -> Counter[str]:
         await asyncio.sleep(1)
 
 
-def import_ms_by_function(cloud: Cloud) -> dict[str, float]:
-    """As deployed: the bundle and the Lambda runtime's Python. `boto3` alone is beside them."""
+def import_ms_by_function() -> dict[str, float]:
+    """As deployed: the bundle, and a Python that has what the Lambda runtime has. `boto3` alone is beside them."""
     statements = {"boto3": "import boto3"} | {name: f"import functions.{name}.handler" for name in FUNCTIONS}
     python = runtime_python(BUILD, PROJECT / "requirements.txt")
-    took = import_ms(python, list(statements.values()), path=[bundle_path()], cwd=PROJECT)
+    assets = Assets(PROJECT)
+    layer = assets.layer(assets.bundle("functions"), Target.of(Architecture.LOCAL))
+    took = import_ms(python, list(statements.values()), path=[layer.folder / "python"], cwd=PROJECT)
     return {name: took[statement] for name, statement in statements.items()}
 
 

@@ -1,33 +1,25 @@
-"""A site of the embedded cloud as tests see it: its outputs, and AWS clients that act as the account's root."""
+"""A site of the embedded cloud as tests see it: what is deployed, and AWS clients that act as the account's root."""
 
-import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import boto3
-from botocore.config import Config
-
-from sluice.local.cloud import SECRET, Cloud
+from sluice.aws.deployment import STACK
+from sluice.local.access import SiteAccess
 from sluice.local.requests import SqsRequest, read_requests
-from sluice.local.sites import Site
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
 
-STACK = "SluiceRendezvous"
-
 
 @dataclass(frozen=True)
-class Deployed:
+class Deployed(SiteAccess):
     """One site with the stacks deployed."""
 
-    cloud: Cloud
-    site: Site
     relay_port: int  # where the one bridge of its bridge list is, on loopback
 
     @property
@@ -42,12 +34,20 @@ class Deployed:
     def region(self) -> str:
         return self.site.region
 
+    @property
+    def broker_url(self) -> str:
+        return self.deployment.broker_url
+
+    @property
+    def offers_queue_url(self) -> str:
+        return self.deployment.offers_queue_url
+
+    @property
+    def client_sqscreds(self) -> str:
+        return self.sqscreds
+
     def client(self, service: str) -> Any:
-        session = boto3.session.Session(
-            aws_access_key_id=self.account, aws_secret_access_key=SECRET, region_name=self.region
-        )
-        config = Config(max_pool_connections=64, read_timeout=60, retries={"total_max_attempts": 1})
-        return session.client(service, endpoint_url=self.endpoint, config=config)
+        return self.connection.client(service)
 
     @cached_property
     def sqs(self) -> "SQSClient":
@@ -60,26 +60,6 @@ class Deployed:
     @cached_property
     def functions(self) -> "LambdaClient":
         return self.client("lambda")
-
-    @cached_property
-    def outputs(self) -> dict[str, str]:
-        stack = self.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"][0]
-        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
-
-    @cached_property
-    def broker_url(self) -> str:
-        function_id = self.outputs["BrokerUrl"].removeprefix("https://").split(".")[0]
-        return f"{self.endpoint}/_aws/lambda-url/{function_id}/"
-
-    @property
-    def offers_queue_url(self) -> str:
-        return self.outputs["OffersQueueUrl"]
-
-    @cached_property
-    def client_sqscreds(self) -> str:
-        key = self.client("iam").create_access_key(UserName=self.outputs["ClientUserName"])["AccessKey"]
-        fields = {"aws-access-key-id": key["AccessKeyId"], "aws-secret-key": key["SecretAccessKey"]}
-        return base64.b64encode(json.dumps(fields).encode()).decode()
 
     def function_name(self, logical_id: str) -> str:
         """The physical name of the one function of the stack whose logical id begins so."""

@@ -34,7 +34,7 @@ def queues(deployed: Deployed) -> dict[str, str]:
     return {
         OFFERS: deployed.offers_queue_url,
         ANSWER_QUEUE: deployed.sqs.create_queue(QueueName="snowflake-client-permissions")["QueueUrl"],
-        OTHER: deployed.outputs["TimeoutsQueueUrl"],
+        OTHER: deployed.deployment.timeouts_queue_url,
     }
 
 

@@ -49,7 +49,7 @@ def clients_of(deployed: Deployed) -> ClientQueues:
 
 
 def pools_of(deployed: Deployed) -> DynamoProxyPools:
-    return DynamoProxyPools(deployed.dynamodb, deployed.outputs["TableName"])
+    return DynamoProxyPools(deployed.dynamodb, deployed.deployment.table_name)
 
 
 def run(work):
@@ -213,21 +213,21 @@ def depth(deployed: Deployed, url: str) -> int:
 
 
 def test_what_can_never_succeed_is_dead_lettered_with_the_reason(deployed: Deployed) -> None:
-    deployed.sqs.send_message(QueueUrl=deployed.outputs["TimeoutsQueueUrl"], MessageBody="no tick at all")
+    deployed.sqs.send_message(QueueUrl=deployed.deployment.timeouts_queue_url, MessageBody="no tick at all")
     received = deployed.sqs.receive_message(
-        QueueUrl=deployed.outputs["DeadLettersUrl"], WaitTimeSeconds=20, MessageAttributeNames=["All"]
+        QueueUrl=deployed.deployment.dead_letters_url, WaitTimeSeconds=20, MessageAttributeNames=["All"]
     )
     [letter] = received["Messages"]
-    deployed.sqs.delete_message(QueueUrl=deployed.outputs["DeadLettersUrl"], ReceiptHandle=letter["ReceiptHandle"])
+    deployed.sqs.delete_message(QueueUrl=deployed.deployment.dead_letters_url, ReceiptHandle=letter["ReceiptHandle"])
     assert letter["Body"] == "no tick at all"
     assert letter["MessageAttributes"]["sluice-reason"]["StringValue"].startswith("Malformed: ")
     assert letter["MessageAttributes"]["sluice-source"]["StringValue"].endswith(
-        deployed.outputs["TimeoutsQueueUrl"].rsplit("/", 1)[1]
+        deployed.deployment.timeouts_queue_url.rsplit("/", 1)[1]
     )
 
 
 def test_answer_queues_are_swept_at_one_request_each(deployed: Deployed) -> None:
-    book = DynamoOfferBook(deployed.dynamodb, deployed.outputs["TableName"])
+    book = DynamoOfferBook(deployed.dynamodb, deployed.deployment.table_name)
     names = [f"{PREFIX}swept-{number}" for number in range(3)]
     for name in names:
         deployed.sqs.create_queue(QueueName=name)
@@ -305,8 +305,8 @@ async def start_environments(deployed: Deployed, proxies: Proxies, number: int) 
     polling: list[asyncio.Task[None]] = []
     while len(polling) < number:
         polling += [asyncio.create_task(proxies.serve()) for _ in range(AT_ONCE)]
-        # All but those just between two polls.
-        await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > len(polling) - AT_ONCE)
+        most = len(polling) - AT_ONCE  # some are just between two polls
+        await until(lambda most=most: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > most)
     for task in polling:
         task.cancel()
     await asyncio.gather(*polling, return_exceptions=True)

@@ -1,0 +1,34 @@
+"""How programs reach what is deployed at a site of the embedded cloud: as its account's root, or as a client."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sluice.aws.client_user import ClientUser, rotate, sqscreds
+from sluice.aws.deployment import Deployment, read_deployment
+from sluice.aws.sessions import Connection, of_environment
+from sluice.local.cloud import Cloud
+from sluice.local.sites import Site
+
+
+@dataclass(frozen=True)
+class SiteAccess:
+    """One site with the stacks deployed. Everything is asked for once."""
+
+    cloud: Cloud
+    site: Site
+
+    @cached_property
+    def connection(self) -> Connection:
+        """As the root of the site's account."""
+        return of_environment(self.cloud.environment(self.site))
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        """The stack's outputs."""
+        return read_deployment(self.connection)
+
+    @cached_property
+    def sqscreds(self) -> str:
+        """A new access key for clients, as text."""
+        user = ClientUser(self.connection.client("iam"), self.deployment.client_user_name)
+        return sqscreds(rotate(user, keep_previous=True).credentials)

@@ -1,0 +1,110 @@
+"""The demo's rendezvous: clients and volunteers in real WebRTC, over SQS, bytes echoed through every channel."""
+
+import asyncio
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+
+from sluice.aws.exchanges import sqs_exchange
+from sluice.local.access import SiteAccess
+from sluice.local.requests import by_action, read_requests
+from sluice.peers.attempts import Attempt, Outcome, Plan, attempt_all
+from sluice.peers.channels import Network
+from sluice.peers.services import Echo
+from sluice.peers.volunteer import Volunteer, VolunteerLimits
+from sluice.rendezvous.matching import Nat
+
+EARLY_CLIENTS = 3  # before any proxy is there
+CLIENTS = 24
+CLIENTS_AT_ONCE = 6
+VOLUNTEERS = 8
+PAYLOAD_BYTES = 20_000
+WAITING_WITHIN_S = 60
+PARAMETERS: dict[str, object] = {"sluice.rendezvous.held_proxies_min": 2 * VOLUNTEERS}
+ON_LOOPBACK = Network(loopback=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What the clients say, and what SQS was asked meanwhile, by action."""
+
+    early: Sequence[Attempt]
+    attempts: Sequence[Attempt]
+    requests: Counter[str]
+
+    def is_right(self) -> bool:
+        """Denied while there was no proxy; afterwards every client had all its bytes back."""
+        denied = all(attempt.outcome is Outcome.DENIED for attempt in self.early)
+        return denied and all(attempt.echoed for attempt in self.attempts)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For the summary."""
+        answered = [attempt.answered_ms for attempt in self.attempts if attempt.answered_ms is not None]
+        opened = [attempt.opened_ms for attempt in self.attempts if attempt.opened_ms is not None]
+        return [
+            ("offers", f"{len(self.early) + len(self.attempts)}"),
+            ("denied, as no proxy was there yet", f"{_count(self.early, Outcome.DENIED)}"),
+            ("answered, and bytes back through WebRTC", f"{_count(self.attempts, Outcome.ECHOED)}"),
+            ("bytes echoed", f"{sum(attempt.bytes_back for attempt in self.attempts):,}"),
+            ("offer to answer, median (the client waits 1 s before it looks)", _ms(answered)),
+            ("offer to open channel, median", _ms(opened)),
+            ("SQS requests per rendezvous, without the 1 of the sweep", self._requests_per_rendezvous()),
+        ]
+
+    def _requests_per_rendezvous(self) -> str:
+        return f"{self.requests.total() / max(len(self.attempts), 1):.1f}"
+
+
+def _count(attempts: Sequence[Attempt], outcome: Outcome) -> int:
+    return sum(attempt.outcome is outcome for attempt in attempts)
+
+
+def _ms(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):,.0f} ms" if values else "none"
+
+
+async def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Result:
+    """Some clients too early, then volunteers, then clients."""
+    plan = Plan(network=ON_LOOPBACK, payload_bytes=PAYLOAD_BYTES)
+    async with (
+        sqs_exchange(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
+        aiohttp.ClientSession() as session,
+    ):
+        progress(f"{EARLY_CLIENTS} clients, and no proxy yet")
+        early = await attempt_all(exchange, plan, count=EARLY_CLIENTS, concurrency=EARLY_CLIENTS)
+        volunteers = [
+            asyncio.create_task(_volunteer(session, site.deployment.broker_url).run()) for _ in range(VOLUNTEERS)
+        ]
+        try:
+            progress(f"{VOLUNTEERS} proxies start to poll")
+            await _until_waiting(session, site.deployment.broker_url)
+            offset = site.cloud.request_log.stat().st_size
+            progress(f"{CLIENTS} clients, {CLIENTS_AT_ONCE} at once")
+            attempts = await attempt_all(exchange, plan, count=CLIENTS, concurrency=CLIENTS_AT_ONCE)
+        finally:
+            for task in volunteers:
+                task.cancel()
+            await asyncio.gather(*volunteers, return_exceptions=True)
+    requests = by_action(read_requests(site.cloud.request_log, offset=offset))
+    del requests["DeleteQueue"]  # of the early clients' queues, if their sweep came meanwhile
+    return Result(early=early, attempts=attempts, requests=requests)
+
+
+def _volunteer(session: aiohttp.ClientSession, broker_url: str) -> Volunteer:
+    limits = VolunteerLimits(pause_s=0)
+    return Volunteer(session, broker_url, Echo(), network=ON_LOOPBACK, nat=Nat.UNRESTRICTED, limits=limits)
+
+
+async def _until_waiting(session: aiohttp.ClientSession, broker_url: str) -> None:
+    """Until most polls are held: a cold function takes a second or two."""
+    async with asyncio.timeout(WAITING_WITHIN_S):
+        while await _waiting(session, broker_url) < CLIENTS_AT_ONCE:
+            await asyncio.sleep(0.2)
+
+
+async def _waiting(session: aiohttp.ClientSession, broker_url: str) -> int:
+    async with session.get(f"{broker_url}debug") as response:
+        return int((await response.text()).splitlines()[0].rsplit(" ", 1)[1])

@@ -1,0 +1,100 @@
+"""Clients one after the other and side by side: each offers, opens a channel, and has bytes echoed."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sluice.peers.channels import Channel, Network
+from sluice.peers.client import Connected, connect
+from sluice.peers.methods import Denied, Exchange, Lost
+from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT
+from sluice.rendezvous.matching import Nat
+
+ECHO_TIMEOUT_S = 30.0
+
+
+class Outcome(StrEnum):
+    """How far a client came."""
+
+    ECHOED = "echoed"
+    SILENT = "no echo"  # a channel, but not all bytes came back
+    DENIED = "denied"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What every client does."""
+
+    network: Network
+    nat: Nat = Nat.UNKNOWN
+    fingerprint: str = DEFAULT_FINGERPRINT
+    payload_bytes: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What became of one client. Times count from its offer's send; `detail` is the broker's error or ours."""
+
+    outcome: Outcome
+    answered_ms: float | None = None
+    opened_ms: float | None = None
+    bytes_back: int = 0
+    detail: str = ""
+
+    @property
+    def echoed(self) -> bool:
+        """Whether all bytes came back as they went."""
+        return self.outcome is Outcome.ECHOED
+
+
+async def attempt_all(exchange: Exchange, plan: Plan, *, count: int, concurrency: int) -> Sequence[Attempt]:
+    """`count` clients, at most `concurrency` at once; in the order they were begun. `exchange`'s errors get through."""
+    free = asyncio.Semaphore(concurrency)
+
+    async def one() -> Attempt:
+        async with free:
+            return await attempt(exchange, plan)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one()) for _ in range(count)]
+    return [task.result() for task in tasks]
+
+
+async def attempt(exchange: Exchange, plan: Plan) -> Attempt:
+    """One client, from its offer to the end of its channel."""
+    outcome = await connect(exchange, network=plan.network, nat=plan.nat, fingerprint=plan.fingerprint)
+    match outcome:
+        case Denied(error):
+            return Attempt(outcome=Outcome.DENIED, detail=error)
+        case Lost(reason):
+            return Attempt(outcome=Outcome.LOST, detail=reason)
+        case Connected():
+            return await _echo(outcome, secrets.token_bytes(plan.payload_bytes))
+
+
+async def _echo(connected: Connected, payload: bytes) -> Attempt:
+    async with connected.peer:
+        back = await _sent_and_received(connected.channel, payload)
+    return Attempt(
+        outcome=Outcome.ECHOED if back == payload else Outcome.SILENT,
+        answered_ms=connected.timings.answered_s * 1000,
+        opened_ms=connected.timings.opened_s * 1000,
+        bytes_back=len(back),
+        detail="" if back == payload else f"{len(back)} of {len(payload)} bytes in {ECHO_TIMEOUT_S:g} s",
+    )
+
+
+async def _sent_and_received(channel: Channel, payload: bytes) -> bytes:
+    """What came back, which is less than all where the proxy is no echo or the channel breaks."""
+    received = asyncio.create_task(channel.receive_exactly(len(payload)))
+    try:
+        async with asyncio.timeout(ECHO_TIMEOUT_S):
+            await channel.send(payload)
+            return await received
+    except (TimeoutError, ConnectionResetError):
+        return b""
+    finally:
+        received.cancel()
