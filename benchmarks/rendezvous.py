@@ -21,19 +21,16 @@ import aiohttp
 import typer
 from rich.console import Console
 
-from benchmarks.imports import import_ms
+from benchmarks.imports import COMPILED, FROM_SOURCES, import_ms, slowest_ratio
 from benchmarks.report import Figure, report
 from sluice.aws.client_queues import ClientCredentials, open_client
 from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD, PROJECT, Cloud, start
+from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.requests import by_action, read_requests
-from sluice.local.runtime import runtime_python
 from sluice.local.sites import DEFAULT_SITE
 from sluice.local.traffic import Proxies, draw_number, offer_body
 from sluice.peers.methods import ANSWER_QUEUE_PREFIX, draw_client_id
-from stacks.assets import Assets, Target
-from stacks.parameters import Architecture
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
@@ -75,12 +72,18 @@ def main(
             ).deploy(DEFAULT_SITE)
             measured = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
             status.update("importing the handlers")
-            imports_ms = import_ms_by_function()
+            import_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=COMPILED))
+            uncompiled_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=FROM_SOURCES))
     finally:
         cloud.stop()
     for action, number in measured.requests.most_common():
         console.print(f"{number / len(measured.answer_ms):8.3f}  {action}")
-    report(f"{len(measured.answer_ms)} rendezvous at {rate:g}/s", figures(measured, imports_ms), as_json=as_json)
+    imports = {
+        "import_ratio_max": Figure(name="slowest handler's import, to bare boto3's", value=import_ratio, limit=1.5),
+        "import_ratio_uncompiled": Figure(name="the same, our side from its sources", value=uncompiled_ratio),
+    }
+    title = f"{len(measured.answer_ms)} rendezvous at {rate:g}/s"
+    report(title, figures(measured) | imports, as_json=as_json)
 
 
 async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> Measured:
@@ -161,20 +164,9 @@ async def until_swept(log: Path, offset: int, *, queues: int) -> Counter[str]:
         await asyncio.sleep(1)
 
 
-def import_ms_by_function() -> dict[str, float]:
-    """As deployed: the bundle, and a Python that has what the Lambda runtime has. `boto3` alone is beside them."""
-    statements = {"boto3": "import boto3"} | {name: f"import functions.{name}.handler" for name in FUNCTIONS}
-    python = runtime_python(BUILD, PROJECT / "requirements.txt")
-    assets = Assets(PROJECT)
-    layer = assets.layer(assets.bundle("functions"), Target.of(Architecture.LOCAL))
-    took = import_ms(python, list(statements.values()), path=[layer.folder / "python"], cwd=PROJECT)
-    return {name: took[statement] for name, statement in statements.items()}
-
-
-def figures(measured: Measured, imports_ms: dict[str, float]) -> dict[str, Figure]:
+def figures(measured: Measured) -> dict[str, Figure]:
     """The keys are what programs read."""
     hundredths = statistics.quantiles(measured.answer_ms, n=100, method="inclusive")
-    slowest = max(imports_ms[name] for name in FUNCTIONS)
     requests = measured.requests_per_rendezvous
     return {
         "sqs_requests_per_rendezvous": Figure(
@@ -191,13 +183,6 @@ def figures(measured: Measured, imports_ms: dict[str, float]) -> dict[str, Figur
             compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
         ),
         "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
-        "import_ratio_max": Figure(
-            name="slowest handler's import, ms against boto3's",
-            value=slowest / imports_ms["boto3"],
-            limit=1.5,
-            ratio=slowest / imports_ms["boto3"],
-            compared_to=f"boto3, {imports_ms['boto3']:.0f} ms",
-        ),
     }
 
 

@@ -6,9 +6,12 @@ SluiceError
 │   └── Refused          a client's offer that gets an error reply; the text is the protocol's
 ├── DestinationFault     the other end, for now: retried by the queue, dead-lettered when it keeps failing
 │   ├── QueueGone        the queue doesn't exist
-│   └── CallFailed       AWS refused or failed a call
+│   ├── CallFailed       AWS refused or failed a call
+│   ├── NotDelivered     a message didn't get to one of its receivers
+│   └── HeldBack         a message waits for an earlier one of its group: never dead-lettered for that
 └── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
     ├── BadBridgeList    one line of a bridge list
+    ├── BadFilter        one place of a session's filter file
     ├── BadParameter     one parameter of the stacks
     └── BadSetting       one environment variable of a function
 """
@@ -58,6 +61,14 @@ class CallFailed(DestinationFault):
         self.code = code
 
 
+class NotDelivered(DestinationFault):
+    """A message didn't get to one of its receivers; the text has the reason."""
+
+
+class HeldBack(DestinationFault):
+    """A message waits for an earlier one of its group, which failed."""
+
+
 class BadConfiguration(SluiceError):
     """What the operator configured can't work."""
 
@@ -69,6 +80,16 @@ class BadBridgeList(BadConfiguration):
         """`line` counts from 1."""
         super().__init__(f"bridge list, line {line}: {cause}")
         self.line = line
+        self.cause = cause
+
+
+class BadFilter(BadConfiguration):
+    """A place in a session's filters that can't be used; nothing is created for the session."""
+
+    def __init__(self, place: str, cause: str) -> None:
+        """`place` is a path with dots, for example `split_queues.meme-queue.message_filter.author`."""
+        super().__init__(f"{place}: {cause}")
+        self.place = place
         self.cause = cause
 
 

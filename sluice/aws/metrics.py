@@ -7,7 +7,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 NAMESPACE = "Sluice"
 
 
-def publish(service: str, counts: Mapping[str, float]) -> None:
+def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[str, str] | None = None) -> None:
     """Sends the counts of one invocation, with the function as the dimension `service`; nothing where there are none.
 
     Names of metrics are an interface: dashboards, alarms and operators' own queries hold on to them.
@@ -15,6 +15,8 @@ def publish(service: str, counts: Mapping[str, float]) -> None:
     if not counts:
         return
     metrics = EphemeralMetrics(namespace=NAMESPACE, service=service)
+    for name, value in (dimensions or {}).items():
+        metrics.add_dimension(name, value)
     for name, number in counts.items():
         metrics.add_metric(name, MetricUnit.Count, number)
     metrics.flush_metrics()

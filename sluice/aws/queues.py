@@ -33,7 +33,7 @@ class SqsQueues:
 
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
         """See the port."""
-        with _gone(url), calls("SendMessage"):
+        with no_such_queue(url), calls("SendMessage"):
             self.client.send_message(
                 QueueUrl=url,
                 MessageBody=body,
@@ -45,7 +45,7 @@ class SqsQueues:
 
     def receive(self, url: str, *, wait_s: int) -> str | None:
         """See the port."""
-        with _gone(url), calls("ReceiveMessage"):
+        with no_such_queue(url), calls("ReceiveMessage"):
             received = self.client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
         messages = received.get("Messages", [])
         return messages[0]["Body"] if messages else None
@@ -54,7 +54,7 @@ class SqsQueues:
         """See the port. The URL is made from a sibling's: looking it up would be a second request."""
         url = self.sibling_url.rsplit("/", 1)[0] + "/" + name
         try:
-            with _gone(url), calls("DeleteQueue"):
+            with no_such_queue(url), calls("DeleteQueue"):
                 self.client.delete_queue(QueueUrl=url)
         except QueueGone:
             return False
@@ -62,11 +62,12 @@ class SqsQueues:
 
 
 @contextmanager
-def _gone(url: str) -> Iterator[None]:
+def no_such_queue(queue: str) -> Iterator[None]:
+    """Turns what says that the queue, by URL or name, doesn't exist into `QueueGone`. Goes around `calls`."""
     try:
         yield
     except Exception as error:
         cause = error.__cause__
         if isinstance(cause, ClientError) and error_code(cause) in GONE:
-            raise QueueGone(url) from cause
+            raise QueueGone(queue) from cause
         raise

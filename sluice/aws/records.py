@@ -17,7 +17,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.clients import calls
-from sluice.errors import SenderFault
+from sluice.errors import HeldBack, SenderFault
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -88,7 +88,7 @@ def process(
         except Exception as error:  # the record is reported as failed, whatever it was
             receives = int(record.attributes.approximate_receive_count)
             logger.exception("RecordFailed", message_id=record.message_id, receives=receives)
-            if not isinstance(error, SenderFault) and receives < max_receives:
+            if isinstance(error, HeldBack) or (receives < max_receives and not isinstance(error, SenderFault)):
                 raise
             dead_letters.send(record, f"{type(error).__name__}: {error}")
 

@@ -202,10 +202,17 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # The pid may have gone to another program since.
-    with contextlib.suppress(FileNotFoundError):
-        return b"sluice.local.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return sys.platform != "linux"
+    return sys.platform != "linux" or _is_server(Path(f"/proc/{pid}"))
+
+
+def _is_server(process: Path) -> bool:
+    """Whether the pid is still ours and not another program's by now, nor a server that has ended unseen."""
+    try:
+        command, state = (process / "cmdline").read_bytes(), (process / "stat").read_text().rsplit(") ", 1)[1][0]
+    except FileNotFoundError:
+        return False
+    # In the moment in which it is being started it has no command line yet, as an ended one has none any more.
+    return state != "Z" and (not command or b"sluice.local.server" in command)
 
 
 def _answers(endpoint: str) -> bool:

@@ -1,0 +1,58 @@
+"""`sluice`: all commands under one name, and what becomes of an error of ours."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from sluice.cli import local, rendezvous
+from sluice.cli.output import show_error
+from sluice.errors import SluiceError
+
+
+class Commands(TyperGroup):
+    """What we raise on purpose is told in its own words; whatever else is raised is a bug and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command. Exit code 1 for an error of ours."""
+        try:
+            return super().invoke(ctx)
+        except SluiceError as error:
+            show_error(str(error))
+            raise typer.Exit(1) from error
+        except ExceptionGroup as group:
+            # What fails side by side fails in a group; the same words once are enough.
+            ours, others = group.split(SluiceError)
+            if ours is None or others is not None:
+                raise
+            for text in sorted({str(error) for error in _leaves(ours)}):
+                show_error(text)
+            raise typer.Exit(1) from group
+
+
+def _leaves(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceError]:
+    for error in group.exceptions:
+        if isinstance(error, ExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # its tracebacks show the values of variables, secrets included
+    help="A serverless switching fabric for Amazon SQS.",
+)
+app.add_typer(rendezvous.app, name="rendezvous")
+app.add_typer(local.app, name="local")
+
+
+def main() -> None:
+    """The program."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""How the commands speak: tables for people, JSON for programs, one red line for what failed."""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:  # rich is imported where something is drawn, so that --help and --json don't wait for it
+    from rich.console import Console
+
+WIDTH_WITHOUT_TERMINAL = 200  # else rich would fold addresses at the 80th column of a file
+
+
+def console() -> "Console":
+    """Standard output, in colour on a terminal."""
+    from rich.console import Console  # noqa: PLC0415 - only where something is drawn
+
+    return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
+
+
+def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
+    """A name and its value a line."""
+    from rich.table import Table  # noqa: PLC0415 - only where something is drawn
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, text_of(value))
+    console().print(table)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table with a head; numbers stand to the right."""
+    from rich.table import Table  # noqa: PLC0415 - only where something is drawn
+
+    listed = [list(row) for row in rows]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for number, column in enumerate(columns):
+        is_number = any(isinstance(row[number], int | float) for row in listed)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(text_of(value) for value in row))
+    console().print(table)
+
+
+def text_of(value: object) -> "str":
+    """A cell: nothing for None, milliseconds and the like without a fraction; what looks like markup stays as it is."""
+    from rich.markup import escape  # noqa: PLC0415 - only where something is drawn
+
+    if value is None:
+        return ""
+    return f"{value:.0f}" if isinstance(value, float) else escape(str(value))
+
+
+def show_json(document: Any) -> None:
+    """One JSON document on one line."""
+    typer.echo(json.dumps(document))
+
+
+def note(text: str) -> None:
+    """For the person at the terminal, beside what a program reads."""
+    typer.echo(text, err=True)
+
+
+def show_error(text: str) -> None:
+    """What failed, in red, on standard error."""
+    typer.secho(text, fg=typer.colors.RED, err=True)
+
+
+def quantile(values: Sequence[float], part: float) -> float | None:
+    """The smallest value that at least this part of all reach; None where there are none."""
+    return sorted(values)[max(math.ceil(part * len(values)) - 1, 0)] if values else None
