@@ -47,7 +47,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     console().print(table)
 
 
-def text_of(value: object) -> "str":
+def text_of(value: object) -> str:
     """A cell: nothing for None, milliseconds and the like without a fraction; what looks like markup stays as it is."""
     from rich.markup import escape  # noqa: PLC0415 - only where something is drawn
 

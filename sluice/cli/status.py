@@ -14,7 +14,7 @@ from sluice.rendezvous.ports import State
 # As people ask for them: an offer that stays received found no proxy, or came too late for one.
 SAID = {
     State.ANSWERED: "answered",
-    State.MATCHED: "matched, no answer yet",
+    State.MATCHED: "waiting for their answer",
     State.TIMED_OUT: "timed out",
     State.RECEIVED: "not matched",
 }

@@ -42,7 +42,7 @@ def main() -> None:
             cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(DEFAULT_SITE)
             console.print(f"deployed to {DEFAULT_SITE} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
             rendezvous = asyncio.run(demo_rendezvous.run(SiteAccess(cloud, DEFAULT_SITE), progress=status_of))
-    except SluiceError as error:
+    except (SluiceError, ExceptionGroup) as error:
         console.print(f"[red]{error}")
         sys.exit(1)
     finally:

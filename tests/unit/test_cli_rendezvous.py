@@ -123,7 +123,7 @@ def fake_cloudformation(outputs: dict[str, str]) -> Iterator[str]:
             pass
 
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield f"http://{LOOPBACK}:{server.server_port}"
