@@ -15,6 +15,7 @@ from sluice.errors import BadConfiguration
 from stacks.assets import Assets
 from stacks.parameters import Parameters
 from stacks.rendezvous import RendezvousStack
+from stacks.splitting import SplittingStack
 from stacks.state import StateStack
 
 PROJECT = Path(__file__).parent
@@ -32,8 +33,9 @@ def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None =
 def add_stacks(app: App) -> None:
     """Everything that is deployed, checked by AWS Solutions' rules."""
     parameters = Parameters.read(app.node.get_all_context())
-    state = StateStack(app, parameters.rendezvous)
+    state = StateStack(app, parameters)
     RendezvousStack(app, parameters, state=state, assets=Assets(PROJECT))
+    SplittingStack(app, parameters, state=state, assets=Assets(PROJECT))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 

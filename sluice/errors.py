@@ -3,17 +3,22 @@
 SluiceError
 ├── SenderFault          the message can never succeed: never retried, dead-lettered with the reason
 │   ├── Malformed        its JSON doesn't decode, or a field has the wrong type
-│   └── Refused          a client's offer that gets an error reply; the text is the protocol's
+│   ├── Refused          a client's offer that gets an error reply; the text is the protocol's
+│   ├── TooLarge         with federation's metadata it is more than SQS carries
+│   └── UnknownExchange  it names an exchange that isn't there
 ├── DestinationFault     the other end, for now: retried by the queue, dead-lettered when it keeps failing
 │   ├── QueueGone        the queue doesn't exist
 │   ├── CallFailed       AWS refused or failed a call
 │   ├── NotDelivered     a message didn't get to one of its receivers
 │   └── HeldBack         a message waits for an earlier one of its group: never dead-lettered for that
 └── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
+    ├── BadBinding       a binding, or an exchange, that can't be
     ├── BadBridgeList    one line of a bridge list
     ├── BadFilter        one place of a session's filter file
     ├── BadParameter     one parameter of the stacks
-    └── BadSetting       one environment variable of a function
+    ├── BadRoute         a link or a route that is refused
+    ├── BadSetting       one environment variable of a function
+    └── BadSnapshot      a routing snapshot that this version can't read
 """
 
 
@@ -36,6 +41,25 @@ class Refused(SenderFault):
         """`reply` is the error text of the protocol, as the client will read it."""
         super().__init__(reply)
         self.reply = reply
+
+
+class TooLarge(SenderFault):
+    """A message that, with federation's metadata, is more than SQS carries."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        """Both in bytes."""
+        super().__init__(f"{size} bytes with metadata, more than {limit}")
+        self.size = size
+        self.limit = limit
+
+
+class UnknownExchange(SenderFault):
+    """A message for an exchange that isn't there."""
+
+    def __init__(self, exchange: str) -> None:
+        """`exchange` is its name."""
+        super().__init__(f"no such exchange: {exchange}")
+        self.exchange = exchange
 
 
 class DestinationFault(SluiceError):
@@ -73,6 +97,10 @@ class BadConfiguration(SluiceError):
     """What the operator configured can't work."""
 
 
+class BadBinding(BadConfiguration):
+    """A binding, or an exchange, that can't be. The text says why."""
+
+
 class BadBridgeList(BadConfiguration):
     """A bridge list with a bad line; the whole list is rejected."""
 
@@ -101,6 +129,14 @@ class BadParameter(BadConfiguration):
         super().__init__(f"parameter {key}: {cause}")
         self.key = key
         self.cause = cause
+
+
+class BadRoute(BadConfiguration):
+    """A link or a route that is refused. The text says why."""
+
+
+class BadSnapshot(BadConfiguration):
+    """A routing snapshot that is damaged, or of a format that this version can't read."""
 
 
 class BadSetting(BadConfiguration):

@@ -85,10 +85,11 @@ class Assets:
 
     project: Path
 
-    def bundle(self, extra: str) -> Bundle:
-        """What pyproject.toml lists under an extra of its own."""
+    def bundle(self, *names: str) -> Bundle:
+        """What pyproject.toml lists under these extras."""
         extras = tomllib.loads((self.project / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        return Bundle(name=extra, requirements=tuple(normal(_name(requirement)) for requirement in extras[extra]))
+        requirements = [normal(_name(requirement)) for name in names for requirement in extras[name]]
+        return Bundle(name="-".join(names), requirements=tuple(requirements))
 
     def layer(self, bundle: Bundle, target: Target) -> Built:
         """The bundle as a Lambda layer; installed by pip at the first call, afterwards found. Raises `BundleFailed`."""

@@ -62,10 +62,39 @@ class RendezvousParameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitQueueParameters:
+    """One queue that can be split. Its source and main queue are made, or adopted by their ARNs."""
+
+    queue_id: str
+    fifo: bool = False
+    sns: bool = False  # bodies are SNS notifications, whose attributes count
+    s3_event: bool = False  # bodies are S3 event notifications, whose objects' metadata jq sees
+    drain_timeout_s: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)  # of the queues that sessions get
+    existing_source_queue_arn: str | None = None
+    existing_main_queue_arn: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplittingParameters:
+    """Section `splitting`."""
+
+    queues: tuple[SplitQueueParameters, ...] = (SplitQueueParameters(queue_id="pipeline"),)
+    batch_size: int = 100  # of standard queues; FIFO queues have ten at most
+    batching_window_s: int = 1  # of standard queues; how long a batch may wait to be filled
+    max_concurrency: int = 10  # splitters of one queue side by side
+    splitter_memory_mb: int = 512
+    control_memory_mb: int = 256
+    kms_key_arns: tuple[str, ...] = ()  # of adopted queues
+    s3_bucket_arns: tuple[str, ...] = ()  # of objects that S3 events are about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
     """All of them. What every section shares stands beside the sections."""
 
     rendezvous: RendezvousParameters = field(default_factory=RendezvousParameters)
+    splitting: SplittingParameters = field(default_factory=SplittingParameters)
     architecture: Architecture = Architecture.ARM64
     log_retention_days: int = 30
     log_level: LogLevel = LogLevel.INFO
@@ -77,6 +106,7 @@ class Parameters:
         _refuse_unknown(given)
         return cls(
             rendezvous=_read_rendezvous(given),
+            splitting=SplittingParameters(**_parsed(given, SPLITTING, SPLITTING_PARSERS)),
             **_parsed(given, ROOT, SHARED),
         )
 
@@ -95,7 +125,7 @@ def _overrides(context: Mapping[str, object]) -> dict[str, object]:
 
 
 def _refuse_unknown(given: Mapping[str, object]) -> None:
-    known = {f"{ROOT}.{name}" for name in SHARED} | {f"{RENDEZVOUS}.{name}" for name in RENDEZVOUS_PARSERS}
+    known = {f"{section}.{name}" for section, parsers in SECTIONS.items() for name in parsers}
     for key in given.keys() - known:
         raise BadParameter(key, f"there is no such parameter; there are {', '.join(sorted(known))}")
 
@@ -261,4 +291,102 @@ SHARED: Mapping[str, Parse] = {
     "architecture": _one_of(Architecture),
     "log_retention_days": _retention_days,
     "log_level": _one_of(LogLevel),
+}
+
+SPLITTING = f"{ROOT}.splitting"
+MAX_SPLIT_QUEUES = 15  # of all of them the names must go into a function's environment of 4 KB
+MAX_DRAIN_TIMEOUT_S = 14 * 24 * 60 * 60  # as long as SQS keeps a message
+MAX_TAGS = 50  # of a queue
+QUEUE_ID = re.compile(r"[^*\s:](?:[^*:]{0,126}[^*\s:])?")  # a colon ends it in `--filter`, and `*` is every queue
+
+
+def _queue_id(value: object) -> str:
+    queue_id = _text(value)
+    if not QUEUE_ID.fullmatch(queue_id):
+        raise ValueError(f"{queue_id!r} is not 1 to 128 characters without `:` and `*`, nor space at its ends")
+    return queue_id
+
+
+ADOPTED_ARN = re.compile(r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?")
+
+
+def _existing_arn(value: object) -> str | None:
+    if value is not None and not re.fullmatch(
+        r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?", _text(value)
+    ):
+        raise ValueError(f"{value!r} is not the ARN of an SQS queue")
+    return None if value is None else _text(value)
+
+
+def _tags(value: object) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or len(value) > MAX_TAGS:
+        raise ValueError(f"{value!r} is not a map of at most {MAX_TAGS} tags")
+    return {_text(name): _text(tag) for name, tag in value.items()}
+
+
+def _optional(parse: Parse) -> Parse:
+    return lambda value: None if value is None else parse(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    listed = _json(value)
+    if not isinstance(listed, list):
+        raise ValueError(f"{value!r} is not a list")  # noqa: TRY004 - one type for whatever is wrong with a value
+    return tuple(_text(each) for each in listed)
+
+
+SPLIT_QUEUE_PARSERS: Mapping[str, Parse] = {
+    "queue_id": _queue_id,
+    "fifo": _flag,
+    "sns": _flag,
+    "s3_event": _flag,
+    "drain_timeout_s": _optional(_number(0, MAX_DRAIN_TIMEOUT_S)),
+    "tags": _tags,
+    "existing_source_queue_arn": _existing_arn,
+    "existing_main_queue_arn": _existing_arn,
+}
+
+
+def _split_queues(value: object) -> tuple[SplitQueueParameters, ...]:
+    listed = _json(value)
+    if not isinstance(listed, list) or len(listed) > MAX_SPLIT_QUEUES:
+        raise ValueError(f"{value!r} is not a list of at most {MAX_SPLIT_QUEUES} queues")
+    queues = tuple(_split_queue(number, entry) for number, entry in enumerate(listed))
+    ids = [queue.queue_id for queue in queues]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"a queue_id is listed twice: {', '.join(ids)}")
+    return queues
+
+
+def _split_queue(number: int, entry: object) -> SplitQueueParameters:
+    if not isinstance(entry, Mapping) or "queue_id" not in entry:
+        raise ValueError(f"queue {number} is not an object with queue_id")
+    unknown = entry.keys() - SPLIT_QUEUE_PARSERS.keys()
+    if unknown:
+        raise ValueError(f"queue {number} has unknown fields: {', '.join(sorted(unknown))}")
+    try:
+        read = SplitQueueParameters(**{name: SPLIT_QUEUE_PARSERS[name](value) for name, value in entry.items()})  # type: ignore[arg-type]  # each parser gives its field's type
+    except ValueError as error:
+        raise ValueError(f"queue {number}: {error}") from error
+    for arn in (read.existing_source_queue_arn, read.existing_main_queue_arn):
+        if arn is not None and arn.endswith(".fifo") != read.fifo:
+            raise ValueError(f"queue {number}: {arn} and fifo {read.fifo} don't fit")
+    return read
+
+
+SPLITTING_PARSERS: Mapping[str, Parse] = {
+    "queues": _split_queues,
+    # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+    "batch_size": _number(1, 10_000),
+    "batching_window_s": _number(0, 300),
+    "max_concurrency": _number(2, 1_000),
+    "splitter_memory_mb": MEMORY_MB,
+    "control_memory_mb": MEMORY_MB,
+    "kms_key_arns": _texts,
+    "s3_bucket_arns": _texts,
+}
+SECTIONS: Mapping[str, Mapping[str, Parse]] = {
+    ROOT: SHARED,
+    RENDEZVOUS: RENDEZVOUS_PARSERS,
+    SPLITTING: SPLITTING_PARSERS,
 }

@@ -15,6 +15,12 @@ from tests.deployed import Deployed
 
 OUTCOMES = Counter[tuple[str, str]]()
 HELD_PROXIES = 100
+SPLIT_QUEUES = [
+    {"queue_id": "standard"},
+    {"queue_id": "ordered", "fifo": True},
+    {"queue_id": "notified", "sns": True},
+    {"queue_id": "traffic"},
+]
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +47,7 @@ def deployed(cloud: Cloud) -> Deployed:
         "sluice.rendezvous.allowed_relay_pattern": f"^{LOOPBACK}$",
         "sluice.rendezvous.held_proxies_min": HELD_PROXIES,
         "sluice.rendezvous.keep_state": False,
+        "sluice.splitting.queues": SPLIT_QUEUES,
     }
     return Deployed(Deployer(cloud=cloud, context=parameters).deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
 

@@ -39,7 +39,7 @@ class Deployment:
 
 def read_deployment(connection: Connection) -> Deployment:
     """Asks CloudFormation. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
-    outputs = _outputs(connection.client("cloudformation"), region=connection.region)
+    outputs = stack_outputs(connection, STACK)
     values = {field.name: _output(outputs, field.name) for field in fields(Deployment)}
     return Deployment(**values | {"broker_url": reachable(values["broker_url"], connection.endpoint_url)})
 
@@ -52,18 +52,20 @@ def reachable(function_url: str, endpoint_url: str | None) -> str:
     return f"{endpoint_url.rstrip('/')}/_aws/lambda-url/{found[1]}/"
 
 
-def _outputs(client: "CloudFormationClient", *, region: str) -> Mapping[str, str]:
+def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
+    """The outputs of a stack. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
+    client: CloudFormationClient = connection.client("cloudformation")
     try:
         with calls("DescribeStacks"):
-            [stack] = client.describe_stacks(StackName=STACK)["Stacks"]
+            [stack] = client.describe_stacks(StackName=name)["Stacks"]
     except CallFailed as error:
-        raise _explained(error, region) from error
+        raise _explained(error, name, connection.region) from error
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
-def _explained(error: CallFailed, region: str) -> Exception:
+def _explained(error: CallFailed, stack: str, region: str) -> Exception:
     if error.code == NO_STACK:
-        return NotUsable(f"stack {STACK} is not deployed in {region}: `make deploy`, or `sluice local up` and --local")
+        return NotUsable(f"stack {stack} is not deployed in {region}: `make deploy`, or `sluice local up` and --local")
     if error.code in NO_CREDENTIALS:
         return NotUsable("no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud")
     if error.code in BAD_CREDENTIALS:

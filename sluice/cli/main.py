@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sluice.cli import local, rendezvous
+from sluice.cli import local, rendezvous, split
 from sluice.cli.output import show_error
 from sluice.errors import SluiceError
 
@@ -46,6 +46,7 @@ app = typer.Typer(
     help="A serverless switching fabric for Amazon SQS.",
 )
 app.add_typer(rendezvous.app, name="rendezvous")
+app.add_typer(split.app, name="split")
 app.add_typer(local.app, name="local")
 
 

@@ -20,13 +20,14 @@ Resource = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """The two templates of one synth."""
+    """The templates of one synth."""
 
     state: Mapping[str, Any]
     rendezvous: Mapping[str, Any]
+    splitting: Mapping[str, Any]
 
     def of_type(self, kind: str) -> dict[str, Resource]:
-        """The properties of every resource of a type, by logical id, of both stacks."""
+        """The properties of every resource of a type, by logical id, of the state and the rendezvous."""
         found = {**self.state["Resources"], **self.rendezvous["Resources"]}
         return {id_: resource.get("Properties", {}) for id_, resource in found.items() if resource["Type"] == kind}
 
@@ -40,6 +41,7 @@ class Templates:
 def layer() -> Path:
     """The layer's folder, built by pip where it isn't yet: the only step that needs a package index."""
     assets = Assets(PROJECT)
+    assets.layer(assets.bundle("functions", "splitter"), Target.of(Architecture.ARM64))
     return assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64)).folder
 
 
@@ -59,7 +61,9 @@ def _templates(assembly: CloudAssembly) -> Templates:
     def template(stack: str) -> Any:
         return json.loads((Path(assembly.directory) / f"{stack}.template.json").read_text())
 
-    return Templates(state=template("SluiceState"), rendezvous=template("SluiceRendezvous"))
+    return Templates(
+        state=template("SluiceState"), rendezvous=template("SluiceRendezvous"), splitting=template("SluiceSplitting")
+    )
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,14 @@ from sluice.rendezvous.bridges import parse_bridges
 from stacks.parameters import (
     RENDEZVOUS_PARSERS,
     SHARED,
+    SPLIT_QUEUE_PARSERS,
+    SPLITTING_PARSERS,
     Architecture,
     LogLevel,
     Parameters,
     RendezvousParameters,
+    SplitQueueParameters,
+    SplittingParameters,
 )
 from tests.stacks.conftest import CONTEXT
 
@@ -29,11 +33,45 @@ def test_cdk_json_lists_every_parameter_with_its_default() -> None:
     listed = CONTEXT["sluice"]
     assert set(listed) == {field.name for field in fields(Parameters)}
     assert set(listed["rendezvous"]) == {field.name for field in fields(RendezvousParameters)}
+    assert set(listed["splitting"]) == {field.name for field in fields(SplittingParameters)}
 
 
 def test_every_parameter_has_a_parser() -> None:
     assert set(RENDEZVOUS_PARSERS) == {field.name for field in fields(RendezvousParameters)}
-    assert {*SHARED, "rendezvous"} == {field.name for field in fields(Parameters)}
+    assert set(SPLITTING_PARSERS) == {field.name for field in fields(SplittingParameters)}
+    assert set(SPLIT_QUEUE_PARSERS) == {field.name for field in fields(SplitQueueParameters)}
+    assert {*SHARED, "rendezvous", "splitting"} == {field.name for field in fields(Parameters)}
+
+
+QUEUES = "sluice.splitting.queues"
+
+
+@pytest.mark.parametrize(
+    ("queues", "cause"),
+    [
+        ({"queue_id": "q"}, "is not a list"),
+        (["q"], "queue 0 is not an object with queue_id"),
+        ([{"queue_id": "q"}, {"queue_id": "q"}], "listed twice"),
+        ([{"queue_id": "a:b"}], "queue 0: 'a:b'"),
+        ([{"queue_id": "*"}], "queue 0: '\\*'"),
+        ([{"queue_id": "q", "color": "red"}], "queue 0 has unknown fields: color"),
+        ([{"queue_id": "q", "fifo": "maybe"}], "queue 0: 'maybe' is not true or false"),
+        ([{"queue_id": "q", "existing_main_queue_arn": "q"}], "queue 0: 'q' is not the ARN"),
+        (
+            [{"queue_id": "q", "existing_main_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:q.fifo"}],
+            "fifo False don't fit",
+        ),
+        ([{"queue_id": str(number)} for number in range(16)], "at most 15"),
+    ],
+)
+def test_a_bad_split_queue_is_named(queues: object, cause: str) -> None:
+    with pytest.raises(BadParameter, match=f"{QUEUES}: .*{cause}"):
+        Parameters.read({QUEUES: queues})
+
+
+def test_split_queues_can_come_as_text() -> None:
+    [queue] = Parameters.read({QUEUES: '[{"queue_id": "q", "fifo": true}]'}).splitting.queues
+    assert queue == SplitQueueParameters(queue_id="q", fifo=True)
 
 
 def test_without_context_the_defaults_hold() -> None:

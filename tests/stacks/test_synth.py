@@ -70,7 +70,7 @@ def test_another_clone_gives_the_same_bytes(assembly: dict[str, str], layer: Pat
         shutil.copytree(PROJECT / part, clone / part, ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("app.py", "pyproject.toml", "requirements.txt"):
         shutil.copy(PROJECT / part, clone)
-    shutil.copytree(layer, clone / "build" / "bundles" / layer.name)
+    shutil.copytree(layer.parent, clone / "build" / "bundles")
     assert digests(synthesize(tmp_path / "theirs", project=clone)) == assembly
 
 
@@ -83,8 +83,13 @@ def test_a_bad_parameter_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def normalized(templates: Templates) -> Any:
-    """Both templates, without the hashes of assets, which change with every line of code."""
-    text = json.dumps({"SluiceState": templates.state, "SluiceRendezvous": templates.rendezvous})
+    """The templates, without the hashes of assets, which change with every line of code."""
+    stacks = {
+        "SluiceState": templates.state,
+        "SluiceRendezvous": templates.rendezvous,
+        "SluiceSplitting": templates.splitting,
+    }
+    text = json.dumps(stacks)
     return json.loads(re.sub(r"\b[0-9a-f]{64}\b", "HASH", text))
 
 

@@ -1,0 +1,62 @@
+"""Looks after sessions: operators' requests, ticks and the schedule in, the state of sessions out.
+
+A request is `{"op": …}`. What its asker did wrong comes back as `{"error": text}`, everything else as `{"result": …}`.
+"""
+
+import json
+import os
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools.logging import Logger
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from sluice.aws.control_parts import ControlParts
+from sluice.aws.records import process
+from sluice.errors import BadConfiguration, Malformed
+from sluice.splitting.control import NoSuchSession
+from sluice.splitting.settings import ControlSettings
+
+LAST_MS = 5_000  # before the function's end: nothing new is begun
+
+logger = Logger()
+
+
+@cache
+def parts() -> ControlParts:
+    """Made at the environment's first call."""
+    return ControlParts.make(ControlSettings.read(os.environ))
+
+
+def handler(event: dict[str, Any], context: LambdaContext) -> Any:
+    """Serves a batch of the control queue's messages, or one request."""
+    if "Records" in event:
+        return messages(event, context)
+    try:
+        return {"result": perform(event, context)}
+    except BadConfiguration as error:
+        return {"error": str(error)}
+
+
+def messages(event: dict[str, Any], context: LambdaContext) -> Any:
+    """Serves ticks, and what splitters ask for; a bad one becomes a dead letter."""
+
+    def serve(record: SQSRecord) -> None:
+        try:
+            perform(json.loads(record.body), context)
+        except NoSuchSession:
+            # It ended between the splitter's asking and now.
+            logger.info("SessionGone", body=record.body)
+        except (ValueError, BadConfiguration) as error:
+            raise Malformed(str(error)) from error
+
+    return process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)
+
+
+def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """One operation; afterwards a tick is armed if anything is under way."""
+    control = parts().control(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
+    result = parts().operations(control).perform(request)
+    parts().arm_tick()
+    return result

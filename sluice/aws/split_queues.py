@@ -1,0 +1,105 @@
+"""SQS as splitting asks for it, by queue name: `sluice.splitting.ports.TargetQueues` and `ControlledQueues`.
+
+A queue's URL is made from a sibling's: looking it up would be a request for each.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluice.aws.clients import calls
+from sluice.aws.queues import no_such_queue
+from sluice.errors import CallFailed, QueueGone
+from sluice.message import Message
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.literals import QueueAttributeNameType
+
+RECEIVED_AT_ONCE = 10
+COUNTS: tuple["QueueAttributeNameType", ...] = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitQueues:
+    """SQS through a boto3 client. `sibling_url` is the URL of any queue of the same account and region."""
+
+    client: "SQSClient"
+    sibling_url: str
+
+    def url(self, name: str) -> str:
+        """The URL of a queue."""
+        return self.sibling_url.rsplit("/", 1)[0] + "/" + name
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """See the port."""
+        with no_such_queue(name), calls("SendMessageBatch"):
+            # boto3's type names every field of an entry; `sluice.message` makes them.
+            done = self.client.send_message_batch(QueueUrl=self.url(name), Entries=entries)  # type: ignore[arg-type]
+        return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
+
+    def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """See the port."""
+        with no_such_queue(name), calls("GetQueueAttributes"):
+            found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])
+        with no_such_queue(name), calls("ListQueueTags"):
+            tags = self.client.list_queue_tags(QueueUrl=self.url(name)).get("Tags", {})
+        return {str(key): value for key, value in found["Attributes"].items()}, tags
+
+    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """See the port."""
+        with calls("CreateQueue"):
+            # boto3's type names every attribute; ours are those of another queue.
+            self.client.create_queue(QueueName=name, Attributes=dict(attributes), tags=dict(tags))  # type: ignore[arg-type]
+
+    def delete(self, name: str) -> None:
+        """See the port."""
+        try:
+            with no_such_queue(name), calls("DeleteQueue"):
+                self.client.delete_queue(QueueUrl=self.url(name))
+        except QueueGone:
+            return
+
+    def receive_batch(self, name: str) -> Sequence[Message]:
+        """See the port."""
+        with no_such_queue(name), calls("ReceiveMessage"):
+            received = self.client.receive_message(
+                QueueUrl=self.url(name),
+                MaxNumberOfMessages=RECEIVED_AT_ONCE,
+                MessageSystemAttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            )
+        return [Message.of_api(message) for message in received.get("Messages", [])]
+
+    def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
+        """See the port. Raises `CallFailed` where SQS refuses one."""
+        entries = [{"Id": str(n), "ReceiptHandle": message.receipt_handle} for n, message in enumerate(messages)]
+        with no_such_queue(name), calls("DeleteMessageBatch"):
+            # boto3's type is a TypedDict of the same two fields.
+            done = self.client.delete_message_batch(QueueUrl=self.url(name), Entries=entries)  # type: ignore[arg-type]
+        for failed in done.get("Failed", []):
+            raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
+
+    def count(self, name: str) -> int:
+        """See the port."""
+        with no_such_queue(name), calls("GetQueueAttributes"):
+            found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=list(COUNTS))
+        return sum(int(found["Attributes"][key]) for key in COUNTS)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """See the port."""
+        pages = iter(
+            self.client.get_paginator("list_queues").paginate(
+                QueueNamePrefix=prefix, PaginationConfig={"PageSize": 1000}
+            )
+        )
+        while True:
+            with calls("ListQueues"):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield from (url.rsplit("/", 1)[-1] for url in page.get("QueueUrls", []))

@@ -1,0 +1,27 @@
+"""Queues that can be split, written to cdk.json, where the stacks read them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sluice.errors import BadConfiguration
+
+
+class BadRegistration(BadConfiguration):
+    """A queue that can't be registered; cdk.json is as it was."""
+
+
+def register_queue(cdk_json: Path, queue: Mapping[str, Any]) -> None:
+    """Adds the queue, checked as the next synth would check it. Raises `BadRegistration`, or `BadParameter`."""
+    # CDK's library takes seconds to import, but its parameters are plain Python.
+    from stacks.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
+
+    try:
+        document = json.loads(cdk_json.read_text())
+        splitting = document["context"]["sluice"].setdefault("splitting", {})
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise BadRegistration(f"{cdk_json}: not this project's cdk.json ({type(error).__name__}: {error})") from error
+    splitting["queues"] = [*splitting.get("queues", []), dict(queue)]
+    Parameters.read(document["context"])
+    cdk_json.write_text(json.dumps(document, indent=2) + "\n")

@@ -1,0 +1,49 @@
+"""What a forwarded message keeps, and what a session's copy adds. Pure.
+
+Kept: the body byte for byte, all attributes with their types, the X-Ray trace header, the group. Lost, as SQS gives no
+way to set them: the original message id and sent time.
+"""
+
+from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value, size_of
+
+SESSION_ATTRIBUTE = "sluice-session"
+
+
+def for_main(message: Message, *, fifo: bool) -> Outgoing:
+    """The message as the deployed consumer gets it; `fifo` where the queues are."""
+    return _forwarded(message, message.attributes, fifo=fifo)
+
+
+def for_session(message: Message, *, key: str, fifo: bool, max_bytes: int = MAX_MESSAGE_BYTES) -> Outgoing:
+    """A session's copy, with the session's key as an attribute where there is room for it.
+
+    `max_bytes` is the queue's MaximumMessageSize.
+    """
+    return _forwarded(message, _marked(message, key, max_bytes), fifo=fifo)
+
+
+def returned(message: Message, *, key: str, fifo: bool) -> Outgoing:
+    """A session's copy on its way back to main: without the session's key."""
+    marked = message.attributes.get(SESSION_ATTRIBUTE) == Value("String", key)
+    kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
+    return _forwarded(message, kept, fifo=fifo)
+
+
+def _forwarded(message: Message, attributes: Attributes, *, fifo: bool) -> Outgoing:
+    return Outgoing(
+        body=message.body,
+        attributes=attributes,
+        # Standard queues take a group too, to share fairly between its senders.
+        group_id=message.group_id,
+        # The source's message id: a retry is suppressed, two different messages never are.
+        deduplication_id=message.message_id if fifo else None,
+        trace_header=message.trace_header,
+    )
+
+
+def _marked(message: Message, key: str, max_bytes: int) -> Attributes:
+    if len(message.attributes) >= MAX_ATTRIBUTES or SESSION_ATTRIBUTE in message.attributes:
+        return message.attributes
+    marked = {**message.attributes, SESSION_ATTRIBUTE: Value("String", key)}
+    # A message of the greatest size has no room for it either.
+    return marked if size_of(message.body, marked) <= max_bytes else message.attributes

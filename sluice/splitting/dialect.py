@@ -1,0 +1,142 @@
+"""The tokens of a pattern: as much of the `regex` library's syntax (version 1) as it takes to find each `$`. Pure.
+
+The library's parser is not an interface, so this is ours; a property test holds it against that parser.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+_GROUP = re.compile(
+    r"\((?:\?(?:P?<(?![=!])[^>)]*>|<[=!]|[:=!>|]|(?P<flags>[A-Za-z0-9]*(?:-[A-Za-z]*)?)(?P<end>[:)]))?)?"
+)
+_COMMENT = re.compile(r"\(\?#(?:\\.|[^)\\])*\)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:[pPN]\{[^}]*\}|.)", re.DOTALL)
+_QUANTIFIER = re.compile(r"(?:[?*+]|\{\d+(?:,\d*)?\}|\{,\d*\})[?+]?")
+_SET_OPERATORS = ("||", "~~", "&&", "--")
+
+
+class Kind(Enum):
+    """What a token is to a reader who looks for literals and ends."""
+
+    LITERAL = auto()
+    ESCAPE = auto()
+    SET = auto()  # a character class, whole
+    OPEN = auto()
+    CLOSE = auto()
+    OR = auto()
+    QUANTIFIER = auto()
+    START = auto()  # ^
+    END = auto()  # $
+    ANY = auto()  # .
+    FLAGS = auto()  # (?i) and the like: they hold until the group ends
+    SKIPPED = auto()  # comments, and what verbose mode skips
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of a pattern. `multiline` and `verbose` are the modes that it stands in."""
+
+    kind: Kind
+    text: str
+    multiline: bool
+    verbose: bool
+
+
+_SINGLE = {")": Kind.CLOSE, "|": Kind.OR, "^": Kind.START, "$": Kind.END, ".": Kind.ANY}
+
+
+def tokens(pattern: str) -> Iterator[Token]:
+    """The pattern's tokens in order; joined, their texts are the pattern. The pattern compiles."""
+    modes = [_Modes()]
+    at = 0
+    while at < len(pattern):
+        kind, end = _next(pattern, at, verbose=modes[-1].verbose)
+        text = pattern[at:end]
+        yield Token(kind, text, modes[-1].multiline, modes[-1].verbose)
+        _track(modes, kind, text)
+        at = end
+
+
+@dataclass(frozen=True, slots=True)
+class _Modes:
+    multiline: bool = False
+    verbose: bool = False
+
+    def after(self, flags: str) -> "_Modes":
+        on, _, off = flags.partition("-")
+        return _Modes(
+            multiline=(self.multiline or "m" in on) and "m" not in off,
+            verbose=(self.verbose or "x" in on) and "x" not in off,
+        )
+
+
+def _track(modes: list[_Modes], kind: Kind, text: str) -> None:
+    if kind is Kind.FLAGS:
+        modes[-1] = modes[-1].after(text[2:-1])
+    elif kind is Kind.OPEN:
+        flags = _flags(text)
+        modes.append(modes[-1].after(flags))
+    elif kind is Kind.CLOSE and len(modes) > 1:
+        modes.pop()
+
+
+def _flags(opening: str) -> str:
+    match = _GROUP.fullmatch(opening)
+    return (match["flags"] or "") if match else ""
+
+
+def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
+    character = pattern[at]
+    if verbose and (character.isspace() or character == "#"):
+        return Kind.SKIPPED, _skipped(pattern, at)
+    if character == "\\":
+        match = _ESCAPE.match(pattern, at)
+        return Kind.ESCAPE, match.end() if match else at + 1
+    if character == "[":
+        return Kind.SET, _set_end(pattern, at)
+    if character == "(":
+        return _group(pattern, at)
+    match = _QUANTIFIER.match(pattern, at)
+    if match:
+        return Kind.QUANTIFIER, match.end()
+    return _SINGLE.get(character, Kind.LITERAL), at + 1
+
+
+def _skipped(pattern: str, at: int) -> int:
+    if pattern[at] != "#":
+        return at + 1
+    end = pattern.find("\n", at)
+    return len(pattern) if end < 0 else end
+
+
+def _group(pattern: str, at: int) -> tuple[Kind, int]:
+    comment = _COMMENT.match(pattern, at)
+    if comment:
+        return Kind.SKIPPED, comment.end()
+    match = _GROUP.match(pattern, at)
+    if match is None:  # the expression matches a bare parenthesis
+        return Kind.OPEN, at + 1
+    return Kind.FLAGS if match["end"] == ")" else Kind.OPEN, match.end()
+
+
+def _set_end(pattern: str, at: int) -> int:
+    """Where the character class that opens at `at` ends. A `]` in a member's place is a member."""
+    at += 2 if pattern.startswith("[^", at) else 1
+    first = True
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "]" and not first:
+            return at + 1
+        first = pattern.startswith(_SET_OPERATORS, at)
+        if first:
+            at += 2
+        elif character == "\\":
+            match = _ESCAPE.match(pattern, at)
+            at = match.end() if match else at + 1
+        elif character == "[":
+            at = _set_end(pattern, at)
+        else:
+            at += 1
+    return at

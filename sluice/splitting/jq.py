@@ -1,0 +1,65 @@
+"""What a jq program sees of a message, and how its outputs decide. Pure: programs are run elsewhere.
+
+An endless program holds the interpreter lock and ignores signals and threads, so the shell runs programs in a child
+process that it can kill; compiling and running come in as ports.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sluice.message import Message, Value
+
+MAX_PROGRAM_CHARACTERS = 16_384
+TIME_LIMIT_S = 1.0  # one program on one message
+
+CompileProblem = Callable[[str], str | None]  # why a program doesn't compile, or None where it does
+Decide = Callable[[str, str], bool | None]  # (program, document) to `decision` of its outputs; raises `TimedOut`
+
+
+class TimedOut(Exception):  # control flow between the port and the router, no error of Sluice's
+    """A program exceeded its time limit; its sessions are to be cancelled."""
+
+
+def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
+    """Why the program can't be used, or None where it can. An empty one, which jq takes for `.`, can't decide."""
+    if not program.strip():
+        return "is empty"
+    if len(program) > MAX_PROGRAM_CHARACTERS:
+        return f"is longer than {MAX_PROGRAM_CHARACTERS} characters"
+    cause = compile_problem(program)
+    return None if cause is None else f"doesn't compile: {cause}"
+
+
+def decision(outputs: Iterable[object]) -> bool | None:
+    """The first boolean among the outputs, read no further than that; None without one, or where an error comes first.
+
+    The jq library's errors are ValueErrors.
+    """
+    try:
+        return next((output for output in outputs if isinstance(output, bool)), None)
+    except ValueError:
+        return None
+
+
+def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
+    """The message as JSON, as the SQS API shows it; binary values in Base64.
+
+    `s3_metadata`, where the queue carries S3 events, is the metadata of the event's object.
+    """
+    shown: dict[str, Any] = {
+        "MessageId": message.message_id,
+        "Body": message.body,
+        "Attributes": dict(message.system),
+        "MessageAttributes": {name: _shown(value) for name, value in message.attributes.items()},
+    }
+    if s3_metadata is not None:
+        shown["S3Metadata"] = dict(s3_metadata)
+    return json.dumps(shown)
+
+
+def _shown(value: Value) -> dict[str, str]:
+    if isinstance(value.content, bytes):
+        return {"DataType": value.data_type, "BinaryValue": base64.b64encode(value.content).decode("ascii")}
+    return {"DataType": value.data_type, "StringValue": value.content}

@@ -1,0 +1,80 @@
+"""Runs jq programs in a child process, which is killed when one takes too long: `sluice.splitting.jq.Decide`.
+
+An endless jq program holds the interpreter lock and ignores signals and threads. Lambda has no shared memory for
+`multiprocessing`'s queues, so the two talk over pipes.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice.splitting.jq import TIME_LIMIT_S, TimedOut
+
+START_LIMIT_S = 10.0  # importing jq in a cold environment
+CODE = Path(__file__).parents[2]  # the folder with `sluice`
+
+
+@dataclass(slots=True)
+class JqRunner:
+    """One child, started when the first program asks. Not for threads."""
+
+    time_limit_s: float = TIME_LIMIT_S
+    _child: "subprocess.Popen[bytes] | None" = None
+
+    def __call__(self, program: str, document: str) -> bool | None:
+        """The first boolean that the program outputs, None without one. Raises `TimedOut`."""
+        with self._killed_on_failure():
+            if self._child is None:
+                self._child = _start()
+                self._ask("true", "null", START_LIMIT_S)
+            return self._ask(program, document, self.time_limit_s)
+
+    def close(self) -> None:
+        """Ends the child; the next program starts another."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.communicate()
+
+    def _ask(self, program: str, document: str, limit_s: float) -> bool | None:
+        child = self._child
+        if child is None or child.stdin is None or child.stdout is None:
+            raise TimedOut("no process to run it")
+        child.stdin.write((json.dumps([program, document]) + "\n").encode())
+        child.stdin.flush()
+        if not select.select([child.stdout], [], [], limit_s)[0]:
+            raise TimedOut(f"still running after {limit_s:g} s")
+        line = child.stdout.readline()
+        if not line:
+            raise TimedOut("the process that ran it ended, for want of memory or by a fault of jq")
+        decided: bool | None = json.loads(line)
+        return decided
+
+    @contextmanager
+    def _killed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            self.close()
+            raise TimedOut("the process that ran it ended") from None
+        except TimedOut:
+            self.close()
+            raise
+
+
+def _start() -> "subprocess.Popen[bytes]":
+    # An import, so that every bundle with this has that program too; and here, as it loads jq.
+    from sluice.splitting import jq_child  # noqa: PLC0415 - see above
+
+    return subprocess.Popen(  # noqa: S603 - our own arguments
+        [sys.executable, "-m", jq_child.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CODE), *sys.path])},
+    )

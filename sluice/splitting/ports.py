@@ -1,0 +1,80 @@
+"""What splitting asks of AWS. Adapters are in `sluice.aws`, fakes in the tests; both keep these promises."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from sluice.message import Message
+from sluice.splitting.envelopes import S3Object
+from sluice.splitting.lifecycle import Registry
+
+NowMs = Callable[[], int]
+ObjectMetadata = Callable[[S3Object], Mapping[str, str]]  # empty where the object is gone or may not be read
+
+
+class TargetQueues(Protocol):
+    """The queues that a splitter sends to, by name, in its own account and region."""
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """Sends up to ten entries; the ids of those that SQS refused, with its reason.
+
+        Raises `QueueGone` for a queue that doesn't exist and `CallFailed` for what else goes wrong with all of them.
+        """
+
+
+class RegistryStore(Protocol):
+    """Where the registry is. Reads are strongly consistent."""
+
+    def version(self) -> int:
+        """The registry's version: one small read."""
+
+    def load(self) -> tuple[Registry, int]:
+        """All of it, with the revision under which it may be replaced."""
+
+    def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
+        """Writes what differs, all or nothing; False where somebody else has written since `revision`."""
+
+    def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
+        """Notes what a splitter routes by, outside of any revision."""
+
+    def heartbeat(self, session_id: str, *, at_ms: int) -> None:
+        """Notes that a session's owner is there, outside of any revision."""
+
+    def count(self, session_id: str, number: int, *, at_ms: int) -> None:
+        """Adds to the number of messages that a session was sent."""
+
+    def counts(self) -> Mapping[str, int]:
+        """That number, by session id."""
+
+    def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
+        """Remembers for a while why a session ended, when it leaves the registry."""
+
+    def ended_reason(self, session_id: str) -> str | None:
+        """Why it ended, None where nobody remembers."""
+
+    def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
+        """Whether the caller is to arm a tick for then; False where one is armed that comes as soon."""
+
+
+class ControlledQueues(Protocol):
+    """Temporary queues as the control function deals with them. Raises `CallFailed`."""
+
+    def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """A queue's attributes and tags. Raises `QueueGone`."""
+
+    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Makes a queue, or finds it where it is there with the same attributes."""
+
+    def delete(self, name: str) -> None:
+        """Deletes a queue; one that doesn't exist is no error."""
+
+    def receive_batch(self, name: str) -> Sequence[Message]:
+        """Up to ten messages, at once. Raises `QueueGone`."""
+
+    def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
+        """Deletes received messages."""
+
+    def count(self, name: str) -> int:
+        """Messages in it, in flight and delayed ones too, as SQS counts them: a minute late. Raises `QueueGone`."""
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """All queues whose names begin so."""

@@ -1,0 +1,75 @@
+"""The registry as one splitter knows it: never older than a second, and announced before it is routed by.
+
+The order is what makes it safe (`sluice.splitting.lifecycle`): announce the version read, read the version again, and
+route only when it is still the same. An announcement holds for the lease: it is repeated before a batch could outlive
+it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sluice.splitting.jq import Decide
+from sluice.splitting.lifecycle import SPLITTER_LEASE_S, Registry, queue_of, shares_of
+from sluice.splitting.ports import NowMs, RegistryStore
+from sluice.splitting.routing import Router
+from sluice.splitting.splitter import Routes
+
+CACHED_MS = 1_000
+BATCH_MS = 20_000  # the function's time limit: no batch takes longer
+ANNOUNCED_FOR_MS = SPLITTER_LEASE_S * 1_000 - BATCH_MS
+MAX_READS = 10  # of a registry that changes with every look
+
+
+class Unsettled(RuntimeError):
+    """The registry changed each time it was read; the batch comes again."""
+
+
+@dataclass(slots=True)
+class SeenRegistry:
+    """What a splitter's execution environment keeps. Not for threads."""
+
+    store: RegistryStore
+    splitter_id: str
+    decide: Callable[[], Decide]
+    now_ms: NowMs
+    _registry: Registry = field(default_factory=lambda: Registry(version=-1))
+    _routes: dict[str, Routes] = field(default_factory=dict)
+    _checked_at_ms: int = 0
+    _announced_at_ms: int = 0
+
+    def routes(self, queue_id: str) -> Routes:
+        """The routes of a split queue, compiled at the first batch after a change."""
+        self._refresh()
+        if queue_id not in self._routes:
+            self._routes[queue_id] = self._compiled(queue_id)
+        return self._routes[queue_id]
+
+    def _refresh(self) -> None:
+        now_ms = self.now_ms()
+        if now_ms - self._checked_at_ms < CACHED_MS and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
+            return
+        for _ in range(MAX_READS):
+            now_ms = self.now_ms()
+            if self._is_announced(self.store.version(), now_ms):
+                self._checked_at_ms = now_ms
+                return
+        raise Unsettled("the registry of sessions changes too fast to be read")
+
+    def _is_announced(self, version: int, now_ms: int) -> bool:
+        """Whether this version is ours and announced; where not, makes it so, to be looked at again."""
+        if version == self._registry.version and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
+            return True
+        if version != self._registry.version:
+            self._registry, _ = self.store.load()
+            self._routes.clear()
+        self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
+        self._announced_at_ms = now_ms
+        return False
+
+    def _compiled(self, queue_id: str) -> Routes:
+        shares = shares_of(self._registry, queue_id)
+        queues = {share.session_id: queue_of(self._registry, share.session_id, queue_id) for share in shares}
+        return Routes(
+            router=Router.of(shares, version=self._registry.version, decide=self.decide()),
+            queues={session_id: name for session_id, name in queues.items() if name is not None},
+        )

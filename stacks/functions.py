@@ -1,0 +1,146 @@
+"""How every function is made: its code and layer, a role that allows what its plan says and nothing else, its log.
+
+Every role's statements stand whole in the stack that makes the function: nothing is granted by a construct on the side.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from stacks.assets import Assets, Built, Target
+from stacks.parameters import Architecture, Parameters
+
+METRICS_NAMESPACE = "Sluice"
+
+RUNTIME = lambda_.Runtime.PYTHON_3_13
+ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}
+
+# What an event source mapping does in a function's name.
+CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How one function differs from the others."""
+
+    name: str
+    timeout: Duration
+    memory_mb: int
+    environment: Mapping[str, str]
+    allowed: Sequence[iam.PolicyStatement]
+    run_time_queues: Sequence[str] = ()  # prefixes of the names of queues that are made at run time
+    wildcards: Mapping[str, str] = field(default_factory=dict)  # in resources, beside those: each with its reason
+    failures: sqs.IQueue | None = None  # where Lambda puts an asynchronous event that it gave up
+    recursive_loop: lambda_.RecursiveLoop | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functions:
+    """Makes the functions of one stack, which share a layer."""
+
+    stack: Stack
+    parameters: Parameters
+    assets: Assets
+    target: Target
+    layer: lambda_.LayerVersion
+
+    @classmethod
+    def of(cls, stack: Stack, parameters: Parameters, assets: Assets, *, extras: Sequence[str]) -> "Functions":
+        """`extras` are those of pyproject.toml whose packages the layer has."""
+        target = Target.of(parameters.architecture)
+        layer = lambda_.LayerVersion(
+            stack,
+            "Packages",
+            code=_code(assets.layer(assets.bundle(*extras), target)),
+            compatible_runtimes=[RUNTIME],
+            compatible_architectures=[ARCHITECTURES[target.machine]],
+        )
+        return cls(stack=stack, parameters=parameters, assets=assets, target=target, layer=layer)
+
+    def make(self, plan: Plan) -> lambda_.Function:
+        """One function."""
+        id_ = plan.name.capitalize()
+        log_group = self._log_group(f"{id_}Logs")
+        function = lambda_.Function(
+            self.stack,
+            id_,
+            runtime=RUNTIME,
+            architecture=ARCHITECTURES[self.target.machine],
+            handler=f"functions.{plan.name}.handler.handler",
+            code=_code(self.assets.code(plan.name)),
+            layers=[self.layer],
+            role=self._role(plan, log_group),
+            log_group=log_group,
+            timeout=plan.timeout,
+            memory_size=plan.memory_mb,
+            environment=self._environment(plan),
+            dead_letter_queue=plan.failures,
+            recursive_loop=plan.recursive_loop,
+        )
+        acknowledge(
+            function, "AwsSolutions-L1", "Bundles are built for one Python; a new one comes with its own release."
+        )
+        return function
+
+    def _environment(self, plan: Plan) -> dict[str, str]:
+        return {
+            "POWERTOOLS_SERVICE_NAME": plan.name,
+            "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+            "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
+            **plan.environment,
+        }
+
+    def _log_group(self, id_: str) -> logs.LogGroup:
+        log_group = logs.LogGroup(self.stack, id_, removal_policy=RemovalPolicy.DESTROY)
+        # The construct takes days only as words; the resource takes the number.
+        cast("logs.CfnLogGroup", log_group.node.default_child).retention_in_days = self.parameters.log_retention_days
+        return log_group
+
+    def _role(self, plan: Plan, log_group: logs.LogGroup) -> iam.IRole:
+        # Not AWS's managed policy, which allows to write to every log group of the account.
+        write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], log_group.log_group_arn)
+        role = iam.Role(
+            self.stack,
+            f"{plan.name.capitalize()}Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, write_logs])},
+        )
+        acknowledge_run_time_queues(role, plan.run_time_queues)
+        for resource, reason in plan.wildcards.items():
+            acknowledge(role, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
+        # Constructs would add grants of their own, wider than ours.
+        return role.without_policy_updates()
+
+
+def _code(built: Built) -> lambda_.Code:
+    return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
+
+
+def queue_arn(stack: Stack, name: str) -> str:
+    """The ARN of a queue of the stack's account and region."""
+    return stack.format_arn(service="sqs", resource=name, arn_format=ArnFormat.NO_RESOURCE_NAME)
+
+
+def allow(service: str, actions: Sequence[str], *resources: str) -> iam.PolicyStatement:
+    """A statement of one service's actions."""
+    return iam.PolicyStatement(actions=[f"{service}:{action}" for action in actions], resources=list(resources))
+
+
+def acknowledge_run_time_queues(construct: Construct, prefixes: Sequence[str]) -> None:
+    """Lets a role or policy name queues by the prefixes that all their names have."""
+    reason = "These queues are made at run time; the wildcard stands after the prefix that all their names have."
+    for prefix in prefixes:
+        queues = f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{prefix}*"
+        acknowledge(construct, f"AwsSolutions-IAM5[Resource::{queues}]", reason)
+
+
+def acknowledge(construct: Construct, rule: str, reason: str) -> None:
+    """Lets one finding of cdk-nag stand on one construct."""
+    Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))

@@ -1,0 +1,181 @@
+"""Splitting: the splitter in the path of every queue that can be split, and the control function for sessions.
+
+Every role's statements stand here, whole: nothing is granted by a construct on the side.
+"""
+
+from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from sluice.splitting.names import PREFIX as TEMPORARY_PREFIX
+from stacks.assets import Assets
+from stacks.functions import (
+    CONSUME_ACTIONS,
+    Functions,
+    Plan,
+    allow,
+    queue_arn,
+)
+from stacks.parameters import Parameters
+from stacks.state import CONTROL_TIMEOUT, SPLITTER_TIMEOUT, SplitQueues, StateStack
+
+FIFO_BATCH = 10  # and no window: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+CONTROL_BATCH = 10
+SWEEP_EVERY = Duration.minutes(1)
+# With which a session's queue is made, looked at, emptied and deleted.
+TEMPORARY_ACTIONS = (
+    "CreateQueue",
+    "TagQueue",
+    "GetQueueAttributes",
+    "ReceiveMessage",
+    "DeleteMessage",
+    "DeleteQueue",
+)
+KMS_ACTIONS = ("Encrypt", "Decrypt", "GenerateDataKey")
+
+
+class SplittingStack(Stack):
+    """Stack `SluiceSplitting`."""
+
+    def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
+        super().__init__(scope, "SluiceSplitting", description="Sluice: sessions that share queues")
+        self.state = state
+        self.parameters = parameters
+        self.temporary_queues = queue_arn(self, f"{TEMPORARY_PREFIX}*")
+        self.functions = Functions.of(self, parameters, assets, extras=["functions", "splitter"])
+        _splitter(self)
+        control = _control(self)
+        CfnOutput(self, "ControlFunctionName", value=control.function_name)
+        CfnOutput(self, "SplittingTableName", value=state.splitting_table.table_name)
+        CfnOutput(self, "SplittingDeadLettersUrl", value=state.splitting_dead_letters.queue_url)
+
+
+def _splitter(stack: SplittingStack) -> None:
+    parameters = stack.parameters.splitting
+    function = stack.functions.make(
+        Plan(
+            name="splitter",
+            timeout=SPLITTER_TIMEOUT,
+            memory_mb=parameters.splitter_memory_mb,
+            environment=_environment(stack),
+            run_time_queues=[TEMPORARY_PREFIX],
+            wildcards={f"{arn}/*": "S3 events name objects; any of the bucket." for arn in parameters.s3_bucket_arns},
+            allowed=_splitter_statements(stack),
+        )
+    )
+    for number, queues in enumerate(stack.state.split_queues):
+        _trigger(stack, number, queues, function)
+
+
+def _trigger(stack: SplittingStack, number: int, queues: SplitQueues, function: lambda_.Function) -> None:
+    parameters, fifo = stack.parameters.splitting, queues.parameters.fifo
+    window = Duration.seconds(parameters.batching_window_s)
+    lambda_.EventSourceMapping(
+        stack,
+        f"Split{number}Trigger",
+        target=function,
+        event_source_arn=queues.source.queue_arn,
+        batch_size=min(parameters.batch_size, FIFO_BATCH) if fifo else parameters.batch_size,
+        max_batching_window=None if fifo else window,
+        report_batch_item_failures=True,
+        max_concurrency=parameters.max_concurrency,
+    )
+
+
+def _splitter_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
+    state, parameters = stack.state, stack.parameters.splitting
+    sources = [queues.source.queue_arn for queues in state.split_queues]
+    mains = [queues.main.queue_arn for queues in state.split_queues]
+    dead_letters = state.splitting_dead_letters.queue_arn
+    statements = [
+        allow("dynamodb", ["GetItem", "Query", "PutItem", "UpdateItem"], state.splitting_table.table_arn),
+        allow("sqs", ["SendMessage"], *mains, stack.temporary_queues, state.control_queue.queue_arn, dead_letters),
+        *_kms(stack),
+    ]
+    if sources:
+        statements.append(allow("sqs", CONSUME_ACTIONS, *sources))
+    if parameters.s3_bucket_arns:
+        statements.append(allow("s3", ["GetObject"], *(f"{arn}/*" for arn in parameters.s3_bucket_arns)))
+    return statements
+
+
+def _control(stack: SplittingStack) -> lambda_.Function:
+    state = stack.state
+    function = stack.functions.make(
+        Plan(
+            name="control",
+            timeout=CONTROL_TIMEOUT,
+            memory_mb=stack.parameters.splitting.control_memory_mb,
+            environment=_environment(stack),
+            run_time_queues=[TEMPORARY_PREFIX],
+            wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."},
+            allowed=_control_statements(stack),
+            failures=state.splitting_dead_letters,
+            # A tick arms the next one while sessions live. Lambda would take that for a runaway loop:
+            # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        )
+    )
+    lambda_.EventSourceMapping(
+        stack,
+        "ControlTrigger",
+        target=function,
+        event_source_arn=state.control_queue.queue_arn,
+        batch_size=CONTROL_BATCH,
+        report_batch_item_failures=True,
+        max_concurrency=2,
+    )
+    sweep = targets.LambdaFunction(function, event=events.RuleTargetInput.from_object({"op": "sweep"}))
+    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(SWEEP_EVERY), targets=[sweep])
+    return function
+
+
+def _control_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
+    state = stack.state
+    sources = [queues.source.queue_arn for queues in state.split_queues]
+    mains = [queues.main.queue_arn for queues in state.split_queues]
+    table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]
+    statements = [
+        allow("dynamodb", table_actions, state.splitting_table.table_arn),
+        allow("sqs", TEMPORARY_ACTIONS, stack.temporary_queues),
+        allow("sqs", ["SendMessage"], *mains, state.control_queue.queue_arn, state.splitting_dead_letters.queue_arn),
+        allow("sqs", CONSUME_ACTIONS, state.control_queue.queue_arn),
+        # It takes no resource: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
+        allow("sqs", ["ListQueues"], "*"),
+        *_kms(stack),
+    ]
+    if sources:
+        statements.append(allow("sqs", ["GetQueueAttributes", "ListQueueTags"], *sources))
+    return statements
+
+
+def _kms(stack: SplittingStack) -> list[iam.PolicyStatement]:
+    keys = stack.parameters.splitting.kms_key_arns
+    return [allow("kms", KMS_ACTIONS, *keys)] if keys else []
+
+
+def _environment(stack: SplittingStack) -> dict[str, str]:
+    state = stack.state
+    return {
+        "SPLITTING_TABLE": state.splitting_table.table_name,
+        "DEAD_LETTERS_URL": state.splitting_dead_letters.queue_url,
+        "CONTROL_QUEUE_URL": state.control_queue.queue_url,
+        "SPLIT_QUEUES": stack.to_json_string([_config(queues) for queues in state.split_queues]),
+    }
+
+
+def _config(queues: SplitQueues) -> dict[str, object]:
+    """With the fields of `sluice.splitting.configs.SplitConfig`."""
+    parameters = queues.parameters
+    return {
+        "queue_id": parameters.queue_id,
+        "source": queues.source.queue_name,
+        "main": queues.main.queue_name,
+        "sns": parameters.sns,
+        "s3_event": parameters.s3_event,
+        "drain_timeout_s": parameters.drain_timeout_s,
+        "tags": dict(parameters.tags),
+    }

@@ -1,0 +1,158 @@
+"""Splitting as deployed: sessions on queues of the embedded cloud, under enforced IAM, in real time."""
+
+import time
+
+import pytest
+
+from sluice.aws.control_client import Refused
+from tests.deployed import Deployed
+from tests.e2e.sessions import Splitting, by_attribute, notification, url_of
+
+
+@pytest.fixture(scope="module")
+def splitting(deployed: Deployed) -> Splitting:
+    return Splitting(deployed)
+
+
+def client_of(body: str) -> dict[str, str]:
+    """`a1` is client a's first message."""
+    return {"client": body[0]}
+
+
+def test_each_session_has_its_own_and_the_deployed_consumer_the_rest(splitting: Splitting) -> None:
+    filters = [{"standard": by_attribute("client", f"^{name}$")} for name in "ab"]
+    with splitting.sessions(*filters) as (first, second):
+        splitting.send("standard", ["a1", "b2", "c3", "C4", "B5", "A6"], client_of)
+        assert sorted(splitting.bodies(url_of(first, "standard"), 2)) == ["A6", "a1"]
+        assert sorted(splitting.bodies(url_of(second, "standard"), 2)) == ["B5", "b2"]
+        assert sorted(splitting.bodies(splitting.main("standard"), 2)) == ["C4", "c3"]
+
+
+def test_fifo_queues_keep_each_receivers_order(splitting: Splitting) -> None:
+    filters = [{"ordered": by_attribute("client", f"^{name}$")} for name in "ab"]
+    with splitting.sessions(*filters) as (first, second):
+        splitting.send("ordered", ["A10", "B20", "C30", "c40", "b50", "a60"], client_of)
+        assert splitting.bodies(url_of(first, "ordered"), 2) == ["A10", "a60"]
+        assert splitting.bodies(url_of(second, "ordered"), 2) == ["B20", "b50"]
+        assert splitting.bodies(splitting.main("ordered"), 2) == ["C30", "c40"]
+
+
+def test_two_sessions_on_two_queues_have_four_queues_and_leave_none(splitting: Splitting) -> None:
+    splitting.until_all_ended()
+    filters = {"standard": by_attribute("client", "^a$"), "ordered": by_attribute("client", "^a$")}
+    with splitting.sessions(filters, filters):
+        assert len(splitting.temporary_queues()) == 4
+    splitting.until_all_ended()
+    assert splitting.temporary_queues() == []
+
+
+def test_who_started_first_gets_what_both_want(splitting: Splitting) -> None:
+    both = {"standard": by_attribute("client", "a")}
+    with splitting.sessions(both, both) as (first, second):
+        splitting.send("standard", ["a1", "a2"], client_of)
+        assert sorted(splitting.bodies(url_of(first, "standard"), 2)) == ["a1", "a2"]
+        assert splitting.receive(url_of(second, "standard")) == []
+
+
+def test_a_mirroring_session_gets_copies_and_the_consumer_its_messages(splitting: Splitting) -> None:
+    with splitting.sessions({"standard": by_attribute("client", "^a$", queue_mode="mirror")}) as (session,):
+        splitting.send("standard", ["a1", "b2"], client_of)
+        assert splitting.bodies(url_of(session, "standard"), 1) == ["a1"]
+        assert sorted(splitting.bodies(splitting.main("standard"), 2)) == ["a1", "b2"]
+
+
+def test_an_envelopes_attributes_count_as_the_messages_own(splitting: Splitting) -> None:
+    mine, other = notification({"client": "a"}), notification({"client": "b"})
+    with splitting.sessions({"notified": by_attribute("client", "^a$")}) as (session,):
+        splitting.send("notified", [mine, other], lambda _: {})
+        assert splitting.bodies(url_of(session, "notified"), 1) == [mine]
+        assert splitting.bodies(splitting.main("notified"), 1) == [other]
+
+
+def test_jq_decides_by_its_first_boolean_and_a_body_that_is_no_json_is_no_match(splitting: Splitting) -> None:
+    important = {"standard": {"jq_filter": ".Body | fromjson | .important == true"}}
+    with splitting.sessions(important) as (session,):
+        splitting.send("standard", ['{"important": true}', '{"important": false}', "no JSON"], lambda _: {})
+        assert splitting.bodies(url_of(session, "standard"), 1) == ['{"important": true}']
+        assert sorted(splitting.bodies(splitting.main("standard"), 2)) == ["no JSON", '{"important": false}']
+
+
+def test_an_endless_program_cancels_its_session_and_traffic_goes_on(splitting: Splitting) -> None:
+    endless = splitting.start({"standard": {"jq_filter": "def f: f; f"}})
+    with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (other,):
+        splitting.send("standard", ["a1", "b2"], client_of)
+        assert splitting.bodies(url_of(other, "standard"), 1, within_s=40) == ["a1"]
+        assert splitting.bodies(splitting.main("standard"), 1, within_s=40) == ["b2"]
+        cancelled = splitting.until(endless["session_id"], lambda status: status != "Ready")
+        assert cancelled["reason"] == "FilterTimedOut"
+
+
+@pytest.mark.parametrize(
+    ("filters", "place"),
+    [
+        ({"standard": by_attribute("client", "(")}, "split_queues.standard.message_filter.client"),
+        ({"standard": {"jq_filter": "snow"}}, "split_queues.standard.jq_filter"),
+        ({"standard": {"jq_filter": ""}}, "split_queues.standard.jq_filter"),
+        ({"standard": {"jq_filter": "idk | whatever"}}, "split_queues.standard.jq_filter"),
+        ({"standard": {"queue_mode": "borrow"}}, "split_queues.standard.queue_mode"),
+        ({"standard": {"queue_type": "Kafka"}}, "split_queues.standard.queue_type"),
+        ({"standard": {"filter": {}}}, "split_queues.standard.filter"),
+        ({"unheard-of": by_attribute("client", "a")}, "unheard-of"),
+        ([{"message_filter": {}}], "split_queues.0.queue_id"),
+    ],
+)
+def test_a_bad_filter_is_refused_with_its_place_and_nothing_is_created(
+    splitting: Splitting, filters: object, place: str
+) -> None:
+    before = set(splitting.temporary_queues())
+    with pytest.raises(Refused, match=place.replace(".", r"\.")):
+        splitting.client.ask("start", filters={"split_queues": filters}, owner="test")
+    assert set(splitting.temporary_queues()) <= before
+
+
+def test_what_a_session_did_not_read_goes_back_to_the_consumer_without_the_mark(splitting: Splitting) -> None:
+    session = splitting.start({"standard": by_attribute("client", "^a$")}, key="mine")
+    splitting.send("standard", ["a1", "a2", "a3"], client_of)
+    splitting.until_sent(session["session_id"], 3)
+    [read] = splitting.receive(url_of(session, "standard"), wait_s=5, at_most=1)
+    assert read["MessageAttributes"]["sluice-session"]["StringValue"] == "mine"
+    splitting.client.ask("stop", session_id=session["session_id"])
+    left = splitting.receive(splitting.main("standard"), wait_s=5)
+    assert sorted(message["Body"] for message in [read, *left]) == ["a1", "a2", "a3"]
+    assert all(message["MessageAttributes"].keys() == {"client"} for message in left)
+
+
+def test_a_session_without_a_heartbeat_ends_as_unused(splitting: Splitting) -> None:
+    session = splitting.start({"standard": by_attribute("client", "^a$")})
+    ended = splitting.until(session["session_id"], lambda status: status != "Ready", within_s=60)
+    assert ended["reason"] == "Unused"
+
+
+def test_a_session_ends_when_its_time_is_up(splitting: Splitting) -> None:
+    session = splitting.start({"standard": by_attribute("client", "^a$")}, time_limit_s=2)
+    ended = splitting.until(session["session_id"], lambda status: status != "Ready", within_s=30)
+    assert ended["reason"] == "TimeLimitExceeded"
+
+
+def test_a_session_is_ready_within_three_seconds(splitting: Splitting) -> None:
+    """With a splitter that has just been at work, and so has seen the registry as it was before."""
+    splitting.send("standard", ["c1"], client_of)
+    assert splitting.bodies(splitting.main("standard"), 1) == ["c1"]
+    started = time.monotonic()
+    with splitting.sessions({"standard": by_attribute("client", "^a$")}):
+        assert time.monotonic() - started < 3
+
+
+def test_temporary_queues_that_nobody_knows_are_swept_and_no_others(deployed: Deployed, splitting: Splitting) -> None:
+    with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (session,):
+        mine = url_of(session, "standard").rsplit("/", 1)[1]
+        tag = mine.removeprefix("sluice-tmp-")[:6]
+        for name in (f"sluice-tmp-{tag}000000000000-orphan", "sluice-tmp-zzzzzz000000000000-anothers"):
+            deployed.sqs.create_queue(QueueName=name)
+        splitting.client.ask("sweep")
+        left = set(splitting.temporary_queues())
+        assert {mine, "sluice-tmp-zzzzzz000000000000-anothers"} <= left
+        assert f"sluice-tmp-{tag}000000000000-orphan" not in left
+    deployed.sqs.delete_queue(
+        QueueUrl=splitting.main("standard").rsplit("/", 1)[0] + "/sluice-tmp-zzzzzz000000000000-anothers"
+    )

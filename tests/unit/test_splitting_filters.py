@@ -1,0 +1,243 @@
+"""Filter files, in both forms, and the places that their errors name."""
+
+import contextlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import jq as jq_library
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import BadFilter
+from sluice.message import Message, Value
+from sluice.splitting import jq
+from sluice.splitting.envelopes import S3Object, envelope_attributes, s3_objects
+from sluice.splitting.filters import Filter, Mode, QueueFilter, document_of, filter_of, parse_filters
+
+
+def compile_problem(program: str) -> str | None:
+    try:
+        jq_library.compile(program)
+    except ValueError as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def parse(document: object) -> Any:
+    return parse_filters(document, compile_problem=compile_problem)
+
+
+MEMES = """
+split_queues:
+  meme-queue:
+    queue_type: SQS
+    queue_mode: mirror
+    message_filter:
+      author: "^me$"
+      level: "^(beginner|intermediate)$"
+    jq_filter: ".Body | fromjson | .important == true"
+  "*":
+    message_filter: {author: "^me$"}
+"""
+
+
+def test_the_map_form_in_yaml() -> None:
+    filters = parse(yaml.safe_load(MEMES))
+    assert filters["meme-queue"] == QueueFilter(
+        filter=Filter(
+            attributes=(("author", "^me$"), ("level", "^(beginner|intermediate)$")),
+            jq=".Body | fromjson | .important == true",
+        ),
+        mode=Mode.MIRROR,
+    )
+
+
+def test_the_list_form_says_the_same() -> None:
+    document = yaml.safe_load(MEMES)
+    listed = [{"queue_id": queue_id, **entry} for queue_id, entry in document["split_queues"].items()]
+    assert parse(json.loads(json.dumps({"split_queues": listed}))) == parse(document)
+
+
+def test_an_explicit_queue_id_wins_over_the_star() -> None:
+    filters = parse(yaml.safe_load(MEMES))
+    assert filter_of(filters, "meme-queue") is filters["meme-queue"]
+    assert filter_of(filters, "another") is filters["*"]
+    assert filter_of({"one": filters["*"]}, "another") is None
+
+
+def test_options_of_the_command_line_stand_for_a_filter_file() -> None:
+    filters = parse(document_of(["q:author=^me$", "q:baggage=session=alice", "r:a=b:c"]))
+    assert filters["q"].filter.attributes == (("author", "^me$"), ("baggage", "session=alice"))
+    assert filters["r"].filter.attributes == (("a", "b:c"),)
+    for bad in ["q", "q:a", ":a=b", "q:=b"]:
+        with pytest.raises(BadFilter, match="--filter"):
+            document_of([bad])
+
+
+@pytest.mark.parametrize(
+    ("entry", "place"),
+    [
+        ({"message_filter": {"author": "("}}, "split_queues.meme-queue.message_filter.author"),
+        ({"message_filter": {"author": 5}}, "split_queues.meme-queue.message_filter.author"),
+        ({"message_filter": {5: "a"}}, "split_queues.meme-queue.message_filter.5"),
+        ({"message_filter": ["a"]}, "split_queues.meme-queue.message_filter"),
+        ({"message_filter": {str(n): "a" for n in range(65)}}, "split_queues.meme-queue.message_filter"),
+        ({"jq_filter": "snow"}, "split_queues.meme-queue.jq_filter"),
+        ({"jq_filter": ""}, "split_queues.meme-queue.jq_filter"),
+        ({"jq_filter": "idk | whatever"}, "split_queues.meme-queue.jq_filter"),
+        ({"jq_filter": "." * 20_000}, "split_queues.meme-queue.jq_filter"),
+        ({"jq_filter": True}, "split_queues.meme-queue.jq_filter"),
+        ({"queue_type": "Kafka"}, "split_queues.meme-queue.queue_type"),
+        ({"queue_type": None}, "split_queues.meme-queue.queue_type"),
+        ({"queue_mode": "share"}, "split_queues.meme-queue.queue_mode"),
+        ({"filter": {}}, "split_queues.meme-queue.filter"),
+        ({"queue_id": "x"}, "split_queues.meme-queue.queue_id"),
+        ([], "split_queues.meme-queue"),
+    ],
+)
+def test_a_fault_is_refused_with_its_place(entry: object, place: str) -> None:
+    with pytest.raises(BadFilter) as refused:
+        parse({"split_queues": {"meme-queue": entry}})
+    assert refused.value.place == place
+    assert str(refused.value).startswith(f"{place}: ")
+    assert refused.value.cause
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        (None, "filter file"),
+        ({}, "split_queues"),
+        ({"split_queues": {}}, "split_queues"),
+        ({"split_queues": []}, "split_queues"),
+        ({"split_queues": 3}, "split_queues"),
+        ({"split_queues": {"": {}}}, "split_queues"),
+        ({"feature": {}}, "feature"),
+        ({"split_queues": [{}]}, "split_queues.0.queue_id"),
+        ({"split_queues": [{"queue_id": ""}]}, "split_queues.0.queue_id"),
+        ({"split_queues": [{"queue_id": "a"}, {"queue_id": "a"}]}, "split_queues.1"),
+        ({"split_queues": [{"queue_id": "a", "what": 1}]}, "split_queues.0.what"),
+        ({"split_queues": {str(n): {} for n in range(101)}}, "split_queues"),
+    ],
+)
+def test_a_fault_of_the_whole_is_refused_with_its_place(document: object, place: str) -> None:
+    with pytest.raises(BadFilter) as refused:
+        parse(document)
+    assert refused.value.place == place
+
+
+KEYS = st.text(max_size=5) | st.sampled_from(
+    ["split_queues", "q", "queue_id", "queue_type", "queue_mode", "message_filter", "jq_filter"]
+)
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["SQS", "mirror", "^a$", "."]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.integers(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JUNK | JUNK.map(lambda junk: {"split_queues": junk}) | JUNK.map(lambda junk: {"split_queues": {"q": junk}}))
+def test_any_document_is_parsed_or_refused(document: object) -> None:
+    with contextlib.suppress(BadFilter):
+        assert parse(document)
+
+
+# jq
+
+
+def outputs(program: str, message: Message, **more: Any) -> Iterable[object]:
+    return iter(jq_library.compile(program).input_text(jq.document(message, **more)))
+
+
+MESSAGE = Message(
+    message_id="m-1",
+    body='{"important": true}',
+    attributes={"n": Value("Number.int", "7"), "b": Value("Binary", b"\x00\xff")},
+    system={"SentTimestamp": "1", "MessageGroupId": "g"},
+)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ".Body | fromjson | .important == true",
+        '.MessageId == "m-1"',
+        '.Attributes.SentTimestamp == "1"',
+        '.MessageAttributes.n == {"DataType": "Number.int", "StringValue": "7"}',
+        '.MessageAttributes.b == {"DataType": "Binary", "BinaryValue": "AP8="}',
+        'has("S3Metadata") | not',
+        "1, true, false",
+    ],
+)
+def test_jq_sees_the_message_as_the_api_shows_it(program: str) -> None:
+    assert jq.decision(outputs(program, MESSAGE)) is True
+
+
+def test_jq_sees_the_metadata_of_s3_objects() -> None:
+    assert jq.decision(outputs('.S3Metadata.author == "me"', MESSAGE, s3_metadata={"author": "me"})) is True
+
+
+def test_jq_on_a_body_that_is_not_json_is_no_match() -> None:
+    message = Message(message_id="m", body="not JSON")
+    assert jq.decision(outputs(".Body|fromjson|.important==true", message)) is None
+
+
+def test_the_first_boolean_decides() -> None:
+    assert jq.decision(outputs("false, true", MESSAGE)) is False
+    assert jq.decision(outputs('"a", 1, null', MESSAGE)) is None
+    assert jq.decision(outputs('true, error("late")', MESSAGE)) is True
+    assert jq.decision(outputs('error("early"), true', MESSAGE)) is None
+    assert jq.decision(outputs("true, repeat(1)", MESSAGE)) is True
+
+
+# Envelopes
+
+ENVELOPE = {
+    "Type": "Notification",
+    "MessageId": "e",
+    "SequenceNumber": "10000000000000000000",  # of a FIFO topic, whose notifications have no signature
+    "TopicArn": "arn:aws:sns:eu-west-1:000000000000:t.fifo",
+    "Message": "hello",
+    "MessageAttributes": {
+        "author": {"Type": "String", "Value": "me"},
+        "odd": 3,
+        "b": {"Type": "Binary", "Value": "AA=="},
+    },
+}
+
+
+def test_an_sns_envelope_has_attributes() -> None:
+    attributes = envelope_attributes(json.dumps(ENVELOPE))
+    assert attributes == {"author": Value("String", "me"), "b": Value("Binary", "AA==")}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "Notification",
+        '"Notification"',
+        '{"Type": "Notification"}',
+        json.dumps({**ENVELOPE, "Type": "SubscriptionConfirmation"}),
+        json.dumps({**ENVELOPE, "MessageAttributes": None}),
+        "[" * 100_000 + '"Notification"',
+    ],
+)
+def test_what_is_no_envelope_has_none(body: str) -> None:
+    assert envelope_attributes(body) == {}
+
+
+def test_an_s3_event_names_its_objects_also_within_an_envelope() -> None:
+    record = {
+        "eventSource": "aws:s3",
+        "s3": {"bucket": {"name": "b"}, "object": {"key": "a+b%2Fc.txt", "versionId": "v"}},
+    }
+    event = json.dumps({"Records": [record, {"eventSource": "aws:s3"}, 1]})
+    expected = (S3Object(bucket="b", key="a b/c.txt", version_id="v"),)
+    assert s3_objects(event, sns=False) == expected
+    assert s3_objects(json.dumps({**ENVELOPE, "Message": event}), sns=True) == expected
+    assert s3_objects(json.dumps({**ENVELOPE, "Message": event}), sns=False) == ()
+    assert s3_objects('{"Event": "s3:TestEvent"}', sns=False) == ()

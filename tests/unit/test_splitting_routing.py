@@ -1,0 +1,253 @@
+"""Who gets a message, against an oracle that asks every session in turn."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.message import Message, Value
+from sluice.splitting import jq
+from sluice.splitting.filters import Filter, Mode
+from sluice.splitting.index import Index
+from sluice.splitting.routing import Fault, FaultKind, Recipients, Router
+from sluice.splitting.sessions import Share
+from sluice.splitting.texts import Sight
+
+
+def never(program: str, document: str) -> bool | None:
+    raise AssertionError("no jq here")
+
+
+def decide(program: str, document: str) -> bool | None:
+    """Programs of these tests are their own outcome, or look for themselves in the document."""
+    if program == "endless":
+        raise jq.TimedOut
+    return {"true": True, "false": False, "null": None}.get(program, program in document)
+
+
+def sight(**attributes: str) -> Sight:
+    return Sight.of(
+        Message(message_id="m", body="b", attributes={n: Value("String", v) for n, v in attributes.items()})
+    )
+
+
+def share(name: str, program: str | None = None, mode: Mode = Mode.STEAL, at: int = 0, **attributes: str) -> Share:
+    asked = Filter(attributes=tuple(attributes.items()), jq=program)
+    return Share(session_id=name, key=name, started_at_ms=at, filter=asked, mode=mode)
+
+
+def route(message: Sight, *shares: Share, gone: frozenset[str] = frozenset()) -> tuple[str | None, list[str]]:
+    found = Router.of(shares, version=1, decide=decide).recipients(message, gone=gone)
+    return found.stealing and found.stealing.session_id, [mirror.session_id for mirror in found.mirroring]
+
+
+# The spec's cases about matching
+
+
+def test_sessions_a_and_b_and_the_deployed_consumer_share_a_queue() -> None:
+    sessions = share("A", client="^a$"), share("B", client="^b$")
+    takers = [route(sight(client=client), *sessions)[0] for client in ["a", "b", "c", "C", "B", "A"]]
+    assert takers == ["A", "B", None, None, "B", "A"]
+
+
+def test_every_named_attribute_must_match() -> None:
+    session = share("A", author="^me$", level="^(beginner|intermediate)$")
+    assert route(sight(author="me", level="expert"), session)[0] is None
+    assert route(sight(author="me"), session)[0] is None
+    assert route(sight(level="beginner", author="me"), session)[0] == "A"
+
+
+def test_a_session_is_found_within_the_baggage() -> None:
+    session = share("A", baggage=".*session=alice.*")
+    assert route(sight(baggage="k=v,session=alice,x=1"), session)[0] == "A"
+    assert route(sight(baggage="session=bob"), session)[0] is None
+
+
+def test_an_empty_filter_matches_nothing() -> None:
+    assert route(sight(a="b"), share("A")) == (None, [])
+
+
+def test_a_mirroring_session_and_the_deployed_consumer_both_get_it() -> None:
+    assert route(sight(a="b"), share("A", mode=Mode.MIRROR, a="b")) == (None, ["A"])
+
+
+def test_names_and_values_match_without_regard_to_case_and_the_ends_are_the_texts() -> None:
+    assert route(sight(CLIENT="ALICE"), share("A", Client="^alice$"))[0] == "A"
+    assert route(sight(client="alice\n"), share("A", client="^alice$"))[0] is None
+    assert route(sight(client="ALICE"), share("A", client="(?-i)^alice$"))[0] is None
+
+
+# Order
+
+
+def test_the_session_that_started_first_gets_it_and_of_equals_the_lesser_id() -> None:
+    assert route(sight(a="b"), share("A", at=2, a="b"), share("B", at=1, a="b"))[0] == "B"
+    assert route(sight(a="b"), share("B", at=1, a="."), share("A", at=1, a="b"))[0] == "A"
+
+
+def test_a_mirroring_session_behind_the_taker_sees_nothing() -> None:
+    first = share("A", mode=Mode.MIRROR, at=1, a="b")
+    taker = share("B", at=2, a="b")
+    last = share("C", mode=Mode.MIRROR, at=3, a="b")
+    assert route(sight(a="b"), last, taker, first) == ("B", ["A"])
+
+
+def test_a_vanished_target_means_the_next_match_or_main() -> None:
+    sessions = share("A", at=1, a="b"), share("B", at=2, a="b")
+    assert route(sight(a="b"), *sessions, gone=frozenset({"A"}))[0] == "B"
+    assert route(sight(a="b"), *sessions, gone=frozenset({"A", "B"}))[0] is None
+
+
+# Values
+
+
+def test_a_number_matches_on_its_text_and_a_binary_matches_nothing() -> None:
+    attributes = {"n": Value("Number.int", "7"), "b": Value("Binary.x", b"7"), "odd": Value("Binary", "7")}
+    message = Sight.of(Message(message_id="m", body="", attributes=attributes))
+    assert route(message, share("A", n="^7$"))[0] == "A"
+    assert route(message, share("A", b=""))[0] is None
+    assert route(message, share("A", odd=""))[0] is None
+
+
+def test_an_envelopes_attributes_come_beside_the_messages_own() -> None:
+    attributes = '{"a": {"Type": "String", "Value": "x"}}'
+    body = f'{{"Type": "Notification", "TopicArn": "t", "Message": "", "MessageAttributes": {attributes}}}'
+    message = Message(message_id="m", body=body, attributes={"A": Value("String", "y")})
+    assert route(Sight.of(message, sns=True), share("A", a="^x$"))[0] == "A"
+    assert route(Sight.of(message, sns=True), share("A", a="^y$"))[0] == "A"
+    assert route(Sight.of(message), share("A", a="^x$"))[0] is None
+    assert route(Sight.of(replace(message, body="no envelope"), sns=True), share("A", a="^y$"))[0] == "A"
+
+
+# jq and faults
+
+
+def test_both_must_match_and_jq_is_asked_last() -> None:
+    assert route(sight(a="b"), share("A", "true", a="b"))[0] == "A"
+    assert route(sight(a="b"), share("A", "false", a="b"))[0] is None
+    assert route(sight(a="b"), share("A", "null", a="b"))[0] is None
+    router = Router.of([share("A", "true", a="x")], version=1, decide=never)
+    assert router.recipients(sight(a="b")) == Recipients()
+
+
+def test_an_endless_program_is_its_own_sessions_fault_and_traffic_goes_on() -> None:
+    sessions = [share("A", "endless", at=1), share("B", at=2, a="b"), share("C", "endless", at=3)]
+    found = Router.of(sessions, version=1, decide=decide).recipients(sight(a="b"))
+    assert found.stealing == sessions[1]
+    assert found.faults == (Fault("A", FaultKind.JQ_TIMED_OUT),)
+
+
+def test_a_pattern_that_backtracks_without_end_is_no_match_and_counted() -> None:
+    sessions = [share("A", at=1, a="^(a|aa)+$"), share("B", at=2, a="!")]
+    found = Router.of(sessions, version=1, decide=never).recipients(sight(a="a" * 60 + "!"))
+    assert found.stealing == sessions[1]
+    assert found.faults == (Fault("A", FaultKind.PATTERN_TIMED_OUT),)
+
+
+def test_a_program_that_several_sessions_share_runs_once_a_message() -> None:
+    runs: list[str] = []
+
+    def counted(program: str, document: str) -> bool | None:
+        runs.append(program)
+        return False
+
+    sessions = [share(str(n), "p") for n in range(5)] + [share("x", "p", a="b")]
+    Router.of(sessions, version=1, decide=counted).recipients(sight(a="b"))
+    assert runs == ["p"]
+
+
+# The oracle
+
+
+def matches(filter_: Filter, message: Message) -> bool:
+    """The rule, word by word."""
+    if not filter_.attributes and filter_.jq is None:
+        return False
+    for name, pattern in filter_.attributes:
+        found = False
+        for own, value in message.attributes.items():
+            if own.casefold() == name.casefold() and isinstance(value.content, str):
+                true_end = pattern.replace("$", r"\Z")
+                found = found or bool(regex.search("(?-f)" + true_end, value.content, regex.V1 | regex.I))
+        if not found:
+            return False
+    return filter_.jq is None or decide(filter_.jq, jq.document(message)) is True
+
+
+def literally(message: Message, shares: Sequence[Share]) -> tuple[Share | None, list[Share]]:
+    mirroring = []
+    for one in sorted(shares, key=lambda one: (one.started_at_ms, one.session_id)):
+        if matches(one.filter, message):
+            if one.mode is Mode.STEAL:
+                return one, mirroring
+            mirroring.append(one)
+    return None, mirroring
+
+
+NAMES = st.sampled_from(["a", "A", "b", "ß", "İ"])
+PATTERNS = st.sampled_from(
+    ["^a$", "^A$", "^(a|b)$", "a", "ab", "k", "i", "I", "ss", "ß", ".", r"\d", "", "^$", "^a|b$", "(?-i)A",
+     "^(?!a)",
+     "session=a", "session=(a|b)\\b", "session=alice-of-the-house",
+     "(a)?b", "a{0}b", "x+y", r"\.", "abcdefgh", "bcdefg"]
+)  # fmt: skip
+FILTERS = st.builds(
+    Filter,
+    attributes=st.lists(st.tuples(NAMES, PATTERNS), max_size=3).map(tuple),
+    jq=st.none() | st.none() | st.sampled_from(["true", "false", "null", "alice"]),
+)
+SHARES = st.lists(
+    st.builds(
+        Share,
+        session_id=st.text("xyz", min_size=1, max_size=3),
+        key=st.just("k"),
+        started_at_ms=st.integers(0, 3),
+        filter=FILTERS,
+        mode=st.sampled_from(Mode),
+    ),
+    max_size=12,
+    unique_by=lambda one: one.session_id,
+)
+CONTENTS = st.one_of(
+    st.text("aAbkiIxy1.\n\u212a\u0130\u0131ß\u017f", max_size=4),
+    st.sampled_from(["x,session=a,y", "SESSION=ALICE-OF-THE-HOUSE", "session=b", "abcdefgh", "xABCDEFGhx", "bcdefg"]),
+    st.binary(max_size=2),
+)
+MESSAGES = st.dictionaries(NAMES, CONTENTS, max_size=4).map(
+    lambda contents: Message(message_id="m", body="", attributes={n: Value("String", c) for n, c in contents.items()})
+)
+
+
+@given(SHARES, MESSAGES, st.data())
+def test_recipients_are_those_of_the_oracle(shares: list[Share], message: Message, data: st.DataObject) -> None:
+    gone = (
+        frozenset(data.draw(st.lists(st.sampled_from([one.session_id for one in shares])))) if shares else frozenset()
+    )
+    stealing, mirroring = literally(message, [one for one in shares if one.session_id not in gone])
+    found = Router.of(shares, version=1, decide=decide).recipients(Sight.of(message), gone=gone)
+    assert found == Recipients(stealing=stealing, mirroring=tuple(mirroring))
+
+
+@given(st.lists(FILTERS.filter(lambda one: not one.matches_nothing), max_size=12), MESSAGES)
+def test_the_index_leads_to_every_filter_that_matches(filters: list[Filter], message: Message) -> None:
+    candidates = Index.of(filters).candidates(Sight.of(message).texts)
+    assert candidates == sorted(set(candidates))
+    assert {number for number, one in enumerate(filters) if matches(one, message)} <= set(candidates)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "most"),
+    [({"user": "user-17"}, 1), ({"baggage": "k=v,session=dev-17,x=1"}, 3), ({"level": "beginner"}, 0), ({"z": "z"}, 0)],
+)
+def test_few_of_a_thousand_sessions_are_asked(attributes: dict[str, str], most: int) -> None:
+    filters = [
+        Filter(attributes=(("level", "^beginner$"), ("user", f"^user-{n}$")))
+        if n % 2
+        else Filter(attributes=(("baggage", f"session=dev-{n - 1}(,|$)"),))
+        for n in range(1_000)
+    ]
+    filters.append(Filter(attributes=(("baggage", "session=dev-17(,|$)"),)))
+    assert len(Index.of(filters).candidates(sight(**attributes).texts)) <= most
