@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo test test-slow check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := rendezvous
+BENCHMARKS := rendezvous splitting
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

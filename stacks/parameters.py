@@ -80,7 +80,7 @@ class SplittingParameters:
     """Section `splitting`."""
 
     queues: tuple[SplitQueueParameters, ...] = (SplitQueueParameters(queue_id="pipeline"),)
-    batch_size: int = 100  # of standard queues; FIFO queues have ten at most
+    batch_size: int = 1_000  # of standard queues; FIFO queues have ten at most
     batching_window_s: int = 1  # of standard queues; how long a batch may wait to be filled
     max_concurrency: int = 10  # splitters of one queue side by side
     splitter_memory_mb: int = 512

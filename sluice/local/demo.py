@@ -12,20 +12,25 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.errors import SluiceError
-from sluice.local import demo_rendezvous
+from sluice.local import demo_rendezvous, demo_splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 
 FOLDER = BUILD / "demo-cloud"
-PARAMETERS: dict[str, object] = {**demo_rendezvous.PARAMETERS, "sluice.rendezvous.keep_state": False}
+PARAMETERS: dict[str, object] = {
+    **demo_rendezvous.PARAMETERS,
+    **demo_splitting.PARAMETERS,
+    "sluice.rendezvous.keep_state": False,
+}
 NEXT = """[bold]What to try next[/]
   . .venv/bin/activate
   sluice local up                                       the same, to stay
   sluice rendezvous proxy --local --loopback            be a proxy, in one terminal
   sluice rendezvous offer --local --loopback            be a client, in another
   sluice rendezvous status --local
+  sluice split run --local --filter 'pipeline:user=^me$' -- env | grep SLUICE
   sluice local down
   make bench                                            the numbers, measured"""
 
@@ -41,7 +46,9 @@ def main() -> None:
             status_of = status.update
             cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(DEFAULT_SITE)
             console.print(f"deployed to {DEFAULT_SITE} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
-            rendezvous = asyncio.run(demo_rendezvous.run(SiteAccess(cloud, DEFAULT_SITE), progress=status_of))
+            site = SiteAccess(cloud, DEFAULT_SITE)
+            rendezvous = asyncio.run(demo_rendezvous.run(site, progress=status_of))
+            splitting = asyncio.run(demo_splitting.run(site, progress=status_of))
     except (SluiceError, ExceptionGroup) as error:
         console.print(f"[red]{error}")
         sys.exit(1)
@@ -49,9 +56,10 @@ def main() -> None:
         if cloud:
             cloud.stop()
     _show(console, "Rendezvous", rendezvous.rows())
+    _show(console, "Splitting", splitting.rows())
     console.print(NEXT)
     console.print(f"all of it in {time.monotonic() - started:.0f} s; nothing is left running")
-    sys.exit(0 if rendezvous.is_right() else 1)
+    sys.exit(0 if rendezvous.is_right() and splitting.is_right() else 1)
 
 
 def _show(console: Console, title: str, rows: list[tuple[str, str]]) -> None:

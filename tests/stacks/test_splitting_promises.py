@@ -61,7 +61,7 @@ def test_every_trigger_reports_partial_failures(split: Templates) -> None:
 
 def test_standard_queues_come_in_large_batches_and_fifo_queues_in_tens_without_a_window(split: Templates) -> None:
     standard, fifo = triggers(split)["Split0Source"], triggers(split)["Split1Source"]
-    assert (standard["BatchSize"], standard["MaximumBatchingWindowInSeconds"]) == (100, 1)
+    assert (standard["BatchSize"], standard["MaximumBatchingWindowInSeconds"]) == (1000, 1)
     assert (fifo["BatchSize"], fifo.get("MaximumBatchingWindowInSeconds")) == (10, None)
 
 

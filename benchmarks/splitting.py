@@ -1,0 +1,150 @@
+"""What splitting costs: send requests per message, and CPU per message by the number of sessions.
+
+`python -m benchmarks.splitting [--json]`. Requests are counted at the splitter's port, with batches as the trigger
+gives them on a busy queue. CPU is that of everything between a batch's arrival and its sending: parsed, matched,
+copied, regrouped. Each session wants one tenant's messages, asked for in one of the ways that teams do. jq programs run
+in a process of their own and aren't in it.
+"""
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.report import Figure, report
+from sluice.message import Message
+from sluice.splitting.filters import Filter
+from sluice.splitting.routing import Router
+from sluice.splitting.sessions import Share
+from sluice.splitting.splitter import Routes, SplitQueue, split
+
+MIRRORD_REQUESTS = 3.0  # a message, on top of the sender's and the consumer's: receive, send, delete one by one
+BATCH = 1_000  # the trigger's, as the stack has it
+BODY = "x" * 1024
+MESSAGES = 10_000
+ROUNDS = 5
+FEW, MANY = 3, 30  # sessions, where requests are counted
+FEW_TENANTS, MANY_TENANTS = 10, 100  # so a session has a tenth of the messages, or a hundredth
+SESSIONS = (1, 30, 1_000)  # where CPU is
+TENANTS = 10_000  # of which 1,000 sessions have a tenth together
+SEED = 3
+QUEUE = SplitQueue(queue_id="q", main="main")
+
+
+@dataclass(slots=True)
+class CountingQueues:
+    """Takes whatever is sent, and counts the requests."""
+
+    requests: int = 0
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:  # noqa: ARG002 - the port's
+        """All of it goes well."""
+        self.requests += 1
+        return {}
+
+
+class InPlace(Executor):
+    """Runs at once what it is given: threads would blur whose CPU it is."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """A future that is done."""
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One number of sessions."""
+
+    sends_per_message: float
+    cpu_us_per_message: float
+
+
+def main(
+    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+) -> None:
+    """Measure, side by side in one run."""
+    with Console(stderr=True).status("splitting"):
+        few = measure(FEW, tenants=FEW_TENANTS).sends_per_message
+        many = measure(MANY, tenants=MANY_TENANTS).sends_per_message
+        measured = {number: measure(number, tenants=TENANTS) for number in SESSIONS}
+    figures = {
+        "sends_per_message": Figure(
+            name=f"send requests per message, {FEW} sessions",
+            value=few,
+            limit=0.11,
+            ratio=few / MIRRORD_REQUESTS,
+            compared_to=f"mirrord's {MIRRORD_REQUESTS:g} requests",
+        ),
+        f"sends_per_message_{MANY}": Figure(name=f"the same, {MANY} sessions with a few messages each", value=many),
+    }
+    for number in SESSIONS:
+        name = f"CPU per message, µs, {number:,} sessions"
+        figures[f"cpu_us_per_message_{number}"] = Figure(name=name, value=measured[number].cpu_us_per_message)
+    ratio = measured[SESSIONS[-1]].cpu_us_per_message / measured[SESSIONS[0]].cpu_us_per_message
+    figures["ratio_1000_to_1"] = Figure(name="CPU of 1,000 sessions to that of one", value=ratio, limit=5)
+    report(f"{MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}", figures, as_json=as_json)
+
+
+def measure(number: int, *, tenants: int) -> Measured:
+    """The fastest of some rounds, as others use the machine too."""
+    shares = [_share(each) for each in range(number)]
+    routes = Routes(
+        router=Router.of(shares, version=1, decide=lambda _, __: None),
+        queues={share.session_id: f"session-{share.session_id}" for share in shares},
+    )
+    batches = list(_batches(tenants))
+    fastest, requests = float("inf"), 0
+    for _ in range(ROUNDS):
+        queues = CountingQueues()
+        started = time.process_time()
+        for records in batches:
+            messages = [Message.of_lambda(record) for record in records]
+            split(messages, QUEUE, routes, queues=queues, executor=InPlace(), metadata=lambda _: {})
+        fastest, requests = min(fastest, time.process_time() - started), queues.requests
+    return Measured(requests / MESSAGES, fastest / MESSAGES * 1e6)
+
+
+def _share(tenant: int) -> Share:
+    """A session that wants one tenant's messages."""
+    ways = (
+        (("tenant", f"^{tenant}$"),),
+        (("baggage", f".*tenant={tenant},.*"),),
+        (("tenant", f"^({tenant}|test-{tenant})$"), ("level", "^(info|debug)$")),
+    )
+    wanted = Filter(attributes=ways[tenant % len(ways)])
+    return Share(session_id=str(tenant), key=str(tenant), started_at_ms=tenant, filter=wanted)
+
+
+def _batches(tenants: int) -> Iterator[list[dict[str, Any]]]:
+    draw = random.Random(SEED)
+    for start in range(0, MESSAGES, BATCH):
+        yield [_record(start + place, draw.randrange(tenants)) for place in range(BATCH)]
+
+
+def _record(number: int, tenant: int) -> dict[str, Any]:
+    """As Lambda gives it."""
+    attributes = {
+        "tenant": str(tenant),
+        "baggage": f"trace=4bf92f3577b34da6,tenant={tenant},region=eu",
+        "level": "info",
+        "content-type": "application/json",
+        "version": "3",
+    }
+    return {
+        "messageId": f"{number:032x}",
+        "receiptHandle": "handle",
+        "body": BODY,
+        "attributes": {"SentTimestamp": "1", "ApproximateReceiveCount": "1"},
+        "messageAttributes": {name: {"dataType": "String", "stringValue": value} for name, value in attributes.items()},
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

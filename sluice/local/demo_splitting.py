@@ -1,0 +1,97 @@
+"""The demo's split: two people and the deployed consumer share one queue's traffic, each with their own messages."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+
+from sluice.aws.control_client import ControlClient
+from sluice.aws.split_queues import SplitQueues
+from sluice.cli.sessions import OpenSession, session
+from sluice.local.access import SiteAccess
+from sluice.message import Outgoing, Value
+
+QUEUE = "pipeline"
+PEOPLE = {"alice": 20, "bob": 10}  # and how many messages are theirs
+OTHERS = 30
+BATCH = 10
+WITHIN_S = 30.0
+PARAMETERS: dict[str, object] = {"sluice.splitting.queues": [{"queue_id": QUEUE}]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How many of whose messages arrived where: receiver to the owners of what it got."""
+
+    received: dict[str, list[str]]
+    ready_s: float
+
+    def is_right(self) -> bool:
+        """Each their own, once; the rest at the consumer."""
+        own = all(self.received[name] == [name] * number for name, number in PEOPLE.items())
+        return own and self.received["consumer"] == ["others"] * OTHERS
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For the summary."""
+        return [
+            ("messages sent to the queue", f"{sum(PEOPLE.values()) + OTHERS}"),
+            *((f"{name}'s session, filter user: ^{name}$", f"{len(self.received[name])}") for name in PEOPLE),
+            ("the deployed consumer", f"{len(self.received['consumer'])}"),
+            ("sessions ready after", f"{self.ready_s:.1f} s"),
+        ]
+
+
+async def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Result:
+    """In a thread: nothing here waits for the loop."""
+    return await asyncio.to_thread(_run, site, progress)
+
+
+def _run(site: SiteAccess, progress: Callable[[str], None]) -> Result:
+    control = ControlClient.of(site.connection)
+    [queue] = [each for each in control.ask("list")["queues"] if each["queue_id"] == QUEUE]
+    queues = SplitQueues(site.connection.client("sqs"), queue["source"])
+    started = time.monotonic()
+    with ExitStack() as sessions:
+        progress(f"{len(PEOPLE)} people start sessions")
+        opened = {name: sessions.enter_context(_session_of(control, name)) for name in PEOPLE}
+        ready_s = time.monotonic() - started
+        progress("messages for all of them go to one queue")
+        _send(queues, _name(queue["source"]))
+        received = {name: _receive(queues, _name(opened[name].url_of(QUEUE)), PEOPLE[name]) for name in PEOPLE}
+        received["consumer"] = _receive(queues, _name(queue["main"]), OTHERS)
+    return Result(received=received, ready_s=ready_s)
+
+
+def _session_of(control: ControlClient, name: str) -> AbstractContextManager[OpenSession]:
+    filters = {"split_queues": {QUEUE: {"message_filter": {"user": f"^{name}$"}}}}
+    return session(control, filters, owner=name, key=name)
+
+
+def _send(queues: SplitQueues, source: str) -> None:
+    owners = [name for name, number in {**PEOPLE, "others": OTHERS}.items() for _ in range(number)]
+    # Neighbours are of different owners.
+    mixed = [owner for start in range(7) for owner in owners[start::7]]
+    for start in range(0, len(mixed), BATCH):
+        entries = [
+            Outgoing(body=owner, attributes={"user": Value("String", owner)}).entry(str(place))
+            for place, owner in enumerate(mixed[start : start + BATCH])
+        ]
+        queues.send_batch(source, entries)
+
+
+def _receive(queues: SplitQueues, name: str, number: int) -> list[str]:
+    """The bodies that arrive until they are as many, or the time is up; then whatever more is there."""
+    bodies: list[str] = []
+    deadline = time.monotonic() + WITHIN_S
+    while (messages := queues.receive_batch(name)) or (len(bodies) < number and time.monotonic() < deadline):
+        if messages:
+            queues.delete_batch(name, messages)
+            bodies += [message.body for message in messages]
+        else:
+            time.sleep(0.2)
+    return bodies
+
+
+def _name(url: str) -> str:
+    return url.rsplit("/", 1)[1]

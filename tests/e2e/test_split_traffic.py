@@ -1,0 +1,219 @@
+"""Thirty sessions that come and go under steady traffic: where each message may arrive, and that none is lost.
+
+Producers, sessions' readers and the deployed consumer each have a thread. A message's client is one of ten; a session
+wants one client's. A message may arrive at a session that wants its client, or at the consumer; and where its session
+was ready when it was sent and stayed for long after, nowhere but there.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.deployed import Deployed
+from tests.e2e.sessions import Splitting, by_attribute, url_of
+
+QUEUE = "traffic"
+CLIENTS = 10
+MESSAGES = 5_000
+SESSIONS = 30
+AT_ONCE = 5  # sessions alive side by side, roughly
+PACE_S = 0.08  # between batches of ten: some 100 messages a second beside everything else
+# Longer than a message takes from its source to its session, and a killed batch to come again.
+SETTLED_S = 15.0
+QUIET_S = 5.0
+SEED = 20_261_121
+
+
+@dataclass
+class Life:
+    """One session's client, and when it was surely there: from when it was ready until it was stopped."""
+
+    client: int
+    ready_at: float
+    stopped_at: float = float("inf")
+
+
+@dataclass
+class Observed:
+    """What arrived where, by message number. Session ids stand for sessions, `main` for the consumer."""
+
+    sent_at: dict[int, float] = field(default_factory=dict)
+    arrived: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    lives: dict[str, Life] = field(default_factory=dict)
+
+    def note(self, receiver: str, bodies: list[str]) -> None:
+        for body in bodies:
+            self.arrived[int(body)].append(receiver)
+
+    def lost(self) -> list[int]:
+        return [number for number in self.sent_at if not self.arrived[number]]
+
+    def misdirected(self) -> list[tuple[int, str]]:
+        """At a session that wants another client's messages."""
+        return [
+            (number, receiver)
+            for number, receivers in self.arrived.items()
+            for receiver in receivers
+            if receiver != "main" and self.lives[receiver].client != number % CLIENTS
+        ]
+
+    def withheld(self) -> list[tuple[int, list[str]]]:
+        """At the consumer, though a session was there for it all the time."""
+        return [
+            (number, receivers)
+            for number, receivers in self.arrived.items()
+            if "main" in receivers and self._was_surely_wanted(number)
+        ]
+
+    def _was_surely_wanted(self, number: int) -> bool:
+        at = self.sent_at[number]
+        return any(
+            life.client == number % CLIENTS and life.ready_at <= at and at + SETTLED_S <= life.stopped_at
+            for life in self.lives.values()
+        )
+
+    def duplicates(self) -> int:
+        return sum(len(receivers) - 1 for receivers in self.arrived.values() if len(receivers) > 1)
+
+
+@pytest.mark.timeout(600)
+def test_thirty_sessions_at_random_lose_nothing(deployed: Deployed, record_property: Callable[..., None]) -> None:
+    observed = observe(Splitting(deployed))
+    assert_rules_hold(observed)
+    record_property("duplicates", observed.duplicates())
+    assert observed.duplicates() < MESSAGES / 100  # none as a rule: nothing fails
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_thirty_sessions_at_random_lose_nothing_while_splitters_are_killed(
+    deployed: Deployed, record_property: Callable[..., None]
+) -> None:
+    splitting = Splitting(deployed)
+    # A batch whose splitter was killed comes again after this: SQS's own two minutes would only make the test longer.
+    deployed.sqs.set_queue_attributes(QueueUrl=splitting.queues[QUEUE]["source"], Attributes={"VisibilityTimeout": "5"})
+    with splitters_killed(deployed) as killed:
+        observed = observe(splitting)
+    assert_rules_hold(observed)
+    record_property("killed", killed["splitter"])
+    record_property("duplicates", observed.duplicates())
+    assert killed["splitter"] > 0
+
+
+def assert_rules_hold(observed: Observed) -> None:
+    assert len(observed.sent_at) == MESSAGES
+    assert observed.lost() == []
+    assert observed.misdirected() == []
+    assert observed.withheld() == []
+    to_sessions = sum(receiver != "main" for receivers in observed.arrived.values() for receiver in receivers)
+    assert to_sessions > MESSAGES / 20  # they had work
+
+
+def observe(splitting: Splitting) -> Observed:
+    """The whole run: sends everything, and ends when nothing more arrives."""
+    observed, draw = Observed(), random.Random(SEED)
+    all_sent, all_ended = threading.Event(), threading.Event()
+    consumer = thread(lambda: read_until(splitting, splitting.main(QUEUE), "main", observed, all_ended))
+    producer = thread(lambda: send_all(splitting, observed, all_sent))
+    sessions = []
+    for _ in range(SESSIONS):
+        life_s = draw.uniform(4, 20)
+        client = draw.randrange(CLIENTS)
+        sessions.append(thread(lambda client=client, life_s=life_s: live(splitting, observed, client, life_s)))
+        time.sleep(draw.uniform(0, 2 * 12 / AT_ONCE))
+    for each in [producer, *sessions]:
+        each.join()
+    splitting.until_all_ended()
+    until_empty(splitting, splitting.queues[QUEUE]["source"])
+    all_ended.set()
+    consumer.join()
+    return observed
+
+
+def until_empty(splitting: Splitting, url: str) -> None:
+    """Until the splitter has taken everything, what had to come again included."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    while True:
+        counts = splitting.deployed.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]  # type: ignore[arg-type]
+        if not sum(map(int, counts.values())):
+            return
+        time.sleep(1)
+
+
+def thread(work: Callable[[], None]) -> threading.Thread:
+    started = threading.Thread(target=work)
+    started.start()
+    return started
+
+
+def send_all(splitting: Splitting, observed: Observed, all_sent: threading.Event) -> None:
+    for start in range(0, MESSAGES, 10):
+        numbers = range(start, start + 10)
+        at = time.monotonic()
+        observed.sent_at.update(dict.fromkeys(numbers, at))
+        splitting.send(QUEUE, [str(number) for number in numbers], lambda body: {"client": str(int(body) % CLIENTS)})
+        time.sleep(PACE_S)
+    all_sent.set()
+
+
+def live(splitting: Splitting, observed: Observed, client: int, life_s: float) -> None:
+    """One session from start to stop, read all the while, its heartbeat kept."""
+    session = splitting.start({QUEUE: by_attribute("client", f"^{client}$")})
+    session_id, ends_at = session["session_id"], time.monotonic() + life_s
+    observed.lives[session_id] = Life(client, ready_at=time.monotonic())
+    while time.monotonic() < ends_at:
+        observed.note(session_id, [message["Body"] for message in splitting.receive(url_of(session, QUEUE), wait_s=1)])
+        splitting.client.ask("heartbeat", session_id=session_id)
+    observed.lives[session_id].stopped_at = time.monotonic()
+    splitting.client.ask("stop", session_id=session_id)
+
+
+def read_until(splitting: Splitting, url: str, receiver: str, observed: Observed, done: threading.Event) -> None:
+    """Until nothing comes for a while after `done`."""
+    quiet_since = time.monotonic()
+    while not done.is_set() or time.monotonic() - quiet_since < QUIET_S:
+        bodies = [message["Body"] for message in splitting.receive(url, wait_s=1)]
+        observed.note(receiver, bodies)
+        if bodies:
+            quiet_since = time.monotonic()
+
+
+@contextmanager
+def splitters_killed(deployed: Deployed) -> Iterator[Counter[str]]:
+    """Kills a splitter's process now and then: those of the tests' own cloud, found by the folder they run in."""
+    killed, done, draw = Counter[str](), threading.Event(), random.Random(SEED)
+
+    def kill() -> None:
+        while not done.wait(draw.uniform(4, 10)):
+            processes = splitter_processes(deployed)
+            if processes:
+                os.kill(draw.choice(processes), signal.SIGKILL)
+                killed["splitter"] += 1
+
+    killer = thread(kill)
+    try:
+        yield killed
+    finally:
+        done.set()
+        killer.join()
+
+
+def splitter_processes(deployed: Deployed) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = os.getpgid(int(process.name)) == deployed.cloud.pid
+            if ours and "Splitter" in str((process / "cwd").readlink()):
+                found.append(int(process.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
