@@ -1,0 +1,55 @@
+"""Exchanges: what a message is published to. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sluice.errors import BadBinding
+
+MAX_NAME_CHARACTERS = 127
+_NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME_CHARACTERS}}}")
+
+
+class ExchangeType(StrEnum):
+    """How an exchange matches."""
+
+    DIRECT = "direct"
+    TOPIC = "topic"
+    FANOUT = "fanout"
+    HEADERS = "headers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """An exchange. What no binding of it matches goes to the exchange `alternate`, where there is one."""
+
+    name: str
+    type: ExchangeType
+    alternate: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise BadBinding(f"an exchange's name is 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_.:-, not {self.name!r}")
+
+
+# What every site has, by Qpid's names.
+STANDARD_EXCHANGES = (
+    Exchange(name="amq.direct", type=ExchangeType.DIRECT),
+    Exchange(name="amq.topic", type=ExchangeType.TOPIC),
+    Exchange(name="amq.fanout", type=ExchangeType.FANOUT),
+    Exchange(name="amq.match", type=ExchangeType.HEADERS),
+)
+
+
+def way(exchange: str, exchanges: Mapping[str, Exchange]) -> tuple[str, ...]:
+    """The exchanges that a message tries in turn: this one, its alternate, that one's.
+
+    Each once, though they form a ring. Raises `KeyError` for an exchange that isn't there.
+    """
+    found: dict[str, None] = {}
+    name: str | None = exchange
+    while name is not None and name not in found:
+        found[name] = None
+        name = exchanges[name].alternate
+    return tuple(found)

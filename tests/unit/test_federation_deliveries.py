@@ -1,0 +1,255 @@
+"""One message at an exchange and on a bridge: copies, drops, what it carries."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.errors import Malformed, TooLarge, UnknownExchange
+from sluice.federation.bindings import Binding
+from sluice.federation.deliveries import KEY_ATTRIBUTE, Drop, Receipt, forward, publish
+from sluice.federation.exchanges import STANDARD_EXCHANGES
+from sluice.federation.metadata import ATTRIBUTE, Metadata, open_attributes, seal
+from sluice.federation.routing import Destination, RoutingTable
+from sluice.federation.tracing import Crossing, DropReason, is_tag
+from sluice.message import MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value
+
+ULID = "01JD0000000000000000000000"
+ID = f"HERE.{ULID}"
+OTHER_ID = "THERE.01JD0000000000000000000001"
+NOW = 1_700_000_000_000
+CROSSING = Crossing(peer="PEER", tag="HERE")
+TABLE = RoutingTable.of(
+    version=1,
+    exchanges=STANDARD_EXCHANGES,
+    queues=[
+        Destination(queue="plain", url="https://sqs/plain"),
+        Destination(queue="fifo", url="https://sqs/fifo.fifo"),
+        Destination(queue="bridge", url="https://sqs/bridge", crossing=CROSSING),
+        Destination(queue="read", url="https://sqs/read", feeds_route=True),
+    ],
+    bindings=[
+        *(Binding(exchange="amq.fanout", queue=queue) for queue in ("plain", "fifo", "bridge", "read")),
+        Binding(exchange="amq.direct", queue="plain", key="key"),
+        Binding(exchange="amq.match", queue="plain", arguments={"x-match": "all", "n": 2, "typed": True}),
+    ],
+)
+
+
+def receipt(
+    attributes: Attributes | None = None,
+    *,
+    body: str = "body",
+    system: dict[str, str] | None = None,
+    now_ms: int = NOW,
+) -> Receipt:
+    message = Message(
+        message_id="sqs-id", body=body, attributes=attributes or {}, system=system or {"SentTimestamp": str(NOW - 50)}
+    )
+    return Receipt(message=message, site="HERE", ulid=ULID, now_ms=now_ms)
+
+
+def claiming(**fields: Any) -> dict[str, Value]:
+    return {ATTRIBUTE: Value("String", json.dumps(fields))}
+
+
+def metadata_of(outgoing: Outgoing) -> Metadata:
+    metadata = open_attributes(outgoing.attributes).metadata
+    assert metadata is not None
+    return metadata
+
+
+def crossing_of(of: Receipt, *, crossing: Crossing = CROSSING, fifo: bool = False) -> Outgoing:
+    sent = forward(of, crossing=crossing, fifo=fifo)
+    assert isinstance(sent, Outgoing)
+    return sent
+
+
+def test_a_message_is_stamped_at_its_first_exchange() -> None:
+    published = publish(receipt(), trusted=False, exchange="amq.fanout", table=TABLE)
+    assert published.message_id == ID
+    assert [copy.destination.queue for copy in published.copies] == ["plain", "fifo", "bridge", "read"]
+    assert metadata_of(published.copies[0].outgoing) == Metadata(
+        exchange="amq.fanout", key="", message_id=ID, published_at_ms=NOW - 50, stamped_at_ms=NOW - 50
+    )
+
+
+def test_a_foreign_producer_gives_the_key_as_an_attribute() -> None:
+    attributes = {KEY_ATTRIBUTE: Value("String", "key")}
+    published = publish(receipt(attributes), trusted=False, exchange="amq.direct", table=TABLE)
+    assert open_attributes(published.copies[0].outgoing.attributes).attributes == attributes
+
+
+def test_a_key_in_the_metadata_wins() -> None:
+    attributes = {KEY_ATTRIBUTE: Value("String", "other"), **claiming(key="key")}
+    assert publish(receipt(attributes), trusted=False, exchange="amq.direct", table=TABLE).copies
+
+
+@pytest.mark.parametrize("value", [Value("String", "k" * 257), Value("Binary", b"key")])
+def test_a_key_that_cannot_be_is_the_senders_fault(value: Value) -> None:
+    with pytest.raises(Malformed):
+        publish(receipt({KEY_ATTRIBUTE: value}), trusted=False, exchange="amq.direct", table=TABLE)
+
+
+def test_attributes_and_typed_headers_are_matched_together() -> None:
+    attributes = {"n": Value("Number", "2"), **claiming(headers={"typed": True})}
+    assert publish(receipt(attributes), trusted=False, exchange="amq.match", table=TABLE).copies
+    attributes = {"n": Value("String", "2"), **claiming(headers={"typed": True})}
+    assert not publish(receipt(attributes), trusted=False, exchange="amq.match", table=TABLE).copies
+
+
+def test_what_an_ordinary_publisher_claims_of_the_way_is_forgotten() -> None:
+    attributes = claiming(trace=["HERE", "PEER"], id=OTHER_ID, published=5, stamped=6, key="k", headers={"a": 1})
+    published = publish(receipt(attributes), trusted=False, exchange="amq.fanout", table=TABLE)
+    assert not published.drops
+    assert metadata_of(published.copies[0].outgoing) == Metadata(
+        exchange="amq.fanout",
+        key="k",
+        message_id=ID,
+        published_at_ms=NOW - 50,
+        stamped_at_ms=NOW - 50,
+        headers={"a": 1},
+    )
+
+
+def test_what_comes_over_a_link_is_believed() -> None:
+    attributes = claiming(trace=["THERE"], id=OTHER_ID, published=5, stamped=6, key="k")
+    published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=TABLE)
+    assert published.message_id == OTHER_ID
+    assert metadata_of(published.copies[0].outgoing) == Metadata(
+        exchange="amq.fanout", key="k", trace=("THERE",), message_id=OTHER_ID, published_at_ms=5, stamped_at_ms=6
+    )
+
+
+def test_a_site_refuses_what_has_been_there() -> None:
+    attributes = claiming(trace=["HERE", "THERE"], id=OTHER_ID)
+    published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=TABLE)
+    assert published.copies == ()
+    assert published.drops == (Drop(reason=DropReason.LOOP, message_id=OTHER_ID),)
+
+
+def test_tags_are_compared_whole() -> None:
+    attributes = claiming(trace=["HERE1", "PEER0", "ERE"], id=OTHER_ID)
+    assert not publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=TABLE).drops
+
+
+def test_a_message_is_not_put_on_the_bridge_to_where_it_has_been() -> None:
+    published = publish(receipt(claiming(trace=["PEER"])), trusted=True, exchange="amq.fanout", table=TABLE)
+    assert [copy.destination.queue for copy in published.copies] == ["plain", "fifo", "read"]
+    assert published.drops == (Drop(reason=DropReason.LOOP, message_id=ID, queue="bridge"),)
+
+
+def test_a_message_that_nobody_wants_is_counted() -> None:
+    published = publish(receipt(), trusted=False, exchange="amq.direct", table=TABLE)
+    assert published.drops == (Drop(reason=DropReason.UNROUTABLE, message_id=ID),)
+
+
+def test_a_message_whose_time_is_over_is_counted() -> None:
+    published = publish(receipt(claiming(ttl=50)), trusted=False, exchange="amq.fanout", table=TABLE)
+    assert published.drops == (Drop(reason=DropReason.TTL, message_id=ID),)
+    assert publish(receipt(claiming(ttl=51)), trusted=False, exchange="amq.fanout", table=TABLE).copies
+
+
+def test_an_unknown_exchange_is_the_senders_fault() -> None:
+    with pytest.raises(UnknownExchange):
+        publish(receipt(), trusted=False, exchange="nope", table=TABLE)
+
+
+def test_a_message_too_large_with_metadata_is_the_senders_fault() -> None:
+    with pytest.raises(TooLarge):
+        publish(receipt(body="x" * MAX_MESSAGE_BYTES), trusted=False, exchange="amq.fanout", table=TABLE)
+    with pytest.raises(TooLarge):
+        forward(receipt(body="x" * MAX_MESSAGE_BYTES), crossing=CROSSING, fifo=False)
+
+
+def test_ten_attributes_are_ten_where_the_way_ends_and_whole_where_it_goes_on() -> None:
+    ten = {f"a{number}": Value("String", "x") for number in range(10)}
+    copies = {
+        c.destination.queue: c.outgoing
+        for c in publish(receipt(ten), trusted=False, exchange="amq.fanout", table=TABLE).copies
+    }
+    assert copies["plain"].attributes == copies["fifo"].attributes == ten
+    for queue in ("bridge", "read"):
+        assert open_attributes(copies[queue].attributes).attributes == ten
+        assert metadata_of(copies[queue]).message_id == ID
+
+
+def test_a_fifo_queue_knows_the_message_by_its_id() -> None:
+    plain, fifo, *_ = publish(receipt(), trusted=False, exchange="amq.fanout", table=TABLE).copies
+    assert (plain.outgoing.group_id, plain.outgoing.deduplication_id) == (None, None)
+    assert (fifo.outgoing.group_id, fifo.outgoing.deduplication_id) == (ID, ID)
+
+
+def test_group_and_trace_header_are_kept() -> None:
+    system = {"SentTimestamp": str(NOW), "MessageGroupId": "g", "AWSTraceHeader": "Root=1"}
+    for copy in publish(receipt(system=system), trusted=False, exchange="amq.fanout", table=TABLE).copies:
+        assert (copy.outgoing.group_id, copy.outgoing.trace_header) == ("g", "Root=1")
+    sent = crossing_of(receipt(system=system), fifo=True)
+    assert (sent.group_id, sent.deduplication_id, sent.trace_header) == ("g", ID, "Root=1")
+
+
+def test_a_bridge_appends_its_tag_and_shrinks_the_ttl() -> None:
+    attributes = claiming(
+        trace=["dont-exclude-me"], id=OTHER_ID, published=NOW - 700, stamped=NOW - 300, ttl=1_000, key="k"
+    )
+    sent = crossing_of(receipt(attributes), crossing=replace(CROSSING, tag="my-bridge-id"))
+    assert metadata_of(sent) == Metadata(
+        key="k",
+        trace=("dont-exclude-me", "my-bridge-id"),
+        message_id=OTHER_ID,
+        published_at_ms=NOW - 700,
+        stamped_at_ms=NOW,
+        ttl_ms=700,
+    )
+
+
+def test_only_traces_without_an_excluded_tag_cross() -> None:
+    crossing = Crossing(peer="PEER", tag="my-bridge-id", excludes=frozenset({"exclude-me", "also-exclude-me"}))
+    traces = [[], ["exclude-me"], ["dont-exclude-me"], ["x", "also-exclude-me"], ["exclude-me", "also-exclude-me"]]
+    sent = [forward(receipt(claiming(trace=trace)), crossing=crossing, fifo=False) for trace in traces]
+    crossed = [metadata_of(one).trace for one in sent if isinstance(one, Outgoing)]
+    assert crossed == [("my-bridge-id",), ("dont-exclude-me", "my-bridge-id")]
+    assert [one.reason for one in sent if isinstance(one, Drop)] == [DropReason.LOOP] * 3
+
+
+@pytest.mark.parametrize(("hops", "reason"), [(7, None), (8, DropReason.HOPS), (64, DropReason.HOPS)])
+def test_a_message_goes_eight_hops(hops: int, reason: DropReason | None) -> None:
+    attributes = claiming(trace=[f"S{number}" for number in range(hops)])
+    sent = forward(receipt(attributes), crossing=CROSSING, fifo=False)
+    assert (sent.reason if isinstance(sent, Drop) else None) == reason
+
+
+def test_a_queue_route_carries_what_no_exchange_has_seen() -> None:
+    ten = {f"a{number}": Value("Binary", bytes([number])) for number in range(10)}
+    sent = crossing_of(receipt(ten, body=" "))
+    assert sent.body == " "
+    assert open_attributes(sent.attributes).attributes == ten
+    assert metadata_of(sent).message_id == ID
+    assert metadata_of(sent).trace == ("HERE",)
+
+
+def test_the_same_message_received_again_is_sent_again_the_same() -> None:
+    assert crossing_of(receipt(), fifo=True) == crossing_of(receipt(), fifo=True)
+
+
+def test_a_reply_to_and_a_long_key_survive_the_hop() -> None:
+    attributes = {"reply-to": Value("String", "q"), **claiming(key="k" * 256)}
+    there = crossing_of(receipt(attributes))
+    opened = open_attributes(there.attributes)
+    assert opened.attributes == {"reply-to": Value("String", "q")}
+    assert opened.metadata is not None
+    assert opened.metadata.key == "k" * 256
+
+
+def test_a_tag_is_one_to_thirty_two_of_its_characters() -> None:
+    assert is_tag("SITE_1-a")
+    assert is_tag("x" * 32)
+    assert not any(is_tag(text) for text in ("", "x" * 33, "a.b", "a\n", "ä"))
+
+
+def test_sealed_attributes_are_read_back_by_the_next_site() -> None:
+    metadata = Metadata(exchange="e", key="k", trace=("A",), message_id=OTHER_ID)
+    message = Message(message_id="m", body="", attributes=seal("", {}, metadata))
+    arrived = Receipt(message=message, site="HERE", ulid=ULID, now_ms=NOW)
+    assert publish(arrived, trusted=True, exchange="amq.fanout", table=TABLE).message_id == OTHER_ID

@@ -1,0 +1,117 @@
+"""Headers bindings against messages, and the index against a literal oracle."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import BadBinding
+from sluice.federation.headers import Conditions, HeadersIndex
+from sluice.federation.typed_values import TypedValue, headers_of, same
+from sluice.message import Value
+
+Headers = Mapping[str, TypedValue]
+
+
+def matches(arguments: Headers, headers: Headers) -> bool:
+    return HeadersIndex([(Conditions.of(arguments), 0)]).matches(headers) == {0}
+
+
+def oracle(arguments: Headers, headers: Headers) -> bool:
+    """The rules word by word."""
+    asked = [name for name in arguments if name != "x-match" and not name.startswith("qpid.")]
+    met = [name in headers and _agree(arguments[name], headers[name]) for name in asked]
+    return all(met) if arguments["x-match"] == "all" else any(met)
+
+
+def _agree(wanted: TypedValue, found: TypedValue) -> bool:
+    return wanted is None or (type(wanted) is type(found) and wanted == found)
+
+
+def test_all_wants_every_header_and_any_wants_one() -> None:
+    both = {"a": 1, "b": "x"}
+    assert matches({"x-match": "all", **both}, {**both, "c": 3})
+    assert not matches({"x-match": "all", **both}, {"a": 1})
+    assert matches({"x-match": "any", **both}, {"a": 1})
+    assert not matches({"x-match": "any", **both}, {"a": 2, "c": 1})
+
+
+@pytest.mark.parametrize("headers", [{}, {"a": 1}])
+def test_all_alone_matches_everything_and_any_alone_nothing(headers: Headers) -> None:
+    assert matches({"x-match": "all"}, headers)
+    assert not matches({"x-match": "any"}, headers)
+
+
+@pytest.mark.parametrize("match", ["all", "any"])
+def test_a_void_value_means_present(match: str) -> None:
+    assert matches({"x-match": match, "a": None}, {"a": "whatever"})
+    assert matches({"x-match": match, "a": None}, {"a": None})
+    assert not matches({"x-match": match, "a": None}, {"b": 1})
+
+
+def test_all_wants_every_void_header_there() -> None:
+    asked = {"x-match": "all", "a": None, "b": None, "c": 1}
+    assert matches(asked, {"a": 0, "b": "", "c": 1})
+    assert not matches(asked, {"a": 0, "c": 1})
+    assert not matches(asked, {"b": 0, "c": 1})
+
+
+@pytest.mark.parametrize("match", ["all", "any"])
+@pytest.mark.parametrize(
+    ("wanted", "found"), [(2, "2"), (2, 2.0), (2.0, 2), (1, True), (True, 1), (True, False), ("x", b"x"), (0, None)]
+)
+def test_values_of_different_types_differ(match: str, wanted: TypedValue, found: TypedValue) -> None:
+    assert not matches({"x-match": match, "a": wanted}, {"a": found})
+
+
+@pytest.mark.parametrize("value", [2, -7, 10**30, 2.5, "", "2", True, False, b"", b"\x00"])
+def test_a_value_matches_itself(value: TypedValue) -> None:
+    assert matches({"x-match": "all", "a": value}, {"a": value})
+    assert matches({"x-match": "any", "a": value}, {"a": value})
+
+
+def test_integers_of_sqs_match_by_value() -> None:
+    headers = headers_of({"n": Value("Number", "+007"), "f": Value("Number", "2.0"), "s": Value("String", "2")}, {})
+    assert headers == {"n": 7, "f": 2.0, "s": "2"}
+    assert matches({"x-match": "all", "n": 7}, headers)
+    assert not matches({"x-match": "all", "f": 2}, headers)
+    assert not matches({"x-match": "all", "s": 2}, headers)
+
+
+def test_typed_headers_win_over_attributes() -> None:
+    assert headers_of({"a": Value("String", "true"), "b": Value("Binary", b"x")}, {"a": True}) == {"a": True, "b": b"x"}
+
+
+def test_qpid_arguments_do_not_count_and_other_x_ones_do() -> None:
+    assert matches({"x-match": "all", "qpid.fed.op": "B", "qpid.x": None}, {})
+    assert not matches({"x-match": "all", "x-other": 1}, {})
+    assert matches({"x-match": "all", "x-other": 1}, {"x-other": 1})
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-match": "All"}, {"x-match": None}, {"x-match": 1}, {"a": 1}])
+def test_x_match_must_be_all_or_any(arguments: Headers) -> None:
+    with pytest.raises(BadBinding):
+        Conditions.of(arguments)
+
+
+def test_arguments_are_the_same_by_type_and_value() -> None:
+    assert same({"a": 1, "b": None}, {"b": None, "a": 1})
+    assert not same({"a": 1}, {"a": True})
+    assert not same({"a": 1}, {"a": 1.0})
+    assert not same({"a": 1}, {"a": 1, "b": None})
+
+
+VALUES = st.none() | st.sampled_from([True, False, 0, 1, 2, 1.0, 2.0, "1", "2", "", b"1"])
+HEADERS = st.dictionaries(st.sampled_from(["a", "b", "c", "x-d", "qpid.e"]), VALUES, max_size=5)
+ARGUMENTS = st.builds(
+    lambda match, asked: {"x-match": match, **asked},
+    st.sampled_from(["all", "any"]),
+    st.dictionaries(st.sampled_from(["a", "b", "c", "x-d", "qpid.e"]), VALUES, max_size=4),
+)
+
+
+@given(st.lists(ARGUMENTS, max_size=30), HEADERS)
+def test_the_index_finds_what_the_oracle_finds(bindings: list[Headers], headers: Headers) -> None:
+    index = HeadersIndex((Conditions.of(arguments), number) for number, arguments in enumerate(bindings))
+    assert index.matches(headers) == {number for number, arguments in enumerate(bindings) if oracle(arguments, headers)}

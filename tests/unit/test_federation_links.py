@@ -1,0 +1,104 @@
+"""Which links and bridges are refused, and what a bridge asks of a trace."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice.errors import BadRoute
+from sluice.federation.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing, ends
+from sluice.federation.tracing import Crossing
+
+
+def endpoint(name: str) -> Endpoint:
+    return Endpoint(region="eu-west-1", account="000000000001", control_queue_url=f"https://sqs/{name}")
+
+
+LINK = Link(name="to-b", peer="B", endpoints=(endpoint("b1"), endpoint("b2")))
+OTHER = Link(name="to-c", peer="C", endpoints=(endpoint("c"),))
+STATIC = Bridge(name="one", link="to-b", src="amq.direct", dest="amq.fanout", key="my-key")
+QUEUE = Bridge(name="two", link="to-b", src="jobs", dest="amq.direct", src_is_queue=True, sync=3, credit=7)
+DYNAMIC = Bridge(name="three", link="to-b", src="amq.topic", dest="amq.topic", dynamic=True)
+
+
+def test_a_link_to_another_site_is_taken() -> None:
+    check_link(LINK, here="A", existing=[OTHER])
+
+
+def test_two_links_to_one_peer_are_taken() -> None:
+    check_link(replace(LINK, name="again"), here="A", existing=[LINK, OTHER])
+
+
+@pytest.mark.parametrize(
+    ("link", "reason"),
+    [
+        (replace(LINK, peer="A"), "isn't linked to itself"),
+        (replace(LINK, peer="a b"), "no site's tag"),
+        (replace(LINK, endpoints=()), "0 endpoints"),
+        (replace(LINK, endpoints=tuple(endpoint(str(number)) for number in range(9))), "9 endpoints"),
+        (replace(LINK, external_id="id"), "external id"),
+        (replace(LINK, name="to-c"), "link of this name"),
+        (replace(LINK, peer="C"), "one tag is one site"),
+        (replace(LINK, endpoints=OTHER.endpoints), "one tag is one site"),
+    ],
+)
+def test_a_link_that_cannot_be_is_refused_with_the_reason(link: Link, reason: str) -> None:
+    with pytest.raises(BadRoute, match=reason):
+        check_link(link, here="A", existing=[OTHER])
+
+
+@pytest.mark.parametrize("bridge", [STATIC, QUEUE, DYNAMIC, replace(STATIC, src_is_local=True)])
+def test_a_bridge_of_each_kind_is_taken(bridge: Bridge) -> None:
+    check_bridge(bridge, links=[LINK], existing=[])
+
+
+def test_the_kind_of_a_route_is_where_its_messages_come_from() -> None:
+    assert [b.kind for b in (STATIC, QUEUE, DYNAMIC)] == [RouteKind.STATIC, RouteKind.QUEUE, RouteKind.DYNAMIC]
+
+
+@pytest.mark.parametrize(
+    ("bridge", "reason"),
+    [
+        (replace(STATIC, link="nope"), "no such link"),
+        (replace(DYNAMIC, src_is_local=True), "dynamic route is pulled"),
+        (replace(QUEUE, dynamic=True), "queue route isn't dynamic"),
+        (replace(DYNAMIC, dest="other"), "one name"),
+        (replace(QUEUE, queue="mine"), "has its queue"),
+        (replace(QUEUE, key="k"), "only a static"),
+        (replace(DYNAMIC, key="k"), "only a static"),
+        (replace(STATIC, tag="a b"), "'a b' is no tag"),
+        (replace(STATIC, excludes=frozenset({"", "x"})), "'' is no tag"),
+        (replace(STATIC, excludes=frozenset(str(number) for number in range(65))), "65 excludes"),
+        (replace(STATIC, key="k" * 257), "257 characters"),
+        (replace(STATIC, max_hops=0), "max hops"),
+        (replace(STATIC, max_hops=65), "max hops"),
+        (replace(STATIC, sync=0), "sync"),
+        (replace(STATIC, credit=-1), "credit"),
+        (replace(STATIC, sync=10, credit=7), "never fills"),
+        (replace(STATIC, rate=0.0), "pause it"),
+        (replace(STATIC, rate=float("nan")), "pause it"),
+    ],
+)
+def test_a_bridge_that_cannot_be_is_refused_with_the_reason(bridge: Bridge, reason: str) -> None:
+    with pytest.raises(BadRoute, match=reason):
+        check_bridge(bridge, links=[LINK], existing=[])
+
+
+def test_a_duplicate_route_is_refused_under_any_name() -> None:
+    with pytest.raises(BadRoute, match="duplicate route"):
+        check_bridge(replace(STATIC, name="other", tag="x", sync=5), links=[LINK], existing=[STATIC])
+    with pytest.raises(BadRoute, match="bridge of this name"):
+        check_bridge(replace(STATIC, key="other"), links=[LINK], existing=[STATIC])
+
+
+@pytest.mark.parametrize("change", [{"key": "k2"}, {"dest": "amq.topic"}, {"src_is_local": True}, {"link": "to-c"}])
+def test_another_key_end_way_or_link_makes_another_route(change: dict[str, str]) -> None:
+    other = replace(STATIC, name="other", **change)  # type: ignore[arg-type]  # the fields differ in type
+    check_bridge(other, links=[LINK, OTHER], existing=[STATIC])
+
+
+def test_a_pull_comes_from_the_peer_and_a_push_goes_to_it() -> None:
+    push = replace(STATIC, src_is_local=True, tag="mine", excludes=frozenset({"x"}), max_hops=2)
+    assert ends(STATIC, LINK, here="A") == ("B", "A")
+    assert ends(push, LINK, here="A") == ("A", "B")
+    assert crossing(STATIC, LINK, here="A") == Crossing(peer="A", tag="B")
+    assert crossing(push, LINK, here="A") == Crossing(peer="B", tag="mine", excludes=frozenset({"x"}), max_hops=2)

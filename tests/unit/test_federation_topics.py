@@ -1,0 +1,133 @@
+"""Topic patterns against keys, and the index against a literal oracle."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sluice.federation.topics import TopicIndex, normalised, overlap
+
+SPECIFIED = [
+    "a", "b", "a.b", "b.c", "a.b.c.d", "b.c.d.e", "a.*", "a.#", "a.*.#", "#.b", "*.b", "*.#.b", "a.*.b", "a.#.b",
+    "a.*.#.b", "*.b.*", "#.b.#",
+]  # fmt: skip
+
+
+def matches(pattern: str, key: str) -> bool:
+    return TopicIndex([(pattern, 0)]).matches(key) == {0}
+
+
+def oracle(pattern: str, key: str) -> bool:
+    """The rules word by word, with all the backtracking they invite."""
+    return _oracle(pattern.split("."), key.split("."))
+
+
+def _oracle(pattern: list[str], key: list[str]) -> bool:
+    if not pattern:
+        return not key
+    head, *rest = pattern
+    if head == "#":
+        return any(_oracle(rest, key[skipped:]) for skipped in range(len(key) + 1))
+    return bool(key) and head in {"*", key[0]} and _oracle(rest, key[1:])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key"),
+    [
+        ("*", ""), ("*", "a"), ("*.*", "."), ("a.#", "a"), ("a.#", "a."), ("a.#", "a.b"), ("*.x", ".x"),
+        ("a.#.b", "a.b"), ("a.#.b", "a..x.y.zz.b"), ("*.*.*.#", "x.y.z"), ("#", ""), ("#", "a.b.c"), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_pattern_matches_as_specified(pattern: str, key: str) -> None:
+    assert matches(pattern, key)
+    assert oracle(pattern, key)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key"),
+    [("*", "."), ("a.#", "ab"), ("a.#.b", "a.b."), ("*.*.*.#", "x.y"), ("", "a"), ("a", "a."), ("a*", "ab")],
+)
+def test_a_pattern_does_not_match_as_specified(pattern: str, key: str) -> None:
+    assert not matches(pattern, key)
+    assert not oracle(pattern, key)
+
+
+@pytest.mark.parametrize(
+    ("key", "hit"),
+    [
+        ("a.b", {"a.b", "a.*", "a.#", "a.*.#", "#.b", "#.b.#", "*.#.b", "*.b", "a.#.b"}),
+        ("b", {"b", "#.b", "#.b.#"}),
+        ("x.y.z.b.a.b.c", {"#.b.#"}),
+    ],
+)
+def test_the_specified_bindings_hit_as_specified(key: str, hit: set[str]) -> None:
+    index = TopicIndex((pattern, number) for number, pattern in enumerate(SPECIFIED))
+    assert {SPECIFIED[number] for number in index.matches(key)} == hit
+
+
+def test_a_wildcard_is_one_only_as_a_whole_token() -> None:
+    assert matches("a*.b#", "a*.b#")
+    assert not matches("a*.b#", "ax.by")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "normal"),
+    [
+        ("#.#", "#"), ("#.*", "*.#"), ("#.*.#.*", "*.*.#"), ("a.#.*.#.b.*.#", "a.*.#.b.*.#"), ("a.*", "a.*"),
+        ("", ""), ("..", ".."), ("#a.#.#", "#a.#"),
+    ],
+)  # fmt: skip
+def test_a_run_of_wildcards_is_normalised(pattern: str, normal: str) -> None:
+    assert normalised(pattern) == normal
+
+
+TOKENS = st.sampled_from(["", "a", "b", "*", "#", "a*"])
+PATTERNS = st.lists(TOKENS, min_size=1, max_size=6).map(".".join)
+KEYS = st.lists(st.sampled_from(["", "a", "b", "*", "#", "c"]), min_size=1, max_size=7).map(".".join)
+
+
+@given(st.lists(PATTERNS, max_size=30), KEYS)
+@example(["#.a.#"], "a.a.a")
+def test_the_index_finds_what_the_oracle_finds(patterns: list[str], key: str) -> None:
+    index = TopicIndex((pattern, number) for number, pattern in enumerate(patterns))
+    assert index.matches(key) == {number for number, pattern in enumerate(patterns) if oracle(pattern, key)}
+
+
+@given(PATTERNS, KEYS)
+def test_a_normalised_pattern_matches_the_same_keys(pattern: str, key: str) -> None:
+    assert oracle(normalised(pattern), key) == oracle(pattern, key)
+    assert normalised(normalised(pattern)) == normalised(pattern)
+
+
+@given(PATTERNS, PATTERNS, KEYS)
+def test_patterns_that_share_a_key_overlap(one: str, other: str, key: str) -> None:
+    if oracle(one, key) and oracle(other, key):
+        assert overlap(one, other)
+    assert overlap(one, other) == overlap(other, one)
+
+
+@given(PATTERNS, PATTERNS)
+def test_patterns_that_overlap_share_a_key(one: str, other: str) -> None:
+    assert overlap(one, other) == _share_a_key(one.split("."), other.split("."))
+
+
+def _share_a_key(one: list[str], other: list[str]) -> bool:
+    """By trying: each `#` is as many `*` as the other pattern has tokens, or fewer."""
+    if not one and not other:
+        return True
+    if one[:1] == ["#"] or other[:1] == ["#"]:
+        if one[:1] != ["#"]:
+            one, other = other, one
+        return _share_a_key(one[1:], other) or (bool(other) and _share_a_key(one, other[1:]))
+    if not one or not other:
+        return False
+    return (one[0] == other[0] or "*" in {one[0], other[0]}) and _share_a_key(one[1:], other[1:])
+
+
+def test_hostile_patterns_cost_no_backtracking() -> None:
+    # The oracle would take some 2^200 steps.
+    assert not matches(".".join(["#", "a"] * 100 + ["b"]), ".".join(["a"] * 256))
+
+
+def test_a_key_visits_few_of_many_patterns() -> None:
+    index = TopicIndex((f"a.*.{number}.#", number) for number in range(10_000))
+    assert index.matches("a.x.77.y") == {77}
