@@ -16,6 +16,7 @@ from sluice.aws.control_parts import ControlParts
 from sluice.aws.records import process
 from sluice.errors import BadConfiguration, Malformed
 from sluice.splitting.control import NoSuchSession
+from sluice.splitting.operations import CHANGES
 from sluice.splitting.settings import ControlSettings
 
 LAST_MS = 5_000  # before the function's end: nothing new is begun
@@ -55,8 +56,9 @@ def messages(event: dict[str, Any], context: LambdaContext) -> Any:
 
 
 def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """One operation; afterwards a tick is armed if anything is under way."""
+    """One operation; after one that changes the registry a tick is armed if anything is under way."""
     control = parts().control(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
     result = parts().operations(control).perform(request)
-    parts().arm_tick()
+    if request["op"] in CHANGES:
+        parts().arm_tick()
     return result

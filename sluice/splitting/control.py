@@ -5,7 +5,7 @@ was cut off is done at the next tick.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
@@ -25,6 +25,7 @@ from sluice.splitting.lifecycle import (
     Event,
     LeftoversReturned,
     MainCounted,
+    PointConsumer,
     QueueCreated,
     QueueDeleted,
     QueueNotCreated,
@@ -96,7 +97,7 @@ class Control:
             time_limit_s=time_limit_s,
         )
         try:
-            self.advance([event])
+            self.advance([event], only=set(event.names.values()))
         except StartRefused as error:
             raise SessionRefused(str(error)) from error
         return session_id
@@ -117,7 +118,12 @@ class Control:
     def stop(self, session_id: str, *, reason: str | None = None) -> None:
         """Ends a session. Raises `NoSuchSession`; one that is ending already goes on ending."""
         self._session(session_id)
-        self.advance([Stop(session_id) if reason is None else Stop(session_id, reason)])
+        self.advance([Stop(session_id) if reason is None else Stop(session_id, reason)], only=set())
+
+    def view(self) -> Registry:
+        """The registry as it stands now, time passed included; nothing is written, and nothing done."""
+        registry, _ = self.store.load()
+        return apply(self._configured(registry), Tick(), now_ms=self.now_ms())
 
     def heartbeat(self, session_id: str) -> Session:
         """Notes that the session's owner is there; the session as it stands. Raises `NoSuchSession`."""
@@ -145,22 +151,28 @@ class Control:
             self.queues.delete(name)
         return found
 
-    def advance(self, events: Sequence[Event] = (Tick(),)) -> Registry:
-        """Takes events in and does what falls due, until nothing more can be done now; the registry after it."""
+    def advance(self, events: Sequence[Event] = (Tick(),), *, only: Collection[str] | None = None) -> None:
+        """Takes events in and does what falls due, until nothing more can be done now.
+
+        `only` are the names of the queues to act on, for who is in a hurry; all of them, and others' work too, is for
+        ticks, of which there is one at a time. Side by side, everybody would do everybody's work.
+        """
         done: set[tuple[Action, object]] = set()
         for _ in range(MAX_ROUNDS):
             registry = self._take_in(events)
-            events = [event for action in self._undone(registry, done) for event in self._done(action)]
+            events = [event for action in self._undone(registry, done, only) for event in self._done(action)]
             if not events:
-                break
-        return registry
+                return
 
-    def _undone(self, registry: Registry, done: set[tuple[Action, object]]) -> Iterator[Action]:
+    def _undone(
+        self, registry: Registry, done: set[tuple[Action, object]], only: Collection[str] | None
+    ) -> Iterator[Action]:
         """Each action once in a given state of its queue: what isn't settled by doing it again must wait."""
         for action in due(registry, now_ms=self.now_ms()):
-            queue = registry.queues.get(getattr(action, "name", ""))
+            name = action.name if not isinstance(action, PointConsumer) else ""
+            queue = registry.queues.get(name)
             key = (action, queue and queue.state)
-            if key not in done and self.may_go_on():
+            if key not in done and (only is None or name in only) and self.may_go_on():
                 done.add(key)
                 yield action
 

@@ -14,6 +14,8 @@ from sluice.splitting.filters import parse_filters
 from sluice.splitting.jq import CompileProblem
 from sluice.splitting.lifecycle import Registry, Session, queue_of
 
+# After which there may be more to do.
+CHANGES = frozenset({"start", "stop", "tick", "sweep"})
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 
@@ -56,19 +58,19 @@ class Operations:
             key=request.get("key"),
             time_limit_s=time_limit_s,
         )
-        return self._session(self.control.advance(), session_id)
+        return self._session(self.control.view(), session_id)
 
     def _stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         session_id = _text(request, "session_id")
         self.control.stop(session_id, reason=request.get("reason"))
-        return self._session(self.control.advance(), session_id)
+        return self._session(self.control.view(), session_id)
 
     def _heartbeat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         session = self.control.heartbeat(_text(request, "session_id"))
         return {"session_id": session.session_id, "status": session.status, "reason": session.reason}
 
     def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        registry = self.control.advance()
+        registry = self.control.view()
         if "session_id" in request:
             return self._session(registry, _text(request, "session_id"))
         counts = self.counts()

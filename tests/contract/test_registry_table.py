@@ -1,0 +1,132 @@
+"""The registry keeps its port's promises: the DynamoDB adapter on moto, and the fake beside it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from sluice.aws.registry_table import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
+from sluice.splitting.codec import UnknownFormat
+from sluice.splitting.filters import Filter, Mode, QueueFilter
+from sluice.splitting.lifecycle import Phase, QueueState, Registry, Session, Sighting, Split, Status, TemporaryQueue
+from tests.splitting_fakes import FakeRegistryStore
+
+FILTERS = {
+    "q": QueueFilter(filter=Filter(attributes=(("client", "^ä$"), ("n", "1")), jq=".a == true"), mode=Mode.MIRROR)
+}
+SESSION = Session(
+    session_id="s",
+    key="key",
+    owner="me",
+    started_at_ms=1,
+    filters=FILTERS,
+    heartbeat_at_ms=5,
+    status=Status.CLOSING,
+    reason="Stopped",
+    ended_at_ms=9,
+)
+SPLIT = Split(queue_id="q", source="source", static=True, main="main", consumer_at="main", phase=Phase.ACTIVE)
+QUEUE = TemporaryQueue(name="tmp", queue_id="q", session_id="s", state=QueueState.EMPTIED, condemned=True, returned=3)
+FULL = Registry(version=7, splits={"q": SPLIT}, sessions={"s": SESSION}, queues={"tmp": QUEUE})
+
+
+@pytest.fixture
+def table() -> Iterator[DynamoRegistryStore]:
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="eu-central-1")
+        client.create_table(
+            TableName="t",
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield DynamoRegistryStore(client, "t")
+
+
+@pytest.fixture(params=["table", "fake"])
+def store(request: pytest.FixtureRequest, table: DynamoRegistryStore) -> DynamoRegistryStore | FakeRegistryStore:
+    return table if request.param == "table" else FakeRegistryStore()
+
+
+def test_what_is_saved_is_loaded(store) -> None:
+    empty, revision = store.load()
+    assert empty == Registry()
+    assert store.save(empty, FULL, revision=revision)
+    assert store.load()[0] == FULL
+    assert store.version() == 7
+
+
+def test_what_is_left_out_is_gone(store) -> None:
+    assert store.save(Registry(), FULL, revision=store.load()[1])
+    without = replace(FULL, queues={}, version=8)
+    assert store.save(FULL, without, revision=store.load()[1])
+    assert store.load()[0] == without
+
+
+def test_only_one_of_two_who_read_the_same_may_write(store) -> None:
+    before, revision = store.load()
+    assert store.save(before, FULL, revision=revision)
+    assert not store.save(before, replace(FULL, version=99), revision=revision)
+    assert store.version() == 7
+
+
+def test_announcements_and_heartbeats_are_outside_of_any_revision(store) -> None:
+    assert store.save(Registry(), FULL, revision=store.load()[1])
+    _, revision = store.load()
+    store.announce("splitter", version=7, at_ms=123)
+    store.heartbeat("s", at_ms=456)
+    registry, same = store.load()
+    assert same == revision
+    assert registry.splitters == {"splitter": Sighting(7, 123)}
+    assert registry.sessions["s"].heartbeat_at_ms == 456
+
+
+def test_messages_sent_are_added_up(store) -> None:
+    for number in (2, 3):
+        store.count("s", number, at_ms=0)
+    assert store.counts() == {"s": 5}
+
+
+def test_why_a_session_ended_is_remembered(store) -> None:
+    store.note_ended("s", "Unused", at_ms=0)
+    assert (store.ended_reason("s"), store.ended_reason("other")) == ("Unused", None)
+
+
+def test_a_tick_is_armed_by_one(store) -> None:
+    assert store.claim_tick(due_at_ms=1_000, now_ms=0)
+    assert not store.claim_tick(due_at_ms=1_000, now_ms=0)
+    assert not store.claim_tick(due_at_ms=9_000, now_ms=500)
+    assert store.claim_tick(due_at_ms=600, now_ms=500)  # sooner than the one that is armed
+    assert store.claim_tick(due_at_ms=2_000, now_ms=1_000)  # that one is over
+
+
+def test_more_than_a_page_is_loaded_whole(table: DynamoRegistryStore) -> None:
+    registry, wide = Registry(), {"q": QueueFilter(filter=Filter(attributes=(("a", "x" * 30_000),)))}
+    for start in range(0, 120, 60):
+        sessions = {f"s{n}": replace(SESSION, session_id=f"s{n}", filters=wide) for n in range(start, start + 60)}
+        after = replace(registry, sessions={**registry.sessions, **sessions})
+        assert table.save(registry, after, revision=table.load()[1])
+        registry = after
+    assert table.load()[0] == registry
+
+
+def test_more_than_a_transaction_is_refused_with_the_reason(table: DynamoRegistryStore) -> None:
+    queues = {f"q{n}": replace(QUEUE, name=f"q{n}") for n in range(MAX_CHANGES + 1)}
+    with pytest.raises(TooManyChanges, match="at most 99"):
+        table.save(Registry(), replace(FULL, queues=queues), revision=0)
+    assert table.load()[0] == Registry()
+
+
+def test_a_registry_of_a_newer_version_is_not_misread(table: DynamoRegistryStore) -> None:
+    assert table.save(Registry(), FULL, revision=0)
+    table.client.update_item(
+        TableName="t",
+        Key={"pk": {"S": "registry"}, "sk": {"S": "split#q"}},
+        UpdateExpression="SET #value = :value",
+        ExpressionAttributeNames={"#value": "value"},
+        ExpressionAttributeValues={":value": {"S": '{"format": 2}'}},
+    )
+    with pytest.raises(UnknownFormat, match="format 2"):
+        table.load()

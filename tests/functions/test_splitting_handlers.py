@@ -1,0 +1,113 @@
+"""The splitter and control functions as Lambda calls them, on moto: what they report, what becomes a dead letter."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from functions.control import handler as control
+from functions.splitter import handler as splitter
+from sluice.aws.clients import sqs_client
+from sluice.aws.records import DeadLetters, process
+from sluice.errors import HeldBack, NotDelivered
+from tests.functions.conftest import CONTEXT, Surroundings
+
+
+@pytest.fixture
+def splitting(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    """The offers queue stands in as the source, the time-outs queue as the control queue."""
+    surroundings.sqs.create_queue(QueueName="main")
+    queues = [{"queue_id": "q", "source": "offers", "main": "main"}]
+    monkeypatch.setenv("SPLITTING_TABLE", "t")
+    monkeypatch.setenv("CONTROL_QUEUE_URL", surroundings.timeouts_url)
+    monkeypatch.setenv("SPLIT_QUEUES", json.dumps(queues))
+    for function in (splitter, control):
+        function.parts.cache_clear()
+    yield surroundings
+    for function in (splitter, control):
+        function.parts.cache_clear()
+
+
+def url_of(surroundings: Surroundings, name: str) -> str:
+    return surroundings.offers_url.rsplit("/", 1)[0] + "/" + name
+
+
+def test_a_batch_is_split_between_a_session_and_main(splitting: Surroundings) -> None:
+    filters = {"split_queues": {"q": {"message_filter": {"client": "^a$"}}}}
+    session = control.handler({"op": "start", "filters": filters, "owner": "me"}, CONTEXT)["result"]
+    splitting.send(splitting.offers_url, "mine", {"client": "a"})
+    splitting.send(splitting.offers_url, "theirs", {"client": "b"})
+    response = splitter.handler(splitting.event(splitting.offers_url), CONTEXT)
+    assert response == {"batchItemFailures": []}
+    assert [message["Body"] for message in splitting.messages(session["queues"][0]["url"])] == ["mine"]
+    assert [message["Body"] for message in splitting.messages(url_of(splitting, "main"))] == ["theirs"]
+    status = control.handler({"op": "status"}, CONTEXT)["result"]
+    assert [each["messages"] for each in status["sessions"]] == [1]
+
+
+def test_what_cant_be_delivered_is_reported_and_at_last_a_dead_letter_with_the_reason(splitting: Surroundings) -> None:
+    splitting.sqs.delete_queue(QueueUrl=url_of(splitting, "main"))
+    splitting.send(splitting.offers_url, "lost?")
+    event = splitting.event(splitting.offers_url)
+    response = splitter.handler(event, CONTEXT)
+    assert [failure["itemIdentifier"] for failure in response["batchItemFailures"]] == [
+        event["Records"][0]["messageId"]
+    ]
+    event["Records"][0]["attributes"]["ApproximateReceiveCount"] = str(splitter.MAX_RECEIVES)
+    assert splitter.handler(event, CONTEXT) == {"batchItemFailures": []}
+    [letter] = splitting.messages(splitting.dead_letters_url)
+    assert letter["Body"] == "lost?"
+    assert "no such queue: main" in letter["MessageAttributes"]["sluice-reason"]["StringValue"]
+
+
+@pytest.mark.parametrize(("error", "dead"), [(HeldBack("waits"), 0), (NotDelivered("fails"), 1)])
+def test_who_only_waits_for_another_is_never_a_dead_letter(
+    surroundings: Surroundings, error: Exception, dead: int
+) -> None:
+    surroundings.send(surroundings.offers_url, "body")
+
+    def handle(record: SQSRecord) -> None:
+        raise error
+
+    response = process(
+        surroundings.event(surroundings.offers_url, receives=99),
+        CONTEXT,  # type: ignore[arg-type]
+        handle=handle,
+        dead_letters=DeadLetters(client=sqs_client(), url=surroundings.dead_letters_url),
+        executor=ThreadPoolExecutor(1),
+    )
+    assert len(response["batchItemFailures"]) == 1 - dead
+    assert len(surroundings.messages(surroundings.dead_letters_url)) == dead
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({"op": "dance"}, "no such operation"),
+        ({"op": "start"}, "filter file"),
+        ({"op": "start", "filters": {"split_queues": {"q": {}}}}, "owner is missing"),
+        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "time_limit_s": 0}, "time_limit_s"),
+        ({"op": "stop", "session_id": "unheard-of"}, "no session unheard-of"),
+    ],
+)
+def test_what_the_asker_did_wrong_is_said_and_changes_nothing(
+    splitting: Surroundings, request_: dict, error: str
+) -> None:
+    assert error in control.handler(request_, CONTEXT)["error"]
+    assert control.handler({"op": "status"}, CONTEXT)["result"]["sessions"] == []
+
+
+def test_a_message_to_control_that_says_nothing_is_a_dead_letter(splitting: Surroundings) -> None:
+    splitting.send(splitting.timeouts_url, "no JSON")
+    assert control.handler(splitting.event(splitting.timeouts_url), CONTEXT) == {"batchItemFailures": []}
+    [letter] = splitting.messages(splitting.dead_letters_url)
+    assert letter["MessageAttributes"]["sluice-reason"]["StringValue"].startswith("Malformed")
+
+
+def test_a_tick_is_armed_while_a_session_lives(splitting: Surroundings) -> None:
+    filters = {"split_queues": {"q": {"message_filter": {"client": "^a$"}}}}
+    control.handler({"op": "start", "filters": filters, "owner": "me"}, CONTEXT)
+    counts = splitting.sqs.get_queue_attributes(QueueUrl=splitting.timeouts_url, AttributeNames=["All"])["Attributes"]
+    assert int(counts["ApproximateNumberOfMessages"]) + int(counts["ApproximateNumberOfMessagesDelayed"]) == 1

@@ -1,0 +1,144 @@
+"""Splitting's ports in memory: a registry with revisions, and queues that can vanish or refuse."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sluice.errors import CallFailed, QueueGone
+from sluice.message import Message, Value
+from sluice.splitting.lifecycle import Registry, Sighting
+
+
+@dataclass
+class FakeRegistryStore:
+    """Saves on the condition of the revision; `rivals` are writes by somebody else, each just before one of ours."""
+
+    registry: Registry = field(default_factory=Registry)
+    revision: int = 0
+    rivals: int = 0
+    loads: int = 0
+    heartbeats: dict[str, int] = field(default_factory=dict)
+    sent: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
+    tick_due_at_ms: int = 0
+
+    def version(self) -> int:
+        return self.registry.version
+
+    def load(self) -> tuple[Registry, int]:
+        self.loads += 1
+        return self.registry, self.revision
+
+    def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
+        if self.rivals:
+            self.rivals -= 1
+            self.revision += 1
+        if revision != self.revision:
+            return False
+        self.registry = replace(after, splitters=self.registry.splitters)
+        self.revision += 1
+        return True
+
+    def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
+        splitters = {**self.registry.splitters, splitter_id: Sighting(version, at_ms)}
+        self.registry = replace(self.registry, splitters=splitters)
+
+    def heartbeat(self, session_id: str, *, at_ms: int) -> None:
+        session = replace(self.registry.sessions[session_id], heartbeat_at_ms=at_ms)
+        self.registry = replace(self.registry, sessions={**self.registry.sessions, session_id: session})
+
+    def count(self, session_id: str, number: int, *, at_ms: int) -> None:
+        self.sent[session_id] += number
+
+    def counts(self) -> Mapping[str, int]:
+        return self.sent
+
+    def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
+        self.reasons[session_id] = reason
+
+    def ended_reason(self, session_id: str) -> str | None:
+        return self.reasons.get(session_id)
+
+    def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
+        if now_ms < self.tick_due_at_ms <= due_at_ms:
+            return False
+        self.tick_due_at_ms = due_at_ms
+        return True
+
+
+@dataclass
+class FakeSplitQueues:
+    """Queues by name. `refused` bodies are refused one by one, `gone` and `failing` queues as a whole."""
+
+    messages: defaultdict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))
+    attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        self._call("send", name)
+        failed = {}
+        for entry in entries:
+            if entry["MessageBody"] in self.refused:
+                failed[entry["Id"]] = "InternalError: by script"
+            else:
+                self.messages[name].append(_received(entry))
+        return failed
+
+    def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        self._call("describe", name)
+        return self.attributes.get(name, {}), self.tags.get(name, {})
+
+    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        self._call("create", name)
+        self.attributes[name], self.tags[name] = attributes, tags
+        self.messages[name] = []
+
+    def delete(self, name: str) -> None:
+        if name in self.failing:
+            self._call("delete", name)
+        self.calls.append(("delete", name))
+        self.messages.pop(name, None)
+        self.gone.add(name)
+
+    def receive_batch(self, name: str) -> Sequence[Message]:
+        self._call("receive", name)
+        return self.messages[name][:10]
+
+    def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
+        self._call("delete messages", name)
+        self.messages[name] = [message for message in self.messages[name] if message not in messages]
+
+    def count(self, name: str) -> int:
+        self._call("count", name)
+        return len(self.messages[name])
+
+    def names(self, prefix: str) -> Iterator[str]:
+        return (name for name in list(self.messages) if name.startswith(prefix))
+
+    def bodies(self, name: str) -> list[str]:
+        return [message.body for message in self.messages[name]]
+
+    def _call(self, what: str, name: str) -> None:
+        self.calls.append((what, name))
+        if name in self.gone:
+            raise QueueGone(name)
+        if name in self.failing:
+            raise CallFailed(what, "AccessDenied", "by script")
+
+
+def _received(entry: Mapping[str, Any]) -> Message:
+    attributes = {
+        name: Value(value["DataType"], value.get("StringValue", value.get("BinaryValue")))
+        for name, value in entry.get("MessageAttributes", {}).items()
+    }
+    return Message(
+        message_id=entry.get("MessageDeduplicationId", entry["MessageBody"]),
+        body=entry["MessageBody"],
+        attributes=attributes,
+        system={"MessageGroupId": entry["MessageGroupId"]} if "MessageGroupId" in entry else {},
+    )

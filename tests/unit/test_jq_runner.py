@@ -1,0 +1,59 @@
+"""jq programs in a process of their own, in real time, as there is no other: short limits instead of a clock."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.splitting.jq import TimedOut
+from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.jq_runner import JqRunner
+
+
+@pytest.fixture
+def runner() -> Iterator[JqRunner]:
+    running = JqRunner(time_limit_s=0.3)
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize(
+    ("program", "decided"),
+    [
+        (".n == 1", True),
+        (".n == 2", False),
+        ("false, true", False),
+        (".n", None),
+        ("empty", None),
+        (".n | error", None),
+        ('"text", true', True),
+        ("error, true", None),
+    ],
+)
+def test_the_first_boolean_decides(runner: JqRunner, program: str, decided: bool | None) -> None:
+    assert runner(program, '{"n": 1}') is decided
+
+
+def test_an_endless_program_times_out_and_the_next_one_runs(runner: JqRunner) -> None:
+    for _ in range(2):
+        with pytest.raises(TimedOut, match="still running"):
+            runner("def f: f; f", "{}")
+        assert runner("true", "{}") is True
+
+
+def test_a_process_that_ends_by_itself_is_replaced(runner: JqRunner) -> None:
+    assert runner("true", "{}") is True
+    assert runner._child is not None
+    runner._child.kill()
+    runner._child.wait()
+    with pytest.raises(TimedOut):
+        runner("true", "{}")
+    assert runner("true", "{}") is True
+
+
+def test_a_large_document_gets_there(runner: JqRunner) -> None:
+    assert runner(".body | length == 1000000", '{"body": "' + "x" * 1_000_000 + '"}') is True
+
+
+def test_the_compilers_own_words_are_told() -> None:
+    assert compile_problem(".a == true") is None
+    assert "snow" in (compile_problem("snow") or "")

@@ -1,0 +1,200 @@
+"""A batch through the splitter: whoever the rules name has a message before it counts as done, whatever goes wrong."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.message import Message, Value
+from sluice.splitting.filters import Filter, Mode
+from sluice.splitting.jq import TimedOut
+from sluice.splitting.routing import Router
+from sluice.splitting.sessions import Share
+from sluice.splitting.splitter import HELD_BACK, Outcome, Routes, SplitQueue, split
+from tests.splitting_fakes import FakeSplitQueues
+
+EXECUTOR = ThreadPoolExecutor(4)
+STANDARD = SplitQueue(queue_id="q", main="main")
+FIFO = SplitQueue(queue_id="q", main="main", fifo=True)
+
+
+def share(name: str, pattern: str = "a", *, at: int = 0, mode: Mode = Mode.STEAL, jq: str | None = None) -> Share:
+    filter_ = Filter(attributes=() if jq else (("client", f"^{pattern}$"),), jq=jq)
+    return Share(session_id=name, key=f"key-{name}", started_at_ms=at, filter=filter_, mode=mode)
+
+
+def message(body: str, *, client: str | None = None, group: str | None = None) -> Message:
+    """`a1` is client a's, unless said."""
+    return Message(
+        message_id=f"id-{body}",
+        body=body,
+        attributes={"client": Value("String", client or body[0])},
+        system={"MessageGroupId": group} if group else {},
+    )
+
+
+def endless(program: str, document: str) -> bool | None:
+    raise TimedOut("by script")
+
+
+def run(
+    messages: Sequence[Message], queues: FakeSplitQueues, *shares: Share, queue: SplitQueue = STANDARD, decide=endless
+) -> Outcome:
+    routes = Routes(
+        router=Router.of(shares, version=1, decide=decide),
+        queues={each.session_id: f"queue-{each.session_id}" for each in shares},
+    )
+    return split(messages, queue, routes, queues=queues, executor=EXECUTOR, metadata=lambda _: {})
+
+
+def test_each_message_goes_to_its_session_or_to_main() -> None:
+    queues = FakeSplitQueues()
+    outcome = run([message("a1"), message("b2"), message("c3")], queues, share("A"), share("B", "b"))
+    assert [queues.bodies(name) for name in ("queue-A", "queue-B", "main")] == [["a1"], ["b2"], ["c3"]]
+    assert (outcome.failed, outcome.forwarded) == ({}, {"A": 1, "B": 1})
+    assert outcome.counts["MessagesUnmatched"] == 1
+    assert queues.messages["queue-A"][0].attributes["sluice-session"] == Value("String", "key-A")
+    assert "sluice-session" not in queues.messages["main"][0].attributes
+
+
+def test_only_the_message_that_is_refused_is_reported() -> None:
+    queues = FakeSplitQueues(refused={"c2"})
+    outcome = run([message("c1"), message("c2"), message("c3")], queues)
+    assert queues.bodies("main") == ["c1", "c3"]
+    assert outcome.failed == {1: "InternalError: by script"}
+
+
+def test_a_call_that_fails_reports_what_it_was_to_send_and_nothing_else() -> None:
+    queues = FakeSplitQueues(failing={"queue-A"})
+    outcome = run([message("a1"), message("c2")], queues, share("A"))
+    assert queues.bodies("main") == ["c2"]
+    assert list(outcome.failed) == [0]
+
+
+def test_what_a_vanished_session_was_to_get_goes_to_the_next_that_matches() -> None:
+    queues = FakeSplitQueues(gone={"queue-A"})
+    outcome = run([message("a1")], queues, share("A", at=1), share("B", at=2))
+    assert queues.bodies("queue-B") == ["a1"]
+    assert outcome.failed == {}
+
+
+def test_without_another_match_it_goes_to_main() -> None:
+    queues = FakeSplitQueues(gone={"queue-A", "queue-B"})
+    outcome = run([message("a1"), message("b2"), message("a3")], queues, share("A"), share("B", "b"))
+    assert sorted(queues.bodies("main")) == ["a1", "a3", "b2"]
+    assert outcome.failed == {}
+
+
+def test_without_main_messages_stay_on_the_source() -> None:
+    queues = FakeSplitQueues(gone={"main"})
+    outcome = run([message("a1"), message("c2")], queues, share("A"))
+    assert queues.bodies("queue-A") == ["a1"]
+    assert list(outcome.failed) == [1]
+
+
+def test_a_mirroring_session_gets_a_copy() -> None:
+    queues = FakeSplitQueues()
+    outcome = run([message("a1")], queues, share("A", mode=Mode.MIRROR))
+    assert (queues.bodies("queue-A"), queues.bodies("main")) == (["a1"], ["a1"])
+    assert outcome.counts["MessagesMirrored"] == 1
+
+
+def test_a_copy_that_fails_brings_the_message_again() -> None:
+    queues = FakeSplitQueues(failing={"queue-A"})
+    outcome = run([message("a1")], queues, share("A", mode=Mode.MIRROR))
+    assert list(outcome.failed) == [0]
+
+
+def test_a_copy_for_a_vanished_session_is_nobodys() -> None:
+    queues = FakeSplitQueues(gone={"queue-A"})
+    outcome = run([message("a1")], queues, share("A", mode=Mode.MIRROR))
+    assert (queues.bodies("main"), outcome.failed) == (["a1"], {})
+
+
+def test_a_failed_message_holds_back_its_group_and_no_other() -> None:
+    queues = FakeSplitQueues(failing={"queue-A"})
+    messages = [
+        message("a1", group="g"),
+        message("c2", group="g"),
+        message("c3", group="h"),
+        message("c4", group="g"),
+    ]
+    outcome = run(messages, queues, share("A"), queue=FIFO)
+    assert queues.bodies("main") == ["c3"]
+    assert outcome.failed.keys() == {0, 1, 3}
+    assert [outcome.failed[position] for position in (1, 3)] == [HELD_BACK, HELD_BACK]
+
+
+def test_fifo_copies_are_suppressed_by_the_sources_message_id() -> None:
+    queues = FakeSplitQueues()
+    run([message("c1", group="g")], queues, queue=FIFO)
+    assert queues.messages["main"][0].message_id == "id-c1"  # what the fake takes from the deduplication id
+
+
+def test_a_program_that_never_ends_cancels_its_session_and_hurts_no_other() -> None:
+    queues = FakeSplitQueues()
+    outcome = run([message("a1")], queues, share("bad", jq="def f: f; f", at=1), share("A", at=2))
+    assert queues.bodies("queue-A") == ["a1"]
+    assert (outcome.cancelled, outcome.failed) == ({"bad"}, {})
+
+
+NAMES = ("A", "B", "C")
+CLIENTS = ("a", "b", "c")
+
+
+@given(
+    clients=st.lists(st.sampled_from(CLIENTS), max_size=25),
+    modes=st.lists(st.sampled_from(list(Mode)), min_size=3, max_size=3),
+    wanted=st.lists(st.sampled_from(CLIENTS), min_size=3, max_size=3),
+    gone=st.sets(st.sampled_from([f"queue-{name}" for name in NAMES])),
+    failing=st.sets(st.sampled_from(["main", *(f"queue-{name}" for name in NAMES)])),
+    groups=st.lists(st.sampled_from(["g", "h"]), min_size=25, max_size=25),
+    fifo=st.booleans(),
+)
+def test_what_is_done_is_with_all_whom_the_rules_name_and_with_nobody_else(
+    *,
+    clients: list[str],
+    modes: list[Mode],
+    wanted: list[str],
+    gone: set[str],
+    failing: set[str],
+    groups: list[str],
+    fifo: bool,
+) -> None:
+    """The literal oracle: down the line of sessions whose queues are there, copies on the way, until one steals."""
+    shares = [share(name, wanted[n], at=n, mode=modes[n]) for n, name in enumerate(NAMES)]
+    messages = [message(f"{n}", client=client, group=groups[n] if fifo else None) for n, client in enumerate(clients)]
+    queues = FakeSplitQueues(gone=set(gone), failing=failing - gone)
+    outcome = run(messages, queues, *shares, queue=FIFO if fifo else STANDARD)
+    for position, each in enumerate(messages):
+        receivers = expected(clients[position], shares, gone)
+        got = {name for name in (*(f"queue-{name}" for name in NAMES), "main") if each.body in queues.bodies(name)}
+        assert got <= receivers
+        if position not in outcome.failed:
+            assert got == receivers
+    if fifo:
+        for name in ("main", *(f"queue-{name}" for name in NAMES)):
+            for group in ("g", "h"):
+                numbers = [int(body) for body in queues.bodies(name) if groups[int(body)] == group]
+                assert numbers == sorted(numbers)
+
+
+def expected(client: str, shares: list[Share], gone: set[str]) -> set[str]:
+    receivers = set()
+    for each in shares:
+        queue = f"queue-{each.session_id}"
+        if queue in gone or each.filter.attributes[0][1] != f"^{client}$":
+            continue
+        receivers.add(queue)
+        if each.mode is Mode.STEAL:
+            return receivers
+    return receivers | {"main"}
+
+
+@pytest.mark.parametrize("number", [1, 10, 11, 250])
+def test_a_target_gets_tens(number: int) -> None:
+    queues = FakeSplitQueues()
+    run([message(f"c{n}") for n in range(number)], queues)
+    assert len(queues.calls) == -(-number // 10)

@@ -1,0 +1,219 @@
+"""Sessions from start to end as the control function takes them, with a registry and queues in memory."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from sluice.message import Message, Value
+from sluice.splitting.configs import SplitConfig
+from sluice.splitting.control import (
+    LATER_S,
+    MAX_RACES,
+    SOON_S,
+    Control,
+    NoSuchSession,
+    SessionRefused,
+    TooBusy,
+    next_tick_s,
+)
+from sluice.splitting.filters import Filter, Mode, QueueFilter
+from sluice.splitting.lifecycle import SPLITTER_LEASE_S, Reason, Status
+from tests.fakes import Clock
+from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues
+
+FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
+SESSION_QUEUE = "sluice-tmp-tagtag000000000001-source"  # the first token is the session's id
+
+
+@dataclass
+class World:
+    """A control function and all it talks to."""
+
+    clock: Clock = field(default_factory=Clock)
+    store: FakeRegistryStore = field(default_factory=FakeRegistryStore)
+    queues: FakeSplitQueues = field(default_factory=FakeSplitQueues)
+
+    def __post_init__(self) -> None:
+        numbers = itertools.count()
+        self.queues.attributes["source"] = {"VisibilityTimeout": "77", "DelaySeconds": "5"}
+        self.queues.tags["source"] = {"team": "theirs", "kept": "yes"}
+        self.control = Control(
+            store=self.store,
+            queues=self.queues,
+            targets=self.queues,
+            configs={"q": SplitConfig(queue_id="q", source="source", main="main", tags={"team": "ours"})},
+            deployment="tagtag",
+            now_ms=self.clock,
+            new_token=lambda: f"{next(numbers):012d}",
+            may_go_on=lambda: True,
+        )
+
+    def start(self, filters=FILTERS) -> str:
+        return self.control.start(filters, owner="me")
+
+    def status(self, session_id: str) -> Status:
+        return self.control.view().sessions[session_id].status
+
+    def pass_s(self, seconds: float) -> None:
+        self.clock.ms += int(seconds * 1000)
+        self.control.advance()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_session_gets_a_queue_like_the_source_with_its_tags_and_the_configured_ones(world: World) -> None:
+    session_id = world.start()
+    assert world.queues.attributes[SESSION_QUEUE] == {"VisibilityTimeout": "77"}
+    assert world.queues.tags[SESSION_QUEUE] == {"team": "ours", "kept": "yes"}
+    assert world.status(session_id) is Status.READY
+
+
+def test_a_queue_is_on_record_before_it_is_made(world: World) -> None:
+    create: Callable[..., None] = world.queues.create
+
+    def checked(name: str, *arguments: object) -> None:
+        assert name in world.store.registry.queues
+        create(name, *arguments)
+
+    world.queues.create = checked  # type: ignore[method-assign]
+    world.start()
+
+
+def test_a_queue_that_cant_be_made_fails_the_session_and_leaves_nothing(world: World) -> None:
+    world.queues.gone.add("source")
+    session_id = world.start()
+    session = world.control.view().sessions[session_id]
+    assert session.status is Status.START_ERROR
+    assert "source" in session.reason
+    world.pass_s(SPLITTER_LEASE_S)
+    assert world.store.registry.queues == {}
+
+
+def test_unknown_queues_and_keys_are_refused_and_change_nothing(world: World) -> None:
+    with pytest.raises(SessionRefused, match="other; there are q"):
+        world.start({"other": FILTERS["q"]})
+    with pytest.raises(SessionRefused, match="key"):
+        world.control.start(FILTERS, owner="me", key="no good")
+    assert world.store.registry.sessions == {}
+    assert world.queues.calls == []
+
+
+def test_a_star_stands_for_every_queue_that_isnt_named(world: World) -> None:
+    session_id = world.start({"*": FILTERS["q"]})
+    assert world.control.view().sessions[session_id].filters.keys() == {"q"}
+
+
+def test_what_is_left_goes_back_without_the_mark_and_is_counted_and_the_queue_goes(world: World) -> None:
+    session_id = world.start()
+    marked = {"sluice-session": Value("String", session_id), "n": Value("Number", "1")}
+    world.queues.messages[SESSION_QUEUE] = [
+        Message(message_id=str(n), body=str(n), attributes=marked) for n in range(25)
+    ]
+    world.control.stop(session_id)
+    world.control.advance()
+    assert sorted(map(int, world.queues.bodies("main"))) == list(range(25))
+    assert all(message.attributes.keys() == {"n"} for message in world.queues.messages["main"])
+    assert ("delete", SESSION_QUEUE) in world.queues.calls
+    assert world.store.registry.sessions == {}
+
+
+def test_a_splitter_that_has_not_seen_the_end_keeps_the_queue_but_not_its_messages(world: World) -> None:
+    session_id = world.start()
+    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
+    world.control.stop(session_id)
+    world.control.advance()
+    assert world.queues.bodies("main") == ["1"]
+    assert ("delete", SESSION_QUEUE) not in world.queues.calls
+    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.control.advance()
+    assert ("delete", SESSION_QUEUE) in world.queues.calls
+
+
+def test_what_main_refuses_stays_in_the_sessions_queue(world: World) -> None:
+    session_id = world.start()
+    world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1"), Message(message_id="2", body="2")]
+    world.queues.failing.add("main")
+    world.control.stop(session_id)
+    world.control.advance()
+    assert world.queues.bodies(SESSION_QUEUE) == ["1", "2"]
+    assert world.store.registry.sessions[session_id].status is Status.CLEANUP_ERROR
+    world.queues.failing.clear()
+    world.control.advance()
+    assert sorted(world.queues.bodies("main")) == ["1", "2"]
+
+
+def test_mirrored_copies_are_not_returned(world: World) -> None:
+    session_id = world.start({"q": replace(FILTERS["q"], mode=Mode.MIRROR)})
+    world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
+    world.control.stop(session_id)
+    world.control.advance()
+    assert world.queues.bodies("main") == []
+    assert world.store.registry.queues == {}
+
+
+def test_why_a_session_ended_is_remembered_when_it_is_gone(world: World) -> None:
+    session_id = world.start()
+    world.control.stop(session_id, reason=Reason.FILTER_TIMED_OUT)
+    world.control.advance()
+    with pytest.raises(NoSuchSession, match="FilterTimedOut"):
+        world.control.heartbeat(session_id)
+    with pytest.raises(NoSuchSession, match="never started"):
+        world.control.stop("unheard-of")
+
+
+def test_heartbeats_keep_a_session_and_their_absence_ends_it(world: World) -> None:
+    session_id = world.start()
+    for _ in range(5):
+        world.pass_s(20)
+        world.control.heartbeat(session_id)
+    assert world.status(session_id) is Status.READY
+    world.pass_s(31)
+    assert world.store.reasons[session_id] == Reason.UNUSED
+
+
+def test_a_lost_race_is_run_again_and_too_many_are_an_error(world: World) -> None:
+    world.store.rivals = 3
+    world.start()
+    world.store.rivals = MAX_RACES
+    with pytest.raises(TooBusy):
+        world.start()
+
+
+def test_looking_changes_nothing(world: World) -> None:
+    world.start()
+    before, calls = world.store.revision, list(world.queues.calls)
+    world.control.view()
+    assert (world.store.revision, world.queues.calls) == (before, calls)
+
+
+def test_one_session_in_a_hurry_does_not_do_the_work_of_others(world: World) -> None:
+    world.queues.failing.add("source")  # the first one's queue can't be described
+    world.start()
+    world.queues.failing.clear()
+    calls = len(world.queues.calls)
+    world.start()
+    assert [what for what, _ in world.queues.calls[calls:]] == ["describe", "create"]
+
+
+def test_the_sweep_deletes_this_deployments_unknown_queues_and_no_others(world: World) -> None:
+    world.start()
+    for name in ("sluice-tmp-tagtag999999999999-x", "sluice-tmp-others999999999999-x", "snowflake-client-x"):
+        world.queues.messages[name] = []
+    assert world.control.sweep() == ["sluice-tmp-tagtag999999999999-x"]
+    assert SESSION_QUEUE in world.queues.messages
+
+
+def test_ticks_come_soon_while_something_moves_later_while_sessions_live_and_not_at_all_without(world: World) -> None:
+    assert next_tick_s(world.store.registry) is None
+    session_id = world.start()
+    world.pass_s(2)
+    assert next_tick_s(world.store.registry) == LATER_S
+    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.control.stop(session_id)
+    assert next_tick_s(world.store.registry) == SOON_S
