@@ -1,5 +1,6 @@
 """What the stacks promise, each read from the templates that are deployed."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -39,23 +40,23 @@ def text(value: Any) -> str:
 
 
 def imported(export: str) -> str:
-    known = ("Table", "OffersQueue", "TimeoutsQueue", "DeadLetters")
-    (name,) = [name for name in known if f"FnGetAtt{name}" in export or f"Ref{name}" in export]
-    return f"{name}.Arn" if "FnGetAtt" in export else f"{name}"
+    """`SluiceState:ExportsOutputFnGetAttTable0123ABCDArn…` is `Table.Arn`, and the same with `Ref` is `Table`."""
+    found = re.search(r"ExportsOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|Arn|$)", export)
+    assert found, export
+    return f"{found['name']}.Arn" if found["how"] == "FnGetAtt" else found["name"]
 
 
 def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def allowed(statements: Iterable[Resource], read: Callable[[Any], str] | None = None) -> set[tuple[str, str]]:
+def allowed(statements: Iterable[Resource]) -> set[tuple[str, str]]:
     """Every pair of action and resource; fails on a statement that isn't a plain permission."""
-    read = read or text
     pairs = set()
     for statement in statements:
         assert set(statement) == {"Effect", "Action", "Resource"}
         assert statement["Effect"] == "Allow"
-        pairs |= {(action, read(on)) for action in listed(statement["Action"]) for on in listed(statement["Resource"])}
+        pairs |= {(action, text(on)) for action in listed(statement["Action"]) for on in listed(statement["Resource"])}
     return pairs
 
 

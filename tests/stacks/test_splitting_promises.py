@@ -1,12 +1,11 @@
 """What the splitting stack promises, each read from the templates that are deployed."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.stacks.conftest import Resource, Templates
-from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names
+from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, text
 
 TEMPORARY = HERE + "sluice-tmp-*"
 TABLE = {f"dynamodb:{action}" for action in ("GetItem", "Query", "PutItem", "UpdateItem")}
@@ -16,22 +15,6 @@ QUEUES = [{"queue_id": "a"}, {"queue_id": "b", "fifo": True}]
 @pytest.fixture(scope="module")
 def split(synth: Callable[..., Templates]) -> Templates:
     return synth(**{"sluice.splitting.queues": QUEUES})
-
-
-def text(value: Any) -> str:
-    """What a value says, for a reader: imports by the logical id that they import."""
-    match value:
-        case str():
-            return value
-        case {"Fn::Join": [str(separator), [*parts]]}:
-            return separator.join(text(part) for part in parts)
-        case {"Ref": str(name)}:
-            return f"{{{name}}}"
-        case {"Fn::GetAtt": [str(id_), str(attribute)]}:
-            return f"{id_.rstrip('0123456789ABCDEF')}.{attribute}"
-        case {"Fn::ImportValue": str(export)}:
-            return export.partition("GetAtt")[2].partition("Arn")[0].rstrip("0123456789ABCDEF") + ".Arn"
-    raise AssertionError(f"no reading for {value}")
 
 
 def resources(template: Resource, kind: str) -> dict[str, Resource]:
@@ -45,7 +28,7 @@ def statements(templates: Templates, function: str) -> set[tuple[str, str]]:
         if id_.startswith(f"{function}Role")
     ]
     [policy] = role["Properties"]["Policies"]
-    return allowed(policy["PolicyDocument"]["Statement"], text)
+    return allowed(policy["PolicyDocument"]["Statement"])
 
 
 def triggers(templates: Templates) -> dict[str, Resource]:
