@@ -3,10 +3,11 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format bench deploy destroy lock clean
+.PHONY: help setup demo test test-slow test-spark check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting
+SPARK := 4.1.1
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -23,8 +24,11 @@ demo: setup ## the whole of it on the embedded cloud: deploy, use, reconcile, st
 test: setup ## all suites but the slow ones
 	python -m pytest -m "not slow"
 
-test-slow: setup ## the suites that take longer
+test-slow: setup test-spark ## the suites that take longer
 	python -m pytest -m slow
+
+test-spark: build/spark-$(SPARK)/ready ## the Spark package's tests, on Spark itself
+	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark tests/spark
 
 check: setup ## lint, types, and what may import what
 	ruff check
@@ -58,6 +62,13 @@ clean: ## everything that a clone doesn't have
 	$(PYTHON) -m venv .venv
 	python -m pip install --quiet --requirement requirements.txt
 	python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+build/spark-$(SPARK)/ready: spark/pyproject.toml requirements.txt
+	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
+	$(PYTHON) -m venv build/spark-$(SPARK)
+	build/spark-$(SPARK)/bin/pip install --quiet --constraint requirements.txt "pyspark==$(SPARK)" --editable spark \
+		pytest pytest-timeout hypothesis "moto[s3,sqs]" boto3
 	touch $@
 
 node_modules/ready: package.json .venv/ready

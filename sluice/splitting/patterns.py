@@ -24,10 +24,13 @@ class TimedOut(Exception):  # control flow between this module and the router, n
 
 
 def searches(pattern: str, text: str, *, time_limit_s: float = TIME_LIMIT_S) -> bool:
-    """Whether the pattern is found in the text. Raises `TimedOut`; the pattern compiles."""
+    """Whether the pattern is found in the text. Raises `TimedOut`.
+
+    Also for a pattern that doesn't compile: it was checked, but perhaps by another version of the library.
+    """
     try:
         return _compiled(pattern).search(text, timeout=time_limit_s, concurrent=False) is not None
-    except (TimeoutError, MemoryError) as error:
+    except (TimeoutError, MemoryError, regex.error) as error:
         raise TimedOut(pattern) from error
 
 

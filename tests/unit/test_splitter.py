@@ -140,6 +140,13 @@ def test_a_program_that_never_ends_cancels_its_session_and_hurts_no_other() -> N
     assert (outcome.cancelled, outcome.failed) == ({"bad"}, {})
 
 
+def test_a_pattern_that_does_not_compile_any_more_is_no_match_and_hurts_no_other() -> None:
+    queues = FakeSplitQueues()
+    outcome = run([message("a1")], queues, share("bad", pattern="(", at=1), share("A", at=2))
+    assert queues.bodies("queue-A") == ["a1"]
+    assert (outcome.counts["FilterFaults"], outcome.failed) == (1, {})
+
+
 NAMES = ("A", "B", "C")
 CLIENTS = ("a", "b", "c")
 

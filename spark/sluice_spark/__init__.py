@@ -1,0 +1,15 @@
+"""An Amazon SQS source for Spark Structured Streaming. `register(spark)`, then `spark.readStream.format("sqs")`."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: "SparkSession") -> None:
+    """Makes the format `sqs` known to the session."""
+    from sluice_spark.source import SqsDataSource  # noqa: PLC0415  the client and the log are usable without PySpark
+
+    spark.dataSource.register(SqsDataSource)

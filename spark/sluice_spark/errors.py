@@ -1,0 +1,75 @@
+"""Every error of this package.
+
+SluiceSparkError
+├── InvalidOption             the user's: the option is named
+├── QueueError                SQS's answer, translated once
+│   ├── QueueRefused          the user's: access, no such queue, KMS. Never retried
+│   ├── QueueBusy             SQS's or the network's: retried with back-off
+│   └── TooManyInFlight       OverLimit: waits until messages are deleted
+├── LogError                  the staged log's
+│   ├── SegmentTaken          another writer published this number
+│   ├── Fenced                another driver writes this log: this one must stop
+│   ├── SegmentMissing        an offset names a segment that is gone: never skipped over
+│   └── UnknownFormat         written by a version that this one can't read
+└── InvalidOffset             not an offset of ours
+"""
+
+
+class SluiceSparkError(Exception):
+    """The root."""
+
+
+class InvalidOption(SluiceSparkError):
+    """An option that is unknown, missing or malformed."""
+
+    def __init__(self, option: str, why: str) -> None:
+        super().__init__(f"option {option!r}: {why}")
+        self.option, self.why = option, why
+
+    def __reduce__(self) -> tuple[type["InvalidOption"], tuple[str, str]]:
+        """Spark pickles errors across processes; the default would call this with one argument."""
+        return type(self), (self.option, self.why)
+
+
+class QueueError(SluiceSparkError):
+    """SQS did not do what was asked. `code` is its code, or the name of what broke on the way."""
+
+    def __init__(self, action: str, code: str, message: str, *, request_id: str = "") -> None:
+        super().__init__(f"{action}: {code}: {message}" + (f" (request {request_id})" if request_id else ""))
+        self.action, self.code, self.message, self.request_id = action, code, message, request_id
+
+
+class QueueRefused(QueueError):
+    """Asking again won't help."""
+
+
+class QueueBusy(QueueError):
+    """Asking again may help."""
+
+
+class TooManyInFlight(QueueError):
+    """120,000 messages are in flight: receiving goes on once some are deleted or visible again."""
+
+
+class LogError(SluiceSparkError):
+    """The staged log can't be read or written."""
+
+
+class SegmentTaken(LogError):
+    """The name to publish under exists."""
+
+
+class Fenced(LogError):
+    """Another driver has taken over this staging location."""
+
+
+class SegmentMissing(LogError):
+    """The log has no such segment, or no longer."""
+
+
+class UnknownFormat(LogError):
+    """A format or version that this package can't read."""
+
+
+class InvalidOffset(SluiceSparkError):
+    """An offset in the checkpoint that isn't ours, or of a later version."""

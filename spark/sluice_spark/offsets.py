@@ -1,0 +1,66 @@
+"""Positions in the staged log, and the offset JSON in Spark's checkpoint that names one. Pure.
+
+An offset names a place and counts what lies before it; never an option, so a query may restart with others. What it
+counts follows from the
+place alone: Spark takes two different texts for new data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice_spark.errors import InvalidOffset
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Before row `row` of segment `segment`. A segment's end is the next one's beginning: see `planning.normal`."""
+
+    segment: int
+    row: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Cumulative since the log began: monotonic over restarts."""
+
+    messages: int = 0
+    size: int = 0  # bytes of bodies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """A position with what lies before it. `counters` by FLIP-477's and FLIP-33's names."""
+
+    position: Position
+    totals: Totals = field(default_factory=Totals)
+    deletions_failed: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """As Spark stores it."""
+        return {
+            "version": VERSION,
+            "segment": self.position.segment,
+            "row": self.position.row,
+            "numRecordsIn": self.totals.messages,
+            "numBytesIn": self.totals.size,
+            "numSqsDeletionsFailed": self.deletions_failed,
+        }
+
+    @classmethod
+    def parse(cls, offset: Mapping[str, Any]) -> "Offset":
+        """Raises InvalidOffset for what isn't one, or is of a later version."""
+        if offset.get("version") != VERSION:
+            raise InvalidOffset(f"offset of version {offset.get('version')!r}, this package reads {VERSION}: {offset}")
+        try:
+            segment, row, messages, size, failed = (
+                int(offset[name]) for name in ("segment", "row", "numRecordsIn", "numBytesIn", "numSqsDeletionsFailed")
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidOffset(f"malformed offset: {offset}") from error
+        if segment < 0 or row < 0:
+            raise InvalidOffset(f"negative position: {offset}")
+        totals = Totals(messages=messages, size=size)
+        return cls(position=Position(segment, row), totals=totals, deletions_failed=failed)

@@ -1,0 +1,328 @@
+"""The background receiver: receive on many connections, stage, publish, delete. A thread with its own event loop,
+beside Spark's calls.
+
+The order is the guarantee: a message is deleted only once its segment is durable. Spark never waits for this.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sluice_spark.client import BATCH_LIMIT, SqsClient
+from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.offsets import Position
+from sluice_spark.planning import connections_wanted
+from sluice_spark.segments import Received, table
+from sluice_spark.staging import StagedLog
+
+log = logging.getLogger(__name__)
+
+VISIBLE = "ApproximateNumberOfMessages"
+TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds the receiver's memory and its lead over Spark."""
+
+    segment_messages: int = 20_000
+    segment_bytes: int = 16 * 2**20
+    segment_age_s: float = 0.25
+    buffer_bytes: int = 48 * 2**20  # received, not yet durable; plus what is on its way
+    undeleted: int = 100_000  # durable, not yet deleted
+    backlog_messages: int = 1_000_000  # durable, not yet in a batch
+    backlog_bytes: int = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What to receive and how."""
+
+    queue_urls: tuple[str, ...]
+    connections: int = 64
+    wait_s: int = 20
+    visibility_s: int | None = None
+    delete: bool = True
+    until_empty: bool = False  # a bounded read: ends when every queue answered a long poll with nothing
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(slots=True)
+class Fleet:
+    """One queue's receives: how many run, how many should."""
+
+    queue_url: str
+    wanted: int = 1
+    running: int = 0
+    empty_answers: int = 0
+
+
+class Receiver:
+    """Starts with `start`, ends with `stop` or an error, which `check` raises. `staged.log` says what there is to
+    read."""
+
+    def __init__(self, staged: StagedLog, client: Callable[[], SqsClient], intake: Intake) -> None:
+        self.staged, self._client, self._intake = staged, client, intake
+        self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._position = Position(0)
+        self.duplicates = 0
+        self.requests: dict[str, int] = {}
+
+    def start(self, position: Position) -> None:
+        """`position`: where Spark has read to."""
+        self._position = position
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Starts no more receives. Those under way are awaited and their messages released, in the background.
+
+        Not staged: the query's next driver may run already, and must not find its next segment taken by one that is
+        leaving.
+        """
+        self._stopping.set()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Waits until all is received, staged and deleted, or released."""
+        self._thread.join(timeout_s)
+
+    def consumed(self, position: Position) -> None:
+        """Spark's batches reach to here: makes room in the backlog."""
+        self._position = position
+
+    def check(self) -> None:
+        """Raises what ended the receiver."""
+        if self._error:
+            raise self._error
+
+    def _thread_main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:  # noqa: BLE001  reported by check(), in the thread that Spark listens to
+            self._error = error
+
+    async def _run(self) -> None:
+        async with self._client() as client:
+            if self._intake.delete:
+                for queue_url in self._intake.queue_urls:
+                    await client.check_deletion(queue_url)
+            await _Run(self, client, self._intake).until_stopped()
+            self.requests = dict(client.requests)
+
+    @property
+    def _ending(self) -> bool:
+        # Spark ends the process by closing its socket or with a signal: then the main thread is gone, and
+        # nobody asks us to stop
+        return self._stopping.is_set() or not threading.main_thread().is_alive()
+
+
+class _Run:
+    """One run of the receiver, inside its event loop. Separate so that everything here is the loop's alone."""
+
+    def __init__(self, receiver: Receiver, client: SqsClient, intake: Intake) -> None:
+        self._receiver, self._client, self._intake = receiver, client, intake
+        self._limits, self._staged = intake.limits, receiver.staged
+        self._fleets = [Fleet(queue_url) for queue_url in intake.queue_urls]
+        self._receives: set[asyncio.Task[None]] = set()
+        self._deletes: asyncio.Queue[tuple[_Deletion, str, Sequence[str]]] = asyncio.Queue()
+        self._buffer: list[Received] = []
+        self._buffered = self._buffered_bytes = self._undeleted = self._deletions_failed = 0
+        self._oldest = 0.0
+        self._failed: BaseException | None = None
+
+    async def until_stopped(self) -> None:
+        """Receives until told to end, then drains."""
+        deleters = [asyncio.create_task(self._delete_forever()) for _ in range(self._intake.connections)]
+        try:
+            while not self._over:
+                self._hire()
+                if self._due:
+                    await self._publish()
+                else:
+                    await asyncio.sleep(TICK_S if self._buffered < self._limits.segment_messages else 0)
+            await self._drain()
+        finally:
+            for deleter in deleters:
+                deleter.cancel()
+        if self._failed:
+            raise self._failed
+
+    @property
+    def _over(self) -> bool:
+        if self._failed or self._receiver._ending:  # noqa: SLF001  the other half of one thing
+            return True
+        empty = self._intake.until_empty and all(fleet.empty_answers and not fleet.running for fleet in self._fleets)
+        return empty and not self._buffered
+
+    @property
+    def _due(self) -> bool:
+        full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= self._limits.segment_bytes
+        return full or (self._buffered > 0 and time.monotonic() - self._oldest >= self._limits.segment_age_s)
+
+    @property
+    def _room(self) -> bool:
+        if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted >= self._limits.undeleted:
+            return False
+        ahead = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
+        return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
+
+    def _hire(self) -> None:
+        if not self._room:
+            return
+        for fleet in self._fleets:
+            if self._intake.until_empty and fleet.empty_answers:
+                continue
+            while fleet.running < fleet.wanted:
+                fleet.running += 1
+                task = asyncio.create_task(self._receive(fleet))
+                self._receives.add(task)
+                task.add_done_callback(self._receives.discard)
+
+    async def _receive(self, fleet: Fleet) -> None:
+        """Receives in a row until there are too many of us, or no room, or the end."""
+        limit = max(1, self._intake.connections // len(self._fleets))
+        attempt = 0
+        try:
+            while not self._over and fleet.running <= fleet.wanted:
+                try:
+                    messages = await self._client.receive(
+                        fleet.queue_url, wait_s=self._intake.wait_s, visibility_s=self._intake.visibility_s
+                    )
+                except (QueueBusy, TooManyInFlight) as error:
+                    attempt += 1
+                    await self._client.back_off(attempt, error)
+                    continue
+                attempt = 0
+                fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit)
+                if messages:
+                    fleet.empty_answers = 0
+                    self._take(Received(fleet.queue_url, messages))
+                    if fleet.running < fleet.wanted:
+                        self._hire()
+                else:
+                    fleet.empty_answers += await self._emptied(fleet)
+                    if fleet.empty_answers and self._intake.until_empty:
+                        return
+                if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted >= self._limits.undeleted:
+                    return
+        except SluiceSparkError as error:
+            self._failed = error
+        finally:
+            fleet.running -= 1
+
+    async def _emptied(self, fleet: Fleet) -> bool:
+        """An empty answer alone ends nothing: SQS may have asked too few of its hosts. The queue's own count must
+        agree."""
+        if not self._intake.until_empty:
+            return True
+        count = await self._client.attributes(fleet.queue_url, VISIBLE)
+        return int(count.get(VISIBLE, 0)) == 0
+
+    def _take(self, received: Received) -> None:
+        if not self._buffered:
+            self._oldest = time.monotonic()
+        self._buffer.append(received)
+        self._buffered += len(received.messages)
+        self._buffered_bytes += sum(len(message["Body"]) for message in received.messages)
+
+    async def _publish(self) -> None:
+        taken, self._buffer = self._buffer, []
+        self._buffered = self._buffered_bytes = 0
+        fresh, again = self._without_duplicates(taken)
+        number = None
+        if fresh:
+            failed, self._deletions_failed = self._deletions_failed, 0
+            try:
+                header = await asyncio.to_thread(lambda: self._staged.append(table(fresh), deletions_failed=failed))
+            except (SluiceSparkError, OSError) as error:
+                await self._release(fresh)
+                self._failed = error
+                return
+            number = header.number
+            ids = [message["MessageId"] for answer in fresh for message in answer.messages]
+            self._staged.seen.staged(number, ids)
+        if self._intake.delete:
+            self._order_deletion(number, fresh + again)
+
+    def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
+        """First comes what is new, then what was staged before: redelivered, as its deletion had not come through."""
+        seen, now = self._staged.seen, set[str]()
+        fresh: list[Received] = []
+        again: list[Received] = []
+        for answer in taken:
+            old = [m for m in answer.messages if m["MessageId"] in seen or m["MessageId"] in now]
+            now.update(message["MessageId"] for message in answer.messages)
+            if not old:
+                fresh.append(answer)
+                continue
+            known = {message["MessageId"] for message in old}
+            again.append(Received(answer.queue_url, old))
+            new = [message for message in answer.messages if message["MessageId"] not in known]
+            if new:
+                fresh.append(Received(answer.queue_url, new))
+        self._receiver.duplicates += sum(len(answer.messages) for answer in again)
+        return fresh, again
+
+    def _order_deletion(self, number: int | None, staged: Sequence[Received]) -> None:
+        chunks = list(_chunks(staged))
+        deletion = _Deletion(number, len(chunks))
+        for queue_url, handles in chunks:
+            self._undeleted += len(handles)
+            self._deletes.put_nowait((deletion, queue_url, handles))
+
+    async def _delete_forever(self) -> None:
+        while True:
+            deletion, queue_url, handles = await self._deletes.get()
+            try:
+                await self._delete(deletion, queue_url, handles)
+            except SluiceSparkError as error:
+                self._deletions_failed += len(handles)
+                if not isinstance(error, QueueBusy | TooManyInFlight):
+                    self._failed = error
+            finally:
+                self._undeleted -= len(handles)
+                self._deletes.task_done()
+
+    async def _delete(self, deletion: "_Deletion", queue_url: str, handles: Sequence[str]) -> None:
+        outcome = await self._client.delete(queue_url, handles)
+        self._deletions_failed += len(outcome.failed) + len(outcome.expired)
+        deletion.left -= 1
+        deletion.whole &= not outcome.failed and not outcome.expired
+        if not deletion.left and deletion.whole and deletion.number is not None:
+            self._staged.seen.confirmed(deletion.number)
+
+    async def _drain(self) -> None:
+        """Receives under way are awaited, never cancelled: SQS would have handed out messages that no one took."""
+        while self._receives:
+            await asyncio.wait(self._receives)
+        await self._release(self._buffer)
+        await self._deletes.join()
+
+    async def _release(self, received: Sequence[Received]) -> None:
+        try:
+            await asyncio.gather(*(self._client.release(url, handles) for url, handles in _chunks(received)))
+        except SluiceSparkError as error:
+            log.warning("messages stay invisible until their time-out: %s", error)
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """How far a segment's deletion is."""
+
+    number: int | None
+    left: int
+    whole: bool = True
+
+
+def _chunks(received: Sequence[Received]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Handles in tens, by queue."""
+    by_queue: dict[str, list[str]] = {}
+    for answer in received:
+        by_queue.setdefault(answer.queue_url, []).extend(message["ReceiptHandle"] for message in answer.messages)
+    for queue_url, handles in by_queue.items():
+        for start in range(0, len(handles), BATCH_LIMIT):
+            yield queue_url, handles[start : start + BATCH_LIMIT]

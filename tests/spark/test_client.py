@@ -1,0 +1,140 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from sluice_spark.access import Endpoint
+from sluice_spark.client import ATTEMPTS, BACK_OFF_LIMIT_S, SqsClient, back_off_s, classified
+from sluice_spark.errors import QueueBusy, QueueRefused, TooManyInFlight
+from sluice_spark.signing import Credentials
+
+
+class Used:
+    """A client on the in-memory SQS that records its waits instead of waiting."""
+
+    def __init__(self, sqs: Any) -> None:
+        self.url, self.sqs = sqs.queue_url("q"), sqs
+        self.waits: list[float] = []
+        self.client: SqsClient | None = None
+
+    def run(self, use: Callable[[SqsClient], Awaitable[Any]], answer_within_s: float = 5) -> Any:
+        async def sleep(seconds: float) -> None:
+            self.waits.append(seconds)
+
+        async def whole() -> Any:
+            endpoint = Endpoint(url=self.sqs.url + "/", region="eu-west-1")
+            key = Credentials(access_key="AKIA", secret_key="s")
+            async with SqsClient(
+                endpoint, lambda: key, connections=4, sleep=sleep, chance=lambda: 1.0, answer_within_s=answer_within_s
+            ) as self.client:
+                return await use(self.client)
+
+        return asyncio.run(whole())
+
+    def handles(self) -> list[str]:
+        return [m["ReceiptHandle"] for m in self.run(lambda client: client.receive(self.url, wait_s=0))]
+
+
+@pytest.fixture
+def used(sqs: Any) -> Used:
+    return Used(sqs)
+
+
+def test_what_is_received_and_deleted_is_gone(used: Used, fill: Callable[[int], None]) -> None:
+    fill(7)
+    handles = used.handles()
+    outcome = used.run(lambda client: client.delete(used.url, handles))
+    assert len(handles) == len(outcome.done) == 7
+    assert used.run(lambda c: c.attributes(used.url, "ApproximateNumberOfMessagesNotVisible")) == {
+        "ApproximateNumberOfMessagesNotVisible": "0"
+    }
+
+
+def test_nothing_to_delete_is_no_call(used: Used) -> None:
+    used.run(lambda client: client.delete(used.url, []))
+    assert "DeleteMessageBatch" not in used.sqs.calls
+
+
+def test_only_the_entries_that_failed_are_deleted_again(used: Used, fill: Callable[[int], None]) -> None:
+    fill(10)
+    handles = used.handles()
+    used.sqs.script.add({"action": "DeleteMessageBatch", "how": "partial"})
+    outcome = used.run(lambda client: client.delete(used.url, handles))
+    assert sorted(outcome.done) == sorted(handles)
+    assert used.sqs.calls["DeleteMessageBatch"] == 2
+
+
+def test_a_useless_handle_is_counted_and_not_tried_again(used: Used) -> None:
+    outcome = used.run(lambda client: client.delete(used.url, ["nonsense"]))
+    assert outcome.expired == ("nonsense",)
+    assert used.sqs.calls["DeleteMessageBatch"] == 1
+
+
+def test_trouble_that_passes_is_waited_out(used: Used) -> None:
+    used.sqs.script.add({"action": "GetQueueAttributes", "count": 2, "status": 503})
+    used.sqs.script.add({"action": "GetQueueAttributes", "count": 1, "status": 400, "code": "ThrottlingException"})
+    used.sqs.script.add({"action": "GetQueueAttributes", "how": "lose", "count": 1})
+    assert used.run(lambda client: client.attributes(used.url, "QueueArn"))
+    assert used.waits == [back_off_s(attempt, 1.0) for attempt in (1, 2, 3, 4)]
+
+
+def test_trouble_that_stays_is_given_up_after_a_number_of_attempts(used: Used) -> None:
+    used.sqs.script.add({"action": "GetQueueAttributes", "count": 100})
+    with pytest.raises(QueueBusy, match="InternalError"):
+        used.run(lambda client: client.attributes(used.url, "QueueArn"))
+    assert used.sqs.calls["GetQueueAttributes"] == ATTEMPTS
+
+
+def test_no_answer_is_a_time_out_that_is_retried(used: Used) -> None:
+    used.sqs.script.add({"action": "GetQueueAttributes", "how": "hang"})
+    assert used.run(lambda client: client.attributes(used.url, "QueueArn"), answer_within_s=0.2)
+    assert used.client is not None
+    assert used.client.retries == {"Timeout": 1}
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "KmsDisabled", "KmsAccessDenied", "InvalidClientTokenId"])
+def test_a_refusal_is_raised_at_once(used: Used, code: str) -> None:
+    used.sqs.script.add(
+        {"action": "GetQueueAttributes", "count": 9, "status": 400, "code": f"com.amazonaws.sqs#{code}"}
+    )
+    with pytest.raises(QueueRefused, match=code):
+        used.run(lambda client: client.attributes(used.url, "QueueArn"))
+    assert used.waits == []
+
+
+def test_a_queue_that_is_not_there_is_a_refusal(used: Used) -> None:
+    with pytest.raises(QueueRefused, match="QueueDoesNotExist"):
+        used.run(lambda client: client.receive(used.url + "-none", wait_s=0))
+
+
+def test_over_limit_is_its_own_kind(used: Used, fill: Callable[[int], None]) -> None:
+    fill(20)
+    used.sqs.queues["q"].in_flight_limit = 10
+    used.handles()
+    with pytest.raises(TooManyInFlight):
+        used.handles()
+
+
+def test_released_messages_are_there_at_once(used: Used, fill: Callable[[int], None]) -> None:
+    fill(3)
+    handles = used.handles()
+    used.run(lambda client: client.release(used.url, handles))
+    assert len(used.handles()) == 3
+
+
+def test_an_expired_token_is_asked_for_again(used: Used) -> None:
+    used.sqs.script.add({"action": "GetQueueAttributes", "status": 403, "code": "ExpiredToken"})
+    assert used.run(lambda client: client.attributes(used.url, "QueueArn"))
+
+
+def test_an_answer_that_is_no_json_is_judged_by_its_status() -> None:
+    assert isinstance(classified("A", 502, {}, b"<html>"), QueueBusy)
+    assert isinstance(classified("A", 404, {}, b"[1]"), QueueRefused)
+    assert isinstance(classified("A", 429, {}, b""), QueueBusy)
+
+
+def test_back_off_grows_to_a_limit() -> None:
+    waits = [back_off_s(attempt, 1.0) for attempt in range(1, 30)]
+    assert waits == sorted(waits)
+    assert waits[-1] == BACK_OFF_LIMIT_S
+    assert back_off_s(5, 0.0) == 0

@@ -1,0 +1,59 @@
+import pickle
+
+import pytest
+from sluice_spark.errors import InvalidOption
+from sluice_spark.options import parsed
+
+MINIMUM = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q", "stagingLocation": "/tmp/log"}
+
+
+def test_names_are_taken_in_any_case() -> None:
+    options = parsed(
+        {
+            "QUEUEURL": MINIMUM["queueUrl"],
+            "staginglocation": "s3://b/p/",
+            "maxBytesPerTrigger": "64m",
+            "Retention": "2h",
+        }
+    )
+    assert options.queue_urls == (MINIMUM["queueUrl"],)
+    assert (options.staging_location, options.admission.size, options.retention_s) == ("s3://b/p", 64 * 2**20, 7200)
+
+
+def test_several_queues() -> None:
+    assert parsed({**MINIMUM, "queueUrl": "http://h/1/a, http://h/1/b"}).queue_urls == ("http://h/1/a", "http://h/1/b")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("queueUrl", "q"),
+        ("queueUrl", ""),
+        ("queueUrl", "http://h/1/a,http://h/1/a"),
+        ("queueUrl", "http://h/1/a.fifo"),
+        ("stagingLocation", "here"),
+        ("stagingLocation", "gs://b/p"),
+        ("maxConnections", "0"),
+        ("maxConnections", "many"),
+        ("waitTimeSeconds", "0"),
+        ("waitTimeSeconds", "21"),
+        ("visibilityTimeout", "-1"),
+        ("maxBytesPerTrigger", "2 pints"),
+        ("maxMessagesPerTrigger", "0"),
+        ("retention", "1 fortnight"),
+        ("deleteMode", "afterCommit"),
+        ("deleteMode", "later"),
+        ("mode", "executors"),
+        ("roleArn", "me"),
+        ("maxMessagePerTrigger", "1"),
+    ],
+)
+def test_a_complaint_names_its_option(option: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=option) as caught:
+        parsed({**MINIMUM, option: value})
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_staging_location_is_needed() -> None:
+    with pytest.raises(InvalidOption, match="stagingLocation"):
+        parsed({"queueUrl": MINIMUM["queueUrl"]})

@@ -1,0 +1,138 @@
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sluice_spark.errors import InvalidOffset, SegmentMissing
+from sluice_spark.offsets import Offset, Position
+from sluice_spark.planning import (
+    Admission,
+    Log,
+    Seen,
+    Slice,
+    admitted,
+    checked_numbers,
+    connections_wanted,
+    removable,
+    sliced,
+)  # fmt: skip
+from sluice_spark.segments import Header
+
+SIZES = st.lists(st.integers(0, 30), max_size=12)
+LIMIT = st.none() | st.integers(1, 50)
+
+
+def log_of(sizes: list[int], first: int = 0) -> Log:
+    log = Log(first=first)
+    for number, messages in enumerate(sizes, first):
+        log = log.appended(Header(number=number, writer="w", published_ms=0, messages=messages, size=messages * 10))
+    return log
+
+
+def rows(log: Log, start: Position, end: Position) -> list[tuple[int, int]]:
+    """The oracle's way to write down what a batch reads: every row by name."""
+    return [(e.number, row) for e, low, high in log.between(start, end) for row in range(low, high)]
+
+
+@given(SIZES, LIMIT, LIMIT)
+def test_batches_in_a_row_read_every_row_once_and_in_order(
+    sizes: list[int], messages: int | None, size: int | None
+) -> None:
+    log, position, read = log_of(sizes), Position(0), []
+    for _ in range(sum(sizes) + 1):
+        end = admitted(log, position, Admission(messages=messages, size=size))
+        batch = rows(log, position, end)
+        assert messages is None or len(batch) <= messages
+        assert size is None or len(batch) * 10 <= max(size, 10)
+        read += batch
+        if end == position:
+            break
+        position = end
+    assert read == [(number, row) for number, count in enumerate(sizes) for row in range(count)]
+
+
+@given(SIZES, LIMIT)
+def test_an_offset_counts_what_lies_before_it(sizes: list[int], messages: int | None) -> None:
+    log = log_of(sizes)
+    end = admitted(log, Position(0), Admission(messages=messages))
+    assert log.offset(end).totals.messages == len(rows(log, Position(0), end))
+    assert log.since(end).offset(end) == log.offset(end)
+
+
+def test_without_new_rows_the_offset_stays() -> None:
+    log = log_of([5, 0, 0])
+    assert admitted(log, Position(1), Admission()) == Position(1)
+    assert admitted(log, Position(3), Admission()) == Position(3)
+
+
+@given(SIZES, st.integers(1, 40))
+def test_tasks_hold_every_row_once_in_order(sizes: list[int], rows_per_task: int) -> None:
+    log = log_of(sizes)
+    tasks = sliced(log.between(Position(0), log.end), rows_per_task)
+    read = [(part.number, row) for task in tasks for part in task for row in range(part.low, part.high)]
+    assert read == rows(log, Position(0), log.end)
+    assert all(sum(part.high - part.low for part in task) >= rows_per_task for task in tasks[:-1])
+
+
+def test_a_task_may_read_several_segments() -> None:
+    assert sliced(log_of([3, 3]).between(Position(0), Position(2)), 4) == [
+        [Slice(0, 0, 3), Slice(1, 0, 1)],
+        [Slice(1, 1, 3)],
+    ]
+
+
+def test_rows_that_the_log_no_longer_has_are_an_error() -> None:
+    log = log_of([1, 1], first=5)
+    for start, end in itertools.product((Position(4), Position(5)), (Position(7, 1), Position(8))):
+        with pytest.raises(SegmentMissing):
+            log.between(start, end)
+
+
+def test_a_hole_in_the_log_is_an_error() -> None:
+    assert checked_numbers([3, 4, 5]) == range(3, 6)
+    with pytest.raises(SegmentMissing, match="segment 4"):
+        checked_numbers([3, 5])
+    with pytest.raises(SegmentMissing):
+        log_of([1]).appended(Header(number=7, writer="w", published_ms=0))
+
+
+@given(st.dictionaries(st.integers(0, 20), st.floats(0, 100)), st.integers(0, 20), st.floats(0, 100))
+def test_only_old_committed_segments_are_removed_and_never_the_newest(
+    published: dict[int, float], committed: int, before: float
+) -> None:
+    for number in removable(published, Position(committed, 3), before=before):
+        assert number < committed
+        assert published[number] < before
+        assert number != max(published)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), max_size=30), st.integers(0, 10))
+def test_ids_whose_deletion_is_not_confirmed_are_never_forgotten(segments: list[tuple[int, bool]], limit: int) -> None:
+    seen, unconfirmed = Seen(limit), set[str]()
+    for number, (count, confirmed) in enumerate(segments):
+        ids = [f"{number}-{index}" for index in range(count)]
+        seen.staged(number, ids)
+        if confirmed:
+            seen.confirmed(number)
+        else:
+            unconfirmed.update(ids)
+    assert all(identity in seen for identity in unconfirmed)
+
+
+def test_connections_follow_the_answers() -> None:
+    assert connections_wanted(1, 10, 64) > 1
+    assert connections_wanted(64, 10, 64) == 64
+    assert connections_wanted(64, 0, 64) == 32
+    assert connections_wanted(1, 0, 64) == 1
+
+
+def test_an_offset_survives_the_checkpoint() -> None:
+    offset = log_of([4, 4]).offset(Position(1, 2))
+    assert Offset.parse(json.loads(json.dumps(offset.json()))) == offset
+
+
+@pytest.mark.parametrize("wrong", [{}, {"version": 2}, {"version": 1}, {"version": 1, "segment": "x"}])
+def test_another_offset_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidOffset):
+        Offset.parse(wrong)

@@ -1,0 +1,218 @@
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pyarrow as pa
+import pytest
+from sluice_spark.access import Endpoint
+from sluice_spark.client import SqsClient
+from sluice_spark.errors import Fenced, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
+from sluice_spark.offsets import Position
+from sluice_spark.planning import sliced
+from sluice_spark.receiver import Intake, Receiver
+from sluice_spark.segments import HEAD_BYTES, Received, encoded, header_of, rows_of, table
+from sluice_spark.signing import Credentials
+from sluice_spark.staging import StagedLog, batches, segment_name
+from sluice_spark.store import FileStore, S3Store, Store
+
+
+@pytest.fixture(params=["files", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "files":
+        yield FileStore(tmp_path / "log")
+        return
+    moto = pytest.importorskip("moto", reason="S3 in memory")
+    with moto.mock_aws():
+        client = botocore.session.Session().create_client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        yield S3Store(client, "bucket", "some/log")
+
+
+def message(number: int, **more: Any) -> dict[str, Any]:
+    return {"MessageId": f"id-{number}", "Body": f"body {number}", "ReceiptHandle": f"h{number}", **more}
+
+
+def some(*numbers: int) -> pa.Table:
+    return table([Received("http://q/1/q", [message(number) for number in numbers])])
+
+
+def ids(log: StagedLog) -> list[str]:
+    view = log.view()
+    parts = [part for task in sliced(view.between(Position(view.first), view.end)) for part in task]
+    return [i for batch in batches(log._store, parts) for i in batch.column("message_id").to_pylist()]
+
+
+def received_all(staged: StagedLog, sqs: Any, **intake: Any) -> Receiver:
+    """A bounded run of the receiver on the in-memory SQS."""
+    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
+    whole = Intake(queue_urls=(sqs.queue_url("q"),), connections=8, wait_s=1, until_empty=True, **intake)
+    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=16), whole)
+    receiver.start(staged.log.end)
+    receiver.join(30)
+    receiver.check()
+    return receiver
+
+
+def begun(store: Store) -> StagedLog:
+    log = StagedLog(store)
+    log.take_over(log.oldest())
+    return log
+
+
+def test_a_name_is_published_once(store: Store) -> None:
+    store.publish("segments/a", pa.py_buffer(b"one"))
+    with pytest.raises(SegmentTaken):
+        store.publish("segments/a", pa.py_buffer(b"two"))
+    assert store.read("segments/a").to_pybytes() == b"one"
+    assert store.head("segments/a", 2) == b"on"
+    assert list(store.names("segments")) == ["segments/a"]
+    store.remove(["segments/a"])
+    with pytest.raises(SegmentMissing):
+        store.read("segments/a")
+
+
+def test_a_segment_says_everything_of_a_message() -> None:
+    attributes = {
+        "n": {"DataType": "Number", "StringValue": "7"},
+        "b": {"DataType": "Binary", "BinaryValue": "AAE="},
+    }
+    system = {
+        "SentTimestamp": "1700000000123",
+        "ApproximateReceiveCount": "2",
+        "SenderId": "me",
+        "MessageGroupId": "g",
+        "SequenceNumber": "42",
+        "AWSTraceHeader": "Root=1",
+        "ApproximateFirstReceiveTimestamp": "1700000000999",
+    }
+    rows = table([Received("http://q/1/q", [message(1, Attributes=system, MessageAttributes=attributes), message(2)])])
+    first, second = rows.to_pylist()
+    assert first["attributes"] == [
+        ("n", {"type": "Number", "string": "7", "binary": None}),
+        ("b", {"type": "Binary", "string": None, "binary": b"\x00\x01"}),
+    ]
+    assert first["sent_at"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert (first["receive_count"], first["message_group_id"], first["trace_header"]) == (2, "g", "Root=1")
+    assert (second["attributes"], second["sent_at"], second["queue_url"]) == ([], None, "http://q/1/q")
+
+
+def test_a_header_is_read_from_the_head_alone(store: Store) -> None:
+    log = begun(store)
+    header = log.append(some(*range(2000)))
+    assert header_of(store.head(segment_name(header.number), HEAD_BYTES)) == header
+    assert (header.messages, header.size) == (2000, sum(len(f"body {number}") for number in range(2000)))
+
+
+def test_another_format_is_refused(store: Store) -> None:
+    header = begun(store).append(some(1))
+    foreign = encoded(some(1), header).to_pybytes().replace(b'"version": 1', b'"version": 9')
+    for content in (b"nonsense", foreign):
+        with pytest.raises(UnknownFormat):
+            header_of(content)
+    with pytest.raises(UnknownFormat):
+        rows_of(pa.py_buffer(foreign))
+
+
+def test_the_newest_driver_fences_the_one_before(store: Store) -> None:
+    first = begun(store)
+    first.append(some(1))
+    second = begun(store)
+    with pytest.raises(Fenced):
+        first.append(some(2))
+    second.append(some(3))
+    assert ids(second) == ["id-1", "id-3"]
+
+
+def test_orphans_are_adopted_with_their_totals(store: Store) -> None:
+    begun(store).append(some(1, 2))
+    later = StagedLog(store)
+    later.take_over(later.oldest())
+    assert later.log.offset(later.log.end).totals.messages == 2
+    assert "id-2" in later.seen
+
+
+def test_a_restart_goes_on_counting(store: Store) -> None:
+    log = begun(store)
+    log.append(some(1, 2), deletions_failed=3)
+    end = log.log.offset(log.log.end)
+    again = StagedLog(store)
+    again.take_over(end.position)
+    assert again.log.offset(end.position) == end
+    assert again.append(some(5)).deletions_failed == 3
+
+
+def test_an_offset_beyond_the_log_is_an_error(store: Store) -> None:
+    begun(store)
+    with pytest.raises(SegmentMissing):
+        StagedLog(store).take_over(Position(9))
+
+
+def test_retention_keeps_what_is_not_committed(store: Store) -> None:
+    log = begun(store)
+    for number in range(3):
+        log.append(some(number))
+    time.sleep(0.01)  # file times, which the store takes from the system
+    assert log.retain(Position(2), retention_s=-2) == 2
+    assert ids(log) == ["id-1", "id-2"]
+    with pytest.raises(SegmentMissing):
+        StagedLog(store).take_over(Position(1))
+
+
+def test_everything_is_staged_once_and_deleted(tmp_path: Path, sqs: Any, fill: Callable[[int], None]) -> None:
+    fill(2345)
+    log = begun(FileStore(tmp_path))
+    received_all(log, sqs)
+    assert len(ids(log)) == len(set(ids(log))) == 2345
+    assert set(sqs.queues["q"].counts(time.time()).values()) == {0}
+
+
+def test_a_redelivered_message_is_removed_and_deleted(tmp_path: Path, sqs: Any, fill: Callable[[int], None]) -> None:
+    """A driver that died between stage and delete, and its successor."""
+    fill(50)
+    first = begun(FileStore(tmp_path))
+    received_all(first, sqs, delete=False, visibility_s=0)
+    successor = begun(FileStore(tmp_path))
+    receiver = received_all(successor, sqs)
+    assert len(ids(successor)) == len(set(ids(successor))) == 50
+    assert receiver.duplicates == 50
+    assert set(sqs.queues["q"].counts(time.time()).values()) == {0}
+
+
+def test_a_fenced_receiver_releases_what_it_holds(tmp_path: Path, sqs: Any, fill: Callable[[int], None]) -> None:
+    old = begun(FileStore(tmp_path))
+    begun(FileStore(tmp_path))
+    fill(30)
+    with pytest.raises(Fenced):
+        received_all(old, sqs)
+    assert sqs.queues["q"].counts(time.time())["ApproximateNumberOfMessages"] == 30
+
+
+def test_trouble_loses_and_doubles_nothing(tmp_path: Path, sqs: Any, fill: Callable[[int], None]) -> None:
+    sqs.queues["q"].visibility_s = 1
+    fill(500)
+    for action, how in (
+        ("ReceiveMessage", "refuse"),
+        ("ReceiveMessage", "lose"),
+        ("DeleteMessageBatch", "lose"),
+        ("DeleteMessageBatch", "partial"),
+    ):
+        sqs.script.add({"action": action, "how": how, "count": 3, "skip": 2})
+    log = begun(FileStore(tmp_path))
+    received_all(log, sqs)
+    time.sleep(1.1)  # the lost answers' messages reappear in the real server's time
+    received_all(log, sqs)
+    assert len(ids(log)) == len(set(ids(log))) == 500
+
+
+def test_no_right_to_delete_is_said_before_anything_is_staged(
+    tmp_path: Path, sqs: Any, fill: Callable[[int], None]
+) -> None:
+    fill(5)
+    sqs.script.add({"action": "DeleteMessageBatch", "status": 403, "code": "AccessDenied"})
+    log = begun(FileStore(tmp_path))
+    with pytest.raises(QueueRefused, match="AccessDenied"):
+        received_all(log, sqs)
+    assert ids(log) == []
+    assert "ReceiveMessage" not in sqs.calls

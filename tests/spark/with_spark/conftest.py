@@ -1,0 +1,42 @@
+"""One local Spark for the folder, or a reason why there is none."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MISSING = ([] if importlib.util.find_spec("pyspark") else ["pyspark"]) + ([] if shutil.which("java") else ["Java 17"])
+
+
+@pytest.fixture(autouse=True)
+def _spark_is_here() -> None:
+    if MISSING:
+        pytest.skip(f"needs {', '.join(MISSING)}: make test-spark has them")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    if MISSING:
+        pytest.skip(f"needs {', '.join(MISSING)}: make test-spark has them")
+    from pyspark.sql import SparkSession  # noqa: PLC0415  may be missing here
+    from sluice_spark import register  # noqa: PLC0415  may be missing here
+
+    os.environ.update(AWS_ACCESS_KEY_ID="AKIATEST", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="eu-west-1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[3] / "spark")  # workers import the package by name
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()

@@ -1,0 +1,100 @@
+import ast
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WITHIN_S = 60
+
+
+def reader(spark_reader: Any, sqs: Any, staging: Path, **options: Any) -> Any:
+    given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(staging), "waitTimeSeconds": 1}
+    return spark_reader.format("sqs").options(**given, **options)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def stream(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:
+    frame = reader(spark.readStream, sqs, tmp_path / "staging", **options).load()
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    return writer.start(str(tmp_path / "out"))
+
+
+def bodies(spark: Any, tmp_path: Path) -> list[str]:
+    return [row.body for row in spark.read.schema("body string").parquet(str(tmp_path / "out")).collect()]
+
+
+def rows_in(query: Any) -> int:
+    """How far the query's last batch reached. PySpark gives an offset as the text of a Python dict."""
+    progress = query.lastProgress
+    end = progress and progress["sources"][0]["endOffset"]
+    return int(ast.literal_eval(end)["numRecordsIn"]) if end else 0
+
+
+def test_a_stream_delivers_each_message_once_and_empties_the_queue(
+    spark: Any, sqs: Any, fill: Any, tmp_path: Path
+) -> None:
+    fill(3000)
+    query = stream(spark, sqs, tmp_path, maxMessagesPerTrigger=700)
+    try:
+        until(lambda: rows_in(query) == 3000)
+        assert max(progress["numInputRows"] for progress in query.recentProgress) == 700
+        until(lambda: set(sqs.queues["q"].counts(time.time()).values()) == {0})
+    finally:
+        query.stop()
+    found = bodies(spark, tmp_path)
+    assert sorted(found) == [f"{number:06d}" for number in range(3000)]
+
+
+def test_a_restarted_stream_goes_on_where_it_was(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
+    for total in (400, 800):
+        fill(400)
+        query = stream(spark, sqs, tmp_path)
+        try:
+            until(lambda total=total, query=query: rows_in(query) == total)
+        finally:
+            query.stop()
+    assert sorted(bodies(spark, tmp_path)) == sorted([f"{number:06d}" for number in range(400)] * 2)
+
+
+def test_a_batch_is_read_until_the_queue_is_empty_and_read_again_from_the_log(
+    spark: Any, sqs: Any, fill: Any, tmp_path: Path
+) -> None:
+    fill(500)
+    assert reader(spark.read, sqs, tmp_path / "staging").load().count() == 500
+    assert set(sqs.queues["q"].counts(time.time()).values()) == {0}
+    log = spark.read.format("sqs").option("stagingLocation", str(tmp_path / "staging")).load()
+    row = log.orderBy("body").first()
+    assert (log.count(), row.body, row.receive_count, row.attributes) == (500, "000000", 1, {})
+
+
+def test_two_actions_on_one_micro_batch_see_the_same_rows(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
+    fill(300)
+    counts: list[tuple[int, int]] = []
+    frame = reader(spark.readStream, sqs, tmp_path / "staging").load()
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.foreachBatch(lambda batch, _: counts.append((batch.count(), batch.count()))).start()
+    try:
+        until(lambda: sum(first for first, _ in counts) >= 300)
+    finally:
+        query.stop()
+    assert all(first == second for first, second in counts)
+
+
+def test_an_unknown_option_is_named_at_plan_time(spark: Any, sqs: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="maxmessagepertrigger"):
+        reader(spark.readStream, sqs, tmp_path, maxMessagePerTrigger=1).load()
+
+
+def test_a_queue_that_is_not_there_fails_the_query_with_the_cause(spark: Any, sqs: Any, tmp_path: Path) -> None:
+    del sqs.queues["q"]
+    query = stream(spark, sqs, tmp_path)
+    with pytest.raises(Exception, match="QueueDoesNotExist"):
+        query.awaitTermination(WITHIN_S)
