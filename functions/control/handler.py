@@ -13,12 +13,14 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.control_parts import ControlParts
+from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import BadConfiguration, Malformed
 from sluice.splitting.control import NoSuchSession
 from sluice.splitting.operations import CHANGES
 from sluice.splitting.settings import ControlSettings
 
+SERVICE = "control"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
 
 logger = Logger()
@@ -59,6 +61,8 @@ def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """One operation; after one that changes the registry a tick is armed if anything is under way."""
     control = parts().control(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
     result = parts().operations(control).perform(request)
+    for queue_id, number in control.returned.items():
+        publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
     if request["op"] in CHANGES:
         parts().arm_tick()
     return result

@@ -33,6 +33,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
     messages = [Message.of_lambda(record) for record in event["Records"]]
     outcome = parts().split(messages, queue)
     publish(SERVICE, outcome.counts, dimensions={"queue": queue.queue_id})
+    for session_id, number in outcome.forwarded.items():
+        dimensions = {"queue": queue.queue_id, "session": session_id}
+        publish(SERVICE, {"SessionMessages": number}, dimensions=dimensions)
     failures = {messages[position].message_id: reason for position, reason in outcome.failed.items()}
 
     def report(record: SQSRecord) -> None:

@@ -5,8 +5,9 @@ was cut off is done at the next tick.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
 from sluice.errors import BadConfiguration, CallFailed, QueueGone, SluiceError
@@ -78,6 +79,7 @@ class Control:
     now_ms: NowMs
     new_token: Callable[[], str]  # twelve of a-z0-9
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
+    returned: Counter[str] = field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     def start(
         self, filters: QueueFilters, *, owner: str, key: str | None = None, time_limit_s: int | None = None
@@ -230,10 +232,12 @@ class Control:
 
     @_do.register
     def _(self, action: ReturnLeftovers) -> Iterable[Event]:
-        number, key = 0, self._key_of(action.name)
+        number, (queue_id, key) = 0, self._owner_of(action.name)
         try:
             while self.may_go_on() and (messages := self.queues.receive_batch(action.name)):
-                number += self._return(messages, action, key=key)
+                sent = self._return(messages, action, key=key)
+                number += sent
+                self.returned[queue_id] += sent
             return [LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))]
         except QueueGone:
             return [LeftoversReturned(action.name, number, empty=action.final)]
@@ -241,12 +245,12 @@ class Control:
     def _is_empty(self, name: str) -> bool:
         return self.queues.count(name) == 0
 
-    def _key_of(self, queue_name: str) -> str:
-        """The key of the session whose queue this is; empty where it has none."""
+    def _owner_of(self, queue_name: str) -> tuple[str, str]:
+        """The split queue's id and the session's key; both empty for a queue that left the registry meanwhile."""
         registry, _ = self.store.load()
         queue = registry.queues.get(queue_name)
         session = registry.sessions.get(queue.session_id or "") if queue else None
-        return session.key if session else ""
+        return queue.queue_id if queue else "", session.key if session else ""
 
     def _return(self, messages: Sequence[Message], action: ReturnLeftovers, *, key: str) -> int:
         """Sends, then deletes what was sent; what wasn't is received again after its visibility timeout."""

@@ -69,6 +69,29 @@ def test_an_envelopes_attributes_count_as_the_messages_own(splitting: Splitting)
         assert splitting.bodies(splitting.main("notified"), 1) == [other]
 
 
+ODD = {
+    "number": {"DataType": "Number.int", "StringValue": "007"},
+    "binary": {"DataType": "Binary.png", "BinaryValue": b"\x00\xff"},
+    "text": {"DataType": "String", "StringValue": "\u00e4 \U0001f600 \t"},
+}
+
+
+@pytest.mark.parametrize("client", ["a", "c"])
+def test_a_message_of_any_bytes_arrives_as_it_was_sent(deployed: Deployed, splitting: Splitting, client: str) -> None:
+    """With the session, where the only thing added is its mark, and with the consumer, where nothing is."""
+    body = '{"not": JSON \u0000'.replace("\u0000", "\t\n\r\u20ac\U0001f600") + "x" * 200_000
+    attributes = ODD | {"client": {"DataType": "String", "StringValue": client}}
+    with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (session,):
+        source = splitting.queues["standard"]["source"]
+        deployed.sqs.send_message(QueueUrl=source, MessageBody=body, MessageAttributes=attributes)  # type: ignore[arg-type]
+        url = url_of(session, "standard") if client == "a" else splitting.main("standard")
+        [received] = splitting.receive(url, wait_s=20)
+    got = received["MessageAttributes"]
+    if client == "a":
+        assert got.pop("sluice-session")["StringValue"] == session["key"]
+    assert (received["Body"], got) == (body, attributes)
+
+
 def test_jq_decides_by_its_first_boolean_and_a_body_that_is_no_json_is_no_match(splitting: Splitting) -> None:
     important = {"standard": {"jq_filter": ".Body | fromjson | .important == true"}}
     with splitting.sessions(important) as (session,):

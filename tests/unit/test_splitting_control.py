@@ -119,6 +119,7 @@ def test_what_is_left_goes_back_without_the_mark_and_is_counted_and_the_queue_go
     assert sorted(map(int, world.queues.bodies("main"))) == list(range(25))
     assert all(message.attributes.keys() == {"n"} for message in world.queues.messages["main"])
     assert ("delete", SESSION_QUEUE) in world.queues.calls
+    assert world.control.returned == {"q": 25}
     assert world.store.registry.sessions == {}
 
 
