@@ -64,7 +64,7 @@ def main(
 ) -> None:
     """Measure requests, latency and import times, and compare."""
     console = Console(stderr=True)
-    cloud = start(BUILD / "bench-cloud")
+    cloud = start(BUILD / "bench-cloud", ends_with_us=True)
     try:
         with console.status("deploying") as status:
             cloud = Deployer(

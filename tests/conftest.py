@@ -26,7 +26,7 @@ SPLIT_QUEUES = [
 @pytest.fixture(scope="session")
 def cloud() -> Iterator[Cloud]:
     """An embedded cloud of the tests' own, beside any that the user has up."""
-    running = start(BUILD / "test-cloud")
+    running = start(BUILD / "test-cloud", ends_with_us=True)
     try:
         yield running
     finally:

@@ -85,8 +85,10 @@ class Cloud:
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 
 
-def start(folder: Path = FOLDER, *, keep_state: bool = False) -> Cloud:
+def start(folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool = False) -> Cloud:
     """Starts a cloud on a free port and waits until it answers. With `keep_state` it comes back as it was stopped.
+
+    With `ends_with_us` it ends when this process does, also where that is killed.
 
     Raises `CloudFailed` with the end of its log where it doesn't start, or where one runs already.
     """
@@ -99,7 +101,7 @@ def start(folder: Path = FOLDER, *, keep_state: bool = False) -> Cloud:
         shutil.rmtree(folder, ignore_errors=True)
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     cloud = Cloud(pid=0, endpoint=f"http://{LOOPBACK}:{_free_port()}", folder=folder, sites=sites)
-    cloud = replace(cloud, pid=_spawn(cloud, python, keep_state=keep_state))
+    cloud = replace(cloud, pid=_spawn(cloud, python, keep_state=keep_state, ends_with_us=ends_with_us))
     _write(cloud)
     try:
         _wait(cloud.is_running, lambda: _runs(cloud.pid), READY_TIMEOUT_S)
@@ -135,10 +137,11 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 
-def _spawn(cloud: Cloud, python: Path, *, keep_state: bool) -> int:
+def _spawn(cloud: Cloud, python: Path, *, keep_state: bool, ends_with_us: bool) -> int:
+    parent = [str(os.getpid())] if ends_with_us else []
     with cloud.server_log.open("ab") as log:
         server = subprocess.Popen(  # noqa: S603 - our own arguments
-            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log)],
+            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), *parent],
             env=_server_environment(cloud, keep_state=keep_state),
             cwd=PROJECT,
             stdin=subprocess.DEVNULL,

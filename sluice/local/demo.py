@@ -42,7 +42,7 @@ def main() -> None:
     cloud: Cloud | None = None
     try:
         with console.status("starting the embedded cloud") as status:
-            cloud = start(FOLDER)
+            cloud = start(FOLDER, ends_with_us=True)
             status_of = status.update
             cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(DEFAULT_SITE)
             console.print(f"deployed to {DEFAULT_SITE} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")

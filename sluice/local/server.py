@@ -1,6 +1,10 @@
-"""The cloud's process: `python -m sluice.local.server RUNTIME_PYTHON REQUEST_LOG`. Started by `sluice.local.cloud`."""
+"""The cloud's process: `python -m sluice.local.server RUNTIME_PYTHON REQUEST_LOG [PARENT]`, by `sluice.local.cloud`."""
 
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import ministack.app
@@ -8,15 +12,26 @@ import ministack.app
 from sluice.local import mends
 from sluice.local.requests import RequestLog
 
+LOOK_EVERY_S = 1.0
 
-def main(runtime_python: str, request_log: str) -> None:
-    """Serves until it is ended by a signal."""
+
+def main(runtime_python: str, request_log: str, parent: str = "") -> None:
+    """Serves until it is ended by a signal, or by the end of `parent` where that pid is given."""
+    if parent:
+        threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     mends.authorize_batches_as_aws_does()
     mends.take_loopback_as_secure()
     mends.run_functions_with(Path(runtime_python))
     mends.log_requests(RequestLog(Path(request_log)))
     sys.argv[1:] = []  # ministack reads them too
     ministack.app.main()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process and the functions it runs when the parent has ended, however that came."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_EVERY_S)
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """The embedded cloud as a process: found, stopped, and back with its state where that is asked for."""
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,24 @@ def test_a_cloud_is_found_while_it_runs_and_there_is_one_a_folder(tmp_path: Path
     finally:
         cloud.stop()
     assert find(tmp_path / "cloud") is None
+
+
+def test_a_cloud_that_is_tied_to_a_process_ends_when_that_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "cloud"
+    program = "import sys; from pathlib import Path; from sluice.local.cloud import start; "
+    program += "start(Path(sys.argv[1]), ends_with_us=True); print('up', flush=True); input()"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"up\n"
+    assert find(folder) is not None
+    owner.kill()
+    owner.communicate()
+    deadline = time.monotonic() + 20
+    while find(folder) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("keep_state", [True, False])
