@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message, Value
-from sluice.splitting.lifecycle import Registry, Sighting
+from sluice.splitting.lifecycle import Registry, Session, Sighting
 
 
 @dataclass
@@ -29,6 +29,9 @@ class FakeRegistryStore:
     def load(self) -> tuple[Registry, int]:
         self.loads += 1
         return self.registry, self.revision
+
+    def session(self, session_id: str) -> Session | None:
+        return self.registry.sessions.get(session_id)
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
         if self.rivals:

@@ -83,6 +83,11 @@ class DynamoRegistryStore:
             },
         )
 
+    def session(self, session_id: str) -> Session | None:
+        """See the port."""
+        item = self._item(_key(f"session#{session_id}"))
+        return decode_session(text(item, "value")) if item else None
+
     def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
         """See the port. Splitters and heartbeats aren't written: they have writers of their own."""
         changes = list(self._changes(_values(before), _values(after)))
@@ -129,11 +134,8 @@ class DynamoRegistryStore:
 
     def ended_reason(self, session_id: str) -> str | None:
         """See the port."""
-        with calls("GetItem"):
-            found = self.client.get_item(
-                TableName=self.table, Key=attributes({"pk": ENDED, "sk": session_id}), ConsistentRead=True
-            )
-        return text(found["Item"], "reason") if "Item" in found else None
+        item = self._item(attributes({"pk": ENDED, "sk": session_id}))
+        return text(item, "reason") if item else None
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
         """See the port."""
@@ -157,8 +159,12 @@ class DynamoRegistryStore:
             self.client.put_item(TableName=self.table, Item=attributes({"pk": partition, "sk": sort_key, **values}))
 
     def _head(self) -> Item:
+        return self._item(_key(HEAD))
+
+    def _item(self, key: dict[str, Any]) -> Item:
+        """An item, empty where it isn't there."""
         with calls("GetItem"):
-            return self.client.get_item(TableName=self.table, Key=_key(HEAD), ConsistentRead=True).get("Item", {})
+            return self.client.get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item", {})
 
     def _items(self, partition: str) -> Iterator[Item]:
         pages = query_pages(

@@ -43,7 +43,7 @@ def _read(file: Path) -> dict[str, Any]:
         text = file.read_text()
         # YAML reads JSON too, but says less of what is wrong with it.
         document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise BadFilter(str(file), " ".join(str(error).split())) from error
     if not isinstance(document, dict):
         raise BadFilter(str(file), "is no map")

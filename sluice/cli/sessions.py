@@ -12,6 +12,8 @@ from sluice.errors import CallFailed, SluiceError
 
 READY_WITHIN_S = 180.0  # the lifecycle's own limit for the setup
 POLL_S = 0.25
+SETTING_UP = frozenset({"Starting", "ResourcesReady"})
+ALIVE = SETTING_UP | {"Ready"}
 HEARTBEAT_EVERY_S = 8.0  # three may fail before the session counts as unused
 
 
@@ -50,7 +52,7 @@ class OpenSession:
         except CallFailed:
             return
         else:
-            if state["status"] != "Ready":
+            if state["status"] not in ALIVE:
                 self._end(state["reason"] or state["status"])
 
     def _end(self, reason: str) -> None:
@@ -83,7 +85,7 @@ def session(
 
 def _until_ready(client: ControlClient, document: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
     deadline = time.monotonic() + READY_WITHIN_S
-    while document["status"] in {"Starting", "ResourcesReady"}:
+    while document["status"] in SETTING_UP:
         if time.monotonic() > deadline:
             raise SessionFailed(f"the session wasn't ready in {READY_WITHIN_S:g} s")
         progress(document["status"])

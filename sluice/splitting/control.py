@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
+from typing import TypeVar
 
 from sluice.errors import BadConfiguration, CallFailed, QueueGone, SluiceError
 from sluice.message import Message
-from sluice.splitting.batches import Parcel, fifo_rounds, standard_round
+from sluice.splitting.batches import Parcel, Progress, standard_round
 from sluice.splitting.configs import SplitConfig
 from sluice.splitting.copies import returned
 from sluice.splitting.filters import EVERY_QUEUE, QueueFilters, filter_of
@@ -26,6 +27,7 @@ from sluice.splitting.lifecycle import (
     Event,
     LeftoversReturned,
     MainCounted,
+    Phase,
     PointConsumer,
     QueueCreated,
     QueueDeleted,
@@ -50,9 +52,12 @@ from sluice.splitting.queues import temporary_attributes, temporary_tags
 MAX_RACES = 50  # lost in a row to others that write the registry
 MAX_ROUNDS = 5  # of acting and looking again, in one invocation
 EVENTS_AT_ONCE = 20  # taken in by one write
+CHANGES_AT_ONCE = 90  # of queues and sessions in one write: a DynamoDB transaction has 100 items, splits are a few
 KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # of a session: it goes into an attribute
 SOON_S = 1  # until the next tick while something moves
 LATER_S = 10  # while sessions only live: a third of what a heartbeat may be late
+
+_V = TypeVar("_V")
 
 
 class SessionRefused(BadConfiguration):
@@ -135,13 +140,12 @@ class Control:
         return session
 
     def _session(self, session_id: str) -> Session:
-        registry, _ = self.store.load()
-        try:
-            return registry.sessions[session_id]
-        except KeyError:
+        session = self.store.session(session_id)
+        if session is None:
             reason = self.store.ended_reason(session_id)
             cause = f"it has ended: {reason}" if reason else "it was never started here, or ended long ago"
-            raise NoSuchSession(f"no session {session_id}: {cause}") from None
+            raise NoSuchSession(f"no session {session_id}: {cause}")
+        return session
 
     def sweep(self) -> Sequence[str]:
         """Deletes temporary queues of this deployment that the registry doesn't know; their names."""
@@ -165,6 +169,7 @@ class Control:
             events = [event for action in self._undone(registry, done, only) for event in self._done(action)]
             if not events:
                 return
+        self._take_in(events)
 
     def _undone(
         self, registry: Registry, done: set[tuple[Action, object]], only: Collection[str] | None
@@ -189,6 +194,7 @@ class Control:
             after = self._configured(before)
             for event in events:
                 after = apply(after, event, now_ms=self.now_ms())
+            after = _within_a_write(before, after, events)
             if self.store.save(before, after, revision=revision):
                 self._remember_ended(before, after)
                 return after
@@ -218,7 +224,9 @@ class Control:
 
     @_do.register
     def _(self, action: CreateQueue) -> Iterable[Event]:
-        config = self.configs[action.queue_id]
+        config = self.configs.get(action.queue_id)
+        if config is None:  # by a deployment in between
+            return [QueueNotCreated(action.name, f"no such queue: {action.queue_id}")]
         try:
             attributes, tags = self.queues.describe(config.source)
         except QueueGone as error:
@@ -238,9 +246,14 @@ class Control:
                 sent = self._return(messages, action, key=key)
                 number += sent
                 self.returned[queue_id] += sent
+                if not sent:
+                    break  # without a visibility timeout they'd be received again at once, for ever
             return [LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))]
-        except QueueGone:
-            return [LeftoversReturned(action.name, number, empty=action.final)]
+        except (CallFailed, QueueGone) as error:
+            if isinstance(error, QueueGone) and error.queue == action.name:
+                return [LeftoversReturned(action.name, number, empty=action.final)]
+            # Also where main is gone: then what is left stays where it is.
+            return [LeftoversReturned(action.name, number, empty=False), CleanupFailed(action.name, str(error))]
 
     def _is_empty(self, name: str) -> bool:
         return self.queues.count(name) == 0
@@ -259,15 +272,18 @@ class Control:
             Parcel(position=position, target=action.to, outgoing=returned(message, key=key, fifo=fifo))
             for position, message in enumerate(messages)
         ]
+        progress = Progress(fifo=fifo)
         sent: list[Message] = []
-        for requests in fifo_rounds(parcels) if fifo else [standard_round(parcels)]:
-            for request in requests:
-                refused = self.targets.send_batch(request.target, request.entries())
-                sent += [
-                    messages[parcel.position]
-                    for place, parcel in enumerate(request.parcels)
-                    if str(place) not in refused
-                ]
+        for request in standard_round(parcels):  # of one target, so that FIFO queues need no more
+            sendable = progress.sendable(request)
+            if sendable is None:
+                continue
+            refused = self.targets.send_batch(sendable.target, sendable.entries())
+            for place, parcel in enumerate(sendable.parcels):
+                if str(place) in refused:
+                    progress.fail(parcel)
+                else:
+                    sent.append(messages[parcel.position])
         if sent:
             self.queues.delete_batch(action.name, sent)
         return len(sent)
@@ -307,10 +323,61 @@ def _failed(action: Action, error: CallFailed) -> list[Event]:
     match action:
         case CreateQueue(name=name):
             return [QueueNotCreated(name, str(error))]
-        case DeleteQueue(name=name) | ReturnLeftovers(name=name):
+        case DeleteQueue(name=name):
             return [CleanupFailed(name, str(error))]
         case _:
             return []
+
+
+def _within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:
+    """As much of the change as one write takes: whole sessions with their queues, first those the events are about.
+
+    The other sessions stay as they were: what follows from a state follows again at the next event.
+    """
+    changed = _changed(before, after)
+    if sum(changed.values()) <= CHANGES_AT_ONCE:
+        return after
+    about, taken, room = _about(events, before), set[str](), CHANGES_AT_ONCE
+    for session_id in sorted(changed, key=lambda session_id: (session_id not in about, session_id)):
+        if not taken or changed[session_id] <= room:
+            taken.add(session_id)
+            room -= changed[session_id]
+    left = changed.keys() - taken
+    return replace(
+        after,
+        sessions=_mixed(before.sessions, after.sessions, lambda session: session.session_id in left),
+        queues=_mixed(before.queues, after.queues, lambda queue: (queue.session_id or "") in left),
+        # One that seems unused may have sessions again, which were left.
+        splits={**after.splits, **_active(before)},
+    )
+
+
+def _changed(before: Registry, after: Registry) -> Counter[str]:
+    """How many items of each session differ, its queues' too, by session id."""
+    changed: Counter[str] = Counter()
+    for name in before.queues.keys() | after.queues.keys():
+        old, new = before.queues.get(name), after.queues.get(name)
+        changed[next(queue.session_id or "" for queue in (new, old) if queue)] += old != new
+    for session_id in before.sessions.keys() | after.sessions.keys():
+        changed[session_id] += before.sessions.get(session_id) != after.sessions.get(session_id)
+    return +changed
+
+
+def _about(events: Iterable[Event], registry: Registry) -> set[str]:
+    """The sessions that the events name, or whose queues they name."""
+    named = {getattr(event, "name", "") for event in events}
+    owners = {registry.queues[name].session_id or "" for name in named if name in registry.queues}
+    return owners | {getattr(event, "session_id", "") for event in events}
+
+
+def _mixed(before: Mapping[str, _V], after: Mapping[str, _V], is_left: Callable[[_V], bool]) -> dict[str, _V]:
+    return {key: value for key, value in before.items() if is_left(value)} | {
+        key: value for key, value in after.items() if not is_left(value)
+    }
+
+
+def _active(registry: Registry) -> dict[str, Split]:
+    return {queue_id: split for queue_id, split in registry.splits.items() if split.phase is Phase.ACTIVE}
 
 
 def _with_splits(registry: Registry, splits: Mapping[str, Split]) -> Registry:

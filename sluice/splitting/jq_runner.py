@@ -18,6 +18,8 @@ from sluice.splitting.jq import TIME_LIMIT_S, TimedOut
 
 START_LIMIT_S = 10.0  # importing jq in a cold environment
 CODE = Path(__file__).parents[2]  # the folder with `sluice`
+# All that the child's interpreter needs: a program reads variables by `env`, and the function's has its credentials.
+VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class JqRunner:
     def __call__(self, program: str, document: str) -> bool | None:
         """The first boolean that the program outputs, None without one. Raises `TimedOut`."""
         with self._killed_on_failure():
+            if self._child is not None and self._child.poll() is not None:
+                self.close()  # it ended between two programs, by the fault of neither
             if self._child is None:
                 self._child = _start()
                 self._ask("true", "null", START_LIMIT_S)
@@ -76,5 +80,6 @@ def _start() -> "subprocess.Popen[bytes]":
         [sys.executable, "-m", jq_child.__name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CODE), *sys.path])},
+        env={name: os.environ[name] for name in VARIABLES if name in os.environ}
+        | {"PYTHONPATH": os.pathsep.join([str(CODE), *sys.path])},
     )

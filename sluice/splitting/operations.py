@@ -43,26 +43,26 @@ class Operations:
             "tick": self._tick,
             "sweep": self._sweep,
         }
-        operation = operations.get(request.get("op", ""))
-        if operation is None:
-            raise BadRequest(f"no such operation: {request.get('op')!r}; there are {', '.join(operations)}")
-        return operation(request)
+        name = request.get("op") if isinstance(request, Mapping) else None
+        if not isinstance(name, str) or name not in operations:
+            raise BadRequest(f"no such operation: {name!r}; there are {', '.join(operations)}")
+        return operations[name](request)
 
     def _start(self, request: Mapping[str, Any]) -> dict[str, Any]:
         time_limit_s = request.get("time_limit_s")
-        if time_limit_s is not None and not (isinstance(time_limit_s, int) and 0 < time_limit_s <= MAX_TIME_LIMIT_S):
+        if time_limit_s is not None and not (type(time_limit_s) is int and 0 < time_limit_s <= MAX_TIME_LIMIT_S):
             raise BadRequest(f"time_limit_s {time_limit_s!r} is not from 1 to {MAX_TIME_LIMIT_S}")
         session_id = self.control.start(
             parse_filters(request.get("filters"), compile_problem=self.compile_problem),
             owner=_text(request, "owner"),
-            key=request.get("key"),
+            key=_text_or_none(request, "key"),
             time_limit_s=time_limit_s,
         )
         return self._session(self.control.view(), session_id)
 
     def _stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         session_id = _text(request, "session_id")
-        self.control.stop(session_id, reason=request.get("reason"))
+        self.control.stop(session_id, reason=_text_or_none(request, "reason"))
         return self._session(self.control.view(), session_id)
 
     def _heartbeat(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,3 +138,7 @@ def _text(request: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         raise BadRequest(f"{name} is missing")
     return value
+
+
+def _text_or_none(request: Mapping[str, Any], name: str) -> str | None:
+    return None if request.get(name) is None else _text(request, name)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from sluice.message import Message
 from sluice.splitting.envelopes import S3Object
-from sluice.splitting.lifecycle import Registry
+from sluice.splitting.lifecycle import Registry, Session
 
 NowMs = Callable[[], int]
 ObjectMetadata = Callable[[S3Object], Mapping[str, str]]  # empty where the object is gone or may not be read
@@ -29,6 +29,9 @@ class RegistryStore(Protocol):
 
     def load(self) -> tuple[Registry, int]:
         """All of it, with the revision under which it may be replaced."""
+
+    def session(self, session_id: str) -> Session | None:
+        """One session as it was saved: a small read, however many there are."""
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
         """Writes what differs, all or nothing; False where somebody else has written since `revision`."""

@@ -62,6 +62,7 @@ class SeenRegistry:
         if version != self._registry.version:
             self._registry, _ = self.store.load()
             self._routes.clear()
+            self._announced_at_ms = 0  # where announcing fails, the next batch begins with it
         self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
         self._announced_at_ms = now_ms
         return False

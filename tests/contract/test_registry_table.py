@@ -58,6 +58,11 @@ def test_what_is_saved_is_loaded(store) -> None:
     assert store.version() == 7
 
 
+def test_one_session_is_found_by_its_id(store) -> None:
+    assert store.save(Registry(), FULL, revision=store.load()[1])
+    assert (store.session("s"), store.session("other")) == (SESSION, None)
+
+
 def test_what_is_left_out_is_gone(store) -> None:
     assert store.save(Registry(), FULL, revision=store.load()[1])
     without = replace(FULL, queues={}, version=8)
