@@ -28,7 +28,8 @@ class FakeRegistryStore:
 
     def load(self) -> tuple[Registry, int]:
         self.loads += 1
-        return self.registry, self.revision
+        sessions = {session_id: self._heard(session) for session_id, session in self.registry.sessions.items()}
+        return replace(self.registry, sessions=sessions), self.revision
 
     def session(self, session_id: str) -> Session | None:
         return self.registry.sessions.get(session_id)
@@ -48,8 +49,12 @@ class FakeRegistryStore:
         self.registry = replace(self.registry, splitters=splitters)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
-        session = replace(self.registry.sessions[session_id], heartbeat_at_ms=at_ms)
-        self.registry = replace(self.registry, sessions={**self.registry.sessions, session_id: session})
+        self.heartbeats[session_id] = at_ms
+
+    def _heard(self, session: Session) -> Session:
+        return replace(
+            session, heartbeat_at_ms=max(session.heartbeat_at_ms, self.heartbeats.get(session.session_id, 0))
+        )
 
     def count(self, session_id: str, number: int, *, at_ms: int) -> None:
         self.sent[session_id] += number

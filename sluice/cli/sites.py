@@ -36,13 +36,14 @@ class SiteCommand(TyperCommand):
 
 
 def with_first_site(arguments: list[str]) -> list[str]:
-    """The arguments with a value after every `--local`."""
+    """The arguments with a value after every `--local`; what follows a `--` is another program's."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     said: list[str] = []
-    for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+    for argument, following in zip_longest(own, own[1:], fillvalue=""):
         said.append(argument)
         if argument == "--local" and (not following or following.startswith("-")):
             said.append(FIRST_SITE)
-    return said
+    return said + arguments[len(own) :]
 
 
 def connect(*, region: str | None, profile: str | None, local: str | None) -> "Connection":

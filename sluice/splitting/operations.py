@@ -136,7 +136,7 @@ class Operations:
 def _text(request: Mapping[str, Any], name: str) -> str:
     value = request.get(name)
     if not isinstance(value, str) or not value:
-        raise BadRequest(f"{name} is missing")
+        raise BadRequest(f"{name} is missing or no text")
     return value
 
 

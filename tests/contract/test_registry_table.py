@@ -10,8 +10,19 @@ from moto import mock_aws
 from sluice.aws.registry_table import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
 from sluice.splitting.codec import UnknownFormat
 from sluice.splitting.filters import Filter, Mode, QueueFilter
-from sluice.splitting.lifecycle import Phase, QueueState, Registry, Session, Sighting, Split, Status, TemporaryQueue
+from sluice.splitting.lifecycle import (
+    HEARTBEAT_LIMIT_S,
+    Phase,
+    QueueState,
+    Registry,
+    Session,
+    Sighting,
+    Split,
+    Status,
+    TemporaryQueue,
+)
 from tests.splitting_fakes import FakeRegistryStore
+from tests.unit.test_splitting_control import World
 
 FILTERS = {
     "q": QueueFilter(filter=Filter(attributes=(("client", "^ä$"), ("n", "1")), jq=".a == true"), mode=Mode.MIRROR)
@@ -88,6 +99,53 @@ def test_announcements_and_heartbeats_are_outside_of_any_revision(store) -> None
     assert registry.sessions["s"].heartbeat_at_ms == 456
 
 
+def test_what_comes_between_reading_and_writing_is_kept(store) -> None:
+    """A registry that was read before doesn't take announcements and heartbeats back."""
+    assert store.save(Registry(), FULL, revision=store.load()[1])
+    before, revision = store.load()
+    store.announce("splitter", version=7, at_ms=123)
+    store.heartbeat("s", at_ms=456)
+    assert store.save(before, replace(before, version=8), revision=revision)
+    registry, _ = store.load()
+    assert registry.splitters == {"splitter": Sighting(7, 123)}
+    assert registry.sessions["s"].heartbeat_at_ms == 456
+
+
+def test_a_later_announcement_takes_the_place_of_an_earlier_one(store) -> None:
+    for version in (1, 2):
+        store.announce("splitter", version=version, at_ms=version)
+    store.announce("other", version=1, at_ms=3)
+    assert store.load()[0].splitters == {"splitter": Sighting(2, 2), "other": Sighting(1, 3)}
+
+
+def test_who_loses_a_race_has_written_nothing(store) -> None:
+    before, revision = store.load()
+    assert store.save(before, FULL, revision=revision)
+    rival = replace(FULL, version=9, queues={"rival": replace(QUEUE, name="rival")})
+    assert not store.save(before, rival, revision=revision)
+    assert store.load()[0] == FULL
+
+
+def test_every_write_makes_earlier_reads_too_old(store) -> None:
+    """Also one that comes back to what was there."""
+    empty, revision = store.load()
+    assert store.save(empty, FULL, revision=revision)
+    assert store.save(FULL, replace(empty, version=8), revision=store.load()[1])
+    assert not store.save(empty, FULL, revision=revision)
+
+
+def test_nothing_to_write_is_no_race(store) -> None:
+    assert store.save(Registry(), FULL, revision=store.load()[1])
+    before, revision = store.load()
+    assert store.save(before, before, revision=revision)
+    assert store.load()[0] == before
+
+
+def test_one_session_is_read_as_it_was_saved(store) -> None:
+    assert store.save(Registry(), FULL, revision=store.load()[1])
+    assert (store.session("s"), store.session("other")) == (SESSION, None)
+
+
 def test_messages_sent_are_added_up(store) -> None:
     for number in (2, 3):
         store.count("s", number, at_ms=0)
@@ -122,6 +180,19 @@ def test_more_than_a_transaction_is_refused_with_the_reason(table: DynamoRegistr
     with pytest.raises(TooManyChanges, match="at most 99"):
         table.save(Registry(), replace(FULL, queues=queues), revision=0)
     assert table.load()[0] == Registry()
+
+
+def test_more_sessions_end_at_once_than_a_transaction_takes(table: DynamoRegistryStore) -> None:
+    """Their owners' network fails, say. A tick that can't be written would be tried in vain for ever."""
+    world = World(store=table)  # type: ignore[arg-type] - it is asked for no more than the port's
+    for _ in range(MAX_CHANGES // 2 + 10):
+        world.start()
+    world.pass_s(2)
+    world.pass_s(HEARTBEAT_LIMIT_S)
+    for _ in range(3):
+        world.pass_s(1)
+    registry, _ = table.load()
+    assert (registry.sessions, registry.queues) == ({}, {})
 
 
 def test_a_registry_of_a_newer_version_is_not_misread(table: DynamoRegistryStore) -> None:

@@ -86,9 +86,22 @@ def test_who_only_waits_for_another_is_never_a_dead_letter(
     ("request_", "error"),
     [
         ({"op": "dance"}, "no such operation"),
+        ({}, "no such operation"),
+        ({"op": ["start"]}, "no such operation"),
         ({"op": "start"}, "filter file"),
         ({"op": "start", "filters": {"split_queues": {"q": {}}}}, "owner is missing"),
         ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "time_limit_s": 0}, "time_limit_s"),
+        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "time_limit_s": True}, "time_limit_s"),
+        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "key": 5}, "key"),
+        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "key": "a b"}, "key"),
+        ({"op": "start", "filters": {"split_queues": {"r": {}}}, "owner": "me"}, "no such queue: r; there are q"),
+        (
+            {"op": "start", "filters": {"split_queues": {"q": {"message_filter": {"a": "("}}}}, "owner": "me"},
+            "split_queues.q.message_filter.a",
+        ),
+        ({"op": "start", "filters": {"split_queues": {"q": {"jq_filter": "snow"}}}, "owner": "me"}, "jq_filter"),
+        ({"op": "stop"}, "session_id is missing"),
+        ({"op": "heartbeat", "session_id": "unheard-of"}, "no session unheard-of"),
         ({"op": "stop", "session_id": "unheard-of"}, "no session unheard-of"),
     ],
 )
@@ -99,8 +112,9 @@ def test_what_the_asker_did_wrong_is_said_and_changes_nothing(
     assert control.handler({"op": "status"}, CONTEXT)["result"]["sessions"] == []
 
 
-def test_a_message_to_control_that_says_nothing_is_a_dead_letter(splitting: Surroundings) -> None:
-    splitting.send(splitting.timeouts_url, "no JSON")
+@pytest.mark.parametrize("body", ["no JSON", "[]", "5", '{"op": "dance"}', '{"op": "stop"}'])
+def test_a_message_to_control_that_says_nothing_is_a_dead_letter(splitting: Surroundings, body: str) -> None:
+    splitting.send(splitting.timeouts_url, body)
     assert control.handler(splitting.event(splitting.timeouts_url), CONTEXT) == {"batchItemFailures": []}
     [letter] = splitting.messages(splitting.dead_letters_url)
     assert letter["MessageAttributes"]["sluice-reason"]["StringValue"].startswith("Malformed")

@@ -1,19 +1,26 @@
 """`sluice split` without AWS: filters from files and options, a program on a session, a queue put into cdk.json."""
 
 import json
+import os
+import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluice.aws.control_client import Refused
+from sluice.cli import programs
 from sluice.cli.filters import filters_document
 from sluice.cli.programs import run_program, variables
 from sluice.cli.registration import BadRegistration, register_queue
 from sluice.cli.sessions import OpenSession, SessionFailed, session
-from sluice.errors import BadFilter, BadParameter
+from sluice.cli.sites import with_first_site
+from sluice.errors import BadFilter, BadParameter, CallFailed
 
 PROJECT = Path(__file__).parents[2]
 
@@ -57,6 +64,18 @@ def test_options_and_files_say_the_same(tmp_path: Path) -> None:
     [
         ("f.yaml", "split_queues: [", "f.yaml"),
         ("f.json", "{", "f.json"),
+        ("f.json", "[" * 100_000, "f.json"),
+        ("f.yaml", "[" * 3_000, "f.yaml"),
+        ("f.yaml", "", "f.yaml: is no map"),
+        ("f.yaml", "a: b: c", "f.yaml"),
+        ("f.yaml", "{}", "split_queues: is missing"),
+        ("f.yaml", "split_queues: {}", "names no queue"),
+        ("f.yaml", "split_queues: {q: {message_filter: {user: 1}}}", "split_queues.q.message_filter.user: is a number"),
+        ("f.yaml", "split_queues: {q: {filter: x}}", "split_queues.q.filter: unknown field"),
+        ("f.yaml", "split_queues: {q: {queue_type: Kafka}}", "split_queues.q.queue_type"),
+        ("f.yaml", "split_queues: [{queue_id: q}, {queue_mode: steal}]", "split_queues.1.queue_id: is missing"),
+        ("f.json", '{"split_queues": {"q": {"queue_mode": "copy"}}}', "split_queues.q.queue_mode"),
+        ("f.json", '{"split_queues": {"q": {"jq_filter": ""}}}', "split_queues.q.jq_filter"),
         ("f.yaml", "- a", "f.yaml: is no map"),
         ("f.yaml", "split_queues: {q: {message_filter: {user: '('}}}", "split_queues.q.message_filter.user"),
         ("f.yaml", "split_queues: {q: {message_filter: {on: x}}}", "quote it"),
@@ -68,6 +87,18 @@ def test_a_bad_file_is_named_with_the_place(tmp_path: Path, name: str, text: str
     with pytest.raises(BadFilter) as caught:
         filters_document(tmp_path / name, [])
     assert place in str(caught.value)
+
+
+def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"split_queues: {\xe4: {}}")
+    for name in ("missing.yaml", "latin.yaml"):
+        with pytest.raises(BadFilter, match=name):
+            filters_document(tmp_path / name, [])
+
+
+def test_a_file_goes_without_options(tmp_path: Path) -> None:
+    with pytest.raises(BadFilter, match="goes without"):
+        filters_document(tmp_path / "f.yaml", ["q:user=me"])
 
 
 @pytest.mark.parametrize(
@@ -85,6 +116,19 @@ def test_a_bad_option_is_named(options: list[str], fields: dict[str, Any], place
     with pytest.raises(BadFilter) as caught:
         filters_document(None, options, **fields)
     assert place in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (["--local"], ["--local", "first"]),
+        (["--local", "--json"], ["--local", "first", "--json"]),
+        (["--local", "000000000000/eu-central-1"], ["--local", "000000000000/eu-central-1"]),
+        (["--local", "--", "program", "--local"], ["--local", "first", "--", "program", "--local"]),
+    ],
+)
+def test_local_may_stand_alone_and_a_programs_own_options_are_left_alone(said: list[str], meant: list[str]) -> None:
+    assert with_first_site(said) == meant
 
 
 def test_a_session_is_waited_for_and_stopped_at_the_end() -> None:
@@ -156,3 +200,85 @@ def test_a_registered_queue_is_checked_and_written(tmp_path: Path) -> None:
     assert cdk_json.read_text() == before
     with pytest.raises(BadRegistration, match=r"cdk\.json"):
         register_queue(tmp_path / "other" / "cdk.json", {"queue_id": "orders"})
+
+
+def test_whatever_ends_the_program_stops_the_session() -> None:
+    control = FakeControl()
+    with pytest.raises(KeyboardInterrupt), session(control, {}, owner="me"):  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+    assert control.asked[-1] == "stop"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_the_programs_and_so_is_its_exit_code(tmp_path: Path, number: signal.Signals) -> None:
+    """It ends in its own way: what it was at is finished before its session ends."""
+    up = tmp_path / "up"
+    program = (
+        "import pathlib, signal, sys, time;"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(3));"
+        f"pathlib.Path({str(up)!r}).touch();"
+        "time.sleep(60)"
+    )
+    before = signal.getsignal(number)
+    with _once_there(up, lambda: os.kill(os.getpid(), number)):
+        assert run_program([sys.executable, "-c", program], {}, opened()) == 3
+    assert signal.getsignal(number) is before
+
+
+def test_a_program_killed_by_a_signal_has_a_shells_exit_code() -> None:
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert run_program([sys.executable, "-c", program], {}, opened()) == 128 + 9
+
+
+def test_a_program_that_wont_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The limit is a constant of the command line's, and twenty seconds are long for a test.
+    monkeypatch.setattr(programs, "END_WITHIN_S", 0.3)
+    up = tmp_path / "up"
+    program = (
+        "import pathlib, signal, time;"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f"pathlib.Path({str(up)!r}).touch();"
+        "time.sleep(60)"
+    )
+    ending = opened()
+    with _once_there(up, ending.ended.set):
+        assert run_program([sys.executable, "-c", program], {}, ending) == 128 + 9
+
+
+@contextmanager
+def _once_there(file: Path, act: Callable[[], object]) -> Iterator[None]:
+    """Acts, in a thread of its own, when the program has made the file: it is up."""
+
+    def wait() -> None:
+        looking = threading.Event()
+        while not file.exists():
+            looking.wait(0.05)
+        act()
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    yield
+    waiting.join()
+
+
+def test_a_heartbeat_that_fails_ends_nothing() -> None:
+    going = OpenSession(Failing(CallFailed("Invoke", "TooManyRequests", "by script")), {"session_id": "s"})  # type: ignore[arg-type]
+    going.beat()
+    assert not going.ended.is_set()
+
+
+def test_a_session_that_nobody_knows_any_more_has_ended() -> None:
+    ending = OpenSession(Failing(Refused("no session s: it has ended: Unused")), {"session_id": "s"})  # type: ignore[arg-type]
+    ending.beat()
+    assert ending.ended.is_set()
+    assert "Unused" in ending.reason
+
+
+@dataclass
+class Failing:
+    """Never answers but with an error."""
+
+    error: Exception
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        raise self.error

@@ -1,5 +1,6 @@
 """jq programs in a process of their own, in real time, as there is no other: short limits instead of a clock."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -45,8 +46,42 @@ def test_a_process_that_ends_by_itself_is_replaced(runner: JqRunner) -> None:
     assert runner._child is not None
     runner._child.kill()
     runner._child.wait()
+    # The program that comes next isn't to blame: its session would be cancelled.
+    assert runner("true", "{}") is True
+
+
+def test_a_process_that_ends_amid_a_program_is_blamed_on_it(runner: JqRunner) -> None:
+    assert runner("true", "{}") is True
+    child = runner._child
+    assert child is not None
+    runner.time_limit_s = 20
+    killing = threading.Timer(0.2, child.kill)
+    killing.start()
+    with pytest.raises(TimedOut, match="ended"):
+        runner("def f: f; f", "{}")
+    killing.join()
+    assert runner("true", "{}") is True
+
+
+def test_a_program_that_has_timed_out_leaves_no_process_behind(runner: JqRunner) -> None:
+    assert runner("true", "{}") is True
+    child = runner._child
+    assert child is not None
     with pytest.raises(TimedOut):
-        runner("true", "{}")
+        runner("def f: f; f", "{}")
+    assert child.returncode is not None
+
+
+def test_a_program_does_not_see_the_functions_variables(runner: JqRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter could tell its owner the function's credentials, bit by bit, by what it matches."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for program in ('$ENV | has("AWS_SECRET_ACCESS_KEY")', 'env | has("AWS_SECRET_ACCESS_KEY")'):
+        assert runner(program, "{}") is False
+
+
+@pytest.mark.parametrize("program", ["halt", '"x" | halt_error', "input", "debug | empty", "stderr | empty"])
+def test_what_a_program_does_besides_deciding_harms_nobody(runner: JqRunner, program: str) -> None:
+    assert runner(program, "{}") is None
     assert runner("true", "{}") is True
 
 

@@ -1,16 +1,19 @@
 """Sessions from start to end as the control function takes them, with a registry and queues in memory."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from sluice.message import Message, Value
 from sluice.splitting.configs import SplitConfig
 from sluice.splitting.control import (
+    CHANGES_AT_ONCE,
     LATER_S,
     MAX_RACES,
+    MAX_ROUNDS,
     SOON_S,
     Control,
     NoSuchSession,
@@ -19,7 +22,7 @@ from sluice.splitting.control import (
     next_tick_s,
 )
 from sluice.splitting.filters import Filter, Mode, QueueFilter
-from sluice.splitting.lifecycle import SPLITTER_LEASE_S, Reason, Status
+from sluice.splitting.lifecycle import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status, Stop, Tick
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues
 
@@ -218,3 +221,198 @@ def test_ticks_come_soon_while_something_moves_later_while_sessions_live_and_not
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
     world.control.stop(session_id)
     assert next_tick_s(world.store.registry) == SOON_S
+
+
+def test_a_queue_that_aws_refuses_fails_the_session_with_awss_words(world: World) -> None:
+    world.queues.failing.add(SESSION_QUEUE)
+    session = world.control.view().sessions[world.start()]
+    assert session.status is Status.START_ERROR
+    assert "AccessDenied" in session.reason
+
+
+def test_a_start_that_was_cut_off_is_finished_by_the_next_tick(world: World) -> None:
+    hurried = replace(world.control, may_go_on=lambda: False)
+    session_id = hurried.start(FILTERS, owner="me")
+    assert world.queues.calls == []
+    assert world.status(session_id) is Status.STARTING
+    world.control.advance()
+    assert world.status(session_id) is Status.READY
+
+
+def test_a_queue_that_isnt_configured_any_more_fails_its_session_and_no_tick(world: World) -> None:
+    session_id = replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="me")
+    replace(world.control, configs={}).advance()
+    assert world.store.registry.sessions[session_id].status is Status.START_ERROR
+    assert "no such queue: q" in world.store.registry.sessions[session_id].reason
+
+
+def test_a_session_of_a_queue_that_isnt_configured_any_more_ends_as_any_other(world: World) -> None:
+    session_id = world.start()
+    world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
+    without = replace(world.control, configs={})
+    without.stop(session_id)
+    without.advance()
+    assert world.queues.bodies("main") == ["1"]
+    assert (world.store.registry.sessions, world.store.registry.queues) == ({}, {})
+
+
+def test_without_main_what_is_left_stays_where_it_is(world: World) -> None:
+    session_id = world.start()
+    world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
+    world.queues.gone.add("main")
+    world.control.stop(session_id)
+    world.control.advance()
+    assert world.queues.bodies(SESSION_QUEUE) == ["1"]
+    session = world.store.registry.sessions[session_id]
+    assert (session.status, session.reason) == (Status.CLEANUP_ERROR, "no such queue: main")
+    world.queues.gone.clear()
+    world.control.advance()
+    assert world.queues.bodies("main") == ["1"]
+    assert world.store.registry.queues == {}
+
+
+def test_a_sessions_queue_that_somebody_deleted_is_done_with(world: World) -> None:
+    session_id = world.start()
+    world.queues.delete(SESSION_QUEUE)
+    world.control.stop(session_id)
+    world.control.advance()
+    assert (world.store.registry.sessions, world.store.registry.queues) == ({}, {})
+
+
+def test_what_main_refuses_is_not_asked_again_for_ever(world: World) -> None:
+    """The fake's messages are visible again at once, as those of a queue without a visibility timeout."""
+    session_id = world.start()
+    world.queues.messages[SESSION_QUEUE] = [Message(message_id=body, body=body) for body in ("bad", "good")]
+    world.queues.refused.add("bad")
+    world.control.stop(session_id)
+    world.control.advance()
+    assert (world.queues.bodies("main"), world.queues.bodies(SESSION_QUEUE)) == (["good"], ["bad"])
+    assert ("delete", SESSION_QUEUE) not in world.queues.calls
+
+
+def test_what_was_returned_before_a_failure_is_counted(world: World) -> None:
+    session_id = world.start()
+    world.queues.messages[SESSION_QUEUE] = [Message(message_id=str(n), body=str(n)) for n in range(15)]
+    receive = world.queues.receive_batch
+
+    def receive_once(name: str) -> Sequence[Message]:
+        if len(world.queues.messages[name]) < 15:
+            world.queues.failing.add(name)
+        return receive(name)
+
+    world.queues.receive_batch = receive_once  # type: ignore[method-assign]
+    world.control.stop(session_id)
+    world.control.advance()
+    assert len(world.queues.bodies("main")) == 10
+    assert world.store.registry.queues[SESSION_QUEUE].returned == 10
+    assert world.store.registry.sessions[session_id].status is Status.CLEANUP_ERROR
+
+
+def test_what_goes_back_in_order_is_not_overtaken_by_its_group(world: World) -> None:
+    """Two messages of more than half a request's bytes go in two requests, of which the first is refused."""
+    control = replace(world.control, configs={"q": SplitConfig(queue_id="q", source="s.fifo", main="main.fifo")})
+    session_id = control.start(FILTERS, owner="me")
+    [name] = world.store.registry.queues
+    first, second = "1" * 700_000, "2" * 700_000
+    world.queues.messages[name] = [
+        Message(message_id=body[0], body=body, system={"MessageGroupId": group})
+        for body, group in ((first, "g"), (second, "g"), ("other", "h"))
+    ]
+    world.queues.refused.add(first)
+    control.stop(session_id)
+    control.advance()
+    assert world.queues.bodies("main.fifo") == ["other"]
+    assert world.queues.bodies(name) == [first, second]
+    world.queues.refused.clear()
+    control.advance()
+    assert world.queues.bodies("main.fifo") == ["other", first, second]
+
+
+def test_ending_twice_is_ending_once(world: World) -> None:
+    session_id = world.start()
+    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    world.control.stop(session_id)
+    ended = world.store.registry.sessions[session_id]
+    world.clock.ms += 1_000
+    world.control.stop(session_id, reason=Reason.FILTER_TIMED_OUT)
+    assert world.store.registry.sessions[session_id] == ended
+
+
+def test_a_session_is_ready_when_every_splitter_has_seen_it(world: World) -> None:
+    world.store.announce("splitter", version=0, at_ms=world.clock())
+    session_id = world.start()
+    assert world.status(session_id) is Status.RESOURCES_READY
+    world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
+    assert world.status(session_id) is Status.READY
+
+
+def test_a_session_has_no_more_time_than_its_limit(world: World) -> None:
+    session_id = world.control.start(FILTERS, owner="me", time_limit_s=20)
+    world.pass_s(19)
+    assert world.status(session_id) is Status.READY
+    world.pass_s(1)
+    assert world.store.reasons[session_id] == Reason.TIME_LIMIT_EXCEEDED
+
+
+def test_others_are_untouched_when_a_session_ends(world: World) -> None:
+    first, second = world.start(), world.start()
+    [queue] = [queue.name for queue in world.store.registry.queues.values() if queue.session_id == second]
+    world.queues.messages[queue] = [Message(message_id="1", body="1")]
+    world.control.stop(first)
+    world.control.advance()
+    assert world.queues.bodies(queue) == ["1"]
+    assert world.status(second) is Status.READY
+    assert world.store.registry.sessions.keys() == {second}
+
+
+def test_what_the_last_round_did_is_on_record(world: World) -> None:
+    """Others keep starting sessions, so that each round finds something to do."""
+    create, names = world.queues.create, []
+
+    def create_and_start_another(name: str, *arguments: Any) -> None:
+        create(name, *arguments)
+        names.append(name)
+        if len(names) <= MAX_ROUNDS:
+            replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="other")
+
+    world.queues.create = create_and_start_another  # type: ignore[method-assign]
+    world.store.registry = replace(world.control.view(), version=0)
+    replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="me")
+    world.control.advance()
+    assert len(names) == MAX_ROUNDS
+    assert {world.store.registry.queues[name].state for name in names} == {QueueState.CREATED}
+
+
+def test_one_write_takes_whole_sessions_and_the_asked_one_first(world: World) -> None:
+    """There is room for so many items only; what is left ends at the next tick."""
+    number = CHANGES_AT_ONCE // 2 + 5
+    sessions = [world.start() for _ in range(number)]
+    world.pass_s(2)
+    world.clock.ms += 31_000
+    saved: list[tuple[Registry, Registry]] = []
+    save = world.store.save
+
+    def note(before: Registry, after: Registry, *, revision: int) -> bool:
+        saved.append((before, after))
+        return save(before, after, revision=revision)
+
+    world.store.save = note  # type: ignore[method-assign]
+    replace(world.control, may_go_on=lambda: False).advance([Tick(), Stop(sessions[-1])])
+    [(before, after)] = saved
+    ended = {session.session_id for session in after.sessions.values() if session.status not in ALIVE}
+    assert sessions[-1] in ended
+    assert {queue.session_id for queue in after.queues.values() if queue.condemned} == ended
+    assert len(ended) == CHANGES_AT_ONCE // 2
+    assert after.splits == before.splits  # it isn't idle: five sessions are left
+    for _ in range(2):
+        world.pass_s(1)
+    assert world.store.registry.sessions == {}
+
+
+def test_a_sweep_goes_on_where_a_queue_is_gone_already(world: World) -> None:
+    world.start()
+    name = "sluice-tmp-tagtag999999999999-x"
+    world.queues.messages[name] = []
+    world.queues.gone.add(name)
+    assert world.control.sweep() == [name]
+    assert world.control.sweep() == []

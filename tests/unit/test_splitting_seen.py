@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 
-from sluice.splitting.lifecycle import SPLITTER_LEASE_S, Registry
-from sluice.splitting.seen import BATCH_MS, CACHED_MS, SeenRegistry
+import pytest
+
+from sluice.errors import CallFailed
+from sluice.splitting.filters import Filter, Mode, QueueFilter
+from sluice.splitting.lifecycle import SPLITTER_LEASE_S, QueueState, Registry, Session, Status, TemporaryQueue
+from sluice.splitting.seen import BATCH_MS, CACHED_MS, SeenRegistry, Unsettled
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore
 
@@ -70,3 +74,69 @@ def test_a_quiet_registry_is_loaded_once_and_announced_now_and_then() -> None:
         seen.routes("q")
         clock.ms += 1_000
     assert store.loads == 1
+
+
+def test_an_announcement_that_fails_is_made_again_before_anything_is_routed() -> None:
+    seen, store, clock = seen_and_store()
+    seen.routes("q")
+    change(store)
+    clock.ms += CACHED_MS
+    announce, store.announce = store.announce, refuse  # type: ignore[method-assign]
+    with pytest.raises(CallFailed):
+        seen.routes("q")
+    store.announce = announce  # type: ignore[method-assign]
+    assert seen.routes("q").router.version == 2
+    assert store.registry.splitters["s"].version == 2
+
+
+def refuse(splitter_id: str, *, version: int, at_ms: int) -> None:
+    raise CallFailed("PutItem", "ProvisionedThroughputExceededException", "by script")
+
+
+def test_a_registry_that_changes_with_every_look_brings_the_batch_again() -> None:
+    seen, store, _ = seen_and_store()
+    version = store.version
+
+    def changing() -> int:
+        change(store)
+        return version()
+
+    store.version = changing  # type: ignore[method-assign]
+    with pytest.raises(Unsettled):
+        seen.routes("q")
+
+
+def test_only_sessions_whose_queues_are_there_are_routed_to() -> None:
+    statuses = dict(zip("abcdef", Status, strict=True))
+    filters = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)), mode=Mode.MIRROR)}
+    sessions = {
+        name: Session(
+            session_id=name,
+            key=name,
+            owner="me",
+            started_at_ms=0,
+            filters=filters,
+            heartbeat_at_ms=0,
+            status=status,
+        )
+        for name, status in statuses.items()
+    }
+    queues = {
+        f"tmp-{name}": TemporaryQueue(name=f"tmp-{name}", queue_id="q", session_id=name, state=QueueState.CREATED)
+        for name in sessions
+    }
+    seen, store, _ = seen_and_store()
+    store.registry = Registry(version=1, sessions=sessions, queues=queues)
+    routed = {name for name, status in statuses.items() if status in {Status.RESOURCES_READY, Status.READY}}
+    assert seen.routes("q").queues == {name: f"tmp-{name}" for name in routed}
+    assert seen.routes("another").queues == {}
+
+
+def test_routes_are_compiled_once_per_version() -> None:
+    seen, store, clock = seen_and_store()
+    first = seen.routes("q")
+    clock.ms += CACHED_MS
+    assert seen.routes("q") is first
+    change(store)
+    clock.ms += CACHED_MS
+    assert seen.routes("q") is not first
