@@ -1,8 +1,8 @@
 """Thirty sessions that come and go under steady traffic: where each message may arrive, and that none is lost.
 
 Producers, sessions' readers and the deployed consumer each have a thread. A message's client is one of ten; a session
-wants one client's. A message may arrive at a session that wants its client, or at the consumer; and where its session
-was ready when it was sent and stayed for long after, nowhere but there.
+wants one client's. A message may arrive at a session that wants its client, or at the consumer; but not at the consumer
+while a session is there for it that was ready when it was sent.
 """
 
 import os
@@ -27,8 +27,6 @@ MESSAGES = 5_000
 SESSIONS = 30
 AT_ONCE = 5  # sessions alive side by side, roughly
 PACE_S = 0.08  # between batches of ten: some 100 messages a second beside everything else
-# Longer than a message takes from its source to its session, and a killed batch to come again.
-SETTLED_S = 15.0
 QUIET_S = 5.0
 SEED = 20_261_121
 
@@ -48,11 +46,14 @@ class Observed:
 
     sent_at: dict[int, float] = field(default_factory=dict)
     arrived: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    consumed_at: dict[int, float] = field(default_factory=dict)  # by the deployed consumer
     lives: dict[str, Life] = field(default_factory=dict)
 
     def note(self, receiver: str, bodies: list[str]) -> None:
         for body in bodies:
             self.arrived[int(body)].append(receiver)
+            if receiver == "main":
+                self.consumed_at[int(body)] = time.monotonic()
 
     def lost(self) -> list[int]:
         return [number for number in self.sent_at if not self.arrived[number]]
@@ -67,17 +68,23 @@ class Observed:
         ]
 
     def withheld(self) -> list[tuple[int, list[str]]]:
-        """At the consumer, though a session was there for it all the time."""
+        """At the consumer, though a session was there for it from before it was sent."""
         return [
-            (number, receivers)
-            for number, receivers in self.arrived.items()
-            if "main" in receivers and self._was_surely_wanted(number)
+            (number, self.arrived[number])
+            for number, consumed_at in self.consumed_at.items()
+            if self._was_wanted(number, until=consumed_at) and not self._was_returned(number, until=consumed_at)
         ]
 
-    def _was_surely_wanted(self, number: int) -> bool:
-        at = self.sent_at[number]
+    def _was_wanted(self, number: int, *, until: float) -> bool:
         return any(
-            life.client == number % CLIENTS and life.ready_at <= at and at + SETTLED_S <= life.stopped_at
+            life.client == number % CLIENTS and life.ready_at <= self.sent_at[number] and until < life.stopped_at
+            for life in self.lives.values()
+        )
+
+    def _was_returned(self, number: int, *, until: float) -> bool:
+        """Whether a session that ended meanwhile may have had it unread: that goes to the consumer, not to the next."""
+        return any(
+            life.client == number % CLIENTS and self.sent_at[number] <= life.stopped_at <= until
             for life in self.lives.values()
         )
 
