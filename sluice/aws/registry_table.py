@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, text
 from sluice.errors import BadConfiguration, CallFailed
@@ -101,7 +103,7 @@ class DynamoRegistryStore:
                     TransactItems=[self._new_head(after.version, revision=revision), *changes]
                 )
         except CallFailed as error:
-            if error.code == TRANSACTION_CANCELED:
+            if error.code == TRANSACTION_CANCELED and cancelled_by_a_condition(error):
                 return False
             raise
         return True
@@ -193,6 +195,13 @@ class DynamoRegistryStore:
         for sort_key, value in sorted(after.items()):
             if before.get(sort_key) != value:
                 yield {"Put": {"TableName": self.table, "Item": _key(sort_key) | attributes({"value": value})}}
+
+
+def cancelled_by_a_condition(error: CallFailed) -> bool:
+    """Whether somebody else's write cancelled a transaction, and not throttling or an item that is too large."""
+    cause = error.__cause__
+    found = cause.response.get("CancellationReasons", []) if isinstance(cause, ClientError) else []
+    return {reason.get("Code", "None") for reason in found} <= {"None", "ConditionalCheckFailed", "TransactionConflict"}
 
 
 def _key(sort_key: str) -> dict[str, Any]:

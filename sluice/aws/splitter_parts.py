@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from aws_lambda_powertools.logging import Logger
+
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.clock import new_id, now_ms
 from sluice.aws.object_metadata import S3Metadata
@@ -12,6 +14,7 @@ from sluice.aws.queues import SqsQueues
 from sluice.aws.records import DeadLetters
 from sluice.aws.registry_table import DynamoRegistryStore
 from sluice.aws.split_queues import SplitQueues
+from sluice.errors import DestinationFault
 from sluice.message import Message
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.lifecycle import Reason
@@ -19,6 +22,8 @@ from sluice.splitting.ports import RegistryStore
 from sluice.splitting.seen import SeenRegistry
 from sluice.splitting.settings import SplitterSettings
 from sluice.splitting.splitter import Outcome, SplitQueue, split
+
+logger = Logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +66,17 @@ class SplitterParts:
         """Forwards a batch, counts what sessions got, and has sessions cancelled whose programs never end."""
         routes = self.seen.routes(queue.queue_id)
         outcome = split(messages, queue, routes, queues=self.queues, executor=self.executor, metadata=self.metadata)
+        try:
+            self._tell(outcome)
+        except DestinationFault:
+            # The messages are where they belong: for a count, or a session that the next batch cancels as well, they
+            # are not sent again.
+            logger.exception("OutcomeNotTold")
+        return outcome
+
+    def _tell(self, outcome: Outcome) -> None:
         for session_id, number in outcome.forwarded.items():
             self.store.count(session_id, number, at_ms=now_ms())
         for session_id in outcome.cancelled:
             cancel = {"op": "stop", "session_id": session_id, "reason": Reason.FILTER_TIMED_OUT}
             self.control.send(self.settings.control_queue_url, json.dumps(cancel))
-        return outcome

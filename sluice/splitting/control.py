@@ -27,7 +27,6 @@ from sluice.splitting.lifecycle import (
     Event,
     LeftoversReturned,
     MainCounted,
-    Phase,
     PointConsumer,
     QueueCreated,
     QueueDeleted,
@@ -51,6 +50,9 @@ from sluice.splitting.queues import temporary_attributes, temporary_tags
 
 MAX_RACES = 50  # lost in a row to others that write the registry
 MAX_ROUNDS = 5  # of acting and looking again, in one invocation
+# What a session's consumer has in flight when the session ends is in SQS's counts within a minute:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
+COUNTS_SETTLE_MS = 60_000
 EVENTS_AT_ONCE = 20  # taken in by one write
 CHANGES_AT_ONCE = 90  # of queues and sessions in one write: a DynamoDB transaction has 100 items, splits are a few
 KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # of a session: it goes into an attribute
@@ -84,6 +86,7 @@ class Control:
     now_ms: NowMs
     new_token: Callable[[], str]  # twelve of a-z0-9
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
+    counts_settle_ms: int = COUNTS_SETTLE_MS
     returned: Counter[str] = field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     def start(
@@ -256,6 +259,13 @@ class Control:
             return [LeftoversReturned(action.name, number, empty=False), CleanupFailed(action.name, str(error))]
 
     def _is_empty(self, name: str) -> bool:
+        """Whether nothing is in it for certain."""
+        registry, _ = self.store.load()
+        queue = registry.queues.get(name)
+        session = registry.sessions.get(queue.session_id or "") if queue else None
+        ended_at_ms = session.ended_at_ms if session else None
+        if ended_at_ms is not None and self.now_ms() - ended_at_ms < self.counts_settle_ms:
+            return False
         return self.queues.count(name) == 0
 
     def _owner_of(self, queue_name: str) -> tuple[str, str]:
@@ -347,8 +357,6 @@ def _within_a_write(before: Registry, after: Registry, events: Sequence[Event]) 
         after,
         sessions=_mixed(before.sessions, after.sessions, lambda session: session.session_id in left),
         queues=_mixed(before.queues, after.queues, lambda queue: (queue.session_id or "") in left),
-        # One that seems unused may have sessions again, which were left.
-        splits={**after.splits, **_active(before)},
     )
 
 
@@ -374,10 +382,6 @@ def _mixed(before: Mapping[str, _V], after: Mapping[str, _V], is_left: Callable[
     return {key: value for key, value in before.items() if is_left(value)} | {
         key: value for key, value in after.items() if not is_left(value)
     }
-
-
-def _active(registry: Registry) -> dict[str, Split]:
-    return {queue_id: split for queue_id, split in registry.splits.items() if split.phase is Phase.ACTIVE}
 
 
 def _with_splits(registry: Registry, splits: Mapping[str, Split]) -> Registry:

@@ -31,7 +31,7 @@ class Splitting:
         session = self.client.ask("start", filters={"split_queues": filters}, owner="test", **fields)
         return self.until(session["session_id"], lambda status: status == "Ready")
 
-    def until(self, session_id: str, done: Callable[[str], bool], *, within_s: float = 90) -> dict[str, Any]:
+    def until(self, session_id: str, done: Callable[[str], bool], *, within_s: float = 180) -> dict[str, Any]:
         deadline = time.monotonic() + within_s
         while True:
             session = self.client.ask("status", session_id=session_id)
@@ -65,7 +65,7 @@ class Splitting:
 
     def until_all_ended(self) -> None:
         """Until no session is left, of this test's or an earlier one's."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while sessions := self.client.ask("status")["sessions"]:
             assert time.monotonic() < deadline, sessions
             time.sleep(0.5)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -60,6 +61,64 @@ def test_what_cant_be_delivered_is_reported_and_at_last_a_dead_letter_with_the_r
     [letter] = splitting.messages(splitting.dead_letters_url)
     assert letter["Body"] == "lost?"
     assert "no such queue: main" in letter["MessageAttributes"]["sluice-reason"]["StringValue"]
+
+
+def test_an_endless_program_cancels_its_session_with_the_reason_and_traffic_goes_on(splitting: Surroundings) -> None:
+    bad = start(splitting, {"jq_filter": "def f: f; f"})
+    good = start(splitting, {"message_filter": {"client": "^a$"}})
+    splitting.send(splitting.offers_url, "mine", {"client": "a"})
+    splitting.send(splitting.offers_url, "theirs", {"client": "b"})
+    assert splitter.handler(splitting.event(splitting.offers_url), CONTEXT) == {"batchItemFailures": []}
+    assert [message["Body"] for message in splitting.messages(good["queues"][0]["url"])] == ["mine"]
+    assert [message["Body"] for message in splitting.messages(url_of(splitting, "main"))] == ["theirs"]
+    asked = splitting.messages(splitting.timeouts_url)  # a delayed tick isn't among them yet
+    cancel = {"op": "stop", "session_id": bad["session_id"], "reason": "FilterTimedOut"}
+    assert cancel in [json.loads(message["Body"]) for message in asked]
+    control.handler(cancel, CONTEXT)
+    ended = control.handler({"op": "status", "session_id": bad["session_id"]}, CONTEXT)["result"]
+    assert (ended["status"] in {"Closing", "Ended", "StartError"}, ended["reason"]) == (True, "FilterTimedOut")
+
+
+def start(splitting: Surroundings, fields: dict[str, Any], queue_id: str = "q") -> dict[str, Any]:
+    request = {"op": "start", "filters": {"split_queues": {queue_id: fields}}, "owner": "me"}
+    session: dict[str, Any] = control.handler(request, CONTEXT)["result"]
+    return session
+
+
+def test_of_a_group_only_the_failed_message_becomes_a_dead_letter(
+    splitting: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was held back behind it, however often, goes out with the next receive."""
+    splitting.sqs.create_queue(QueueName="source.fifo", Attributes={"FifoQueue": "true"})
+    queues = [{"queue_id": "f", "source": "source.fifo", "main": "no-main.fifo"}]
+    monkeypatch.setenv("SPLIT_QUEUES", json.dumps(queues))
+    session = start(splitting, {"message_filter": {"client": "^a$"}}, "f")
+    source = url_of(splitting, "source.fifo")
+    for body, client in (("first", "b"), ("second", "a")):
+        splitting.sqs.send_message(
+            QueueUrl=source,
+            MessageBody=body,
+            MessageGroupId="g",
+            MessageDeduplicationId=body,
+            MessageAttributes={"client": {"DataType": "String", "StringValue": client}},
+        )
+    event = splitting.event(source, receives=splitter.MAX_RECEIVES)
+    [failure] = splitter.handler(event, CONTEXT)["batchItemFailures"]
+    assert [record["body"] for record in event["Records"]] == ["first", "second"]
+    assert failure["itemIdentifier"] == event["Records"][1]["messageId"]
+    assert [letter["Body"] for letter in splitting.messages(splitting.dead_letters_url)] == ["first"]
+    assert splitter.handler({"Records": event["Records"][1:]}, CONTEXT) == {"batchItemFailures": []}
+    assert [message["Body"] for message in splitting.messages(session["queues"][0]["url"])] == ["second"]
+
+
+def test_an_ended_sessions_unread_messages_go_back_to_main(splitting: Surroundings) -> None:
+    session = start(splitting, {"message_filter": {"client": "^a$"}})
+    splitting.send(splitting.offers_url, "unread", {"client": "a"})
+    splitter.handler(splitting.event(splitting.offers_url), CONTEXT)
+    control.handler({"op": "stop", "session_id": session["session_id"]}, CONTEXT)
+    control.handler({"op": "tick"}, CONTEXT)
+    [back] = splitting.messages(url_of(splitting, "main"))
+    assert (back["Body"], back["MessageAttributes"].keys()) == ("unread", {"client"})
 
 
 @pytest.mark.parametrize(("error", "dead"), [(HeldBack("waits"), 0), (NotDelivered("fails"), 1)])

@@ -1,7 +1,9 @@
 """A batch through the splitter: whoever the rules name has a message before it counts as done, whatever goes wrong."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,13 +42,18 @@ def endless(program: str, document: str) -> bool | None:
 
 
 def run(
-    messages: Sequence[Message], queues: FakeSplitQueues, *shares: Share, queue: SplitQueue = STANDARD, decide=endless
+    messages: Sequence[Message],
+    queues: FakeSplitQueues,
+    *shares: Share,
+    queue: SplitQueue = STANDARD,
+    decide=endless,
+    executor: Executor = EXECUTOR,
 ) -> Outcome:
     routes = Routes(
         router=Router.of(shares, version=1, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
-    return split(messages, queue, routes, queues=queues, executor=EXECUTOR, metadata=lambda _: {})
+    return split(messages, queue, routes, queues=queues, executor=executor, metadata=lambda _: {})
 
 
 def test_each_message_goes_to_its_session_or_to_main() -> None:
@@ -205,3 +212,145 @@ def test_a_target_gets_tens(number: int) -> None:
     queues = FakeSplitQueues()
     run([message(f"c{n}") for n in range(number)], queues)
     assert len(queues.calls) == -(-number // 10)
+
+
+@dataclass
+class Fickle(FakeSplitQueues):
+    """Each call has its own luck: sent, refused in part, failed as a whole, or the queue is gone from then on."""
+
+    luck: list[str] = field(default_factory=list)
+    sends: list[tuple[str, list[str], list[str]]] = field(default_factory=list)  # queue, bodies sent, bodies refused
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        match self.luck.pop() if self.luck else "sent":
+            case "refused in part":
+                self.refused = {entry["MessageBody"] for entry in entries[::2]}
+            case "failed":
+                self.failing = {name}
+            case "gone" if name != "main":
+                self.gone.add(name)
+        try:
+            refused = super().send_batch(name, entries)
+        finally:
+            self.refused, self.failing = set(), set()
+        bodies = [entry["MessageBody"] for entry in entries]
+        kept = [bodies[int(place)] for place in refused]
+        self.sends.append((name, [body for body in bodies if body not in kept], kept))
+        return refused
+
+
+class Inline(Executor):
+    """One after the other, so that luck falls the same way each time."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@given(
+    clients=st.lists(st.sampled_from(CLIENTS), max_size=25),
+    modes=st.lists(st.sampled_from(list(Mode)), min_size=3, max_size=3),
+    wanted=st.lists(st.sampled_from(CLIENTS), min_size=3, max_size=3),
+    luck=st.lists(st.sampled_from(["sent", "refused in part", "failed", "gone"]), max_size=15),
+    groups=st.lists(st.sampled_from(["g", "h"]), min_size=25, max_size=25),
+    fifo=st.booleans(),
+)
+def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_someone_lacks(
+    *, clients: list[str], modes: list[Mode], wanted: list[str], luck: list[str], groups: list[str], fifo: bool
+) -> None:
+    """The literal oracle: each receiver down the line has the message, or its queue is gone by now."""
+    shares = [share(name, wanted[n], at=n, mode=modes[n]) for n, name in enumerate(NAMES)]
+    messages = [message(f"{n}", client=client, group=groups[n] if fifo else None) for n, client in enumerate(clients)]
+    queues = Fickle(luck=list(luck))
+    outcome = run(messages, queues, *shares, queue=FIFO if fifo else STANDARD, executor=Inline())
+    for position, each in enumerate(messages):
+        got = {name for name in (*(f"queue-{name}" for name in NAMES), "main") if each.body in queues.bodies(name)}
+        if position not in outcome.failed:
+            assert lacking(clients[position], shares, got, queues.gone) == []
+        # Nobody has what the rules don't give them, but where who should have had it is gone.
+        assert got <= expected(clients[position], shares, set()) or queues.gone
+    bodies = [body for name in queues.messages for body in queues.bodies(name)]
+    assert len(bodies) == len([body for _, sent, _ in queues.sends for body in sent])
+    assert all(queues.bodies(name).count(body) == 1 for name in queues.messages for body in queues.bodies(name))
+    if fifo:
+        assert overtaken(queues.sends, groups) == []
+
+
+def lacking(client: str, shares: list[Share], got: set[str], gone: set[str]) -> list[str]:
+    """Who should have the message, is there, and hasn't got it."""
+    missing = []
+    for each in shares:
+        queue = f"queue-{each.session_id}"
+        if each.filter.attributes[0][1] != f"^{client}$":
+            continue
+        if queue not in got and queue not in gone:
+            missing.append(queue)
+        if each.mode is Mode.STEAL and queue in got:
+            return missing
+    return missing if "main" in got else [*missing, "main"]
+
+
+def overtaken(sends: list[tuple[str, list[str], list[str]]], groups: list[str]) -> list[str]:
+    """Messages that came to a receiver after later ones of their group."""
+    latest: dict[tuple[str, str], int] = {}
+    found = []
+    for name, bodies, _ in sends:
+        for body in bodies:
+            key = name, groups[int(body)]
+            found += [body] if int(body) < latest.get(key, -1) else []
+            latest[key] = int(body)
+    return found
+
+
+@pytest.mark.parametrize("refused", [1, 5, 10])
+def test_after_a_refusal_nothing_more_of_the_group_is_sent(refused: int) -> None:
+    """Ten go in one request, where SQS has the say; the eleventh waits for those that were refused."""
+    messages = [message(f"c{n}", group="g") for n in range(11)] + [message("other", client="c", group="h")]
+    queues = FakeSplitQueues(refused={f"c{n}" for n in range(refused)})
+    outcome = run(messages, queues, queue=FIFO)
+    assert outcome.failed.keys() == {*range(refused), 10}
+    assert outcome.failed[10] == HELD_BACK
+    assert "other" in queues.bodies("main")
+
+
+def test_a_group_stays_in_order_when_its_session_vanishes_amid_it() -> None:
+    messages = [message(body, group="g") for body in ("a1", "c2", "a3", "c4")]
+    queues = FakeSplitQueues(gone={"queue-A"})
+    outcome = run(messages, queues, share("A"), queue=FIFO)
+    assert (queues.bodies("main"), outcome.failed) == (["a1", "c2", "a3", "c4"], {})
+
+
+def test_copies_have_gone_out_once_when_the_message_is_routed_again() -> None:
+    queues = FakeSplitQueues(gone={"queue-A"})
+    run([message("a1")], queues, share("M", at=1, mode=Mode.MIRROR), share("A", at=2), share("B", at=3))
+    assert [queues.bodies(name) for name in ("queue-M", "queue-B", "main")] == [["a1"], ["a1"], []]
+
+
+def test_a_message_that_main_refuses_though_its_copy_went_out_comes_again() -> None:
+    queues = FakeSplitQueues(failing={"main"})
+    outcome = run([message("a1")], queues, share("M", mode=Mode.MIRROR))
+    assert queues.bodies("queue-M") == ["a1"]
+    assert list(outcome.failed) == [0]
+
+
+def test_a_message_keeps_what_it_came_with() -> None:
+    attributes = {"client": Value("String", "a"), "n": Value("Number.int", "7"), "b": Value("Binary", b"\xff")}
+    queues = FakeSplitQueues()
+    run([Message(message_id="m", body="\u0000 not even text", attributes=attributes)], queues, share("A"))
+    [copy] = queues.messages["queue-A"]
+    assert copy.body == "\u0000 not even text"
+    assert copy.attributes == attributes | {"sluice-session": Value("String", "key-A")}
+
+
+def test_nothing_received_is_nothing_sent() -> None:
+    queues = FakeSplitQueues()
+    assert run([], queues, share("A")).failed == {}
+    assert queues.calls == []
+
+
+def test_a_batch_of_great_messages_goes_in_requests_that_sqs_takes() -> None:
+    queues = FakeSplitQueues()
+    run([message("c" * 400_000 + str(n), client="c") for n in range(5)], queues)
+    assert len(queues.calls) == 3
+    assert len(queues.bodies("main")) == 5

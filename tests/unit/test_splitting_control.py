@@ -51,6 +51,7 @@ class World:
             now_ms=self.clock,
             new_token=lambda: f"{next(numbers):012d}",
             may_go_on=lambda: True,
+            counts_settle_ms=0,
         )
 
     def start(self, filters=FILTERS) -> str:
@@ -225,7 +226,8 @@ def test_ticks_come_soon_while_something_moves_later_while_sessions_live_and_not
 
 def test_a_queue_that_aws_refuses_fails_the_session_with_awss_words(world: World) -> None:
     world.queues.failing.add(SESSION_QUEUE)
-    session = world.control.view().sessions[world.start()]
+    session_id = world.start()
+    session = world.store.registry.sessions[session_id]
     assert session.status is Status.START_ERROR
     assert "AccessDenied" in session.reason
 
@@ -403,7 +405,7 @@ def test_one_write_takes_whole_sessions_and_the_asked_one_first(world: World) ->
     assert sessions[-1] in ended
     assert {queue.session_id for queue in after.queues.values() if queue.condemned} == ended
     assert len(ended) == CHANGES_AT_ONCE // 2
-    assert after.splits == before.splits  # it isn't idle: five sessions are left
+    assert after.splits == before.splits  # it isn't idle: sessions are left
     for _ in range(2):
         world.pass_s(1)
     assert world.store.registry.sessions == {}
@@ -416,3 +418,13 @@ def test_a_sweep_goes_on_where_a_queue_is_gone_already(world: World) -> None:
     world.queues.gone.add(name)
     assert world.control.sweep() == [name]
     assert world.control.sweep() == []
+
+
+def test_a_queue_is_deleted_only_when_sqs_counts_are_sure_that_it_is_empty(world: World) -> None:
+    control = replace(world.control, counts_settle_ms=60_000)
+    session_id = world.start()
+    control.stop(session_id)
+    for seconds, deleted in ((0, False), (59, False), (1, True)):
+        world.clock.ms += seconds * 1_000
+        control.advance()
+        assert (("delete", SESSION_QUEUE) in world.queues.calls) is deleted

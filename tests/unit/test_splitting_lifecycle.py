@@ -416,8 +416,8 @@ class World:
                 if self.random.random() < 0.05:
                     return QueueNotCreated(name, "no")
                 self.queues.setdefault(name, [])
-            case ReturnLeftovers(name=name, to=to):
-                return self.returned(name, to)
+            case ReturnLeftovers(name=name, to=to, final=final):
+                return self.returned(name, to, final=final)
             case DeleteQueue(name=name):
                 if self.random.random() < 0.1:
                     return CleanupFailed(name, "not now")
@@ -426,12 +426,12 @@ class World:
                 return MainCounted(queue_id, len(self.queues[name]))
         return answer(action)
 
-    def returned(self, name: str, to: str) -> Event:
+    def returned(self, name: str, to: str, *, final: bool) -> Event:
         messages = self.queues.get(name, [])
         moved = messages[: self.random.randint(0, 3)]
         self.queues[to].extend(moved)
         del messages[: len(moved)]
-        return LeftoversReturned(name, len(moved), empty=not messages)
+        return LeftoversReturned(name, len(moved), empty=final and not messages)
 
     def lose(self, name: str) -> None:
         assert not self.queues.pop(name, []), f"{name} had messages"
