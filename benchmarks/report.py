@@ -19,8 +19,13 @@ class Figure:
     compared_to: str = ""
 
 
-def report(title: str, figures: Mapping[str, Figure], *, as_json: bool) -> None:
-    """A table; with `as_json` the numbers follow as one line."""
+def report(
+    title: str, figures: Mapping[str, Figure], *, as_json: bool, series: Mapping[str, Mapping[str, str]] | None = None
+) -> None:
+    """A table; with `as_json` the numbers follow as one line.
+
+    `series` are figures that belong together: its name to the keys of its figures by what they were measured at.
+    """
     table = Table(title=title)
     for heading in ("", "measured", "at most", "ratio", "to"):
         table.add_column(heading, justify="left" if heading in {"", "to"} else "right")
@@ -30,7 +35,9 @@ def report(title: str, figures: Mapping[str, Figure], *, as_json: bool) -> None:
         )
     Console().print(table)
     if as_json:
-        print(json.dumps({key: round(figure.value, 3) for key, figure in figures.items()}))
+        values = {key: round(figure.value, 3) for key, figure in figures.items()}
+        gathered = {name: {at: values.pop(key) for at, key in keys.items()} for name, keys in (series or {}).items()}
+        print(json.dumps(values | gathered))
 
 
 def _number(value: float | None) -> str:

@@ -87,9 +87,12 @@ def main(
     for number in SESSIONS:
         name = f"CPU per message, µs, {number:,} sessions"
         figures[f"cpu_us_per_message_{number}"] = Figure(name=name, value=measured[number].cpu_us_per_message)
+    series = {"cpu_us_per_message": {str(number): f"cpu_us_per_message_{number}" for number in SESSIONS}}
     ratio = measured[SESSIONS[-1]].cpu_us_per_message / measured[SESSIONS[0]].cpu_us_per_message
     figures["ratio_1000_to_1"] = Figure(name="CPU of 1,000 sessions to that of one", value=ratio, limit=5)
-    report(f"{MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}", figures, as_json=as_json)
+    report(
+        f"{MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}", figures, as_json=as_json, series=series
+    )
 
 
 def measure(number: int, *, tenants: int) -> Measured:

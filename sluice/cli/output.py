@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:  # rich is imported where something is drawn, so that --help and --json don't wait for it
     from rich.console import Console
 
+SIGNALLED = 128  # what a shell adds to a signal's number for the exit code
 WIDTH_WITHOUT_TERMINAL = 200  # else rich would fold addresses at the 80th column of a file
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from sluice.cli.output import SIGNALLED
 from sluice.cli.sessions import OpenSession, SessionFailed
 
 DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_EVERY_S = 0.2
 END_WITHIN_S = 20.0  # after the session's end, before the program is killed
-SIGNALLED = 128  # what a shell adds to a signal's number
 
 
 def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:

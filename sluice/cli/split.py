@@ -3,6 +3,7 @@
 import getpass
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.output import console, note, show_json, show_table
+from sluice.cli.output import SIGNALLED, console, note, show_json, show_table
 from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
@@ -108,6 +109,7 @@ def start(
 
     document = filters_document(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
     client = _client(region, profile, local)
+    _end_well_on_sigterm()
     with session(client, document, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
         if as_json:
             show_json(opened.document)
@@ -118,6 +120,11 @@ def start(
     if opened.reason:
         note(f"the session ended: {opened.reason}")
         raise typer.Exit(1)
+
+
+def _end_well_on_sigterm() -> None:
+    """Also while the session isn't ready yet: it is stopped on the way out."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
 
 
 def _wait(opened: "OpenSession") -> None:
@@ -205,6 +212,7 @@ def run(
 
     document = filters_document(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
     client = _client(region, profile, local)
+    _end_well_on_sigterm()
     with session(client, document, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:
         code = run_program(command, variables(opened, queue or []), opened)
     if opened.reason:

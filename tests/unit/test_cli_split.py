@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sluice.aws.control_client import Refused
-from sluice.cli import programs
+from sluice.cli import programs, split
 from sluice.cli.filters import filters_document
 from sluice.cli.programs import run_program, variables
 from sluice.cli.registration import BadRegistration, register_queue
@@ -282,3 +282,20 @@ class Failing:
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         raise self.error
+
+
+def test_sigterm_ends_a_session_that_isnt_ready_yet() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    control = FakeControl("Starting")
+    try:
+        split._end_well_on_sigterm()
+        with pytest.raises(SystemExit) as ended, session(control, {}, owner="me", progress=terminate):  # type: ignore[arg-type]
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert control.asked[-1] == "stop"
+
+
+def terminate(_: str) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
