@@ -90,9 +90,8 @@ def main(
     series = {"cpu_us_per_message": {str(number): f"cpu_us_per_message_{number}" for number in SESSIONS}}
     ratio = measured[SESSIONS[-1]].cpu_us_per_message / measured[SESSIONS[0]].cpu_us_per_message
     figures["ratio_1000_to_1"] = Figure(name="CPU of 1,000 sessions to that of one", value=ratio, limit=5)
-    report(
-        f"{MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}", figures, as_json=as_json, series=series
-    )
+    title = f"{MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}"
+    report(title, figures, as_json=as_json, series=series)
 
 
 def measure(number: int, *, tenants: int) -> Measured:
