@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.splitting.lifecycle import SPLITTER_READS_WITHIN_MS
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
 
@@ -33,11 +34,15 @@ SEED = 20_261_121
 
 @dataclass
 class Life:
-    """One session's client, and when it was surely there: from when it was ready until it was stopped."""
+    """One session's client, and when it was surely there: from when it was ready until it was stopped.
+
+    From `gone_at` no splitter begins a batch that knows it.
+    """
 
     client: int
     ready_at: float
     stopped_at: float = float("inf")
+    gone_at: float = float("inf")
 
 
 @dataclass
@@ -84,7 +89,7 @@ class Observed:
     def _was_returned(self, number: int, *, until: float) -> bool:
         """Whether a session that ended meanwhile may have had it unread: that goes to the consumer, not to the next."""
         return any(
-            life.client == number % CLIENTS and self.sent_at[number] <= life.stopped_at <= until
+            life.client == number % CLIENTS and self.sent_at[number] <= life.gone_at and life.stopped_at <= until
             for life in self.lives.values()
         )
 
@@ -182,6 +187,7 @@ def live(splitting: Splitting, observed: Observed, client: int, life_s: float) -
         splitting.client.ask("heartbeat", session_id=session_id)
     observed.lives[session_id].stopped_at = time.monotonic()
     splitting.client.ask("stop", session_id=session_id)
+    observed.lives[session_id].gone_at = time.monotonic() + SPLITTER_READS_WITHIN_MS / 1_000
 
 
 def read_until(splitting: Splitting, url: str, receiver: str, observed: Observed, done: threading.Event) -> None:
