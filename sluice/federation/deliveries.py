@@ -3,17 +3,21 @@
 `publish` is the exchange function's decision, `forward` the bridge function's.
 """
 
+import hashlib
 from dataclasses import dataclass, replace
 
 from sluice.errors import Malformed
 from sluice.federation.bindings import MAX_KEY_CHARACTERS
-from sluice.federation.metadata import Metadata, Opened, message_id_of, open_attributes, seal
+from sluice.federation.metadata import ATTRIBUTE, Metadata, Opened, message_id_of, open_attributes, seal
 from sluice.federation.routing import Destination, Publication, RoutingTable
 from sluice.federation.tracing import Crossing, DropReason, crossed, held_back, turned_away
 from sluice.federation.typed_values import headers_of
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
-KEY_ATTRIBUTE = "routing-key"  # of a producer that knows nothing of `x-qpid`
+# Attributes of a producer that knows nothing of `x-qpid`.
+EXCHANGE_ATTRIBUTE = "exchange"
+KEY_ATTRIBUTE = "routing-key"
+DEST_CHARACTERS = 16  # of the hash of a route's destination
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +59,8 @@ class Published:
     drops: tuple[Drop, ...] = ()
 
 
-def publish(receipt: Receipt, *, exchange: str, table: RoutingTable, trusted: bool) -> Published:
-    """What the exchange does with a message.
+def publish(receipt: Receipt, *, table: RoutingTable, trusted: bool, exchange: str | None = None) -> Published:
+    """What the exchange does with a message; where `exchange` is None, the one that the message names.
 
     `trusted` is for what came over a link, or where a site chooses to trust its publishers. Otherwise the trace, the id
     and the times that a message claims are forgotten, as if it had none.
@@ -67,20 +71,23 @@ def publish(receipt: Receipt, *, exchange: str, table: RoutingTable, trusted: bo
     opened = open_attributes(receipt.message.attributes)
     claimed = opened.metadata or Metadata()
     stamped = _stamped(claimed if trusted else _forgotten(claimed), opened, receipt)
-    metadata, message_id = replace(stamped.metadata, exchange=exchange), stamped.message_id
+    named = exchange or claimed.exchange or _exchange(opened)
+    metadata, message_id = replace(stamped.metadata, exchange=named), stamped.message_id
     reason = _refusal(metadata, receipt)
     if reason is not None:
         return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))
     destinations = table.route(
-        Publication(exchange=exchange, key=metadata.key or "", headers=headers_of(opened.attributes, metadata.headers))
+        Publication(exchange=named, key=metadata.key or "", headers=headers_of(opened.attributes, metadata.headers))
     )
     if not destinations:
         return Published(message_id=message_id, drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
     return _copied(destinations, _Sealed(receipt.message, opened.attributes, metadata, message_id))
 
 
-def forward(receipt: Receipt, *, crossing: Crossing, fifo: bool) -> Outgoing | Drop:
-    """What a bridge sends to its peer's ingress, a FIFO queue or not; or why it sends nothing. Raises `SenderFault`.
+def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> Outgoing | Drop:
+    """What a bridge sends to its peer's ingress, a FIFO queue or not, for the exchange `dest`; or why it sends nothing.
+
+    Raises `SenderFault`.
 
     What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
     message on for ever, while a false one only stops the message that has it.
@@ -93,12 +100,15 @@ def forward(receipt: Receipt, *, crossing: Crossing, fifo: bool) -> Outgoing | D
         return Drop(reason=reason, message_id=message_id)
     gone = replace(
         metadata,
+        exchange=dest,
         trace=crossed(metadata.trace, crossing),
         ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
         stamped_at_ms=receipt.now_ms,
     )
     attributes = seal(receipt.message.body, opened.attributes, gone)
-    return _outgoing(receipt.message, attributes, message_id, fifo=fifo)
+    # By several ways a message comes to one exchange once, and to each of several exchanges.
+    known_as = f"{message_id}.{hashlib.sha256(dest.encode()).hexdigest()[:DEST_CHARACTERS]}"
+    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=known_as)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +139,27 @@ def _forgotten(claimed: Metadata) -> Metadata:
     return Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
 
 
+def _exchange(opened: Opened) -> str:
+    """The exchange of a foreign message."""
+    name = _text(opened, EXCHANGE_ATTRIBUTE)
+    if not name:
+        raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
+    return name
+
+
 def _key(opened: Opened) -> str:
     """The key of a foreign message: an attribute of its own, or none."""
-    attribute = opened.attributes.get(KEY_ATTRIBUTE)
+    return _text(opened, KEY_ATTRIBUTE)
+
+
+def _text(opened: Opened, name: str) -> str:
+    attribute = opened.attributes.get(name)
     if attribute is None:
         return ""
     if attribute.text is None:
-        raise Malformed(f"{KEY_ATTRIBUTE} is no text")
+        raise Malformed(f"{name} is no text")
     if len(attribute.text) > MAX_KEY_CHARACTERS:
-        raise Malformed(f"a key of {len(attribute.text)} characters, more than {MAX_KEY_CHARACTERS}")
+        raise Malformed(f"{name} of {len(attribute.text)} characters, more than {MAX_KEY_CHARACTERS}")
     return attribute.text
 
 
@@ -182,13 +204,15 @@ def _fills_up(sealed: _Sealed) -> bool:
     return len(sealed.attributes) == MAX_ATTRIBUTES and not sealed.metadata.headers
 
 
-def _outgoing(message: Message, attributes: Attributes, message_id: str, *, fifo: bool) -> Outgoing:
+def _outgoing(
+    message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str | None = None
+) -> Outgoing:
     # From a standard queue no order was promised: each message is a group of its own, and none waits for another.
     group_id = message.group_id or (message_id if fifo else None)
     return Outgoing(
         body=message.body,
         attributes=attributes,
         group_id=group_id,
-        deduplication_id=message_id if fifo else None,
+        deduplication_id=(known_as or message_id) if fifo else None,
         trace_header=message.trace_header,
     )

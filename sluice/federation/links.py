@@ -20,11 +20,15 @@ MAX_CREDIT = 120_000  # SQS's messages in flight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One place where the peer can be reached: its control queue."""
+    """One way to reach the peer: its control queue, and `sqs_url` where SQS isn't reached at its usual address.
+
+    So a VPC's interface endpoint and the public one are two endpoints of one site.
+    """
 
     region: str
     account: str
     control_queue_url: str
+    sqs_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +60,9 @@ class Bridge:
     """A route over a link, from `src` to the exchange `dest`.
 
     `src` is a queue where `src_is_queue`, else an exchange, to which a bridge queue is bound by `key`; `queue` is an
-    existing queue to take for that. `tag` None is the source site's. `sync` is the batch that is acknowledged at once,
-    `credit` the messages under way, 0 for no limit. `filter` and `rate` (messages/s) narrow what goes over.
+    existing queue to take for that; else one is made, a FIFO queue where `fifo`: that keeps order, and lets a message
+    that comes by several ways arrive once. `tag` None is the source site's. `sync` is the batch that is acknowledged at
+    once, `credit` the messages under way, 0 for no limit.
     """
 
     name: str
@@ -71,12 +76,11 @@ class Bridge:
     src_is_local: bool = False
     dynamic: bool = False
     durable: bool = True
-    sync: int = 1
+    sync: int = 10
     credit: int = 0
     queue: str | None = None
     max_hops: int = DEFAULT_MAX_HOPS
-    filter: str | None = None
-    rate: float | None = None
+    fifo: bool = True
     paused: bool = False
 
     @property
@@ -179,5 +183,3 @@ def _check_limits(bridge: Bridge) -> None:
         raise BadRoute(f"{bridge.name}: credit {bridge.credit}, not 0 to {MAX_CREDIT}")
     if 0 < bridge.credit < bridge.sync:
         raise BadRoute(f"{bridge.name}: credit {bridge.credit} never fills a batch of sync {bridge.sync}")
-    if bridge.rate is not None and not bridge.rate > 0:
-        raise BadRoute(f"{bridge.name}: rate {bridge.rate}: to stop it, pause it")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import TypeVar
 
+from sluice.batches import Parcel, Progress, standard_round
 from sluice.errors import BadConfiguration, CallFailed, QueueGone, SluiceError
 from sluice.message import Message
-from sluice.splitting.batches import Parcel, Progress, standard_round
 from sluice.splitting.configs import SplitConfig
 from sluice.splitting.copies import returned
 from sluice.splitting.filters import EVERY_QUEUE, QueueFilters, filter_of

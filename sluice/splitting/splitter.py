@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
+from sluice.batches import Parcel, Progress, Request, Round, fifo_rounds, standard_round
 from sluice.errors import DestinationFault, QueueGone
 from sluice.message import Message
-from sluice.splitting.batches import Parcel, Progress, Request, Round, fifo_rounds, standard_round
 from sluice.splitting.copies import for_main, for_session
 from sluice.splitting.envelopes import s3_objects
 from sluice.splitting.ports import ObjectMetadata, TargetQueues
@@ -130,9 +130,10 @@ class _Batch:
         return Parcel(position=position, target=self.routes.queues[share.session_id], outgoing=copy)
 
     def _left(self, parcels: Sequence[Parcel]) -> list[Parcel]:
-        """Without what an earlier pass has sent already."""
+        """Without what an earlier pass has sent already, nor what comes again anyway: its successors may be ahead."""
         sent = {(parcel.position, parcel.target) for parcel in self.sent}
-        return [parcel for parcel in parcels if (parcel.position, parcel.target) not in sent]
+        failed = set(self.progress.failed())
+        return [each for each in parcels if each.position not in failed and (each.position, each.target) not in sent]
 
     def _send_all(self, parcels: Sequence[Parcel]) -> list[Parcel]:
         """Sends, round by round; what couldn't be sent since its session is gone comes back."""

@@ -50,6 +50,8 @@ def running(deployed: Deployed, *arguments: str) -> Iterator["subprocess.Popen[s
         env={**os.environ, **deployed.cloud.environment(deployed.site)},
         stdout=subprocess.PIPE,
         text=True,
+        # A shell lets what it starts in the background ignore ctrl-C, and the tests too, if it started them so.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads hold locks here
     )
     try:
         yield process

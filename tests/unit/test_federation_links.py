@@ -74,8 +74,6 @@ def test_the_kind_of_a_route_is_where_its_messages_come_from() -> None:
         (replace(STATIC, sync=0), "sync"),
         (replace(STATIC, credit=-1), "credit"),
         (replace(STATIC, sync=10, credit=7), "never fills"),
-        (replace(STATIC, rate=0.0), "pause it"),
-        (replace(STATIC, rate=float("nan")), "pause it"),
     ],
 )
 def test_a_bridge_that_cannot_be_is_refused_with_the_reason(bridge: Bridge, reason: str) -> None:

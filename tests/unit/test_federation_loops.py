@@ -86,6 +86,7 @@ class Sites:
             queued = received(message, copy.outgoing)
             sent = forward(
                 Receipt(message=queued, site=site, ulid=ulid, now_ms=0),
+                dest="x",
                 crossing=copy.destination.crossing,
                 fifo=self.fifo,
             )
@@ -174,7 +175,7 @@ def test_on_two_opposite_queue_routes_a_message_stops_after_one_lap(tags: tuple[
     site, message, transfers = "A", Message(message_id="m", body="once"), 0
     while True:
         receipt = Receipt(message=message, site=site, ulid="0" * 26, now_ms=0)
-        sent = forward(receipt, crossing=crossings[site], fifo=fifo)
+        sent = forward(receipt, crossing=crossings[site], dest="x", fifo=fifo)
         if isinstance(sent, Drop):
             break
         transfers += 1
@@ -188,7 +189,7 @@ def test_without_its_own_tags_an_opposite_pair_of_queue_routes_ends_with_its_hop
     site, message, transfers = "A", Message(message_id="m", body="once"), 0
     while True:
         receipt = Receipt(message=message, site=site, ulid="0" * 26, now_ms=0)
-        sent = forward(receipt, crossing=crossings[site], fifo=False)
+        sent = forward(receipt, crossing=crossings[site], dest="x", fifo=False)
         if isinstance(sent, Drop):
             break
         transfers += 1

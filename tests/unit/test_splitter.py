@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.message import Message, Value
@@ -255,6 +255,14 @@ class Inline(Executor):
     luck=st.lists(st.sampled_from(["sent", "refused in part", "failed", "gone"]), max_size=15),
     groups=st.lists(st.sampled_from(["g", "h"]), min_size=25, max_size=25),
     fifo=st.booleans(),
+)
+@example(
+    clients=["a", "a"],
+    modes=[Mode.MIRROR, Mode.STEAL, Mode.STEAL],
+    wanted=["a", "a", "a"],
+    luck=["refused in part", "gone"],
+    groups=["g"] * 25,
+    fifo=True,
 )
 def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_someone_lacks(
     *, clients: list[str], modes: list[Mode], wanted: list[str], luck: list[str], groups: list[str], fifo: bool

@@ -1,0 +1,105 @@
+"""What federation asks of AWS. Adapters are in `sluice.aws`, fakes in the tests; both keep these promises."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sluice.errors import DestinationFault
+from sluice.federation.links import Endpoint, Link
+from sluice.message import Message
+
+NowMs = Callable[[], int]
+
+
+class PeerUnreachable(DestinationFault):
+    """A call to a peer failed in a way that may pass."""
+
+
+class PeerRefused(DestinationFault):
+    """A peer's queue isn't there, or may not be sent to: it needs somebody to put it right."""
+
+
+class Document(Protocol):
+    """A small database of one value: bytes with a version, replaced as a whole. Reads are strongly consistent."""
+
+    def version(self) -> int:
+        """One small read; 0 before the first save."""
+
+    def load(self) -> tuple[bytes | None, int]:
+        """The bytes and their version; None before the first save."""
+
+    def save(self, content: bytes, *, after: int) -> bool:
+        """Writes version `after` + 1; False where somebody else has written since `after`."""
+
+
+class SiteQueues(Protocol):
+    """Queues of this site's account and region, by name. Raises `CallFailed`."""
+
+    def url(self, name: str) -> str:
+        """A queue's URL."""
+
+    def arn(self, name: str) -> str:
+        """A queue's ARN."""
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """Sends up to ten entries; the ids of those that SQS refused, with its reason. Raises `QueueGone`."""
+
+    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Makes a queue, or finds it where it is there with the same attributes."""
+
+    def delete(self, name: str) -> None:
+        """Deletes a queue; one that doesn't exist is no error."""
+
+    def count(self, name: str) -> int:
+        """Messages in it, in flight and delayed ones too, as SQS counts them: a minute late. Raises `QueueGone`."""
+
+    def receive_batch(self, name: str) -> Sequence[Message]:
+        """Up to ten messages, at once. Raises `QueueGone`."""
+
+    def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
+        """Deletes received messages."""
+
+
+class Mappings(Protocol):
+    """Event source mappings of the bridge function. Raises `CallFailed`."""
+
+    def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
+        """The id of a mapping for the queue with this name; one that is there already is taken."""
+
+    def switch(self, mapping: str, *, on: bool) -> None:
+        """Enables or disables it. Raises `MappingGone`."""
+
+    def delete(self, mapping: str) -> None:
+        """One that doesn't exist is no error."""
+
+
+class MappingGone(DestinationFault):
+    """The mapping doesn't exist, or no longer."""
+
+
+class Peers(Protocol):
+    """Queues of peer sites. Raises `PeerUnreachable` or `PeerRefused`."""
+
+    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+        """Sends to the peer's control queue, in order for each link."""
+
+    def send_batch(
+        self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
+    ) -> Mapping[str, str]:
+        """Sends up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that goes no further: it, why, and the queue that it was in."""
+
+    message: Message
+    reason: str
+    source: str
+
+
+class DeadLetters(Protocol):
+    """Where they go."""
+
+    def bury(self, letter: DeadLetter) -> None:
+        """Sends the message there with the reason. Raises `CallFailed`."""

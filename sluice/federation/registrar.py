@@ -1,0 +1,408 @@
+"""Looks after a site's links and bridges: takes events into the registry, and does what falls due.
+
+One invocation's. What it does may be done by another at the same time, or was done by one that died: all of it is safe
+to do again, and what has become of it comes back as an event.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import singledispatchmethod
+
+from sluice.errors import BadBinding, BadConfiguration, BadRoute, CallFailed, QueueGone
+from sluice.federation.bindings import Binding
+from sluice.federation.codec import (
+    Answer,
+    Control,
+    Hello,
+    Parting,
+    Refusal,
+    decode_registry,
+    encode_control,
+    encode_registry,
+)
+from sluice.federation.exchange_book import ExchangeBook, TooBusy, feeding, with_binding, without_bindings
+from sluice.federation.exchanges import ExchangeType
+from sluice.federation.link_states import CARRYING, Happening, State, Tick
+from sluice.federation.link_states import Refused as LinkRefused
+from sluice.federation.link_states import Unreachable as LinkUnreachable
+from sluice.federation.links import Bridge, Endpoint, Link, RouteKind
+from sluice.federation.ports import (
+    DeadLetter,
+    DeadLetters,
+    Document,
+    MappingGone,
+    Mappings,
+    NowMs,
+    PeerRefused,
+    Peers,
+    PeerUnreachable,
+    SiteQueues,
+)
+from sluice.federation.registry import (
+    EMPTY_FOR_MS,
+    SERVED_MARK,
+    Action,
+    Address,
+    Answered,
+    BridgeGone,
+    BridgeRecord,
+    Counted,
+    CountQueue,
+    Done,
+    Event,
+    Greeted,
+    HelloSent,
+    LinkHappened,
+    LinkRecord,
+    MakeMapping,
+    MakeQueue,
+    Parted,
+    Registry,
+    SendHello,
+    SendParting,
+    SetBinding,
+    SwitchMapping,
+    TearDown,
+    apply,
+    bridge_binding,
+    bridge_destination,
+    due,
+    fed_queues,
+    pulls_over,
+    served_name,
+)
+from sluice.federation.typed_values import Headers
+
+BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
+FIFO_SUFFIX = ".fifo"
+FIFO_BATCH = 10
+NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
+MAX_ROUNDS = 8
+MAX_RACES = 50
+SOON_MS = 2_000  # while a bridge or a link closes or drains
+# A headers exchange's binding that takes everything.
+EVERYTHING: Headers = {"x-match": "all"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registrar:
+    """One invocation's. Raises `BadRoute`, `BadBinding`, or `CallFailed` for what AWS refuses."""
+
+    here: Address
+    document: Document
+    exchanges: ExchangeBook
+    queues: SiteQueues
+    mappings: Mappings
+    peers: Peers
+    dead_letters: DeadLetters
+    bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
+    peer_accounts: frozenset[str]
+    last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
+    now_ms: NowMs
+    jitter: Callable[[], float]
+    may_go_on: Callable[[], bool]
+    empty_for_ms: int = EMPTY_FOR_MS
+
+    def registry(self) -> Registry:
+        """As it stands."""
+        return self._load()[0]
+
+    def _load(self) -> tuple[Registry, int]:
+        content, version = self.document.load()
+        return (Registry(here=self.here.tag) if content is None else decode_registry(content)), version
+
+    def advance(self, events: Sequence[Event] = (), *, ticks: bool = True) -> Registry:
+        """Takes events in and does what is due, until nothing more can be done now; the registry then."""
+        registry = self.take_in(events)
+        if ticks:
+            registry = self.take_in(list(self._ticks(registry)))
+        done: set[tuple[Action, object]] = set()
+        for _ in range(MAX_ROUNDS):
+            followed = [event for action in self._undone(registry, done) for event in self._done(action, registry)]
+            if not followed:
+                return registry
+            registry = self.take_in(followed)
+        return registry
+
+    def _undone(self, registry: Registry, done: set[tuple[Action, object]]) -> Iterator[Action]:
+        """Each action once in a state of its bridge or link: what isn't settled by doing it again must wait."""
+        for action in due(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
+            if isinstance(action, SendHello | SendParting):
+                state: object = registry.links[action.link].status.state
+            else:
+                state = registry.bridges[action.bridge].mapping
+            if (action, state) not in done and self.may_go_on():
+                done.add((action, state))
+                yield action
+
+    def take_in(self, events: Sequence[Event]) -> Registry:
+        """Writes the registry after the events, all or none of them."""
+        for _ in range(MAX_RACES):
+            before, version = self._load()
+            after = before
+            for event in events:
+                after = apply(after, event, now_ms=self.now_ms(), jitter=self.jitter())
+            if after == before or self.document.save(encode_registry(after), after=version):
+                return after
+        raise TooBusy(f"lost {MAX_RACES} races to write the registry of links")
+
+    def _ticks(self, registry: Registry) -> Iterator[Event]:
+        forwards = self.last_forwards()
+        for name, record in registry.links.items():
+            last = max((forwards.get(each.bridge.name, 0) for each in registry.bridges_of(name)), default=0)
+            if last > (record.status.last_forward_ms or 0):
+                yield LinkHappened(name, Happening.FORWARDED)
+            yield LinkHappened(name, Tick(queued=self._queued(registry, record)))
+
+    def _queued(self, registry: Registry, record: LinkRecord) -> int:
+        """What is left in the queues of a link that drains; nobody asks of any other."""
+        if not record.status.draining:
+            return 0
+        queues = [each.queue for each in registry.bridges_of(record.link.name) if each.queue is not None]
+        bound = [each for each in registry.bridges_of(record.link.name) if each.bound]
+        return len(bound) + sum(self._count(queue) for queue in queues)
+
+    def _count(self, queue: str) -> int:
+        try:
+            return self.queues.count(queue)
+        except QueueGone:
+            return 0
+
+    def next_tick_ms(self, registry: Registry) -> int | None:
+        """When somebody should look again, ms since 1970; None where the schedule will do."""
+        now_ms = self.now_ms()
+        times = [
+            record.status.due_at_ms
+            for record in registry.links.values()
+            if record.status.state in {State.WAITING, State.FAILED, State.CONNECTING}
+        ]
+        in_hurry = any(each.closing or each.draining for each in registry.bridges.values()) or any(
+            record.status.draining and record.carries for record in registry.links.values()
+        )
+        if in_hurry:
+            times.append(now_ms + SOON_MS)
+        return max(min(times), now_ms) if times else None
+
+    # What peers say
+
+    def hear(self, control: Control) -> Registry:
+        """Takes in what a peer says, and answers. Raises `BadRoute` for a site that may not say anything."""
+        sender = control.sender
+        if sender.account not in self.peer_accounts:
+            raise BadRoute(f"{sender.tag}: account {sender.account} is not one of this site's peers")
+        match control:
+            case Hello():
+                return self._greet(control)
+            case Answer():
+                answered = Answered(
+                    link=control.link, peer=sender, exchanges=control.exchanges, bridges=control.bridges
+                )
+                return self.advance([answered], ticks=False)
+            case Refusal():
+                return self.advance([LinkHappened(control.link, LinkRefused(control.reason))], ticks=False)
+            case Parting():
+                return self.advance([Parted(control.link, sender.tag)], ticks=False)
+
+    def _greet(self, hello: Hello) -> Registry:
+        if hello.served:
+            return self._greet_server(hello)
+        peer = hello.sender
+        name = served_name(hello.link, peer.tag)
+        greeted = Greeted(link=hello.link, peer=peer, pulls=hello.pulls, draining=hello.draining)
+        try:
+            registry = self.advance([greeted], ticks=False)
+        except BadRoute as error:
+            self._tell(_link_to(peer), Refusal(link=hello.link, sender=self.here, reason=str(error)))
+            return self.registry()
+        record = registry.links[name]
+        bridges = {
+            each.bridge.name.removesuffix(SERVED_MARK + peer.tag): _state_of(each, record)
+            for each in registry.bridges_of(name)
+        }
+        answer = Answer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
+        return self._tell_or_note(name, record.link, answer)
+
+    def _greet_server(self, hello: Hello) -> Registry:
+        """From a site where our own link is served: whether the two still know of each other."""
+        registry = self.registry()
+        ours = hello.link.removesuffix(SERVED_MARK + self.here.tag)
+        if ours in registry.links:
+            self._tell(
+                _link_to(hello.sender),
+                Answer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges={}),
+            )
+        else:
+            self._tell(_link_to(hello.sender), Parting(link=ours, sender=self.here))
+        return registry
+
+    def _exchange_types(self) -> Mapping[str, str]:
+        return {exchange.name: exchange.type.value for exchange in self.exchanges.table().exchanges}
+
+    def _tell(self, link: Link, control: Control) -> None:
+        self.peers.tell(link, link.endpoints[0], encode_control(control))
+
+    def _tell_or_note(self, name: str, link: Link, control: Control) -> Registry:
+        """Whether the peer can be told is the evidence that a served link has."""
+        try:
+            self._tell(link, control)
+        except PeerUnreachable as error:
+            return self.advance([LinkHappened(name, LinkUnreachable(str(error)))], ticks=False)
+        except PeerRefused as error:
+            return self.advance([LinkHappened(name, LinkRefused(str(error)))], ticks=False)
+        return self.registry()
+
+    # What is due
+
+    def _done(self, action: Action, registry: Registry) -> list[Event]:
+        try:
+            return list(self._do(action, registry))
+        except (CallFailed, BadConfiguration, QueueGone) as error:
+            if isinstance(action, SendHello | SendParting):
+                raise
+            return [Done(bridge=action.bridge, error=str(error))]
+
+    @singledispatchmethod
+    def _do(self, action: Action, registry: Registry) -> Iterable[Event]:  # noqa: ARG002 - every action takes it
+        raise TypeError(f"no action: {action!r}")
+
+    @_do.register
+    def _(self, action: SendHello, registry: Registry) -> Iterable[Event]:
+        record = registry.links[action.link]
+        endpoint = record.link.endpoints[record.status.endpoint % len(record.link.endpoints)]
+        hello = Hello(
+            link=action.link,
+            sender=self.here,
+            served=record.served,
+            draining=record.status.draining,
+            pulls=pulls_over(registry, action.link),
+        )
+        yield HelloSent(action.link)
+        try:
+            self.peers.tell(record.link, endpoint, encode_control(hello))
+        except PeerUnreachable as error:
+            yield LinkHappened(action.link, LinkUnreachable(str(error)))
+        except PeerRefused as error:
+            yield LinkHappened(action.link, LinkRefused(str(error)))
+
+    @_do.register
+    def _(self, action: SendParting, registry: Registry) -> Iterable[Event]:
+        record = registry.links[action.link]
+        if not record.served:
+            try:
+                self._tell(record.link, Parting(link=action.link, sender=self.here))
+            except PeerUnreachable:
+                return  # told once it can be
+            except PeerRefused:
+                pass  # it will never be told
+        yield LinkHappened(action.link, Happening.TORN_DOWN)
+
+    @_do.register
+    def _(self, action: MakeQueue, registry: Registry) -> Iterable[Event]:
+        bridge = registry.bridges[action.bridge].bridge
+        existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
+        if existing is not None:
+            self.queues.count(existing)  # it has to be there
+            self.exchanges.change(feeding(fed_queues(registry)))
+            yield Done(bridge=action.bridge, queue=existing)
+            return
+        name = self.queue_name(bridge)
+        tags = {"sluice:site": self.here.tag, "sluice:bridge": bridge.name}
+        self.queues.create(name, self.bridge_queue_attributes(bridge.fifo), tags)
+        yield Done(bridge=action.bridge, queue=name)
+
+    def queue_name(self, bridge: Bridge) -> str:
+        """The name of the queue that is made for a bridge: known before it is there."""
+        digest = hashlib.sha256(f"{self.here.tag}/{bridge.name}".encode()).hexdigest()[:NAME_CHARACTERS]
+        return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
+
+    @_do.register
+    def _(self, action: SetBinding, registry: Registry) -> Iterable[Event]:
+        record = registry.bridges[action.bridge]
+        if action.bound:
+            destination = bridge_destination(registry, record, url=self.queues.url(record.queue or ""))
+            self.exchanges.change(with_binding(self._binding(record), destination))
+        else:
+            self.exchanges.change(without_bindings(lambda binding: binding.queue == record.queue))
+        yield Done(bridge=action.bridge, bound=action.bound)
+
+    def _binding(self, record: BridgeRecord) -> Binding:
+        types = self._exchange_types()
+        if record.bridge.src not in types:
+            raise BadBinding(f"no such exchange: {record.bridge.src}")
+        takes_all = types[record.bridge.src] == ExchangeType.HEADERS
+        return bridge_binding(record, arguments=EVERYTHING if takes_all else {})
+
+    @_do.register
+    def _(self, action: MakeMapping, registry: Registry) -> Iterable[Event]:
+        record = registry.bridges[action.bridge]
+        bridge = record.bridge
+        batch_size = min(bridge.sync, max(1, bridge.credit // 2)) if bridge.credit else bridge.sync
+        if (record.queue or "").endswith(FIFO_SUFFIX):
+            batch_size = min(batch_size, FIFO_BATCH)
+        mapping = self.mappings.create(
+            record.queue or "",
+            batch_size=batch_size,
+            max_concurrency=max(2, bridge.credit // batch_size) if bridge.credit else None,
+            on=action.on,
+        )
+        yield Done(bridge=action.bridge, mapping=mapping, on=action.on)
+
+    @_do.register
+    def _(self, action: SwitchMapping, registry: Registry) -> Iterable[Event]:
+        try:
+            self.mappings.switch(registry.bridges[action.bridge].mapping or "", on=action.on)
+        except MappingGone:
+            yield Done(bridge=action.bridge, mapping="", on=False)
+        else:
+            yield Done(bridge=action.bridge, on=action.on)
+
+    @_do.register
+    def _(self, action: CountQueue, registry: Registry) -> Iterable[Event]:
+        yield Counted(action.bridge, self._count(registry.bridges[action.bridge].queue or ""))
+
+    @_do.register
+    def _(self, action: TearDown, registry: Registry) -> Iterable[Event]:
+        record = registry.bridges[action.bridge]
+        if record.mapping is not None:
+            self.mappings.delete(record.mapping)
+        is_ours = record.queue is not None and record.bridge.queue is None and not record.bridge.src_is_queue
+        if is_ours and record.queue is not None:
+            if not self._emptied(record.queue, f"the route {record.bridge.name} is gone"):
+                return
+            self.queues.delete(record.queue)
+        yield BridgeGone(action.bridge)
+
+    def _emptied(self, queue: str, reason: str) -> bool:
+        """Lets what is left become dead letters; False where the time ran out."""
+        try:
+            while messages := self.queues.receive_batch(queue):
+                if not self.may_go_on():
+                    return False
+                for message in messages:
+                    self.dead_letters.bury(DeadLetter(message=message, reason=reason, source=self.queues.arn(queue)))
+                self.queues.delete_batch(queue, messages)
+        except QueueGone:
+            return True
+        return True
+
+
+def _link_to(peer: Address) -> Link:
+    """A way to a peer that no link goes to."""
+    endpoint = Endpoint(region=peer.region, account=peer.account, control_queue_url=peer.control_queue_url)
+    return Link(
+        name=peer.tag, peer=peer.tag, endpoints=(endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
+    )
+
+
+def _state_of(record: BridgeRecord, link: LinkRecord) -> str:
+    """A bridge's state in words, for the site that asked for it."""
+    if record.error is not None:
+        return f"Failed: {record.error}"
+    if record.closing:
+        return State.CLOSING.value
+    if record.bridge.paused:
+        return State.PAUSED.value
+    if link.status.state in CARRYING and not record.on:
+        return State.CONNECTING.value
+    return link.status.state.value
