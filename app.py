@@ -13,6 +13,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from sluice.errors import BadConfiguration
 from stacks.assets import Assets
+from stacks.federation import FederationStack
 from stacks.parameters import Parameters
 from stacks.rendezvous import RendezvousStack
 from stacks.splitting import SplittingStack
@@ -36,6 +37,7 @@ def add_stacks(app: App) -> None:
     state = StateStack(app, parameters)
     RendezvousStack(app, parameters, state=state, assets=Assets(PROJECT))
     SplittingStack(app, parameters, state=state, assets=Assets(PROJECT))
+    FederationStack(app, parameters, state=state, assets=Assets(PROJECT))
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 

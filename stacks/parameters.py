@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sluice.errors import BadBridgeList, BadParameter
+from sluice.errors import BadBridgeList, BadParameter, BadRoute
+from sluice.federation.declared import Declared
+from sluice.federation.tracing import is_tag
 from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT, parse_bridges
 from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
@@ -90,11 +92,57 @@ class SplittingParameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundQueueParameters:
+    """One queue that exchanges are bound to and queue routes read. It is made, or adopted by its ARN."""
+
+    name: str
+    fifo: bool = False
+    existing_arn: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressParameters:
+    """An ingress queue of one exchange's own, for producers that can't say which exchange they mean."""
+
+    exchange: str
+    fifo: bool = False
+
+
+class Access(StrEnum):
+    """How peers in other accounts may send here."""
+
+    POLICY = "policy"  # the queues' own policies let the accounts in
+    ROLE = "role"  # a role that they assume, with the external id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederationParameters:
+    """Section `federation`."""
+
+    tag: str | None = None  # the site's; else its region and account
+    peer_accounts: tuple[str, ...] = ()  # beside the site's own
+    access: Access = Access.POLICY
+    external_id: str = "sluice"
+    queues: tuple[BoundQueueParameters, ...] = ()
+    queue_names: tuple[str, ...] = ("sluice-queue-*",)  # of other queues that may be bound or read, with wildcards
+    ingresses: tuple[IngressParameters, ...] = ()
+    declared: Declared = field(default_factory=Declared)  # exchanges, bindings, links and routes
+    trust_publishers: bool = False  # to say where a message has been
+    batch_size: int = 100  # of standard queues; FIFO queues have ten at most
+    batching_window_s: int = 1  # of standard queues; how long a batch may wait to be filled
+    max_concurrency: int = 10  # exchange functions of one ingress side by side
+    exchange_memory_mb: int = 512
+    bridge_memory_mb: int = 512
+    links_memory_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
     """All of them. What every section shares stands beside the sections."""
 
     rendezvous: RendezvousParameters = field(default_factory=RendezvousParameters)
     splitting: SplittingParameters = field(default_factory=SplittingParameters)
+    federation: FederationParameters = field(default_factory=FederationParameters)
     architecture: Architecture = Architecture.ARM64
     log_retention_days: int = 30
     log_level: LogLevel = LogLevel.INFO
@@ -107,6 +155,7 @@ class Parameters:
         return cls(
             rendezvous=_read_rendezvous(given),
             splitting=SplittingParameters(**_parsed(given, SPLITTING, SPLITTING_PARSERS)),
+            federation=_read_federation(given),
             **_parsed(given, ROOT, SHARED),
         )
 
@@ -138,6 +187,23 @@ def _read_rendezvous(given: Mapping[str, object]) -> RendezvousParameters:
             f"{read.held_proxies_min} is over held_proxies_max {read.held_proxies_max}",
         )
     return read
+
+
+def _read_federation(given: Mapping[str, object]) -> FederationParameters:
+    read = _parsed(given, FEDERATION, FEDERATION_PARSERS)
+    sections = {name: read.pop(name) for name in DECLARED_SECTIONS if name in read}
+    try:
+        declared = Declared.of(sections)
+    except BadRoute as error:
+        raise BadParameter(FEDERATION, str(error)) from error
+    size = len(declared.to_json().encode())
+    if size > DECLARED_MAX_BYTES:
+        raise BadParameter(
+            FEDERATION,
+            f"exchanges, bindings, links and routes have {size} bytes as JSON; a function's environment holds "
+            f"{DECLARED_MAX_BYTES}: make the rest with `sluice`",
+        )
+    return FederationParameters(**read, declared=declared)
 
 
 def _parsed(given: Mapping[str, object], section: str, parsers: Mapping[str, Parse]) -> dict[str, Any]:
@@ -311,9 +377,7 @@ ADOPTED_ARN = re.compile(r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,
 
 
 def _existing_arn(value: object) -> str | None:
-    if value is not None and not re.fullmatch(
-        r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?", _text(value)
-    ):
+    if value is not None and not ADOPTED_ARN.fullmatch(_text(value)):
         raise ValueError(f"{value!r} is not the ARN of an SQS queue")
     return None if value is None else _text(value)
 
@@ -385,8 +449,89 @@ SPLITTING_PARSERS: Mapping[str, Parse] = {
     "kms_key_arns": _texts,
     "s3_bucket_arns": _texts,
 }
+
+FEDERATION = f"{ROOT}.federation"
+DECLARED_SECTIONS = ("exchanges", "bindings", "links", "routes")
+DECLARED_MAX_BYTES = 2_000
+MAX_BOUND_QUEUES = 15  # of all of them the names must go into a function's environment of 4 KB
+MAX_INGRESSES = 8
+ACCOUNT = re.compile(r"\d{12}")
+EXTERNAL_ID = re.compile(r"[A-Za-z0-9+=,.@:/_-]{2,128}")
+QUEUE_PATTERN = re.compile(r"[A-Za-z0-9_*?-]{1,80}(\.fifo)?")
+
+
+def _tag(value: object) -> str | None:
+    if value is None:
+        return None
+    tag = _text(value)
+    if not is_tag(tag):
+        raise ValueError(f"{tag!r} is not 1 to 32 letters, digits, hyphens and underscores")
+    return tag
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Parse:
+    def parse(value: object) -> str:
+        if not pattern.fullmatch(_text(value)):
+            raise ValueError(f"{value!r} is not {what}")
+        return _text(value)
+
+    return parse
+
+
+def _listed(parse: Parse, *, most: int) -> Parse:
+    def parse_all(value: object) -> tuple[object, ...]:
+        listed = _json(value)
+        if not isinstance(listed, list) or len(listed) > most:
+            raise ValueError(f"{value!r} is not a list of at most {most}")
+        return tuple(parse(each) for each in listed)
+
+    return parse_all
+
+
+def _object_of(type_: Callable[..., object], parsers: Mapping[str, Parse], required: str) -> Parse:
+    def parse(value: object) -> object:
+        if not isinstance(value, Mapping) or required not in value:
+            raise ValueError(f"{value!r} is not an object with {required}")
+        unknown = value.keys() - parsers.keys()
+        if unknown:
+            raise ValueError(f"{value!r} has unknown fields: {', '.join(sorted(unknown))}")
+        return type_(**{name: parsers[name](each) for name, each in value.items()})
+
+    return parse
+
+
+def _objects(value: object) -> object:
+    listed = _json(value)
+    if not isinstance(listed, list):
+        raise ValueError(f"{value!r} is not a list")  # noqa: TRY004 - one type for whatever is wrong with a value
+    return listed
+
+
+BOUND_QUEUE = _object_of(
+    BoundQueueParameters, {"name": _queue_id, "fifo": _flag, "existing_arn": _existing_arn}, required="name"
+)
+INGRESS = _object_of(IngressParameters, {"exchange": _text, "fifo": _flag}, required="exchange")
+
+FEDERATION_PARSERS: Mapping[str, Parse] = {
+    "tag": _tag,
+    "peer_accounts": _listed(_matching(ACCOUNT, "an account's twelve digits"), most=50),
+    "access": _one_of(Access),
+    "external_id": _matching(EXTERNAL_ID, "an external id"),
+    "queues": _listed(BOUND_QUEUE, most=MAX_BOUND_QUEUES),
+    "queue_names": _listed(_matching(QUEUE_PATTERN, "a queue's name with wildcards"), most=20),
+    "ingresses": _listed(INGRESS, most=MAX_INGRESSES),
+    **dict.fromkeys(DECLARED_SECTIONS, _objects),
+    "trust_publishers": _flag,
+    "batch_size": _number(1, 10_000),
+    "batching_window_s": _number(0, 300),
+    "max_concurrency": _number(2, 1_000),
+    "exchange_memory_mb": MEMORY_MB,
+    "bridge_memory_mb": MEMORY_MB,
+    "links_memory_mb": MEMORY_MB,
+}
 SECTIONS: Mapping[str, Mapping[str, Parse]] = {
     ROOT: SHARED,
     RENDEZVOUS: RENDEZVOUS_PARSERS,
     SPLITTING: SPLITTING_PARSERS,
+    FEDERATION: FEDERATION_PARSERS,
 }

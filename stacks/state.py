@@ -1,14 +1,15 @@
 """What outlives a deployment of functions: tables, and the queues between functions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from stacks.parameters import Parameters, RendezvousParameters, SplitQueueParameters
+from stacks.parameters import BoundQueueParameters, Parameters, RendezvousParameters, SplitQueueParameters
 
 # The broker function's longest run. Lambda asks for a visibility timeout of six times as much:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
@@ -21,6 +22,12 @@ SPLITTER_TIMEOUT = Duration.seconds(20)
 CONTROL_TIMEOUT = Duration.seconds(60)
 SPLIT_RETENTION = Duration.days(14)
 SPLIT_MAX_RECEIVES = 20  # more than the splitter's own limit, after which it says why
+EXCHANGE_TIMEOUT = Duration.seconds(30)
+EXCHANGE_VISIBILITY = Duration.seconds(6 * 30 + 1)  # a batch may wait a second to be filled
+BRIDGE_TIMEOUT = Duration.seconds(30)  # as SQS's own default visibility timeout: any queue may feed a route
+LINKS_TIMEOUT = Duration.seconds(60)
+LINKS_VISIBILITY = Duration.seconds(6 * 60)
+FEDERATION_MAX_RECEIVES = 20  # more than the functions' own limits, after which they say why
 DEAD_LETTERS_RETENTION = Duration.days(14)  # the longest that SQS keeps anything
 
 
@@ -38,6 +45,7 @@ class StateStack(Stack):
         self.splitting_dead_letters = _dead_letters(self, "SplittingDeadLetters")
         self.control_queue = _control_queue(self, dead_letters=self.splitting_dead_letters)
         self.split_queues = _split_queues(self, parameters)
+        self.federation = _federation(self, parameters, keep=keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,35 @@ class SplitQueues:
     parameters: SplitQueueParameters
     source: sqs.IQueue
     main: sqs.IQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingress:
+    """A queue that messages are published to. `exchange` None is any."""
+
+    queue: sqs.IQueue
+    fifo: bool
+    from_links: bool = False
+    exchange: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederationState:
+    """A site's table and queues. `bound` are by the names that people know them by."""
+
+    table: dynamodb.Table
+    dead_letters: sqs.IQueue
+    fifo_dead_letters: sqs.IQueue
+    links_queue: sqs.Queue
+    ticks_queue: sqs.IQueue
+    ingresses: Sequence[Ingress]
+    bound: Mapping[str, sqs.IQueue]
+
+    @property
+    def open_to_peers(self) -> Sequence[sqs.Queue]:
+        """The queues that peer sites send to."""
+        ingresses = [cast("sqs.Queue", ingress.queue) for ingress in self.ingresses if ingress.from_links]
+        return [self.links_queue, *ingresses]
 
 
 def _table(scope: Construct, id_: str, *, keep: bool) -> dynamodb.Table:
@@ -106,6 +143,56 @@ def _control_queue(scope: Construct, *, dead_letters: sqs.IQueue) -> sqs.Queue:
         dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=MAX_RECEIVES),
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
+    )
+
+
+def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> FederationState:
+    dead_letters = _dead_letters(stack, "FederationDeadLetters")
+    fifo_dead_letters = _dead_letters(stack, "FederationFifoDeadLetters", fifo=True)
+
+    def queue(id_: str, *, fifo: bool, visibility: Duration, retention: Duration = SPLIT_RETENTION) -> sqs.Queue:
+        return sqs.Queue(
+            stack,
+            id_,
+            fifo=fifo or None,
+            # Each group has its own limits, and each is known by its own ids.
+            deduplication_scope=sqs.DeduplicationScope.MESSAGE_GROUP if fifo else None,
+            fifo_throughput_limit=sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if fifo else None,
+            retention_period=retention,
+            visibility_timeout=visibility,
+            dead_letter_queue=sqs.DeadLetterQueue(
+                queue=fifo_dead_letters if fifo else dead_letters, max_receive_count=FEDERATION_MAX_RECEIVES
+            ),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+        )
+
+    def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
+        made = queue(id_, fifo=fifo, visibility=EXCHANGE_VISIBILITY)
+        return Ingress(queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
+
+    def bound(number: int, each: BoundQueueParameters) -> sqs.IQueue:
+        if each.existing_arn is not None:
+            return sqs.Queue.from_queue_arn(stack, f"FederationBound{number}", each.existing_arn)
+        return queue(f"FederationBound{number}", fifo=each.fifo, visibility=BRIDGE_TIMEOUT)
+
+    return FederationState(
+        table=_table(stack, "FederationTable", keep=keep),
+        dead_letters=dead_letters,
+        fifo_dead_letters=fifo_dead_letters,
+        links_queue=queue("FederationLinks", fifo=True, visibility=LINKS_VISIBILITY),
+        ticks_queue=queue("FederationTicks", fifo=False, visibility=LINKS_VISIBILITY, retention=Duration.hours(1)),
+        ingresses=[
+            ingress("FederationIngress", fifo=False),
+            ingress("FederationFifoIngress", fifo=True),
+            ingress("FederationLinkIngress", fifo=False, from_links=True),
+            ingress("FederationFifoLinkIngress", fifo=True, from_links=True),
+            *(
+                ingress(f"FederationIngress{number}", fifo=each.fifo, exchange=each.exchange)
+                for number, each in enumerate(parameters.federation.ingresses)
+            ),
+        ],
+        bound={each.name: bound(number, each) for number, each in enumerate(parameters.federation.queues)},
     )
 
 

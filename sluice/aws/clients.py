@@ -13,6 +13,7 @@ from sluice.errors import CallFailed
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
 
 MAX_CONNECTIONS = 32
@@ -35,6 +36,12 @@ def sqs_client() -> "SQSClient":
 def dynamodb_client() -> "DynamoDBClient":
     """The environment's DynamoDB client; safe for threads."""
     return boto3.client("dynamodb", config=CONFIG)
+
+
+@cache
+def lambda_client() -> "LambdaClient":
+    """The environment's Lambda client; safe for threads."""
+    return boto3.client("lambda", config=CONFIG)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The control function, asked from outside: what the command line does with sessions."""
+"""A site's control and links functions, asked from outside: what the command line does."""
 
 import json
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from sluice.aws.deployment import NotUsable, stack_outputs
 from sluice.aws.sessions import Connection
 from sluice.errors import BadConfiguration, CallFailed
 
-STACK = "SluiceSplitting"
-FUNCTION = "ControlFunctionName"
+SPLITTING = "SluiceSplitting", "ControlFunctionName"
+FEDERATION = "SluiceFederation", "LinksFunctionName"
 
 
 class Refused(BadConfiguration):
-    """The control function says what is wrong with the request; nothing was changed."""
+    """The function says what is wrong with the request; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,16 @@ class ControlClient:
     function: str
 
     @classmethod
-    def of(cls, connection: Connection) -> "ControlClient":
-        """The one deployed at the site. Raises `NotUsable` where there is none."""
-        outputs = stack_outputs(connection, STACK)
-        if FUNCTION not in outputs:
-            raise NotUsable(f"stack {STACK} has no output {FUNCTION}: it is still being made; `make deploy`")
-        return cls(connection, outputs[FUNCTION])
+    def of(cls, connection: Connection, where: tuple[str, str] = SPLITTING) -> "ControlClient":
+        """The one deployed at the site; `where` are its stack and the output. Raises `NotUsable` where it isn't."""
+        stack, output = where
+        outputs = stack_outputs(connection, stack)
+        if output not in outputs:
+            raise NotUsable(f"stack {stack} has no output {output}: it is still being made; `make deploy`")
+        return cls(connection, outputs[output])
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """The result of an operation of `sluice.splitting.operations`. Raises `Refused`, or `CallFailed`."""
+        """The result of an operation of its `operations`. Raises `Refused`, or `CallFailed`."""
         with calls("Invoke"):
             done = self.connection.client("lambda").invoke(
                 FunctionName=self.function, Payload=json.dumps({"op": op, **fields}).encode()

@@ -20,6 +20,7 @@ from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, text
+from sluice.aws.ticks import Ticks
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.splitting.codec import decode_queue, decode_session, decode_split, encode
 from sluice.splitting.lifecycle import Registry, Session, Sighting
@@ -31,7 +32,6 @@ REGISTRY = "registry"
 SPLITTERS = "splitters"
 HEARTBEATS = "heartbeats"
 COUNTS = "counts"
-TICKS = "ticks"
 ENDED = "ended"
 HEAD = "head"
 KEPT_S = 60 * 60  # of what nobody renews
@@ -141,20 +141,7 @@ class DynamoRegistryStore:
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
         """See the port."""
-        try:
-            with calls("UpdateItem"):
-                self.client.update_item(
-                    TableName=self.table,
-                    Key=attributes({"pk": TICKS, "sk": "control"}),
-                    UpdateExpression="SET due_at = :due_at",
-                    ConditionExpression="attribute_not_exists(pk) OR due_at <= :now OR due_at > :due_at",
-                    ExpressionAttributeValues=attributes({":due_at": due_at_ms, ":now": now_ms}),
-                )
-        except CallFailed as error:
-            if error.code == CONDITION_FAILED:
-                return False
-            raise
-        return True
+        return Ticks(self.client, self.table, "control").claim(due_at_ms=due_at_ms, now_ms=now_ms)
 
     def _note(self, partition: str, sort_key: str, values: dict[str, str | int]) -> None:
         with calls("PutItem"):

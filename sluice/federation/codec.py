@@ -8,6 +8,7 @@ Control messages, each a JSON object with `op`, `link` (a name of the asker's) a
     {"op": "parting", …}
 """
 
+import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -17,6 +18,7 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.link_states import State, Status
 from sluice.federation.links import Bridge, Endpoint, Link
 from sluice.federation.registry import Address, BridgeRecord, LinkRecord, Registry
+from sluice.message import Attributes, Value
 
 FORMAT = 1
 MAX_PULLS = 1_000
@@ -131,6 +133,18 @@ def _typed(type_: Callable[..., _T], document: Mapping[str, Any]) -> _T:
 
 def _spelled(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def plain_attributes(attributes: Attributes) -> str:
+    """A message's attributes as JSON, by the names that Lambda uses."""
+    return json.dumps({name: _plain_attribute(value) for name, value in attributes.items()})
+
+
+def _plain_attribute(value: Value) -> dict[str, str]:
+    content = value.content
+    if isinstance(content, bytes):
+        return {"dataType": value.data_type, "binaryValue": base64.b64encode(content).decode()}
+    return {"dataType": value.data_type, "stringValue": content}
 
 
 # Control messages

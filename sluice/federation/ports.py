@@ -69,6 +69,9 @@ class Mappings(Protocol):
     def switch(self, mapping: str, *, on: bool) -> None:
         """Enables or disables it. Raises `MappingGone`."""
 
+    def is_on(self, mapping: str) -> bool:
+        """Whether it is enabled, or about to be. Raises `MappingGone`."""
+
     def delete(self, mapping: str) -> None:
         """One that doesn't exist is no error."""
 

@@ -169,6 +169,21 @@ class Registrar:
         except QueueGone:
             return 0
 
+    def check_mappings(self) -> None:
+        """Notes mappings that somebody else has switched, or AWS has, as when a queue was away for a while."""
+        events: list[Event] = []
+        for record in self.registry().bridges.values():
+            if record.mapping is None:
+                continue
+            try:
+                on = self.mappings.is_on(record.mapping)
+            except MappingGone:
+                events.append(Done(bridge=record.bridge.name, mapping="", on=False))
+            else:
+                if on != record.on:
+                    events.append(Done(bridge=record.bridge.name, on=on))
+        self.take_in(events)
+
     def next_tick_ms(self, registry: Registry) -> int | None:
         """When somebody should look again, ms since 1970; None where the schedule will do."""
         now_ms = self.now_ms()

@@ -3,13 +3,16 @@
 Each mend says what AWS does. ministack's version is pinned, and every mend checks that what it replaces is there.
 """
 
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import ministack.app
 import ministack.core.iam_actions
+import ministack.core.iam_evaluator
 import ministack.core.lambda_runtime
+import ministack.services.lambda_svc
 import ministack.services.sqs
 
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue
@@ -21,6 +24,8 @@ BATCH_ACTIONS = {
     "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
     "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
 }
+
+FUNCTION_KEY = "lambda:FunctionArn"
 
 SqsHandler = Callable[[str, str, dict[str, str], bytes, dict[str, Any]], Awaitable[tuple[int, Any, Any]]]
 
@@ -45,6 +50,50 @@ def take_loopback_as_secure() -> None:
         return pin(source_ip, True)  # noqa: FBT003 - ministack's own signature
 
     ministack.app.pin_request_origin = pin_secure
+
+
+def know_mappings_functions() -> None:
+    """The condition key `lambda:FunctionArn` is there for event source mappings: the function that they are of.
+
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslambda.html
+    """
+    actions, evaluator = ministack.core.iam_actions, ministack.core.iam_evaluator
+    tags, enforce = actions.request_tag_context, evaluator.enforce
+
+    def tags_and_function(service: str, iam_action: str, body: bytes, params: Any) -> dict[str, Any]:
+        context: dict[str, Any] = tags(service, iam_action, body, params)
+        if iam_action == "lambda:CreateEventSourceMapping":
+            context[FUNCTION_KEY] = _function_arn(json.loads(body)["FunctionName"])
+        return context
+
+    def enforce_with_function(access_key: str, iam_action: str, service: str, region: str, **named: Any) -> Any:
+        mapping = ministack.services.lambda_svc._esms.get(named.get("resource_arn", "").rsplit(":", 1)[-1])  # noqa: SLF001
+        if service == "lambda" and mapping is not None:
+            named["service_context"] = {**(named.get("service_context") or {}), FUNCTION_KEY: mapping["FunctionArn"]}
+        return enforce(access_key, iam_action, service, region, **named)
+
+    actions.request_tag_context, evaluator.enforce = tags_and_function, enforce_with_function
+
+
+def _function_arn(name: str) -> str:
+    arn: str = ministack.services.lambda_svc._func_arn(name)  # noqa: SLF001 - what ministack itself makes of a name
+    return arn
+
+
+def refuse_second_mappings() -> None:
+    """A queue and a function have one event source mapping between them."""
+    functions = ministack.services.lambda_svc
+    create = functions._create_esm  # noqa: SLF001 - no public hook
+
+    def create_one(data: dict[str, Any]) -> Any:
+        wanted = data.get("EventSourceArn"), data.get("FunctionName", "").rsplit(":", 1)[-1]
+        for mapping in functions._esms.values():  # noqa: SLF001 - see above
+            if (mapping["EventSourceArn"], mapping["FunctionName"]) == wanted:
+                text = f"An event source mapping with these arguments exists already: {mapping['UUID']}"
+                return functions.error_response_json("ResourceConflictException", text, 409)
+        return create(data)
+
+    functions._create_esm = create_one  # noqa: SLF001 - see above
 
 
 def run_functions_with(python: Path) -> None:

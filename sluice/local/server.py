@@ -21,6 +21,8 @@ def main(runtime_python: str, request_log: str, parent: str = "") -> None:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     mends.authorize_batches_as_aws_does()
     mends.take_loopback_as_secure()
+    mends.know_mappings_functions()
+    mends.refuse_second_mappings()
     mends.run_functions_with(Path(runtime_python))
     mends.log_requests(RequestLog(Path(request_log)))
     sys.argv[1:] = []  # ministack reads them too

@@ -1,0 +1,93 @@
+"""Looks after exchanges, bindings, links and routes: operators' requests, peers' messages, ticks and the schedule in.
+
+A request is `{"op": …}`. What its asker did wrong comes back as `{"error": text}`, everything else as `{"result": …}`.
+"""
+
+import json
+import os
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.typing import LambdaContext
+
+from sluice.aws.links_parts import LinksParts
+from sluice.aws.records import process
+from sluice.errors import BadConfiguration, DestinationFault, HeldBack, Malformed, QueueGone, SenderFault
+from sluice.federation.codec import decode_control
+from sluice.federation.operations import CHANGES
+from sluice.federation.registrar import Registrar
+from sluice.federation.settings import LinksSettings
+
+FIFO_SUFFIX = ".fifo"
+LAST_MS = 5_000  # before the function's end: nothing new is begun
+
+
+@cache
+def parts() -> LinksParts:
+    """Made at the environment's first call."""
+    return LinksParts.make(LinksSettings.read(os.environ))
+
+
+def handler(event: dict[str, Any], context: LambdaContext) -> Any:
+    """Serves a batch of peers' messages or ticks, or one request."""
+    if "Records" in event:
+        return messages(event, context)
+    try:
+        return {"result": perform(event, context)}
+    except (BadConfiguration, SenderFault, QueueGone) as error:
+        return {"error": str(error)}
+
+
+def messages(event: dict[str, Any], context: LambdaContext) -> Any:
+    """Serves what peers say, in order, or ticks and outages; a bad one becomes a dead letter."""
+
+    heard = _Heard()
+
+    def serve(record: SQSRecord) -> None:
+        try:
+            if record.event_source_arn.endswith(FIFO_SUFFIX):
+                heard.in_order(record, context)
+            else:
+                perform(json.loads(record.body), context)
+        except (ValueError, BadConfiguration) as error:
+            raise Malformed(str(error)) from error
+
+    return process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)
+
+
+class _Heard:
+    """Peers' messages of a batch: what follows a failed one of its group waits for it."""
+
+    def __init__(self) -> None:
+        self.failed: set[str] = set()
+
+    def in_order(self, record: SQSRecord, context: LambdaContext) -> None:
+        group = record.attributes.message_group_id or ""
+        if group in self.failed:
+            raise HeldBack("held back by an earlier message of its link")
+        try:
+            hear(record.body, context)
+        except DestinationFault:
+            self.failed.add(group)
+            raise
+
+
+def hear(body: str, context: LambdaContext) -> None:
+    """One message of a peer."""
+    registrar = _registrar(context)
+    registrar.hear(decode_control(body))
+    parts().arm_tick(registrar)
+
+
+def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+    """One operation; after one that changes the registry a tick is armed if anything is under way."""
+    registrar = _registrar(context)
+    result = parts().operations(registrar).perform(request)
+    if request["op"] in CHANGES:
+        parts().arm_tick(registrar)
+    return result
+
+
+def _registrar(context: LambdaContext) -> Registrar:
+    return parts().registrar(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)

@@ -1,0 +1,98 @@
+"""Values of any size in DynamoDB, replaced as a whole: `sluice.federation.ports.Document`.
+
+pk                sk              item
+document#<name>   head            version, and where its parts are
+document#<name>   <token>#<n>     the n-th part of a version
+
+Parts are written first, under a name of their own; then the head, on the condition that it is still the one that was
+read. The head is small: to look for a new version costs half a read unit, however large the value is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.aws.clients import calls
+from sluice.aws.items import Item, attributes, delete_all, number, text
+from sluice.errors import CallFailed
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+HEAD = "head"
+PART_BYTES = 380 * 1024  # an item has 400 KB, keys and all
+CONDITION_FAILED = "ConditionalCheckFailedException"
+MAX_READS = 10  # of a value that is replaced while its parts are read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamoDocument:
+    """One value in a table. `new_token` gives a text that nobody else draws."""
+
+    client: "DynamoDBClient"
+    table: str
+    name: str
+    new_token: Callable[[], str]
+
+    def version(self) -> int:
+        """See the port."""
+        return number(self._item(HEAD), "version")
+
+    def load(self) -> tuple[bytes | None, int]:
+        """See the port."""
+        for _ in range(MAX_READS):
+            head = self._item(HEAD)
+            if not head:
+                return None, 0
+            parts = [self._item(key) for key in _keys(head)]
+            if all(parts):
+                return b"".join(part["data"]["B"] for part in parts), number(head, "version")
+        raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
+
+    def save(self, content: bytes, *, after: int) -> bool:
+        """See the port."""
+        before = self._item(HEAD)
+        if number(before, "version") != after:
+            return False
+        token, starts = self.new_token(), range(0, max(len(content), 1), PART_BYTES)
+        head: dict[str, str | int] = {"version": after + 1, "token": token, "parts": len(starts)}
+        for place, start in enumerate(starts):
+            with calls("PutItem"):
+                key = self._key(f"{token}#{place}")
+                self.client.put_item(
+                    TableName=self.table, Item={**key, "data": {"B": content[start : start + PART_BYTES]}}
+                )
+        is_ours = self._put_head(head, after=after)
+        self._forget(before if is_ours else attributes(head))
+        return is_ours
+
+    def _put_head(self, head: dict[str, str | int], *, after: int) -> bool:
+        try:
+            with calls("PutItem"):
+                self.client.put_item(
+                    TableName=self.table,
+                    Item={**self._key(HEAD), **attributes(head)},
+                    ConditionExpression="attribute_not_exists(pk) OR version = :after",
+                    ExpressionAttributeValues=attributes({":after": after}),
+                )
+        except CallFailed as error:
+            if error.code == CONDITION_FAILED:
+                return False
+            raise
+        return True
+
+    def _forget(self, head: Item) -> None:
+        """Deletes the parts of a version that nobody will read."""
+        delete_all(self.client, self.table, [self._key(key) for key in _keys(head)])
+
+    def _item(self, sort_key: str) -> Item:
+        with calls("GetItem"):
+            found = self.client.get_item(TableName=self.table, Key=self._key(sort_key), ConsistentRead=True)
+        return found.get("Item", {})
+
+    def _key(self, sort_key: str) -> dict[str, dict[str, str]]:
+        return attributes({"pk": f"document#{self.name}", "sk": sort_key})
+
+
+def _keys(head: Item) -> list[str]:
+    return [f"{text(head, 'token')}#{place}" for place in range(number(head, "parts"))]

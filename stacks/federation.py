@@ -1,0 +1,308 @@
+"""Federation: the exchange function behind ingress queues, the bridge function behind routes, the links function.
+
+Every role's statements stand here, whole: nothing is granted by a construct on the side. Queues of peer sites are known
+by what all sites' queues are called: the name that CloudFormation gives them begins with the stack's and theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import Aws, CfnOutput, Duration, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
+from stacks.assets import Assets
+from stacks.functions import CONSUME_ACTIONS, METRICS_NAMESPACE, Functions, Plan, allow, queue_arn
+from stacks.parameters import Access, Parameters
+from stacks.state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, Ingress, StateStack
+
+FIFO_BATCH = 10  # and no window: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+SWEEP_EVERY = Duration.minutes(1)
+PEER_QUEUES = "SluiceState-Federation*"
+PEER_ROLE = "SluiceFederation-PeerRole*"
+BRIDGE_QUEUE_ACTIONS = (
+    "CreateQueue",
+    "TagQueue",
+    "GetQueueAttributes",
+    "ReceiveMessage",
+    "SendMessage",
+    "DeleteMessage",
+    "DeleteQueue",
+)
+AT_RUN_TIME = "Queues that operators bind and read at run time; which ones, federation.queue_names says."
+OF_PEERS = "Peer sites' queues: their names end in what CloudFormation adds."
+
+
+class FederationStack(Stack):
+    """Stack `SluiceFederation`."""
+
+    def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
+        super().__init__(scope, "SluiceFederation", description="Sluice: exchanges, links and routes between sites")
+        self.parameters = parameters.federation
+        self.state = state.federation
+        self.tag = parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
+        self.accounts = [Aws.ACCOUNT_ID, *parameters.federation.peer_accounts]
+        self.bridge_queues = queue_arn(self, f"{BRIDGE_QUEUE_PREFIX}*")
+        self.usable = [
+            *(queue.queue_arn for queue in self.state.bound.values()),
+            *(queue_arn(self, pattern) for pattern in parameters.federation.queue_names),
+        ]
+        self.functions = Functions.of(self, parameters, assets, extras=["functions"])
+        self.peer_role = _peer_role(self)
+        _exchange(self)
+        bridge = _bridge(self)
+        links = _links(self, bridge)
+        _alarms(self)
+        CfnOutput(self, "LinksFunctionName", value=links.function_name)
+        CfnOutput(self, "SiteTag", value=self.tag)
+        CfnOutput(self, "FederationTableName", value=self.state.table.table_name)
+        CfnOutput(self, "IngressUrl", value=self.state.ingresses[0].queue.queue_url)
+        CfnOutput(self, "FifoIngressUrl", value=self.state.ingresses[1].queue.queue_url)
+        CfnOutput(self, "LinksQueueUrl", value=self.state.links_queue.queue_url)
+        CfnOutput(self, "FederationDeadLettersUrl", value=self.state.dead_letters.queue_url)
+        for number, ingress in enumerate(each for each in self.state.ingresses if each.exchange is not None):
+            CfnOutput(self, f"Ingress{number}Url", value=ingress.queue.queue_url, description=ingress.exchange)
+        for number, (name, queue) in enumerate(self.state.bound.items()):
+            CfnOutput(self, f"Queue{number}Url", value=queue.queue_url, description=name)
+
+
+def _peer_role(stack: FederationStack) -> iam.Role | None:
+    """What peers in other accounts assume; else the queues' own policies let them in."""
+    accounts = stack.parameters.peer_accounts
+    if not accounts:
+        return None
+    principals = [iam.AccountPrincipal(account) for account in accounts]
+    if stack.parameters.access is Access.POLICY:
+        for queue in stack.state.open_to_peers:
+            queue.add_to_resource_policy(
+                iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn], principals=[*principals])
+            )
+        return None
+    conditions = {"StringEquals": {"sts:ExternalId": stack.parameters.external_id}}
+    arns = [queue.queue_arn for queue in stack.state.open_to_peers]
+    return iam.Role(
+        stack,
+        "PeerRole",
+        description="Lets peer sites send to this one",
+        assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
+        inline_policies={"Allowed": iam.PolicyDocument(statements=[allow("sqs", ["SendMessage"], *arns)])},
+    )
+
+
+def _exchange(stack: FederationStack) -> None:
+    state, parameters = stack.state, stack.parameters
+    ingresses = [ingress.queue.queue_arn for ingress in state.ingresses]
+    function = stack.functions.make(
+        Plan(
+            name="exchange",
+            timeout=EXCHANGE_TIMEOUT,
+            memory_mb=parameters.exchange_memory_mb,
+            environment={
+                "SITE_TAG": stack.tag,
+                "FEDERATION_TABLE": state.table.table_name,
+                "DEAD_LETTERS_URL": state.dead_letters.queue_url,
+                "INGRESSES": stack.to_json_string(
+                    {ingress.queue.queue_name: _described(stack, ingress) for ingress in state.ingresses}
+                ),
+            },
+            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            wildcards=_patterns(stack),
+            allowed=[
+                allow("dynamodb", ["GetItem"], state.table.table_arn),
+                allow("sqs", CONSUME_ACTIONS, *ingresses),
+                allow("sqs", ["SendMessage"], stack.bridge_queues, state.dead_letters.queue_arn, *stack.usable),
+            ],
+        )
+    )
+    for number, ingress in enumerate(state.ingresses):
+        lambda_.EventSourceMapping(
+            stack,
+            f"Ingress{number}Trigger",
+            target=function,
+            event_source_arn=ingress.queue.queue_arn,
+            batch_size=min(parameters.batch_size, FIFO_BATCH) if ingress.fifo else parameters.batch_size,
+            max_batching_window=None if ingress.fifo else Duration.seconds(parameters.batching_window_s),
+            report_batch_item_failures=True,
+            max_concurrency=parameters.max_concurrency,
+        )
+
+
+def _described(stack: FederationStack, ingress: Ingress) -> Mapping[str, object]:
+    """With the fields of `sluice.federation.router.Ingress`."""
+    trusted = ingress.from_links or stack.parameters.trust_publishers
+    return {"fifo": ingress.fifo, "trusted": trusted, "exchange": ingress.exchange}
+
+
+def _bridge(stack: FederationStack) -> lambda_.Function:
+    state = stack.state
+    return stack.functions.make(
+        Plan(
+            name="bridge",
+            timeout=BRIDGE_TIMEOUT,
+            memory_mb=stack.parameters.bridge_memory_mb,
+            environment={
+                "SITE_TAG": stack.tag,
+                "FEDERATION_TABLE": state.table.table_name,
+                "DEAD_LETTERS_URL": state.dead_letters.queue_url,
+                "TICKS_QUEUE_URL": state.ticks_queue.queue_url,
+            },
+            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            wildcards=_patterns(stack) | _peers(stack),
+            allowed=[
+                allow("dynamodb", ["GetItem", "PutItem"], state.table.table_arn),
+                allow("sqs", [*CONSUME_ACTIONS, "ChangeMessageVisibility"], stack.bridge_queues, *stack.usable),
+                allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
+                *_to_peers(stack),
+            ],
+        )
+    )
+
+
+def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function:
+    state = stack.state
+    function = stack.functions.make(
+        Plan(
+            name="links",
+            timeout=LINKS_TIMEOUT,
+            memory_mb=stack.parameters.links_memory_mb,
+            environment=_links_environment(stack, bridge),
+            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            wildcards=_patterns(stack)
+            | _peers(stack)
+            | {"*": "Event source mappings are made at run time; the condition names the one function they are of."},
+            allowed=_links_statements(stack, bridge),
+            failures=state.dead_letters,
+            # A tick arms the next one while a link is tried. Lambda would take that for a runaway loop:
+            # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        )
+    )
+    for id_, queue in (("LinksTrigger", state.links_queue), ("TicksTrigger", state.ticks_queue)):
+        lambda_.EventSourceMapping(
+            stack,
+            id_,
+            target=function,
+            event_source_arn=queue.queue_arn,
+            batch_size=FIFO_BATCH,
+            report_batch_item_failures=True,
+            max_concurrency=2,
+        )
+    sweep = targets.LambdaFunction(function, event=events.RuleTargetInput.from_object({"op": "sweep"}))
+    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(SWEEP_EVERY), targets=[sweep])
+    return function
+
+
+def _links_environment(stack: FederationStack, bridge: lambda_.Function) -> Mapping[str, str]:
+    state, parameters = stack.state, stack.parameters
+    made = {name: queue.queue_name for name, queue in state.bound.items()}
+    return {
+        "SITE": stack.to_json_string(_address(stack)),
+        "FEDERATION_TABLE": state.table.table_name,
+        "DEAD_LETTERS_URL": state.dead_letters.queue_url,
+        "TICKS_QUEUE_URL": state.ticks_queue.queue_url,
+        "BRIDGE_FUNCTION": bridge.function_name,
+        "BRIDGE_DEAD_LETTERS_ARN": state.dead_letters.queue_arn,
+        "FIFO_BRIDGE_DEAD_LETTERS_ARN": state.fifo_dead_letters.queue_arn,
+        "PEER_ACCOUNTS": stack.to_json_string(stack.accounts),
+        "QUEUES": stack.to_json_string({"made": made, "patterns": list(parameters.queue_names)}),
+        "DECLARED": parameters.declared.to_json(),
+    }
+
+
+def _address(stack: FederationStack) -> Mapping[str, object]:
+    """With the fields of `sluice.federation.registry.Address`."""
+    _, _, ingress, fifo_ingress, *_ = stack.state.ingresses
+    role = stack.peer_role
+    return {
+        "tag": stack.tag,
+        "region": Aws.REGION,
+        "account": Aws.ACCOUNT_ID,
+        "control_queue_url": stack.state.links_queue.queue_url,
+        "ingress_url": ingress.queue.queue_url,
+        "fifo_ingress_url": fifo_ingress.queue.queue_url,
+        "role_arn": None if role is None else role.role_arn,
+        "external_id": None if role is None else stack.parameters.external_id,
+    }
+
+
+def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Sequence[iam.PolicyStatement]:
+    state = stack.state
+    of_bridge = {"ArnLike": {"lambda:FunctionArn": bridge.function_arn}}
+    table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
+    mapping_actions = [f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
+    return [
+        allow("dynamodb", table_actions, state.table.table_arn),
+        allow("sqs", BRIDGE_QUEUE_ACTIONS, stack.bridge_queues),
+        allow("sqs", ["GetQueueAttributes", "SendMessage"], *stack.usable),
+        allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
+        allow("sqs", [*CONSUME_ACTIONS, "SendMessage"], state.dead_letters.queue_arn),
+        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn),
+        iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_bridge),
+        # It takes neither a resource nor that condition.
+        allow("lambda", ["ListEventSourceMappings"], "*"),
+        *_to_peers(stack),
+    ]
+
+
+def _to_peers(stack: FederationStack) -> Sequence[iam.PolicyStatement]:
+    """What it takes to send to peer sites, in whichever region, by policy or by role."""
+    return [
+        allow(
+            "sqs",
+            ["SendMessage"],
+            *(f"arn:{Aws.PARTITION}:sqs:*:{account}:{PEER_QUEUES}" for account in stack.accounts),
+        ),
+        allow(
+            "sts",
+            ["AssumeRole"],
+            *(f"arn:{Aws.PARTITION}:iam::{account}:role/{PEER_ROLE}" for account in stack.accounts),
+        ),
+    ]
+
+
+def _patterns(stack: FederationStack) -> dict[str, str]:
+    """Why a role names queues with wildcards."""
+    return {
+        f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{pattern}": AT_RUN_TIME
+        for pattern in stack.parameters.queue_names
+        if "*" in pattern
+    }
+
+
+def _peers(stack: FederationStack) -> dict[str, str]:
+    accounts = ["<AWS::AccountId>", *stack.parameters.peer_accounts]
+    queues = {f"arn:<AWS::Partition>:sqs:*:{account}:{PEER_QUEUES}": OF_PEERS for account in accounts}
+    return queues | {f"arn:<AWS::Partition>:iam::{account}:role/{PEER_ROLE}": OF_PEERS for account in accounts}
+
+
+def _alarms(stack: FederationStack) -> None:
+    """That something died, and that something died without a word: both need somebody to look."""
+    for name, queue in (("DeadLetters", stack.state.dead_letters), ("FifoDeadLetters", stack.state.fifo_dead_letters)):
+        cloudwatch.Alarm(
+            stack,
+            f"{name}Alarm",
+            alarm_description="Federation has dead letters: `sluice route redrive` puts a route's back",
+            metric=queue.metric_approximate_number_of_messages_visible(),
+            threshold=1,
+            evaluation_periods=1,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        )
+    cloudwatch.Alarm(
+        stack,
+        "OutageAlarm",
+        alarm_description="Routes can't reach their peers: `sluice link list` says why",
+        metric=cloudwatch.Metric(
+            namespace=METRICS_NAMESPACE,
+            metric_name="PeerNotReached",
+            dimensions_map={"service": "bridge"},
+            statistic="Sum",
+            period=Duration.minutes(5),
+        ),
+        threshold=1,
+        evaluation_periods=3,
+        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+    )
