@@ -207,6 +207,7 @@ def _links_environment(stack: FederationStack, bridge: lambda_.Function) -> Mapp
         "BRIDGE_FUNCTION": bridge.function_name,
         "BRIDGE_DEAD_LETTERS_ARN": state.dead_letters.queue_arn,
         "FIFO_BRIDGE_DEAD_LETTERS_ARN": state.fifo_dead_letters.queue_arn,
+        "COUNTS_SETTLE_S": str(parameters.counts_settle_s),
         "PEER_ACCOUNTS": stack.to_json_string(stack.accounts),
         "QUEUES": stack.to_json_string({"made": made, "patterns": list(parameters.queue_names)}),
         "DECLARED": parameters.declared.to_json(),
@@ -226,6 +227,7 @@ def _address(stack: FederationStack) -> Mapping[str, object]:
         "fifo_ingress_url": fifo_ingress.queue.queue_url,
         "role_arn": None if role is None else role.role_arn,
         "external_id": None if role is None else stack.parameters.external_id,
+        "sqs_url": stack.parameters.sqs_url,
     }
 
 

@@ -123,11 +123,13 @@ class FederationParameters:
     peer_accounts: tuple[str, ...] = ()  # beside the site's own
     access: Access = Access.POLICY
     external_id: str = "sluice"
+    sqs_url: str | None = None  # where peers reach the site's SQS, if not at its usual address
     queues: tuple[BoundQueueParameters, ...] = ()
     queue_names: tuple[str, ...] = ("sluice-queue-*",)  # of other queues that may be bound or read, with wildcards
     ingresses: tuple[IngressParameters, ...] = ()
     declared: Declared = field(default_factory=Declared)  # exchanges, bindings, links and routes
     trust_publishers: bool = False  # to say where a message has been
+    counts_settle_s: int = 60  # after which SQS's counts are right: how long a route's queue is to be empty to go
     batch_size: int = 100  # of standard queues; FIFO queues have ten at most
     batching_window_s: int = 1  # of standard queues; how long a batch may wait to be filled
     max_concurrency: int = 10  # exchange functions of one ingress side by side
@@ -457,6 +459,7 @@ MAX_BOUND_QUEUES = 15  # of all of them the names must go into a function's envi
 MAX_INGRESSES = 8
 ACCOUNT = re.compile(r"\d{12}")
 EXTERNAL_ID = re.compile(r"[A-Za-z0-9+=,.@:/_-]{2,128}")
+SQS_URL = re.compile(r"https?://[A-Za-z0-9.:-]{1,253}/?")
 QUEUE_PATTERN = re.compile(r"[A-Za-z0-9_*?-]{1,80}(\.fifo)?")
 
 
@@ -517,11 +520,13 @@ FEDERATION_PARSERS: Mapping[str, Parse] = {
     "peer_accounts": _listed(_matching(ACCOUNT, "an account's twelve digits"), most=50),
     "access": _one_of(Access),
     "external_id": _matching(EXTERNAL_ID, "an external id"),
+    "sqs_url": _optional(_matching(SQS_URL, "an http or https URL")),
     "queues": _listed(BOUND_QUEUE, most=MAX_BOUND_QUEUES),
     "queue_names": _listed(_matching(QUEUE_PATTERN, "a queue's name with wildcards"), most=20),
     "ingresses": _listed(INGRESS, most=MAX_INGRESSES),
     **dict.fromkeys(DECLARED_SECTIONS, _objects),
     "trust_publishers": _flag,
+    "counts_settle_s": _number(0, 600),
     "batch_size": _number(1, 10_000),
     "batching_window_s": _number(0, 300),
     "max_concurrency": _number(2, 1_000),

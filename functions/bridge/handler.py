@@ -1,6 +1,8 @@
 """Forwards over routes: SQS events in, partial batch responses out. What goes over is in sluice.federation."""
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -12,8 +14,8 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from sluice.aws.bridge_parts import BridgeParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
-from sluice.errors import HeldBack, NotDelivered, SenderFault
-from sluice.federation.forwarder import HELD_BACK, Outcome
+from sluice.errors import HeldBack, NotDelivered, SenderFault, SluiceError
+from sluice.federation.forwarder import HELD_BACK, Outcome, shared_out
 from sluice.federation.registry import Forward
 from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
@@ -36,28 +38,41 @@ def parts() -> BridgeParts:
     return BridgeParts.make(BridgeSettings.read(os.environ))
 
 
+@dataclass(slots=True)
+class _Reports:
+    """By position, what is to be said of a message: an error, or nothing where it is done."""
+
+    errors: dict[int, SluiceError] = field(default_factory=dict)
+
+    def add(self, outcome: Outcome, route: Forward, positions: Sequence[int]) -> None:
+        """What became of one route's share of the batch."""
+        for place, reason in outcome.failed.items():
+            waits = outcome.outage is not None or reason == HELD_BACK
+            self.errors[positions[place]] = HeldBack(reason) if waits else NotDelivered(reason)
+        for place, drop in outcome.drops.items():
+            if route.bridge.src_is_queue:
+                self.errors[positions[place]] = Dropped(f"dropped by route {route.bridge.name}: {drop.reason}")
+        self.errors.update((positions[place], fault) for place, fault in outcome.refused.items())
+
+
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Forwards a batch: the records of one event are of one queue, and so of one route."""
+    """Forwards a batch: the records of one event are of one queue, which one route reads, or several share."""
     queue = event["Records"][0]["eventSourceARN"].rsplit(":", 1)[1]
     messages = [Message.of_lambda(record) for record in event["Records"]]
-    route = parts().route(queue)
-    if route is None:
-        outcome = Outcome(failed=dict.fromkeys(range(len(messages)), NO_ROUTE))
-    else:
-        outcome = parts().forward(messages, route, queue=queue)
+    reports = _Reports()
+    routes = parts().routes(queue)
+    if not routes:
+        reports.errors = {position: HeldBack(NO_ROUTE) for position in range(len(messages))}
+    for route, positions in zip(routes, shared_out(messages, len(routes)), strict=True) if routes else ():
+        outcome = parts().forward([messages[position] for position in positions], route, queue=queue)
         _publish(outcome, route)
-    waits = route is None or outcome.outage is not None
-    positions = {message.message_id: position for position, message in enumerate(messages)}
+        reports.add(outcome, route, positions)
+    errors = {messages[position].message_id: error for position, error in reports.errors.items()}
 
     def report(record: SQSRecord) -> None:
-        position = positions[record.message_id]
-        if position in outcome.refused:
-            raise outcome.refused[position]
-        if position in outcome.drops and route is not None and route.bridge.src_is_queue:
-            raise Dropped(f"dropped by route {route.bridge.name}: {outcome.drops[position].reason}")
-        if position in outcome.failed:
-            reason = outcome.failed[position]
-            raise HeldBack(reason) if waits or reason == HELD_BACK else NotDelivered(reason)
+        error = errors.get(record.message_id)
+        if error is not None:
+            raise error
 
     return process(
         event,
@@ -79,4 +94,4 @@ def _publish(outcome: Outcome, route: Forward) -> None:
         publish(SERVICE, {"PeerNotReached": 1})  # an alarm holds on to it
         logger.warning("PeerNotReached", route=route.bridge.name, error=str(outcome.outage))
     for drop in list(outcome.drops.values())[:SAMPLED_DROPS]:
-        logger.info("MessageDropped", message=drop.message_id, reason=drop.reason, route=route.bridge.name)
+        logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, route=route.bridge.name)

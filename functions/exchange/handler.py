@@ -40,7 +40,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
     for reason, number in Counter(drop.reason for drop in outcome.drops).items():
         publish(SERVICE, {"MessagesDropped": number}, dimensions={"reason": reason})
     for drop in outcome.drops[:SAMPLED_DROPS]:
-        logger.info("MessageDropped", message=drop.message_id, reason=drop.reason, queue=drop.queue)
+        logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, queue=drop.queue)
     for position, cause in outcome.undeliverable:
         parts().dead_letters.send(SQSRecord(event["Records"][position]), cause)
     positions = {message.message_id: position for position, message in enumerate(messages)}

@@ -19,7 +19,7 @@ from sluice.errors import DestinationFault
 from sluice.federation.codec import decode_registry
 from sluice.federation.forwarder import FIFO_SUFFIX, Outcome, forward_all
 from sluice.federation.ports import PeerRefused
-from sluice.federation.registry import Forward, Registry, forward_of
+from sluice.federation.registry import Forward, Registry, forwards_of
 from sluice.federation.seen import Seen
 from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
@@ -64,9 +64,9 @@ class BridgeParts:
             executor=ThreadPoolExecutor(MAX_CONNECTIONS),
         )
 
-    def route(self, queue: str) -> Forward | None:
-        """The bridge that reads the queue with this name; None where it is no longer there, or not yet."""
-        return forward_of(self.registry.value(), queue)
+    def routes(self, queue: str) -> list[Forward]:
+        """The bridges that read the queue with this name and can; none where they are gone, or not there yet."""
+        return forwards_of(self.registry.value(), queue)
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> Outcome:
         """Forwards a batch, and tells the link what that showed."""

@@ -80,6 +80,7 @@ class LinksParts:
             now_ms=now_ms,
             jitter=random.random,
             may_go_on=may_go_on,
+            empty_for_ms=settings.counts_settle_s * 1000,
         )
 
     def _bridge_queue_attributes(self, fifo: bool) -> Mapping[str, str]:  # noqa: FBT001 - the port's one argument

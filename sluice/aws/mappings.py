@@ -48,13 +48,16 @@ class BridgeMappings:
         return self._taken(queue, on=on)
 
     def _taken(self, queue: str, *, on: bool) -> str:
+        mapping = self._of(queue)[0]
+        self.switch(mapping, on=on)
+        return mapping
+
+    def _of(self, queue: str) -> list[str]:
         with calls("ListEventSourceMappings"):
             found = self.client.list_event_source_mappings(
                 EventSourceArn=self.arn_prefix + queue, FunctionName=self.function
             )
-        mapping = found["EventSourceMappings"][0]["UUID"]
-        self.switch(mapping, on=on)
-        return mapping
+        return [mapping["UUID"] for mapping in found["EventSourceMappings"]]
 
     def switch(self, mapping: str, *, on: bool) -> None:
         """See the port."""
@@ -77,8 +80,12 @@ class BridgeMappings:
             raise
         return found["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
 
-    def delete(self, mapping: str) -> None:
+    def delete(self, queue: str) -> None:
         """See the port."""
+        for mapping in self._of(queue):
+            self._delete(mapping)
+
+    def _delete(self, mapping: str) -> None:
         try:
             with calls("DeleteEventSourceMapping"):
                 self.client.delete_event_source_mapping(UUID=mapping)

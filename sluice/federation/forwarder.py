@@ -4,6 +4,7 @@ Forward, then delete: nothing is deleted here; the trigger deletes what isn't re
 reached, nothing more of the batch is tried: it stays, and the link is told.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -34,6 +35,15 @@ class Outcome:
     outage: PeerUnreachable | PeerRefused | None = None
     counts: Counter[str] = field(default_factory=Counter)
     lag_ms: int = 0  # of the oldest message that was forwarded, since it came into the bridge's queue
+
+
+def shared_out(messages: Sequence[Message], routes: int) -> list[list[int]]:
+    """The positions of a batch that each of the routes is to forward; a group's messages all go over one."""
+    shares: list[list[int]] = [[] for _ in range(routes)]
+    for position, message in enumerate(messages):
+        place = position if message.group_id is None else zlib.crc32(message.group_id.encode())
+        shares[place % routes].append(position)
+    return shares
 
 
 def forward_all(

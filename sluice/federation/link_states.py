@@ -156,6 +156,8 @@ def _after(status: Status, event: Event, now: _Now) -> Status:
 def _ticked(status: Status, tick: Tick, now: _Now) -> Status:
     if status.state in CARRYING:
         return _carried_on(status, tick, now)
+    if status.state is State.PAUSED:
+        return replace(status, heartbeat_sent_ms=_heartbeat_ms(status, now))
     if status.state is State.CONNECTING and now.ms >= status.due_at_ms:
         return _unreachable(status, "no answer", now)
     if status.state in _IDLE and now.ms >= status.due_at_ms:
@@ -167,12 +169,17 @@ def _carried_on(status: Status, tick: Tick, now: _Now) -> Status:
     if status.draining and tick.queued == 0:
         return replace(status, state=State.PAUSED)
     stalled = _is_silent(status, now.ms) or _is_stuck(status, tick, now.ms)
-    due = status.heartbeat_sent_ms is None or now.ms - status.heartbeat_sent_ms >= HEARTBEAT_MS
     return replace(
         status,
         state=State.STALLED if stalled else State.OPERATIONAL,
-        heartbeat_sent_ms=now.ms if due else status.heartbeat_sent_ms,
+        heartbeat_sent_ms=_heartbeat_ms(status, now),
     )
+
+
+def _heartbeat_ms(status: Status, now: _Now) -> int:
+    """When the last heartbeat was sent: now, where one is due. Paused links have them too: a pause may get lost."""
+    sent_ms = status.heartbeat_sent_ms
+    return now.ms if sent_ms is None or now.ms - sent_ms >= HEARTBEAT_MS else sent_ms
 
 
 def _is_silent(status: Status, now_ms: int) -> bool:
@@ -261,7 +268,12 @@ def _actions(before: Status, after: Status) -> tuple[Action, ...]:
         Action.INTAKE_ON: before.draining and not after.draining,
         Action.MAPPING_ON: carries and not carried,
         Action.CONNECT: after.state is State.CONNECTING and before.state is not State.CONNECTING,
-        Action.HEARTBEAT: carried and carries and after.heartbeat_sent_ms != before.heartbeat_sent_ms,
+        Action.HEARTBEAT: _is_kept_up(before, after) and after.heartbeat_sent_ms != before.heartbeat_sent_ms,
         Action.TEAR_DOWN: after.state is State.CLOSING and before.state is not State.CLOSING,
     }
     return tuple(action for action, is_asked in asked.items() if is_asked)
+
+
+def _is_kept_up(before: Status, after: Status) -> bool:
+    """Whether the link carried on, or stayed paused."""
+    return (before.state in CARRYING and after.state in CARRYING) or before.state is after.state is State.PAUSED

@@ -12,7 +12,7 @@ from sluice.federation.bindings import Binding
 from sluice.federation.codec import bridge_of, link_of, plain_bridge
 from sluice.federation.declared import Declared, binding_of, exchange_of, plain_binding, plain_exchange, plain_link
 from sluice.federation.exchange_book import with_binding, with_exchange, without_binding, without_exchange
-from sluice.federation.link_states import Happening, Refused, Unreachable
+from sluice.federation.link_states import Happening, Refused, State, Unreachable
 from sluice.federation.links import Bridge
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
@@ -26,6 +26,7 @@ from sluice.federation.registry import (
     LinkRecord,
     Registry,
     fed_queues,
+    state_of,
 )
 from sluice.federation.routing import Destination
 from sluice.federation.settings import SiteNames
@@ -100,14 +101,10 @@ class Operations:
 
     def _shown_bridge(self, registry: Registry, record: BridgeRecord, forwards: Mapping[str, int]) -> dict[str, Any]:
         link = registry.links.get(record.bridge.link)
-        if record.bridge.src_is_local:
-            state = link.status.state.value if link is not None else "Closing"
-        else:
-            state = link.remote.get(record.bridge.name, "Waiting") if link is not None else "Closing"
         return plain_bridge(record.bridge) | {
             "served": record.served,
             "declared": record.declared,
-            "state": "Closing" if record.closing else "Paused" if record.bridge.paused else state,
+            "state": State.CLOSING.value if link is None else state_of(record, link),
             "error": record.error,
             "reads": None if record.queue is None else self.names.shown(record.queue),
             "last_forward_ms": forwards.get(record.bridge.name),

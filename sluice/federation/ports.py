@@ -72,8 +72,8 @@ class Mappings(Protocol):
     def is_on(self, mapping: str) -> bool:
         """Whether it is enabled, or about to be. Raises `MappingGone`."""
 
-    def delete(self, mapping: str) -> None:
-        """One that doesn't exist is no error."""
+    def delete(self, queue: str) -> None:
+        """Deletes the queue's mapping; none is no error."""
 
 
 class MappingGone(DestinationFault):

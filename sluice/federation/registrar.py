@@ -6,6 +6,7 @@ to do again, and what has become of it comes back as an event.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
@@ -23,10 +24,10 @@ from sluice.federation.codec import (
 )
 from sluice.federation.exchange_book import ExchangeBook, TooBusy, feeding, with_binding, without_bindings
 from sluice.federation.exchanges import ExchangeType
-from sluice.federation.link_states import CARRYING, Happening, State, Tick
+from sluice.federation.link_states import Happening, State, Tick
 from sluice.federation.link_states import Refused as LinkRefused
 from sluice.federation.link_states import Unreachable as LinkUnreachable
-from sluice.federation.links import Bridge, Endpoint, Link, RouteKind
+from sluice.federation.links import Bridge, Link, RouteKind
 from sluice.federation.ports import (
     DeadLetter,
     DeadLetters,
@@ -47,6 +48,7 @@ from sluice.federation.registry import (
     Answered,
     BridgeGone,
     BridgeRecord,
+    BuryLeftovers,
     Counted,
     CountQueue,
     Done,
@@ -71,6 +73,7 @@ from sluice.federation.registry import (
     fed_queues,
     pulls_over,
     served_name,
+    state_of,
 )
 from sluice.federation.typed_values import Headers
 
@@ -228,11 +231,11 @@ class Registrar:
         try:
             registry = self.advance([greeted], ticks=False)
         except BadRoute as error:
-            self._tell(_link_to(peer), Refusal(link=hello.link, sender=self.here, reason=str(error)))
+            self._reply(peer, Refusal(link=hello.link, sender=self.here, reason=str(error)))
             return self.registry()
         record = registry.links[name]
         bridges = {
-            each.bridge.name.removesuffix(SERVED_MARK + peer.tag): _state_of(each, record)
+            each.bridge.name.removesuffix(SERVED_MARK + peer.tag): state_of(each, record)
             for each in registry.bridges_of(name)
         }
         answer = Answer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
@@ -243,13 +246,16 @@ class Registrar:
         registry = self.registry()
         ours = hello.link.removesuffix(SERVED_MARK + self.here.tag)
         if ours in registry.links:
-            self._tell(
-                _link_to(hello.sender),
-                Answer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges={}),
-            )
+            answer = Answer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges={})
+            self._reply(hello.sender, answer)
         else:
-            self._tell(_link_to(hello.sender), Parting(link=ours, sender=self.here))
+            self._reply(hello.sender, Parting(link=ours, sender=self.here))
         return registry
+
+    def _reply(self, peer: Address, control: Control) -> None:
+        """To a site that no link here goes to. One that can't be told asks again: its hello is no dead letter."""
+        with suppress(PeerUnreachable, PeerRefused):
+            self._tell(_link_to(peer), control)
 
     def _exchange_types(self) -> Mapping[str, str]:
         return {exchange.name: exchange.type.value for exchange in self.exchanges.table().exchanges}
@@ -338,7 +344,7 @@ class Registrar:
             destination = bridge_destination(registry, record, url=self.queues.url(record.queue or ""))
             self.exchanges.change(with_binding(self._binding(record), destination))
         else:
-            self.exchanges.change(without_bindings(lambda binding: binding.queue == record.queue))
+            self._unbind(record.bridge, record.queue or "")
         yield Done(bridge=action.bridge, bound=action.bound)
 
     def _binding(self, record: BridgeRecord) -> Binding:
@@ -377,16 +383,39 @@ class Registrar:
         yield Counted(action.bridge, self._count(registry.bridges[action.bridge].queue or ""))
 
     @_do.register
+    def _(self, action: BuryLeftovers, registry: Registry) -> Iterable[Event]:
+        record = registry.bridges[action.bridge]
+        yield Counted(action.bridge, self._torn_down(record, registry))
+
+    @_do.register
     def _(self, action: TearDown, registry: Registry) -> Iterable[Event]:
         record = registry.bridges[action.bridge]
-        if record.mapping is not None:
-            self.mappings.delete(record.mapping)
-        is_ours = record.queue is not None and record.bridge.queue is None and not record.bridge.src_is_queue
-        if is_ours and record.queue is not None:
-            if not self._emptied(record.queue, f"the route {record.bridge.name} is gone"):
+        if record.bridge.src_is_local:
+            if self._torn_down(record, registry):
+                yield Counted(action.bridge, 1)  # it isn't empty after all
                 return
-            self.queues.delete(record.queue)
+            if record.makes_queue:
+                self.queues.delete(self.queue_name(record.bridge))
         yield BridgeGone(action.bridge)
+
+    def _torn_down(self, record: BridgeRecord, registry: Registry) -> int:
+        """Takes away all but the queue, known to be there or not; how many messages are left in that."""
+        bridge = record.bridge
+        queue = self.queue_name(bridge) if record.makes_queue else bridge.src if bridge.src_is_queue else bridge.queue
+        if queue is None:
+            return 0
+        if not bridge.src_is_queue:
+            self._unbind(bridge, queue)
+        if not _is_shared(registry, record, queue):
+            self.mappings.delete(queue)
+        if not record.makes_queue:
+            return 0
+        return self._count(queue) if self._emptied(queue, f"the route {bridge.name} is gone") else 1
+
+    def _unbind(self, bridge: Bridge, queue: str) -> None:
+        """Takes the bridge's binding away; of its own queue there is no other, of an existing one there may be."""
+        id_ = bridge.src, queue, bridge.key
+        self.exchanges.change(without_bindings(lambda binding: binding.id == id_))
 
     def _emptied(self, queue: str, reason: str) -> bool:
         """Lets what is left become dead letters; False where the time ran out."""
@@ -402,22 +431,14 @@ class Registrar:
         return True
 
 
+def _is_shared(registry: Registry, record: BridgeRecord, queue: str) -> bool:
+    """Whether another route goes on to read the queue, through the one mapping that a queue and a function have."""
+    others = registry.bridges_reading(queue)
+    return any(each.bridge.name != record.bridge.name and not each.closing for each in others)
+
+
 def _link_to(peer: Address) -> Link:
     """A way to a peer that no link goes to."""
-    endpoint = Endpoint(region=peer.region, account=peer.account, control_queue_url=peer.control_queue_url)
     return Link(
-        name=peer.tag, peer=peer.tag, endpoints=(endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
+        name=peer.tag, peer=peer.tag, endpoints=(peer.endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
     )
-
-
-def _state_of(record: BridgeRecord, link: LinkRecord) -> str:
-    """A bridge's state in words, for the site that asked for it."""
-    if record.error is not None:
-        return f"Failed: {record.error}"
-    if record.closing:
-        return State.CLOSING.value
-    if record.bridge.paused:
-        return State.PAUSED.value
-    if link.status.state in CARRYING and not record.on:
-        return State.CONNECTING.value
-    return link.status.state.value

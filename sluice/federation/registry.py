@@ -30,7 +30,11 @@ _HEARING = CARRYING | {State.CONNECTING, State.PAUSED}  # the peer may be told s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a site is, as it says of itself. `role_arn` is a role that its peers may assume, with `external_id`."""
+    """Where a site is, as it says of itself.
+
+    `role_arn` is a role that its peers may assume, with `external_id`; `sqs_url` where they reach its SQS, if not at
+    the usual address.
+    """
 
     tag: str
     region: str
@@ -40,6 +44,14 @@ class Address:
     fifo_ingress_url: str
     role_arn: str | None = None
     external_id: str | None = None
+    sqs_url: str | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its control queue, and the way there."""
+        return Endpoint(
+            region=self.region, account=self.account, control_queue_url=self.control_queue_url, sqs_url=self.sqs_url
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +96,11 @@ class BridgeRecord:
     empty_since_ms: int | None = None
     error: str | None = None
 
+    @property
+    def makes_queue(self) -> bool:
+        """Whether its queue is made here, and goes with it."""
+        return self.bridge.src_is_local and self.bridge.queue is None and not self.bridge.src_is_queue
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
@@ -97,9 +114,9 @@ class Registry:
         """In order of names."""
         return [record for _, record in sorted(self.bridges.items()) if record.bridge.link == link]
 
-    def bridge_reading(self, queue: str) -> BridgeRecord | None:
-        """The bridge that pushes what is in the queue."""
-        return next((each for each in self.bridges.values() if each.queue == queue and each.bridge.src_is_local), None)
+    def bridges_reading(self, queue: str) -> list[BridgeRecord]:
+        """The bridges that push what is in the queue, in order of names: several queue routes may share one."""
+        return [each for _, each in sorted(self.bridges.items()) if each.queue == queue and each.bridge.src_is_local]
 
 
 # Events
@@ -268,13 +285,23 @@ class CountQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class BuryLeftovers:
+    """Delete the mapping; what is in the queue is dead. Answer with `Done` and `Counted`."""
+
+    bridge: str
+
+
+@dataclass(frozen=True, slots=True)
 class TearDown:
     """Delete the mapping, and the queue if we made it; what is still in that is dead. Answer with `BridgeGone`."""
 
     bridge: str
 
 
-Action = SendHello | SendParting | MakeQueue | SetBinding | MakeMapping | SwitchMapping | CountQueue | TearDown
+Action = (
+    SendHello | SendParting | MakeQueue | SetBinding | MakeMapping | SwitchMapping | CountQueue | BuryLeftovers
+    | TearDown
+)  # fmt: skip
 
 
 def apply(registry: Registry, event: Event, *, now_ms: int, jitter: float) -> Registry:
@@ -388,12 +415,15 @@ def _happened(registry: Registry, event: LinkHappened, now: _Now) -> Registry:
 
 
 def _is_to_be_told(record: LinkRecord, step: link_states.Step) -> bool:
-    """Whether the peer is to hear of it. Of a served link the peer's own heartbeats are enough."""
+    """Whether the peer is to hear of it. Of a served link the peer's own heartbeats are enough, while they come."""
     if link_states.Action.CONNECT in step.actions:
         return True
     before, after = record.status, step.status
+    if record.served:
+        # Its parting may have been lost: whoever has been silent is asked.
+        return link_states.Action.HEARTBEAT in step.actions and after.state in {State.STALLED, State.PAUSED}
     holds = after.draining != before.draining or (after.state is State.PAUSED) != (before.state is State.PAUSED)
-    return not record.served and (holds or link_states.Action.HEARTBEAT in step.actions)
+    return holds or link_states.Action.HEARTBEAT in step.actions
 
 
 def _given_up(registry: Registry, link: str, error: str) -> Registry:
@@ -434,8 +464,9 @@ def _check_tag(registry: Registry, peer: Address) -> None:
 
 
 def _served_link(name: str, peer: Address) -> Link:
-    endpoint = Endpoint(region=peer.region, account=peer.account, control_queue_url=peer.control_queue_url)
-    return Link(name=name, peer=peer.tag, endpoints=(endpoint,), role_arn=peer.role_arn, external_id=peer.external_id)
+    return Link(
+        name=name, peer=peer.tag, endpoints=(peer.endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
+    )
 
 
 def _served_bridge(pull: Bridge, link: Link, peer: str) -> Bridge:
@@ -540,7 +571,7 @@ def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[Action]:
     takes_in = not (record.draining or link.status.draining)
     if not record.bridge.src_is_queue and record.bound != takes_in:
         yield SetBinding(name, takes_in)
-    on = link.carries and not record.bridge.paused
+    on = any(_may_flow(registry, each) for each in registry.bridges_reading(record.queue or ""))
     if record.mapping is None:
         yield MakeMapping(name, on)
     elif record.on != on:
@@ -554,12 +585,31 @@ def _due_of_closing(record: BridgeRecord, *, now_ms: int, empty_for_ms: int) -> 
     if record.bound:
         yield SetBinding(name, bound=False)
         return
-    made_here = record.queue is not None and record.bridge.queue is None and not record.bridge.src_is_queue
+    # Exchanges may still have the binding, and functions what they have received: with the queue it would go. And what
+    # isn't known to be there may be: whoever made it has died before saying so, or is about to say so.
+    waits = record.bridge.src_is_local and (record.makes_queue or record.mapping is None)
     is_empty = record.empty_since_ms is not None and now_ms - record.empty_since_ms >= empty_for_ms
-    yield CountQueue(name) if made_here and record.on and not is_empty else TearDown(name)
+    if is_empty or not waits:
+        yield TearDown(name)
+    else:
+        yield CountQueue(name) if record.on and record.makes_queue else BuryLeftovers(name)
 
 
 # What others read
+
+
+def state_of(record: BridgeRecord, link: LinkRecord) -> str:
+    """A bridge's state in words: its link's, unless it has one of its own."""
+    if record.error is not None:
+        return f"{State.FAILED}: {record.error}"
+    if record.closing:
+        return State.CLOSING.value
+    if record.bridge.paused:
+        return State.PAUSED.value
+    if not record.bridge.src_is_local:
+        return link.remote.get(record.bridge.name, State.WAITING.value)
+    is_set_up = record.on and (record.bound or record.bridge.src_is_queue)
+    return State.CONNECTING.value if link.carries and not is_set_up else link.status.state.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -573,12 +623,24 @@ class Forward:
     endpoint: Endpoint
 
 
-def forward_of(registry: Registry, queue: str) -> Forward | None:
-    """The bridge that pushes what is in the queue, as far as it can: None where there is none, or no peer yet."""
-    record = registry.bridge_reading(queue)
-    link = registry.links.get(record.bridge.link) if record is not None else None
-    if record is None or link is None or link.address is None:
-        return None
+def forwards_of(registry: Registry, queue: str) -> list[Forward]:
+    """The bridges that push what is in the queue and can: none where there is none, or no peer is there."""
+    reading = registry.bridges_reading(queue)
+    flowing = [each for each in reading if _may_flow(registry, each)]
+    # A bridge that closes sends what it holds, as long as nobody else does.
+    ending = [each for each in reading if each.closing and registry.links[each.bridge.link].address is not None]
+    return [_forward(registry, each) for each in flowing or ending]
+
+
+def _may_flow(registry: Registry, record: BridgeRecord) -> bool:
+    link = registry.links[record.bridge.link]
+    return link.carries and link.address is not None and not record.bridge.paused and not record.closing
+
+
+def _forward(registry: Registry, record: BridgeRecord) -> Forward:
+    link = registry.links[record.bridge.link]
+    if link.address is None:
+        raise ValueError(f"{link.link.name} has no peer yet")
     return Forward(
         bridge=record.bridge,
         link=link.link,
@@ -604,8 +666,9 @@ def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) ->
 
 
 def pulls_over(registry: Registry, link: str) -> tuple[Bridge, ...]:
-    """What the link's hello asks for; all of it paused where the link is."""
-    paused = registry.links[link].status.state is State.PAUSED
+    """What the link's hello asks for; all of it paused where the link is, but for one that drains: the peer's does."""
+    status = registry.links[link].status
+    paused = status.state is State.PAUSED and not status.draining
     return tuple(
         replace(each.bridge, paused=each.bridge.paused or paused)
         for each in registry.bridges_of(link)

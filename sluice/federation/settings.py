@@ -88,6 +88,7 @@ class LinksSettings:
     bridge_dead_letters_arn: str
     fifo_bridge_dead_letters_arn: str
     peer_accounts: frozenset[str]
+    counts_settle_s: int
     names: SiteNames
     declared: Declared
 
@@ -104,6 +105,7 @@ class LinksSettings:
             bridge_dead_letters_arn=variables.text("BRIDGE_DEAD_LETTERS_ARN"),
             fifo_bridge_dead_letters_arn=variables.text("FIFO_BRIDGE_DEAD_LETTERS_ARN"),
             peer_accounts=frozenset(variables.parsed("PEER_ACCOUNTS", json.loads)),
+            counts_settle_s=variables.number("COUNTS_SETTLE_S"),
             names=variables.parsed("QUEUES", _names),
             declared=variables.parsed("DECLARED", Declared.parse),
         )

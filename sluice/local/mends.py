@@ -12,6 +12,8 @@ import ministack.app
 import ministack.core.iam_actions
 import ministack.core.iam_evaluator
 import ministack.core.lambda_runtime
+import ministack.core.responses
+import ministack.services.cloudformation.provisioners
 import ministack.services.lambda_svc
 import ministack.services.sqs
 
@@ -94,6 +96,23 @@ def refuse_second_mappings() -> None:
         return create(data)
 
     functions._create_esm = create_one  # noqa: SLF001 - see above
+
+
+def name_by_region() -> None:
+    """Generated names differ from region to region: what is global, as roles and users are, is there for each."""
+    provisioners, responses = ministack.services.cloudformation.provisioners, ministack.core.responses
+    physical, seed = provisioners._physical_name, provisioners._NAME_SEED  # noqa: SLF001 - no public hook
+
+    def physical_by_region(stack_name: str, logical_id: str, *, seeded: bool = True, **named: Any) -> str:
+        own = seed.get() if seeded else ""
+        token = seed.set(f"{responses.get_account_id()}/{responses.get_region()}/{own}")
+        try:
+            name: str = physical(stack_name, logical_id, **named)
+        finally:
+            seed.reset(token)
+        return name
+
+    provisioners._physical_name = physical_by_region  # noqa: SLF001 - see above
 
 
 def run_functions_with(python: Path) -> None:

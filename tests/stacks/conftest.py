@@ -25,6 +25,7 @@ class Templates:
     state: Mapping[str, Any]
     rendezvous: Mapping[str, Any]
     splitting: Mapping[str, Any]
+    federation: Mapping[str, Any]
 
     def of_type(self, kind: str) -> dict[str, Resource]:
         """The properties of every resource of a type, by logical id, of the state and the rendezvous."""
@@ -62,7 +63,10 @@ def _templates(assembly: CloudAssembly) -> Templates:
         return json.loads((Path(assembly.directory) / f"{stack}.template.json").read_text())
 
     return Templates(
-        state=template("SluiceState"), rendezvous=template("SluiceRendezvous"), splitting=template("SluiceSplitting")
+        state=template("SluiceState"),
+        rendezvous=template("SluiceRendezvous"),
+        splitting=template("SluiceSplitting"),
+        federation=template("SluiceFederation"),
     )
 
 

@@ -7,11 +7,14 @@ import pytest
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.rendezvous.bridges import parse_bridges
 from stacks.parameters import (
+    DECLARED_SECTIONS,
+    FEDERATION_PARSERS,
     RENDEZVOUS_PARSERS,
     SHARED,
     SPLIT_QUEUE_PARSERS,
     SPLITTING_PARSERS,
     Architecture,
+    FederationParameters,
     LogLevel,
     Parameters,
     RendezvousParameters,
@@ -40,7 +43,9 @@ def test_every_parameter_has_a_parser() -> None:
     assert set(RENDEZVOUS_PARSERS) == {field.name for field in fields(RendezvousParameters)}
     assert set(SPLITTING_PARSERS) == {field.name for field in fields(SplittingParameters)}
     assert set(SPLIT_QUEUE_PARSERS) == {field.name for field in fields(SplitQueueParameters)}
-    assert {*SHARED, "rendezvous", "splitting"} == {field.name for field in fields(Parameters)}
+    federated = set(FEDERATION_PARSERS) - set(DECLARED_SECTIONS) | {"declared"}
+    assert federated == {field.name for field in fields(FederationParameters)}
+    assert {*SHARED, "rendezvous", "splitting", "federation"} == {field.name for field in fields(Parameters)}
 
 
 QUEUES = "sluice.splitting.queues"
@@ -190,3 +195,34 @@ def test_a_bad_override_names_its_key(key: str, value: object) -> None:
     with pytest.raises(BadParameter) as caught:
         Parameters.read({key: value})
     assert caught.value.key == key
+
+
+LINK = {"name": "far", "peer": "FAR", "endpoints": [{"region": "r", "account": "1", "control_queue_url": "u"}]}
+ROUTE = {"name": "r", "link": "far", "src": "amq.topic", "dest": "amq.topic", "key": "a.#"}
+
+
+def test_links_and_routes_are_declared() -> None:
+    read = Parameters.read({"sluice.federation.links": [LINK], "sluice.federation.routes": json.dumps([ROUTE])})
+    assert [link.peer for link in read.federation.declared.links] == ["FAR"]
+    assert [route.key for route in read.federation.declared.routes] == ["a.#"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "cause"),
+    [
+        ("tag", "a b", "not 1 to 32 letters"),
+        ("peer_accounts", ["12"], "twelve digits"),
+        ("access", "key", "none of policy, role"),
+        ("queues", [{"name": "q", "fofi": True}], "unknown fields: fofi"),
+        ("queues", [{"fifo": True}], "an object with name"),
+        ("queue_names", ["a b"], "a queue's name with wildcards"),
+        ("exchanges", [{"name": "x", "type": "round"}], r"exchanges\[0\]: type 'round' is none of"),
+        ("bindings", [{"exchange": "x"}], r"bindings\[0\]: queue is no text"),
+        ("links", [LINK, {**LINK, "endpoints": {}}], r"links\[1\]: endpoints"),
+        ("routes", [{**ROUTE, "sync": True}], r"routes\[0\]: bridge.sync is True"),
+        ("routes", [{**ROUTE, "key": "k" * 3000}], "a function's environment holds"),
+    ],
+)
+def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, cause: str) -> None:
+    with pytest.raises(BadParameter, match=cause):
+        Parameters.read({f"sluice.federation.{key}": value})

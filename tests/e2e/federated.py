@@ -1,0 +1,254 @@
+"""Sites, exchanges and routes as their operators see them."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sluice.aws.control_client import FEDERATION, ControlClient
+from sluice.aws.deployment import stack_outputs
+from sluice.aws.sessions import Connection, of_environment
+from sluice.federation.metadata import ATTRIBUTE
+from sluice.local.cloud import Cloud
+from sluice.local.sites import Site
+
+BATCH = 10
+PREFIX = "fed-"
+FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+STEP_S = 0.2
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A message as a consumer got it."""
+
+    body: str
+    attributes: Mapping[str, Any]
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        value = self.attributes.get(ATTRIBUTE)
+        return json.loads(value["StringValue"]) if value else {}
+
+    @property
+    def trace(self) -> list[str]:
+        return list(self.metadata.get("trace", []))
+
+
+@dataclass
+class FederatedSite:
+    """One site, with what a test made there, to be taken away after it."""
+
+    cloud: Cloud
+    site: Site
+    queues: list[str] = field(default_factory=list)
+
+    @cached_property
+    def connection(self) -> Connection:
+        return of_environment(self.cloud.environment(self.site))
+
+    @cached_property
+    def client(self) -> ControlClient:
+        return ControlClient.of(self.connection, FEDERATION)
+
+    @cached_property
+    def sqs(self) -> Any:
+        return self.connection.client("sqs")
+
+    @cached_property
+    def outputs(self) -> Mapping[str, str]:
+        return stack_outputs(self.connection, "SluiceFederation")
+
+    @cached_property
+    def address(self) -> dict[str, Any]:
+        address: dict[str, Any] = self.ask("site")["address"]
+        return address
+
+    @property
+    def tag(self) -> str:
+        return str(self.address["tag"])
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        return self.client.ask(op, **fields)
+
+    # Queues
+
+    def queue(self, name: str, *, fifo: bool = True, **attributes: str) -> str:
+        """The name of a new queue."""
+        name = f"{PREFIX}{name}-{uuid.uuid4().hex[:6]}{'.fifo' if fifo else ''}"
+        self.sqs.create_queue(QueueName=name, Attributes={**(FIFO if fifo else {}), **attributes})
+        self.queues.append(name)
+        return name
+
+    def url(self, name: str) -> str:
+        return str(self.sqs.get_queue_url(QueueName=name)["QueueUrl"])
+
+    def bound(self, exchange: str, key: str = "", *, fifo: bool = True, **arguments: Any) -> str:
+        """A new queue, bound."""
+        queue = self.queue("bound", fifo=fifo)
+        self.bind(exchange, queue, key, **arguments)
+        return queue
+
+    def bind(self, exchange: str, queue: str, key: str = "", **arguments: Any) -> None:
+        self.ask("bind", exchange=exchange, queue=queue, key=key, arguments=arguments)
+        time.sleep(1.1)  # exchange functions look for a new version every second
+
+    def load(self, queue: str, bodies: Iterable[str], *, attributes: Mapping[str, Any] | None = None) -> None:
+        """Sends to a queue as any producer does."""
+        self._send(self.url(queue), bodies, attributes or {})
+
+    def publish(
+        self,
+        exchange: str,
+        key: str,
+        bodies: Iterable[str],
+        *,
+        fifo: bool = True,
+        attributes: Mapping[str, Any] | None = None,
+        **metadata: Any,
+    ) -> None:
+        """Through the ingress, with `x-qpid` as far as there is metadata."""
+        said = {"exchange": _string(exchange), "routing-key": _string(key)} if not metadata else {}
+        if metadata:
+            said = {ATTRIBUTE: _string(json.dumps({"exchange": exchange, "key": key, **metadata}))}
+        url = self.outputs["FifoIngressUrl" if fifo else "IngressUrl"]
+        given = {name: value for name, value in said.items() if value["StringValue"]}
+        self._send(url, bodies, given | dict(attributes or {}))
+
+    def _send(self, url: str, bodies: Iterable[str], attributes: Mapping[str, Any]) -> None:
+        entries = [
+            {"Id": str(n), "MessageBody": body, "MessageAttributes": attributes}
+            | ({"MessageGroupId": "g", "MessageDeduplicationId": uuid.uuid4().hex} if url.endswith(".fifo") else {})
+            for n, body in enumerate(bodies)
+        ]
+        for start in range(0, len(entries), BATCH):
+            done = self.sqs.send_message_batch(QueueUrl=url, Entries=entries[start : start + BATCH])
+            assert not done.get("Failed"), done
+
+    def arrivals(self, queue: str, number: int, *, within_s: float = 60, quiet_s: float = 1.0) -> list[Arrival]:
+        """That many messages, in the order in which they come, and whatever comes right after."""
+        found: list[Arrival] = []
+        url, deadline = self.url(queue), time.monotonic() + within_s
+        while len(found) < number and time.monotonic() < deadline:
+            found += self._receive(url, wait_s=1)
+        if quiet_s:
+            time.sleep(quiet_s)
+            while more := self._receive(url, wait_s=0):
+                found += more
+        return found
+
+    def bodies(self, queue: str, number: int, **options: Any) -> list[str]:
+        return [arrival.body for arrival in self.arrivals(queue, number, **options)]
+
+    def _receive(self, url: str, *, wait_s: int) -> list[Arrival]:
+        received = self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait_s, MessageAttributeNames=["All"]
+        ).get("Messages", [])
+        if received:
+            entries = [{"Id": str(n), "ReceiptHandle": each["ReceiptHandle"]} for n, each in enumerate(received)]
+            self.sqs.delete_message_batch(QueueUrl=url, Entries=entries)
+        return [Arrival(each["Body"], each.get("MessageAttributes", {})) for each in received]
+
+    def count(self, queue: str) -> int:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.sqs.get_queue_attributes(QueueUrl=self.url(queue), AttributeNames=names)["Attributes"]
+        return sum(map(int, found.values()))
+
+    def dead_letters(self, body: str, *, within_s: float = 30) -> list[str]:
+        """The reasons of the dead letters with this body; others stay."""
+        url, deadline = self.outputs["FederationDeadLettersUrl"], time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            received = self.sqs.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=1, MessageAttributeNames=["All"]
+            ).get("Messages", [])
+            found = [each for each in received if each["Body"] == body]
+            for each in found:
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+            if found:
+                return [each["MessageAttributes"]["sluice-reason"]["StringValue"] for each in found]
+            time.sleep(STEP_S)
+        return []
+
+    # Links and routes
+
+    def link(self, peer: "FederatedSite", name: str | None = None) -> str:
+        """A link to the peer; its name."""
+        address = peer.address
+        name = name or f"to-{peer.site.account[0]}-{peer.site.region}"
+        endpoint = {field: address[field] for field in ("region", "account", "control_queue_url", "sqs_url")}
+        way_in = {field: address[field] for field in ("role_arn", "external_id")}
+        self.ask("link_add", link={"name": name, "peer": peer.tag, "endpoints": [endpoint], **way_in})
+        return name
+
+    def route(self, name: str, link: str, **fields: Any) -> str:
+        """A bridge over the link, when it is operational."""
+        self.ask("bridge_add", bridge={"name": name, "link": link, **fields})
+        self.until_operational(name)
+        return name
+
+    def pull(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
+        link = self.link(peer)
+        return self.route(f"pull-{uuid.uuid4().hex[:6]}", link, src=src, dest=dest or src, **fields)
+
+    def push(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
+        return self.pull(peer, src, dest, src_is_local=True, **fields)
+
+    def until_operational(self, route: str, *, within_s: float = 60) -> None:
+        self.until(lambda site: _bridge(site, route)["state"] == "Operational", within_s=within_s)
+        time.sleep(1.1)  # exchange functions look for a new version every second
+
+    def until_link(self, link: str, *states: str, within_s: float = 60) -> dict[str, Any]:
+        def state(site: dict[str, Any]) -> bool:
+            return any(each["name"] == link and each["status"]["state"] in states for each in site["links"])
+
+        return self.until(state, within_s=within_s)
+
+    def until(self, done: Callable[[dict[str, Any]], bool], *, within_s: float = 60) -> dict[str, Any]:
+        deadline = time.monotonic() + within_s
+        while not done(site := self.ask("site")):
+            assert time.monotonic() < deadline, json.dumps({"links": site["links"], "bridges": site["bridges"]})
+            time.sleep(STEP_S)
+        return site
+
+    # Afterwards
+
+    def bridge_queues(self) -> list[str]:
+        urls: Sequence[str] = self.sqs.list_queues(QueueNamePrefix="sluice-bridge-").get("QueueUrls", [])
+        return [url.rsplit("/", 1)[1] for url in urls]
+
+    def mappings(self) -> list[str]:
+        """The queues that the bridge function reads."""
+        pages = self.connection.client("lambda").list_event_source_mappings()["EventSourceMappings"]
+        return [
+            each["EventSourceArn"].rsplit(":", 1)[1]
+            for each in pages
+            if "SluiceFederation-Bridge" in each["FunctionArn"]
+        ]
+
+    def close_all(self) -> None:
+        for link in self.ask("site")["links"]:
+            if not link["served"]:
+                self.ask("link_del", name=link["name"])
+
+    def forget(self) -> None:
+        """Takes away what a test made: bindings, exchanges and queues."""
+        for binding in self.ask("bindings")["bindings"]:
+            if binding["queue"] in self.queues:
+                self.ask("unbind", **binding)
+        for exchange in self.ask("site")["exchanges"]:
+            if not exchange["name"].startswith("amq."):
+                self.ask("exchange_del", name=exchange["name"])
+        for queue in self.queues:
+            self.sqs.delete_queue(QueueUrl=self.url(queue))
+        self.queues.clear()
+
+
+def _bridge(site: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next((each for each in site["bridges"] if each["name"] == name), {"state": None})
+
+
+def _string(text: str) -> dict[str, str]:
+    return {"DataType": "String", "StringValue": text}

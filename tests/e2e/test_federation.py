@@ -1,0 +1,372 @@
+"""Federation's cases on sites in two regions and two accounts, through the deployed functions, IAM enforced."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+
+from sluice.aws.control_client import Refused
+from sluice.local.cloud import Cloud
+from sluice.local.deployer import Deployer
+from sluice.local.sites import Site
+from tests.e2e.federated import PREFIX, FederatedSite
+from tests.e2e.ways import Way
+
+ACCOUNTS = ("111111111111", "222222222222")
+SITES = [Site(account=account, region=region) for account in ACCOUNTS for region in ("us-east-1", "eu-west-1")]
+TEN = [f"Message {number}" for number in range(1, 11)]
+TYPES = {"direct": "amq.direct", "topic": "amq.topic", "fanout": "amq.fanout", "headers": "amq.match"}
+EVERYTHING = {"x-match": "all"}
+
+
+@pytest.fixture(scope="module")
+def way(cloud: Cloud) -> Iterator[Way]:
+    """The one on which sites reach each other."""
+    opened = Way(cloud.endpoint)
+    yield opened
+    opened.cut()
+
+
+@pytest.fixture(scope="module")
+def all_sites(cloud: Cloud, way: Way) -> list[FederatedSite]:
+    parameters = {
+        "sluice.rendezvous.keep_state": False,
+        "sluice.splitting.queues": [],
+        "sluice.federation.peer_accounts": list(ACCOUNTS),
+        "sluice.federation.queue_names": [f"{PREFIX}*"],
+        "sluice.federation.trust_publishers": True,
+        "sluice.federation.sqs_url": way.url,
+        "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
+    }
+    deployed = Deployer(cloud=cloud, context=parameters).deploy(*SITES)
+    return [FederatedSite(deployed, site) for site in SITES]
+
+
+@pytest.fixture
+def sites(all_sites: list[FederatedSite]) -> Iterator[list[FederatedSite]]:
+    """All four, and after each test nothing of it is left anywhere."""
+    yield all_sites
+    for site in all_sites:
+        site.close_all()
+    for site in all_sites:
+        site.until(lambda found: not found["links"] and not found["bridges"], within_s=180)
+        assert site.bridge_queues() == []
+        assert site.mappings() == []
+    for site in all_sites:
+        site.forget()
+        assert site.ask("bindings")["bindings"] == []
+
+
+@pytest.fixture
+def b0(sites: list[FederatedSite]) -> FederatedSite:
+    return sites[0]
+
+
+@pytest.fixture
+def b1(sites: list[FederatedSite]) -> FederatedSite:
+    """Of another account, in another region."""
+    return sites[3]
+
+
+def test_links_and_routes_go_without_a_trace(b0: FederatedSite, b1: FederatedSite) -> None:
+    route = b0.pull(b1, "amq.direct", key="k")
+    b0.ask("bridge_del", name=route)
+    b0.until(lambda site: not site["bridges"])
+    b1.until(lambda site: not site["bridges"], within_s=120)
+    b0.close_all()
+    b0.until(lambda site: not site["links"])
+    b1.until(lambda site: not site["links"])
+
+
+def test_ten_pulled_arrive_in_order(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue = b0.bound("amq.fanout")
+    b0.pull(b1, "amq.direct", "amq.fanout", key="my-key")
+    b1.publish("amq.direct", "my-key", TEN)
+    b1.publish("amq.direct", "another-key", ["not this"])
+    assert b0.bodies(queue, 10) == TEN
+
+
+def test_ten_pushed_arrive_in_order(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue = b0.bound("amq.fanout")
+    b1.push(b0, "amq.direct", "amq.fanout", key="my-key")
+    b1.publish("amq.direct", "my-key", TEN)
+    assert b0.bodies(queue, 10) == TEN
+
+
+def test_a_loaded_queue_is_pulled_in_order(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue, source = b0.bound("amq.fanout"), b1.queue("source")
+    b1.load(source, TEN[:5])
+    b0.pull(b1, source, "amq.fanout", src_is_queue=True, sync=1)
+    assert b0.bodies(queue, 5) == TEN[:5]
+    b1.load(source, TEN[5:])
+    assert b0.bodies(queue, 5) == TEN[5:]
+    assert b1.count(source) == 0
+
+
+def test_a_source_queue_that_is_made_again_is_read_again(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue, source = b0.bound("amq.fanout"), b1.queue("source")
+    b1.load(source, TEN[:5])
+    b0.pull(b1, source, "amq.fanout", src_is_queue=True, sync=1)
+    assert b0.bodies(queue, 5) == TEN[:5]
+    b1.sqs.delete_queue(QueueUrl=b1.url(source))
+    time.sleep(3)
+    b1.sqs.create_queue(QueueName=source, Attributes={"FifoQueue": "true", "ContentBasedDeduplication": "true"})
+    b1.load(source, TEN[5:])
+    assert b0.bodies(queue, 5, within_s=90) == TEN[5:]
+
+
+def test_links_both_ways_make_no_echo(b0: FederatedSite, b1: FederatedSite) -> None:
+    here, there = b0.bound("amq.fanout"), b1.bound("amq.fanout")
+    b0.pull(b1, "amq.fanout")
+    b1.pull(b0, "amq.fanout")
+    b1.publish("amq.fanout", "", TEN)
+    arrived = b0.arrivals(here, 10, quiet_s=3)
+    assert [arrival.body for arrival in arrived] == TEN
+    assert [arrival.trace for arrival in arrived] == [[b1.tag]] * 10
+    assert b1.bodies(there, 10) == TEN
+
+
+def test_tags_and_excludes_and_a_shrinking_ttl(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue = b0.bound("amq.fanout")
+    b0.pull(b1, "amq.fanout", tag="my-bridge-id", excludes=["exclude-me", "also-exclude-me"])
+    traces = [[], ["exclude-me"], ["dont-exclude-me"], ["also-exclude-me"], ["dont", "exclude-me"]]
+    for number, trace in enumerate(traces):
+        b1.publish("amq.fanout", "", [str(number)], trace=trace, ttl=600_000)
+    arrived = b0.arrivals(queue, 2, quiet_s=3)
+    assert {arrival.body: arrival.trace for arrival in arrived} == {
+        "0": ["my-bridge-id"],
+        "2": ["dont-exclude-me", "my-bridge-id"],
+    }
+    assert all(0 < arrival.metadata["ttl"] < 600_000 for arrival in arrived)
+
+
+def test_a_queue_bound_twice_gets_one_copy(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue = b0.bound("amq.topic", "a.#")
+    b0.bind("amq.topic", queue, "*.b")
+    b0.pull(b1, "amq.topic", key="#")
+    b1.publish("amq.topic", "a.b", TEN)
+    assert b0.bodies(queue, 10) == TEN
+
+
+def test_two_routes_share_one_source_queue(b0: FederatedSite, b1: FederatedSite) -> None:
+    source = b1.queue("source", fifo=False)
+    queues = [b0.bound("amq.direct", fifo=False), b0.bound("amq.fanout", fifo=False)]
+    for number, dest in enumerate(("amq.direct", "amq.fanout")):
+        b0.route(f"q{number}", b0.link(b1, f"link-{number}"), src=source, dest=dest, src_is_queue=True)
+    b1.load(source, [str(number) for number in range(5)])
+    got = [b0.bodies(queue, 1, quiet_s=3) for queue in queues]
+    assert sorted(got[0] + got[1]) == [str(number) for number in range(5)]
+    assert all(got)
+    b0.ask("bridge_del", name="q0")
+    b1.until(lambda site: len(site["bridges"]) == 1)
+    b1.load(source, ["after"])
+    assert b0.bodies(queues[1], 1) == ["after"]
+
+
+def test_a_thousand_over_a_queue_route_with_credit(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue, source = b0.bound("amq.fanout"), b1.queue("source")
+    b0.pull(b1, source, "amq.fanout", src_is_queue=True, sync=3, credit=7)
+    thousand = [str(number) for number in range(1_000)]
+    b1.load(source, thousand)
+    assert b0.bodies(queue, 1_000, within_s=180) == thousand
+    assert b1.count(source) == 0
+
+
+@pytest.mark.parametrize("sync", [1, 10])
+def test_every_type_of_exchange_by_every_kind_of_route(b0: FederatedSite, b1: FederatedSite, sync: int) -> None:
+    numbers = [str(number) for number in range(103)]
+    exchanges, sources = {}, {}
+    for kind, exchange in TYPES.items():
+        arguments = EVERYTHING if kind == "headers" else {}
+        for site in (b0, b1):
+            site.ask("exchange_add", name=f"by-{kind}", type=kind)
+        exchanges[exchange] = b0.bound(exchange, "k", **arguments)
+        b0.pull(b1, exchange, key="k", sync=sync)
+        sources[b1.queue("source")] = b0.bound(f"by-{kind}", "k", **arguments)
+    for (source, _), kind in zip(sources.items(), TYPES, strict=True):
+        b0.pull(b1, source, f"by-{kind}", src_is_queue=True, sync=sync)
+    for exchange in exchanges:
+        b1.publish(exchange, "k", numbers)
+    for source in sources:
+        b1.load(source, numbers, attributes={"routing-key": {"DataType": "String", "StringValue": "k"}})
+    for queue in (*exchanges.values(), *sources.values()):
+        assert b0.bodies(queue, 103, within_s=180) == numbers
+    assert all(b1.count(source) == 0 for source in sources)
+
+
+@pytest.mark.parametrize("way_round", ["pull", "push"])
+def test_nothing_is_lost_while_the_peer_is_down(b0: FederatedSite, b1: FederatedSite, way: Way, way_round: str) -> None:
+    twenty = [f"Message {number}" for number in range(20)]
+    by_exchange, by_queue, source = b0.bound("amq.topic", "#"), b0.bound("amq.fanout"), b1.queue("source")
+    routes = {"amq.topic": {"src": "amq.topic", "key": "a.*"}, "amq.fanout": {"src": source, "src_is_queue": True}}
+    for dest, fields in routes.items():
+        if way_round == "pull":
+            b0.pull(b1, dest=dest, **fields)
+        else:
+            b1.push(b0, dest=dest, **fields)
+    way.cut()
+    b1.publish("amq.topic", "a.b", twenty)
+    b1.load(source, twenty)
+    forwarder = next(each["link"] for each in b1.ask("site")["bridges"])
+    b1.until_link(forwarder, "Waiting", "Connecting")
+    assert b0.bodies(by_exchange, 1, within_s=3) == []
+    way.mend()
+    assert b0.bodies(by_exchange, 20, within_s=120) == twenty
+    assert b0.bodies(by_queue, 20, within_s=120) == twenty
+    assert b1.dead_letters(twenty[0], within_s=2) == []
+
+
+def test_a_peer_that_refuses_is_failed_and_comes_back_when_asked(b0: FederatedSite, b1: FederatedSite) -> None:
+    link = b1.link(b0)
+    queue = b0.bound("amq.fanout")
+    b1.ask("link_del", name=link)
+    b1.until(lambda site: not site["links"])
+    address = b0.address
+    wrong = {"region": address["region"], "account": address["account"], "sqs_url": address["sqs_url"]}
+    for url in (
+        address["control_queue_url"].replace("FederationLinks", "FederationNone"),
+        address["control_queue_url"],
+    ):
+        endpoint = {**wrong, "control_queue_url": url}
+        b1.ask("link_add", link={"name": "far", "peer": b0.tag, "endpoints": [endpoint]})
+        if url != address["control_queue_url"]:
+            site = b1.until_link("far", "Failed")
+            assert "NonExistent" in site["links"][0]["status"]["last_error"] or "DoesNotExist" in str(site["links"])
+            b1.ask("link_tell", name="far", what="retry")
+            b1.until_link("far", "Failed")
+            b1.ask("link_del", name="far")
+            b1.until(lambda site: not site["links"])
+    b1.route("push", "far", src="amq.fanout", dest="amq.fanout", src_is_local=True)
+    b1.publish("amq.fanout", "", TEN)
+    assert b0.bodies(queue, 10) == TEN
+
+
+def test_paused_routes_keep_and_resumed_ones_send(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue = b0.bound("amq.fanout")
+    route = b1.push(b0, "amq.fanout")
+    b1.ask("bridge_tell", name=route, what="pause")
+    time.sleep(2)
+    b1.publish("amq.fanout", "", TEN)
+    assert b0.bodies(queue, 1, within_s=3) == []
+    b1.ask("bridge_tell", name=route, what="resume")
+    assert b0.bodies(queue, 10) == TEN
+
+
+def test_a_link_that_drains_takes_nothing_more_in(b0: FederatedSite, b1: FederatedSite) -> None:
+    queue = b0.bound("amq.fanout")
+    b1.push(b0, "amq.fanout")
+    link = b1.ask("site")["links"][0]["name"]
+    b1.publish("amq.fanout", "", TEN)
+    assert b0.bodies(queue, 10) == TEN
+    b1.ask("link_tell", name=link, what="drain")
+    b1.until_link(link, "Paused")
+    b1.publish("amq.fanout", "", ["not this"])
+    b1.ask("link_tell", name=link, what="resume")
+    b1.until_link(link, "Operational")
+    time.sleep(2.5)
+    b1.publish("amq.fanout", "", ["this"])
+    assert b0.bodies(queue, 1, quiet_s=2) == ["this"]
+
+
+def test_opposite_queue_routes_pass_a_message_on_once(b0: FederatedSite, b1: FederatedSite) -> None:
+    for site in (b0, b1):
+        site.ask("exchange_add", name="turn", type="fanout")
+    here, there = b0.bound("turn"), b1.bound("turn")
+    b0.pull(b1, there, "turn", src_is_queue=True)
+    b1.pull(b0, here, "turn", src_is_queue=True)
+    b1.load(there, ["round"])
+    reasons = b0.dead_letters("round", within_s=60)
+    assert len(reasons) == 1
+    assert "loop" in reasons[0]
+    assert (b0.count(here), b1.count(there)) == (0, 0)
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_every_site_of_a_ring_gets_ten_each_once(sites: list[FederatedSite], number: int) -> None:
+    ring = sites[:number]
+    queues = [site.bound("amq.fanout") for site in ring]
+    for place, site in enumerate(ring):
+        for neighbour in {(place + 1) % number, (place - 1) % number}:
+            site.pull(ring[neighbour], "amq.fanout")
+    ring[0].publish("amq.fanout", "", TEN)
+    for site, queue in zip(ring, queues, strict=True):
+        assert site.bodies(queue, 10, quiet_s=3) == TEN
+
+
+def test_along_a_tree_each_site_gets_its_own(sites: list[FederatedSite]) -> None:
+    keys = ["zero.#", "one.#", "two.#", "three.#"]
+    queues = [site.bound("amq.topic", key) for site, key in zip(sites, keys, strict=True)]
+    for nearer, farther in pairwise(sites):
+        nearer.pull(farther, "amq.topic", key="#")
+    for word in ("zero", "one", "two", "three"):
+        sites[3].publish("amq.topic", f"{word}.x", TEN)
+    for site, queue in zip(sites, queues, strict=True):
+        assert site.bodies(queue, 10) == TEN
+    sites[1].ask("unbind", exchange="amq.topic", queue=queues[1], key=keys[1])
+    time.sleep(1.1)
+    for word in ("zero", "one", "two", "three"):
+        sites[3].publish("amq.topic", f"{word}.y", ["again"])
+    got = [
+        site.bodies(queue, 1, within_s=15) for site, queue in zip(sites, queues, strict=True) if site is not sites[1]
+    ]
+    assert got == [["again"]] * 3
+    assert sites[1].bodies(queues[1], 1, within_s=1) == []
+
+
+def test_what_is_unusual_survives_the_hop(b0: FederatedSite, b1: FederatedSite) -> None:
+    key = "k" * 256
+    queue = b0.bound("amq.direct", key)
+    b0.pull(b1, "amq.direct", key=key)
+    attributes = {"reply-to": {"DataType": "String", "StringValue": "queue-of-answers"}}
+    b1.publish("amq.direct", key, [" "], attributes=attributes)
+    [arrived] = b0.arrivals(queue, 1)
+    assert (arrived.body, arrived.metadata["key"]) == (" ", key)
+    assert arrived.attributes["reply-to"]["StringValue"] == "queue-of-answers"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({}, "names no exchange"),
+        ({"exchange": "nowhere"}, "no such exchange: nowhere"),
+        ({"exchange": "amq.direct", "routing-key": "k" * 257}, "routing-key of 257 characters"),
+        ({"x-qpid": "{"}, "x-qpid"),
+        ({"x-qpid": '{"exchange": "amq.fanout", "trace": ["a b"]}'}, "trace has what is no tag"),
+    ],
+)
+def test_what_cannot_be_routed_is_dead_with_the_reason(
+    b1: FederatedSite, attributes: dict[str, str], reason: str
+) -> None:
+    body = f"dead of {reason}"
+    said = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+    b1.sqs.send_message(QueueUrl=b1.outputs["IngressUrl"], MessageBody=body, MessageAttributes=said)
+    [found] = b1.dead_letters(body)
+    assert reason in found
+
+
+def test_what_cannot_be_is_refused_with_the_reason(b0: FederatedSite, b1: FederatedSite) -> None:
+    with pytest.raises(Refused, match="isn't linked to itself"):
+        b0.link(b0)
+    link = b0.link(b1)
+    b0.ask("bridge_add", bridge={"name": "one", "link": link, "src": "amq.topic", "dest": "amq.topic", "key": "a"})
+    for fields, reason in (
+        ({"src": "amq.topic", "dest": "amq.topic", "key": "a"}, "duplicate route"),
+        ({"src": "amq.topic", "dest": "amq.topic", "dynamic": True, "src_is_local": True}, "a dynamic route is pulled"),
+        ({"src": "amq.topic", "dest": "amq.topic", "link": "none"}, "no such link"),
+    ):
+        with pytest.raises(Refused, match=reason):
+            b0.ask("bridge_add", bridge={"name": "other", "link": link, **fields})
+    with pytest.raises(Refused, match="not a queue that this site may use"):
+        b0.ask("bind", exchange="amq.topic", queue="somebody-elses", key="")
+
+
+def test_links_are_made_side_by_side(sites: list[FederatedSite]) -> None:
+    """Everybody links to everybody at once: the links functions write over nobody."""
+    pairs = [(site, peer) for site in sites for peer in sites if site is not peer]
+    with ThreadPoolExecutor(len(pairs)) as executor:
+        list(executor.map(lambda pair: pair[0].link(pair[1]), pairs))
+    for site in sites:
+        found = site.until(lambda said: all(link["status"]["state"] == "Operational" for link in said["links"]))
+        assert len(found["links"]) == 2 * (len(sites) - 1)

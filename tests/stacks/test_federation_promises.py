@@ -1,0 +1,165 @@
+"""What the federation stack promises, each read from the templates that are deployed."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.stacks.conftest import Resource, Templates
+from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, text
+from tests.stacks.test_splitting_promises import resources
+
+BRIDGES = HERE + "sluice-bridge-*"
+PEER = "222222222222"
+ACCOUNTS = ("{AWS::AccountId}", PEER)
+PEER_QUEUES = {f"arn:{{AWS::Partition}}:sqs:*:{account}:SluiceState-Federation*" for account in ACCOUNTS}
+PEER_ROLES = {f"arn:{{AWS::Partition}}:iam::{account}:role/SluiceFederation-PeerRole*" for account in ACCOUNTS}
+INGRESSES = ("Ingress", "FifoIngress", "LinkIngress", "FifoLinkIngress", "Ingress0")
+USABLE = {"FederationBound0.Arn", HERE + "theirs-*"}
+SEND = {"sqs:SendMessage"}
+
+
+@pytest.fixture(scope="module")
+def federated(synth: Callable[..., Templates]) -> Templates:
+    return synth(
+        **{
+            "sluice.federation.peer_accounts": [PEER],
+            "sluice.federation.queues": [{"name": "orders"}],
+            "sluice.federation.queue_names": ["theirs-*"],
+            "sluice.federation.ingresses": [{"exchange": "amq.topic", "fifo": True}],
+        }
+    )
+
+
+def statements(templates: Templates, function: str) -> list[Resource]:
+    roles = resources(templates.federation, "AWS::IAM::Role").items()
+    [role] = [role for id_, role in roles if id_.startswith(f"{function}Role")]
+    [policy] = role["Properties"]["Policies"]
+    found: list[Resource] = policy["PolicyDocument"]["Statement"]
+    return found
+
+
+def triggers(templates: Templates) -> dict[str, Resource]:
+    found = resources(templates.federation, "AWS::Lambda::EventSourceMapping").values()
+    return {text(each["Properties"]["EventSourceArn"]).removesuffix(".Arn"): each["Properties"] for each in found}
+
+
+def test_every_ingress_and_what_the_links_function_hears_report_partial_failures(federated: Templates) -> None:
+    found = triggers(federated)
+    assert set(found) == {f"Federation{name}" for name in (*INGRESSES, "Links", "Ticks")}
+    assert all(trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for trigger in found.values())
+    assert {name for name, trigger in found.items() if "MaximumBatchingWindowInSeconds" in trigger} == {
+        "FederationIngress",
+        "FederationLinkIngress",
+    }
+
+
+def test_every_queue_has_dead_letters_of_its_own_kind_and_time_for_a_batch(federated: Templates) -> None:
+    queues = resources(federated.state, "AWS::SQS::Queue").items()
+    found = {id_[:-8]: queue["Properties"] for id_, queue in queues if id_.startswith("Federation")}
+    for name, queue in found.items():
+        if name.endswith("DeadLetters"):
+            continue
+        kind = "FederationFifoDeadLetters.Arn" if queue.get("FifoQueue") else "FederationDeadLetters.Arn"
+        assert text(queue["RedrivePolicy"]["deadLetterTargetArn"]) == kind
+    functions = {id_: f["Properties"] for id_, f in resources(federated.federation, "AWS::Lambda::Function").items()}
+    for name, trigger in triggers(federated).items():
+        timeout_s = functions[trigger["FunctionName"]["Ref"]]["Timeout"]
+        window_s = trigger.get("MaximumBatchingWindowInSeconds", 0)
+        assert found[name]["VisibilityTimeout"] >= 6 * timeout_s + window_s
+
+
+def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None:
+    assert allowed(statements(federated, "Exchange")) == pairs(
+        ({"dynamodb:GetItem"}, {"FederationTable.Arn"}),
+        (CONSUME, {f"Federation{name}.Arn" for name in INGRESSES}),
+        (SEND, {BRIDGES, "FederationDeadLetters.Arn", *USABLE}),
+        (WRITE_LOGS, {"ExchangeLogs.Arn"}),
+    )
+
+
+def test_the_bridge_function_may_do_exactly_this(federated: Templates) -> None:
+    assert allowed(statements(federated, "Bridge")) == pairs(
+        ({"dynamodb:GetItem", "dynamodb:PutItem"}, {"FederationTable.Arn"}),
+        (CONSUME | {"sqs:ChangeMessageVisibility"}, {BRIDGES, *USABLE}),
+        (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES}),
+        ({"sts:AssumeRole"}, PEER_ROLES),
+        (WRITE_LOGS, {"BridgeLogs.Arn"}),
+    )
+
+
+def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
+    found = statements(federated, "Links")
+    [conditional] = [each for each in found if "Condition" in each]
+    assert conditional["Resource"] == "*"
+    assert set(conditional["Action"]) == {
+        f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")
+    }
+    [(operator, condition)] = conditional["Condition"].items()
+    assert (operator, {key: text(value) for key, value in condition.items()}) == (
+        "ArnLike",
+        {"lambda:FunctionArn": "Bridge.Arn"},
+    )
+    made = {"CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "SendMessage", "DeleteMessage"}
+    assert allowed(each for each in found if each is not conditional) == pairs(
+        (
+            {f"dynamodb:{action}" for action in ("GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem")},
+            {"FederationTable.Arn"},
+        ),
+        ({f"sqs:{action}" for action in made} | {"sqs:DeleteQueue"}, {BRIDGES}),
+        ({"sqs:GetQueueAttributes", "sqs:SendMessage"}, USABLE),
+        (CONSUME, {"FederationLinks.Arn", "FederationTicks.Arn", "FederationDeadLetters.Arn"}),
+        (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES}),
+        ({"lambda:ListEventSourceMappings"}, {"*"}),
+        ({"sts:AssumeRole"}, PEER_ROLES),
+        (WRITE_LOGS, {"LinksLogs.Arn"}),
+    )
+
+
+def opened(templates: Templates) -> dict[str, set[str]]:
+    """The accounts that a queue's policy lets in, by queue."""
+    found: dict[str, set[str]] = {}
+    for id_, policy in resources(templates.state, "AWS::SQS::QueuePolicy").items():
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
+            if statement["Effect"] == "Allow":
+                assert statement["Action"] == "sqs:SendMessage"
+                found[id_] = {text(statement["Principal"]["AWS"])}
+    return found
+
+
+def test_peers_accounts_may_send_to_what_is_for_peers_and_to_nothing_else(federated: Templates) -> None:
+    principals = opened(federated)
+    assert len(principals) == 3
+    assert all(name.startswith(("FederationLink", "FederationFifoLink")) for name in principals)
+    assert set.union(*principals.values()) == {f"arn:{{AWS::Partition}}:iam::{PEER}:root"}
+
+
+def test_or_they_assume_a_role_with_the_external_id(synth: Callable[..., Templates]) -> None:
+    templates = synth(
+        **{
+            "sluice.federation.peer_accounts": [PEER],
+            "sluice.federation.access": "role",
+            "sluice.federation.external_id": "ours-and-theirs",
+        }
+    )
+    assert opened(templates) == {}
+    [trust] = next(
+        role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        for id_, role in resources(templates.federation, "AWS::IAM::Role").items()
+        if id_.startswith("PeerRole")
+    )
+    assert text(trust["Principal"]["AWS"]) == f"arn:{{AWS::Partition}}:iam::{PEER}:root"
+    assert trust["Condition"] == {"StringEquals": {"sts:ExternalId": "ours-and-theirs"}}
+    assert allowed(statements(templates, "Peer")) == pairs(
+        (SEND, {"FederationLinks.Arn", "FederationLinkIngress.Arn", "FederationFifoLinkIngress.Arn"})
+    )
+
+
+def test_nothing_has_a_physical_name(federated: Templates) -> None:
+    assert physical_names(federated.federation) == set()
+
+
+def test_an_adopted_queue_isnt_made_again(synth: Callable[..., Templates]) -> None:
+    arn = "arn:aws:sqs:eu-central-1:123456789012:theirs"
+    templates = synth(**{"sluice.federation.queues": [{"name": "orders", "existing_arn": arn}]})
+    assert not [id_ for id_ in resources(templates.state, "AWS::SQS::Queue") if id_.startswith("FederationBound")]
+    assert ("sqs:SendMessage", arn) in allowed(statements(templates, "Exchange"))
