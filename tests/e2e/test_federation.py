@@ -1,7 +1,8 @@
 """Federation's cases on sites in two regions and two accounts, through the deployed functions, IAM enforced."""
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from sluice.local.cloud import Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
 from tests.e2e.federated import PREFIX, FederatedSite
+from tests.e2e.functions_killed import functions_killed
 from tests.e2e.ways import Way
 
 ACCOUNTS = ("111111111111", "222222222222")
@@ -370,3 +372,31 @@ def test_links_are_made_side_by_side(sites: list[FederatedSite]) -> None:
     for site in sites:
         found = site.until(lambda said: all(link["status"]["state"] == "Operational" for link in said["links"]))
         assert len(found["links"]) == 2 * (len(sites) - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_while_functions_are_killed(
+    b0: FederatedSite, b1: FederatedSite, record_property: Callable[..., None]
+) -> None:
+    numbers = [str(number) for number in range(5_000)]
+    queue = b0.bound("amq.fanout", fifo=False)
+    b0.pull(b1, "amq.fanout", fifo=False)
+    # What a killed function had in hand comes again after this: SQS's own three minutes would only make it longer.
+    shortened = {b1: ("sluice-bridge-", "SluiceState-FederationIngress"), b0: ("SluiceState-FederationLi",)}
+    for site, prefixes in shortened.items():
+        for prefix in prefixes:
+            for url in site.sqs.list_queues(QueueNamePrefix=prefix)["QueueUrls"]:
+                site.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "5"})
+    got: Counter[str] = Counter()
+    with functions_killed(b0.cloud, ["SluiceFederation-Exchange", "SluiceFederation-Bridge"], every_s=(1, 4)) as killed:
+        for start in range(0, len(numbers), 500):
+            b1.publish("amq.fanout", "", numbers[start : start + 500], fifo=False)
+        deadline = time.monotonic() + 600
+        while len(got) < len(numbers) and time.monotonic() < deadline:
+            got.update(b0.bodies(queue, 10, within_s=5, quiet_s=0))
+    got.update(b0.bodies(queue, 1, within_s=10))
+    assert sorted(got, key=int) == numbers
+    record_property("killed", killed.total())
+    record_property("duplicates", got.total() - len(got))
+    assert killed.total() > 5

@@ -5,21 +5,18 @@ wants one client's. A message may arrive at a session that wants its client, or 
 while a session is there for it that was ready when it was sent.
 """
 
-import os
 import random
-import signal
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from sluice.splitting.lifecycle import SPLITTER_READS_WITHIN_MS
 from tests.deployed import Deployed
+from tests.e2e.functions_killed import functions_killed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
 
 QUEUE = "traffic"
@@ -30,6 +27,7 @@ AT_ONCE = 5  # sessions alive side by side, roughly
 PACE_S = 0.08  # between batches of ten: some 100 messages a second beside everything else
 QUIET_S = 5.0
 SEED = 20_261_121
+SPLITTER = "Splitter"
 
 
 @dataclass
@@ -113,12 +111,12 @@ def test_thirty_sessions_at_random_lose_nothing_while_splitters_are_killed(
     splitting = Splitting(deployed)
     # A batch whose splitter was killed comes again after this: SQS's own two minutes would only make the test longer.
     deployed.sqs.set_queue_attributes(QueueUrl=splitting.queues[QUEUE]["source"], Attributes={"VisibilityTimeout": "5"})
-    with splitters_killed(deployed) as killed:
+    with functions_killed(deployed.cloud, [SPLITTER], every_s=(4, 10)) as killed:
         observed = observe(splitting)
     assert_rules_hold(observed)
-    record_property("killed", killed["splitter"])
+    record_property("killed", killed[SPLITTER])
     record_property("duplicates", observed.duplicates())
-    assert killed["splitter"] > 0
+    assert killed[SPLITTER] > 0
 
 
 def assert_rules_hold(observed: Observed) -> None:
@@ -198,35 +196,3 @@ def read_until(splitting: Splitting, url: str, receiver: str, observed: Observed
         observed.note(receiver, bodies)
         if bodies:
             quiet_since = time.monotonic()
-
-
-@contextmanager
-def splitters_killed(deployed: Deployed) -> Iterator[Counter[str]]:
-    """Kills a splitter's process now and then: those of the tests' own cloud, found by the folder they run in."""
-    killed, done, draw = Counter[str](), threading.Event(), random.Random(SEED)
-
-    def kill() -> None:
-        while not done.wait(draw.uniform(4, 10)):
-            processes = splitter_processes(deployed)
-            if processes:
-                os.kill(draw.choice(processes), signal.SIGKILL)
-                killed["splitter"] += 1
-
-    killer = thread(kill)
-    try:
-        yield killed
-    finally:
-        done.set()
-        killer.join()
-
-
-def splitter_processes(deployed: Deployed) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            ours = os.getpgid(int(process.name)) == deployed.cloud.pid
-            if ours and "Splitter" in str((process / "cwd").readlink()):
-                found.append(int(process.name))
-        except OSError:
-            continue  # it ended meanwhile
-    return found
