@@ -50,7 +50,7 @@ def messages(event: dict[str, Any], context: LambdaContext) -> Any:
                 heard.in_order(record, context)
             else:
                 perform(json.loads(record.body), context)
-        except (ValueError, BadConfiguration) as error:
+        except (ValueError, RecursionError, BadConfiguration) as error:
             raise Malformed(str(error)) from error
 
     return process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sluice.cli import local, rendezvous, split
+from sluice.cli import bindings, exchanges, links, local, publishing, queue_routes, rendezvous, routes, split
 from sluice.cli.output import show_error
 from sluice.errors import SluiceError
 
@@ -47,6 +47,13 @@ app = typer.Typer(
 )
 app.add_typer(rendezvous.app, name="rendezvous")
 app.add_typer(split.app, name="split")
+app.add_typer(exchanges.app, name="exchange")
+app.add_typer(bindings.app, name="binding")
+app.add_typer(links.app, name="link")
+app.add_typer(routes.app, name="route")
+app.add_typer(queue_routes.app, name="queue")
+app.command()(publishing.publish)
+app.command()(publishing.consume)
 app.add_typer(local.app, name="local")
 
 

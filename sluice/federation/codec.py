@@ -211,6 +211,8 @@ def decode_control(body: str) -> Control:
     """Raises `Malformed`."""
     try:
         document = json.loads(body)
+    except RecursionError:
+        raise Malformed("nested too deep") from None
     except ValueError as error:
         raise Malformed(str(error)) from None
     if not isinstance(document, dict):

@@ -63,8 +63,10 @@ def exchange_of(document: Mapping[str, Any]) -> Exchange:
     kinds = ", ".join(ExchangeType)
     if document.get("type") not in list(ExchangeType):
         raise ValueError(f"type {document.get('type')!r} is none of {kinds}")
-    alternate = document.get("alternate")
-    return Exchange(name=str(document.get("name")), type=ExchangeType(document["type"]), alternate=alternate)
+    name, alternate = document.get("name"), document.get("alternate")
+    if not isinstance(name, str) or not isinstance(alternate, str | None):
+        raise ValueError("name or alternate is no text")  # noqa: TRY004 - one type for whatever is wrong with a value
+    return Exchange(name=name, type=ExchangeType(document["type"]), alternate=alternate)
 
 
 def plain_binding(binding: Binding) -> dict[str, Any]:
@@ -82,7 +84,8 @@ def binding_of(document: Mapping[str, Any]) -> Binding:
     for name in ("exchange", "queue"):
         if not isinstance(document.get(name), str):
             raise ValueError(f"{name} is no text")  # noqa: TRY004 - one type for whatever is wrong with a value
-    key, arguments = document.get("key", ""), document.get("arguments") or {}
+    key, arguments = document.get("key", ""), document.get("arguments")
+    arguments = {} if arguments is None else arguments
     if not isinstance(key, str) or not isinstance(arguments, Mapping):
         raise ValueError("key is no text, or arguments are no object")  # noqa: TRY004 - one type for whatever is wrong
     return Binding(exchange=document["exchange"], queue=document["queue"], key=key, arguments=of_json(dict(arguments)))

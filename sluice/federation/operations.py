@@ -13,7 +13,6 @@ from sluice.federation.codec import bridge_of, link_of, plain_bridge
 from sluice.federation.declared import Declared, binding_of, exchange_of, plain_binding, plain_exchange, plain_link
 from sluice.federation.exchange_book import with_binding, with_exchange, without_binding, without_exchange
 from sluice.federation.link_states import Happening, Refused, State, Unreachable
-from sluice.federation.links import Bridge
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.registry import (
@@ -92,7 +91,7 @@ class Operations:
             "peer_accounts": sorted(self.registrar.peer_accounts),
             "exchanges": [plain_exchange(exchange) for exchange in table.exchanges],
             "bindings": len(table.bindings),
-            "feeds": [plain_binding(binding) for binding in table.bindings if binding.queue in fed],
+            "feeds": [plain_binding(self._shown(binding)) for binding in table.bindings if binding.queue in fed],
             "links": [_shown_link(record) for _, record in sorted(registry.links.items())],
             "bridges": [
                 self._shown_bridge(registry, record, forwards) for _, record in sorted(registry.bridges.items())
@@ -113,13 +112,16 @@ class Operations:
     def _bindings(self, request: Mapping[str, Any]) -> dict[str, Any]:
         exchange = request.get("exchange")
         table = self.registrar.exchanges.table()
-        if exchange is not None and exchange not in {each.name for each in table.exchanges}:
+        if exchange is not None and exchange not in [each.name for each in table.exchanges]:
             raise BadBinding(f"no such exchange: {exchange}")
-        bound = [binding for binding in table.bindings if exchange in {None, binding.exchange}]
+        bound = [binding for binding in table.bindings if exchange is None or exchange == binding.exchange]
         return {
             "version": table.version,
-            "bindings": [plain_binding(replace(each, queue=self.names.shown(each.queue))) for each in bound],
+            "bindings": [plain_binding(self._shown(each)) for each in bound],
         }
+
+    def _shown(self, binding: Binding) -> Binding:
+        return replace(binding, queue=self.names.shown(binding.queue))
 
     # Exchanges and bindings
 
@@ -182,27 +184,25 @@ class Operations:
         return name
 
     def _bridge_add(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        bridge = self._here(bridge_of(_object(request, "bridge")))
+        bridge = bridge_of(_object(request, "bridge"))
+        existing = bridge.src if bridge.src_is_queue else bridge.queue
+        if bridge.src_is_local and existing is not None:
+            self.names.physical(existing)  # said at once; of one that is pulled the source says it
         self.registrar.advance([BridgeAdded(bridge)])
         return plain_bridge(bridge)
-
-    def _here(self, bridge: Bridge) -> Bridge:
-        """With this site's own names of queues, where they are this site's."""
-        if not bridge.src_is_local:
-            return bridge
-        if bridge.src_is_queue:
-            return replace(bridge, src=self.names.physical(bridge.src))
-        return replace(bridge, queue=None if bridge.queue is None else self.names.physical(bridge.queue))
 
     def _bridge_del(self, request: Mapping[str, Any]) -> dict[str, Any]:
         record = self._bridge_record(request)
         registry = self.registrar.advance([BridgeClosed(record.bridge.name)])
-        if request.get("del_empty_link") is True and not registry.bridges_of(record.bridge.link):
+        is_empty = all(each.closing for each in registry.bridges_of(record.bridge.link))
+        if request.get("del_empty_link") is True and is_empty:
             self.registrar.advance([LinkHappened(record.bridge.link, Happening.CLOSE)])
         return {}
 
     def _bridge_tell(self, request: Mapping[str, Any]) -> dict[str, Any]:
         record, what = self._bridge_record(request), _told(request)
+        if record.served:
+            raise BadRoute(f"{record.bridge.name}: the site that it goes to asked for it: {what} it there")
         if what is Happening.DRAIN and not record.bridge.src_is_local:
             raise BadRoute(f"{record.bridge.name}: it is pulled: drain its link, or the route at its source")
         if what is Happening.RETRY:
@@ -237,9 +237,11 @@ class Operations:
         return {}
 
     def _sweep(self, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - every operation takes the request
-        self._declare()
-        self.registrar.check_mappings()
-        self.registrar.advance()
+        try:
+            self._declare()
+        finally:  # what can't be as it is declared holds up nothing else
+            self.registrar.check_mappings()
+            self.registrar.advance()
         return {}
 
     def _declare(self) -> None:
@@ -247,16 +249,16 @@ class Operations:
         content, version = self.applied.load()
         before = Declared() if content is None else Declared.parse(content.decode())
         for route in before.routes:
-            if route.name not in {each.name for each in self.declared.routes}:
+            if route not in self.declared.routes:
                 self.registrar.advance([BridgeClosed(route.name)], ticks=False)
         for link in before.links:
-            if link.name not in {each.name for each in self.declared.links}:
+            if link not in self.declared.links:
                 self.registrar.advance([LinkHappened(link.name, Happening.CLOSE)], ticks=False)
         self._declare_bindings(before)
         for link in self.declared.links:
             self.registrar.take_in([LinkAdded(link, declared=True)])
         for route in self.declared.routes:
-            self.registrar.take_in([BridgeAdded(self._here(route), declared=True)])
+            self.registrar.take_in([BridgeAdded(route, declared=True)])
         if before != self.declared:
             self.applied.save(self.declared.to_json().encode(), after=version)
 

@@ -7,7 +7,7 @@ to do again, and what has become of it comes back as an event.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
 from sluice.errors import BadBinding, BadConfiguration, BadRoute, CallFailed, QueueGone
@@ -101,6 +101,7 @@ class Registrar:
     dead_letters: DeadLetters
     bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
     peer_accounts: frozenset[str]
+    physical: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
     now_ms: NowMs
     jitter: Callable[[], float]
@@ -207,6 +208,9 @@ class Registrar:
     def hear(self, control: Control) -> Registry:
         """Takes in what a peer says, and answers. Raises `BadRoute` for a site that may not say anything."""
         sender = control.sender
+        if sender.account == self.here.account:  # what lets other accounts in isn't for its own
+            sender = replace(sender, role_arn=None, external_id=None)
+            control = replace(control, sender=sender)
         if sender.account not in self.peer_accounts:
             raise BadRoute(f"{sender.tag}: account {sender.account} is not one of this site's peers")
         match control:
@@ -323,9 +327,10 @@ class Registrar:
         bridge = registry.bridges[action.bridge].bridge
         existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
         if existing is not None:
-            self.queues.count(existing)  # it has to be there
-            self.exchanges.change(feeding(fed_queues(registry)))
-            yield Done(bridge=action.bridge, queue=existing)
+            queue = self.physical(existing)
+            self.queues.count(queue)  # it has to be there
+            self.exchanges.change(feeding(fed_queues(registry) | {queue}))
+            yield Done(bridge=action.bridge, queue=queue)
             return
         name = self.queue_name(bridge)
         tags = {"sluice:site": self.here.tag, "sluice:bridge": bridge.name}
@@ -401,7 +406,7 @@ class Registrar:
     def _torn_down(self, record: BridgeRecord, registry: Registry) -> int:
         """Takes away all but the queue, known to be there or not; how many messages are left in that."""
         bridge = record.bridge
-        queue = self.queue_name(bridge) if record.makes_queue else bridge.src if bridge.src_is_queue else bridge.queue
+        queue = self.queue_name(bridge) if record.makes_queue else record.queue
         if queue is None:
             return 0
         if not bridge.src_is_queue:

@@ -18,7 +18,7 @@ from sluice.federation.bindings import Binding
 from sluice.federation.link_states import CARRYING, Happening, State, Status
 from sluice.federation.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing
 from sluice.federation.routing import Destination
-from sluice.federation.tracing import Crossing
+from sluice.federation.tracing import Crossing, is_tag
 from sluice.federation.typed_values import Headers
 
 _V = TypeVar("_V")
@@ -345,9 +345,19 @@ def _applied(registry: Registry, event: Event, now: _Now) -> Registry:  # noqa: 
         case Done():
             return _done(registry, event)
         case BridgeGone():
-            return replace(registry, bridges=_without(registry.bridges, event.name))
+            return _bridge_gone(registry, event, now)
         case Counted():
             return _counted(registry, event, now)
+
+
+def _bridge_gone(registry: Registry, event: BridgeGone, now: _Now) -> Registry:
+    record = registry.bridges.get(event.name)
+    if record is None:
+        return registry
+    registry, link = replace(registry, bridges=_without(registry.bridges, event.name)), record.bridge.link
+    if link in registry.links and not registry.links[link].link.durable and not registry.bridges_of(link):
+        return _happened(registry, LinkHappened(link, Happening.CLOSE), now)
+    return registry
 
 
 def served_name(name: str, peer: str) -> str:
@@ -441,6 +451,7 @@ def _greeted(registry: Registry, event: Greeted, now: _Now) -> Registry:
     record = LinkRecord(link=link, served=True, address=event.peer)
     if known is not None and not _is_ending(known):
         record = replace(known, link=link, address=event.peer)
+    _check_pulls(event.pulls)
     registry = _reached(replace(registry, links={**registry.links, name: record}), name, now)
     wanted = {each.name: each for each in (_served_bridge(pull, link, event.peer.tag) for pull in event.pulls)}
     for each in registry.bridges_of(name):
@@ -454,7 +465,23 @@ def _greeted(registry: Registry, event: Greeted, now: _Now) -> Registry:
     return registry
 
 
+def _check_pulls(pulls: tuple[Bridge, ...]) -> None:
+    """What is asked for is checked here, too: the peer's checks are its own."""
+    asked = [replace(pull, link=_ANY_LINK.name) for pull in pulls]
+    for pull in asked:
+        if pull.src_is_local:
+            raise BadRoute(f"{pull.name}: it isn't pulled")
+        check_bridge(pull, links=[_ANY_LINK], existing=())
+    if len({pull.name for pull in asked}) < len(asked) or len({pull.way for pull in asked}) < len(asked):
+        raise BadRoute("a duplicate route is asked for")
+
+
+_ANY_LINK = Link(name="", peer="", endpoints=())
+
+
 def _check_tag(registry: Registry, peer: Address) -> None:
+    if not is_tag(peer.tag):
+        raise BadRoute(f"{peer.tag!r} is no site's tag")
     if peer.tag == registry.here:
         raise BadRoute(f"{peer.tag}: a site isn't linked to itself, and no two sites have one tag")
     for record in registry.links.values():
@@ -679,9 +706,9 @@ def pulls_over(registry: Registry, link: str) -> tuple[Bridge, ...]:
 def fed_queues(registry: Registry) -> frozenset[str]:
     """Queues that queue routes read: what is bound to them goes on."""
     return frozenset(
-        each.bridge.src
+        each.queue
         for each in registry.bridges.values()
-        if each.bridge.kind is RouteKind.QUEUE and each.bridge.src_is_local
+        if each.bridge.kind is RouteKind.QUEUE and each.bridge.src_is_local and each.queue is not None
     )
 
 

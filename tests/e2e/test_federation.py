@@ -176,7 +176,7 @@ def test_a_thousand_over_a_queue_route_with_credit(b0: FederatedSite, b1: Federa
     assert b1.count(source) == 0
 
 
-@pytest.mark.parametrize("sync", [1, 10])
+@pytest.mark.parametrize("sync", [pytest.param(1, marks=pytest.mark.slow), 10])
 def test_every_type_of_exchange_by_every_kind_of_route(b0: FederatedSite, b1: FederatedSite, sync: int) -> None:
     numbers = [str(number) for number in range(103)]
     exchanges, sources = {}, {}

@@ -1,0 +1,567 @@
+"""Dynamic routes of one exchange at one site: what is bound for whom, by which way. Pure: time and epochs come in.
+
+`step` takes an event into the state and says what to tell which peer. All that is told follows from the state, and is
+told again with heartbeats in such a form that who has missed something asks for it: so ops may be lost, come twice or
+in any order.
+
+How each message arrives once, in whatever topology:
+
+- Each site wants things for its own queues: it is their *origin*. What it wants goes upstream over the bridges that
+  pull, from site to site, with the path that it came.
+- Who hears of an origin over several bridges has one *active* path to it: the one with the fewest links that are down,
+  then the fewest hops, then the first tag of a peer. Only that is bound, and only that is told upstream. As each site
+  chooses by the same rule, a part of an active path is the active path between its ends.
+- Messages for several origins part somewhere, and a site where they meet again would send them on once more. So each
+  source tells the destination, by origin, whose messages go over the bridge, and a destination that hears of a sender
+  over another bridge lets this one exclude the sender's tag. Without such evidence nothing is excluded.
+
+A bridge whose link is down counts as the last choice; where there is no other it stays bound, and its queue keeps.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+
+from sluice.errors import Malformed
+from sluice.federation.dynamic_ops import (
+    MAX_ORIGINS,
+    NO_WANTS,
+    AskSnapshot,
+    Bind,
+    Carried,
+    Op,
+    Reach,
+    Reaches,
+    SnapshotPart,
+    Tags,
+    Unbind,
+    Want,
+    Wanted,
+    Wants,
+    digest_of,
+    read_snapshot,
+    snapshot_parts,
+)
+from sluice.federation.registry import served_name
+
+_V = TypeVar("_V")
+
+MAX_WANTS = 500_000  # of one origin
+MAX_CHANGES = 200  # told one by one; more of them are told as a snapshot
+
+Bound = tuple[str, Want]  # a queue and what it is bound by
+
+
+class Ignored(StrEnum):
+    """Why an op changed nothing."""
+
+    UNKNOWN_BRIDGE = "unknown_bridge"
+    EPOCH = "epoch"
+    REPLAYED = "replayed"
+    GAP = "gap"
+    LOOP = "loop"
+    LIMIT = "limit"
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """A bridge that pulls from `peer` over `link`. Here is its destination, which tells what is wanted.
+
+    `epoch` is larger each time that the bridge is made; `sequence` counts its ops, `number` its hellos. `senders` are
+    those that the peer has told of, as of its hello `heard`: an epoch and a number.
+    """
+
+    bridge: str
+    link: str
+    peer: str
+    max_hops: int
+    epoch: int
+    up: bool = True
+    sequence: int = 1
+    number: int = 0
+    senders: Mapping[str, Tags] = field(default_factory=dict)
+    heard: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """A snapshot that isn't complete yet."""
+
+    version: tuple[int, int]
+    parts: int
+    data: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A bridge that `peer` pulls by over `link`. Here is its source. `tag` is what messages get on the way.
+
+    `version` is the epoch and the sequence of the last op that `reaches` has; `hello` those of the last hello heard,
+    which had `excludes`. What came over it is forgotten when the link has been down for `expires_ms`, if there is such
+    a limit.
+    """
+
+    bridge: str
+    link: str
+    peer: str
+    tag: str
+    epoch: int
+    up: bool = True
+    down_since_ms: int | None = None
+    expires_ms: int | None = None
+    number: int = 0
+    reaches: Reaches = field(default_factory=dict)
+    version: tuple[int, int] = (0, 0)
+    hello: tuple[int, int] = (0, 0)
+    excludes: Tags = frozenset()
+    asked: bool = False
+    partial: Partial | None = None
+
+    @property
+    def name(self) -> str:
+        """As this site knows it."""
+        return served_name(self.bridge, self.peer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicRoutes:
+    """One exchange's at the site `here`. `local` has the queues by what they are bound by, dynamic bridges' left out.
+
+    `pulls` are by their names, `served` by the names that they have here.
+    """
+
+    here: str
+    exchange: str
+    local: Mapping[Want, frozenset[str]] = field(default_factory=dict)
+    pulls: Mapping[str, Pull] = field(default_factory=dict)
+    served: Mapping[str, Served] = field(default_factory=dict)
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBound:
+    """A queue of the site is bound to the exchange."""
+
+    queue: str
+    want: Want
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUnbound:
+    """A queue's binding is gone."""
+
+    queue: str
+    want: Want
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """All bindings of the exchange but those of dynamic bridges' queues, whatever was known."""
+
+    bound: frozenset[Bound]
+
+
+@dataclass(frozen=True, slots=True)
+class PullAdded:
+    """A bridge here pulls; one that is known with this or a later epoch stays as it is."""
+
+    pull: Pull
+
+
+@dataclass(frozen=True, slots=True)
+class PullRemoved:
+    """A bridge that pulled is gone."""
+
+    bridge: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAdded:
+    """A peer pulls by a bridge; one that is known with this or a later epoch stays as it is."""
+
+    served: Served
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRemoved:
+    """A peer's bridge is gone; `name` is what it was called here."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTurned:
+    """A link carries, or doesn't any more."""
+
+    link: str
+    up: bool
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A peer says something."""
+
+    peer: str
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Time to tell the peers how things stand, and to forget what has expired."""
+
+    now_ms: int
+
+
+Event = (
+    QueueBound | QueueUnbound | Surveyed | PullAdded | PullRemoved | ServedAdded | ServedRemoved | LinkTurned | Heard
+    | Heartbeat
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """An op for the peer that a link goes to. Ops of one link and exchange go in their order."""
+
+    link: str
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state after an event, what is to be told, and why the event was ignored, if it was."""
+
+    routes: DynamicRoutes
+    sendings: tuple[Sending, ...] = ()
+    ignored: Ignored | None = None
+
+
+def step(routes: DynamicRoutes, event: Event) -> Step:
+    """The state after the event, and what follows. Events that come twice change nothing."""
+    taken = _taken(routes, event)
+    if _is_same_for_others(routes, taken.routes):
+        return taken
+    told = _tell_changes(routes, taken.routes)
+    return Step(told.routes, (*taken.sendings, *told.sendings), taken.ignored)
+
+
+def _taken(routes: DynamicRoutes, event: Event) -> Step:  # noqa: PLR0911, C901 - one line an event
+    match event:
+        case QueueBound():
+            return Step(_with_queues(routes, event.want, routes.local.get(event.want, frozenset()) | {event.queue}))
+        case QueueUnbound():
+            return Step(_with_queues(routes, event.want, routes.local.get(event.want, frozenset()) - {event.queue}))
+        case Surveyed():
+            return Step(_surveyed(routes, event))
+        case PullAdded():
+            return _pull_added(routes, event.pull)
+        case PullRemoved():
+            return Step(replace(routes, pulls=_without(routes.pulls, event.bridge)))
+        case ServedAdded():
+            return _served_added(routes, event.served)
+        case ServedRemoved():
+            return Step(replace(routes, served=_without(routes.served, event.name)))
+        case LinkTurned():
+            return _link_turned(routes, event)
+        case Heard():
+            return _heard(routes, event)
+        case Heartbeat():
+            return _heartbeat(routes, event)
+
+
+def _with_queues(routes: DynamicRoutes, want: Want, queues: frozenset[str]) -> DynamicRoutes:
+    if routes.local.get(want, frozenset()) == queues:
+        return routes
+    others = _without(routes.local, want)
+    return replace(routes, local=others | {want: queues} if queues else others)
+
+
+def _surveyed(routes: DynamicRoutes, event: Surveyed) -> DynamicRoutes:
+    queues: dict[Want, set[str]] = {}
+    for queue, want in event.bound:
+        queues.setdefault(want, set()).add(queue)
+    local = {want: frozenset(of_want) for want, of_want in queues.items()}
+    return routes if local == routes.local else replace(routes, local=local)
+
+
+def _pull_added(routes: DynamicRoutes, pull: Pull) -> Step:
+    known = routes.pulls.get(pull.bridge)
+    if known is not None and known.epoch >= pull.epoch:
+        return Step(routes)
+    return _hello(_with_pull(routes, pull), pull)
+
+
+def _served_added(routes: DynamicRoutes, served: Served) -> Step:
+    known = routes.served.get(served.name)
+    if known is not None and known.epoch >= served.epoch:
+        return Step(routes)
+    if known is not None:  # what is wanted goes on to be, until the peer says otherwise
+        served = replace(served, reaches=known.reaches, version=known.version, hello=known.hello)
+    return _ask(_with_served(routes, served), served)
+
+
+def _link_turned(routes: DynamicRoutes, event: LinkTurned) -> Step:
+    sendings: list[Sending] = []
+    for pull in [each for each in routes.pulls.values() if each.link == event.link and each.up != event.up]:
+        turned = replace(pull, up=event.up)
+        routes = _with_pull(routes, turned)
+        routes, said = _told(_hello(routes, turned), sendings) if event.up else (routes, sendings)
+    for served in [each for each in routes.served.values() if each.link == event.link and each.up != event.up]:
+        back = replace(served, up=event.up, down_since_ms=None if event.up else event.now_ms)
+        routes = _with_served(routes, back)
+        routes, said = _told(_carried(routes, back), sendings) if event.up else (routes, sendings)
+    return Step(routes, tuple(sendings))
+
+
+def _told(taken: Step, sendings: list[Sending]) -> tuple[DynamicRoutes, list[Sending]]:
+    sendings.extend(taken.sendings)
+    return taken.routes, sendings
+
+
+def _heartbeat(routes: DynamicRoutes, event: Heartbeat) -> Step:
+    sendings: list[Sending] = []
+    for name, served in routes.served.items():
+        if _has_expired(served, event.now_ms):
+            # The peer is asked for everything when it comes back.
+            routes = _with_served(routes, replace(routes.served[name], reaches={}, version=(0, 0), partial=None))
+    for pull in routes.pulls.values():
+        if pull.up:
+            routes, sendings = _told(_hello(routes, pull), sendings)
+    for served in routes.served.values():
+        if served.up:
+            routes, sendings = _told(_carried(routes, served), sendings)
+    return Step(routes, tuple(sendings))
+
+
+def _has_expired(served: Served, now_ms: int) -> bool:
+    if served.expires_ms is None or served.down_since_ms is None or not served.reaches:
+        return False
+    return now_ms - served.down_since_ms >= served.expires_ms
+
+
+# What is heard
+
+
+def _heard(routes: DynamicRoutes, event: Heard) -> Step:
+    op = event.op
+    if op.exchange != routes.exchange:
+        return Step(routes, ignored=Ignored.UNKNOWN_BRIDGE)
+    if isinstance(op, Carried | AskSnapshot):
+        pull = routes.pulls.get(op.bridge)
+        if pull is None or pull.peer != event.peer:
+            return Step(routes, ignored=Ignored.UNKNOWN_BRIDGE)
+        return _heard_from_source(routes, pull, op)
+    served = routes.served.get(served_name(op.bridge, event.peer))
+    if served is None:
+        return Step(routes, ignored=Ignored.UNKNOWN_BRIDGE)
+    return _heard_from_destination(routes, served, op)
+
+
+def _heard_from_source(routes: DynamicRoutes, pull: Pull, op: Carried | AskSnapshot) -> Step:
+    version = (op.epoch, op.number)
+    if version <= pull.heard:
+        return Step(routes, ignored=Ignored.EPOCH if op.epoch < pull.heard[0] else Ignored.REPLAYED)
+    pull = replace(pull, heard=version)
+    if isinstance(op, AskSnapshot):
+        return Step(_with_pull(routes, pull), tuple(_snapshot(pull, told_to(routes, pull))))
+    if op.senders != pull.senders:
+        pull = replace(pull, senders=op.senders)
+    return Step(_with_pull(routes, pull))
+
+
+def _heard_from_destination(routes: DynamicRoutes, served: Served, op: Op) -> Step:
+    match op:
+        case Wanted():
+            return _heard_hello(routes, served, op)
+        case SnapshotPart():
+            return _heard_part(routes, served, op)
+        case Bind() | Unbind():
+            return _heard_change(routes, served, op)
+        case _:  # the source's
+            return Step(routes, ignored=Ignored.UNKNOWN_BRIDGE)
+
+
+def _heard_hello(routes: DynamicRoutes, served: Served, op: Wanted) -> Step:
+    if (op.epoch, op.number) <= served.hello:
+        return Step(routes, ignored=Ignored.EPOCH if op.epoch < served.hello[0] else Ignored.REPLAYED)
+    served = replace(served, hello=(op.epoch, op.number), excludes=op.excludes)
+    told = (op.epoch, op.sequence)
+    if told < served.version:  # it was overtaken by later ops
+        return Step(_with_served(routes, served))
+    if told == served.version and op.digest == digest_of(served.reaches):
+        return Step(_with_served(routes, replace(served, asked=False)))
+    return _ask(routes, served)
+
+
+def _heard_change(routes: DynamicRoutes, served: Served, op: Bind | Unbind) -> Step:
+    epoch, sequence = served.version
+    if op.epoch < epoch:
+        return Step(routes, ignored=Ignored.EPOCH)
+    if op.epoch > epoch or op.sequence > sequence + 1:
+        # Whatever follows is ignored until the snapshot is there: one request is enough, and a hello repeats it.
+        asked = Step(routes) if served.asked else _ask(routes, served)
+        return replace(asked, ignored=Ignored.EPOCH if op.epoch > epoch else Ignored.GAP)
+    if op.sequence <= sequence:
+        return Step(routes, ignored=Ignored.REPLAYED)
+    reaches, ignored = _changed(routes, served, op)
+    # What can't be taken counts as heard: the digests tell.
+    heard = replace(served, reaches=reaches, version=(epoch, op.sequence))
+    return Step(_with_served(routes, heard), ignored=ignored)
+
+
+class _Taken(NamedTuple):
+    reaches: Reaches
+    ignored: Ignored | None = None
+
+
+def _changed(routes: DynamicRoutes, served: Served, op: Bind | Unbind) -> _Taken:
+    known = served.reaches.get(op.origin)
+    if isinstance(op, Unbind):
+        if op.want is None or known is None:
+            return _Taken(_without(served.reaches, op.origin))
+        return _Taken({**served.reaches, op.origin: replace(known, wants=known.wants - {op.want})})
+    wants = NO_WANTS if known is None else known.wants
+    if op.want is not None and op.want not in wants:
+        wants |= {op.want}
+    reach = Reach(path=op.path, hops_left=op.hops_left, outages=op.outages, wants=wants)
+    reaches = {**served.reaches, op.origin: reach}
+    refused = _refused(routes, served, reaches)
+    return _Taken(served.reaches, refused) if refused else _Taken(reaches)
+
+
+def _refused(routes: DynamicRoutes, served: Served, reaches: Reaches) -> Ignored | None:
+    """Why a peer can't be believed."""
+    if any(routes.here in reach.path for reach in reaches.values()):
+        return Ignored.LOOP
+    if any(reach.path[-1] != served.peer or reach.path[0] != origin for origin, reach in reaches.items()):
+        return Ignored.MALFORMED
+    if len(reaches) > MAX_ORIGINS or any(len(reach.wants) > MAX_WANTS for reach in reaches.values()):
+        return Ignored.LIMIT
+    return None
+
+
+def _heard_part(routes: DynamicRoutes, served: Served, op: SnapshotPart) -> Step:
+    version = (op.epoch, op.sequence)
+    if version < served.version or (version == served.version and not served.asked):
+        return Step(routes, ignored=Ignored.EPOCH if op.epoch < served.version[0] else Ignored.REPLAYED)
+    partial = served.partial
+    if partial is None or version > partial.version or partial.parts != op.parts:
+        partial = Partial(version=version, parts=op.parts, data={})
+    if version < partial.version or op.part in partial.data:
+        return Step(routes, ignored=Ignored.REPLAYED)
+    partial = replace(partial, data={**partial.data, op.part: op.data})
+    if len(partial.data) < op.parts:
+        return Step(_with_served(routes, replace(served, partial=partial)))
+    return _heard_all(routes, replace(served, partial=None, asked=False), partial)
+
+
+def _heard_all(routes: DynamicRoutes, served: Served, partial: Partial) -> Step:
+    try:
+        reaches = read_snapshot(data for _, data in sorted(partial.data.items()))
+    except Malformed:
+        return Step(_with_served(routes, served), ignored=Ignored.MALFORMED)
+    refused = _refused(routes, served, reaches)
+    if refused:
+        return Step(_with_served(routes, served), ignored=refused)
+    # What is as it was stays the same object: comparing it later costs nothing.
+    kept = {origin: _same_or(served.reaches.get(origin), reach) for origin, reach in reaches.items()}
+    return Step(_with_served(routes, replace(served, reaches=kept, version=partial.version)))
+
+
+def _same_or(known: Reach | None, reach: Reach) -> Reach:
+    if known is not None and known.wants == reach.wants:
+        reach = replace(reach, wants=known.wants)
+    return known if known is not None and known == reach else reach
+
+
+# What is told
+
+
+def _ask(routes: DynamicRoutes, served: Served) -> Step:
+    served = replace(served, asked=True, number=served.number + 1)
+    op = AskSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
+    return Step(_with_served(routes, served), (Sending(served.link, op),) if served.up else ())
+
+
+def _hello(routes: DynamicRoutes, pull: Pull) -> Step:
+    """Tells the source how things stand."""
+    pull = replace(pull, number=pull.number + 1)
+    op = Wanted(
+        exchange=routes.exchange,
+        bridge=pull.bridge,
+        epoch=pull.epoch,
+        number=pull.number,
+        sequence=pull.sequence,
+        digest=digest_of(told_to(routes, pull)),
+        excludes=_excluded_by(routes, pull),
+    )
+    return Step(_with_pull(routes, pull), (Sending(pull.link, op),))
+
+
+def _carried(routes: DynamicRoutes, served: Served) -> Step:
+    """Tells the destination for whom its bridge carries."""
+    served = replace(served, number=served.number + 1)
+    op = Carried(
+        exchange=routes.exchange,
+        bridge=served.bridge,
+        epoch=served.epoch,
+        number=served.number,
+        senders=_senders(routes, served),
+    )
+    return Step(_with_served(routes, served), (Sending(served.link, op),))
+
+
+def _is_same_for_others(before: DynamicRoutes, after: DynamicRoutes) -> bool:
+    """Whether nothing has changed that anyone is told of."""
+    if before.local is not after.local or before.pulls.keys() != after.pulls.keys():
+        return False
+    if before.served.keys() != after.served.keys():
+        return False
+    pulls = all(
+        (known := before.pulls[name]).senders is pull.senders and (known.up, known.epoch) == (pull.up, pull.epoch)
+        for name, pull in after.pulls.items()
+    )
+    return pulls and all(
+        (known := before.served[name]).reaches is served.reaches and (known.up, known.tag) == (served.up, served.tag)
+        for name, served in after.served.items()
+    )
+
+
+def _tell_changes(before: DynamicRoutes, after: DynamicRoutes) -> Step:
+    sendings: list[Sending] = []
+    routes = after
+    for name, pull in after.pulls.items():
+        known = before.pulls.get(name)
+        if known is None or known.epoch != pull.epoch:
+            continue  # its hello has said it all
+        changes = _changes(told_to(before, known), told_to(after, pull))
+        routes = _tell_wants(routes, name, changes, sendings)
+        if pull.up and _excluded_by(before, known) != _excluded_by(after, pull):
+            routes, _ = _told(_hello(routes, routes.pulls[name]), sendings)
+    for name, served in after.served.items():
+        was = before.served.get(name)
+        if served.up and _senders(after, served) != ({} if was is None else _senders(before, was)):
+            routes, _ = _told(_carried(routes, routes.served[name]), sendings)
+    return Step(routes, tuple(sendings))
+
+
+def _tell_wants(
+    routes: DynamicRoutes, name: str, changes: list["_Change"], sendings: list[Sending]
+) -> DynamicRoutes:
+    """Tells the changes one by one, or all that is wanted where they are many, or nothing over a link that is down."""
+    pull = routes.pulls[name]
+    if not changes:
+        return routes
+    if not pull.up or len(changes) > MAX_CHANGES:
+        pull = replace(pull, sequence=pull.sequence + 1)
+        if pull.up:
+            sendings.extend(_snapshot(pull, told_to(routes, pull), exchange=routes.exchange))
+        return _with_pull(routes, pull)
+    for change, sequence in zip(changes, count(pull.sequence + 1), strict=False):
+        sendings.append(Sending(pull.link, change.op(routes.exchange, pull, sequence)))
+    return _with_pull(routes, replace(pull, sequence=pull.sequence + len(changes)))

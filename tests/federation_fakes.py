@@ -1,0 +1,542 @@
+"""Federation's ports in memory: sites with queues, mappings and documents, and a world in which they reach each other.
+
+Whatever a registrar calls may be struck: by a crash before or after, or by somebody else who comes in between.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
+from sluice.federation.codec import decode_control, decode_registry
+from sluice.federation.deliveries import Drop
+from sluice.federation.exchange_book import ExchangeBook, decode_table
+from sluice.federation.forwarder import forward_all, shared_out
+from sluice.federation.link_states import Refused, Unreachable
+from sluice.federation.links import Endpoint, Link
+from sluice.federation.ports import DeadLetter, MappingGone, PeerRefused, PeerUnreachable
+from sluice.federation.registrar import Registrar
+from sluice.federation.registry import Address, Forward, LinkHappened, Registry, forwards_of
+from sluice.federation.router import Ingress, route
+from sluice.federation.seen import Seen
+from sluice.message import Message, Value
+
+VISIBILITY_MS = 180_000
+MAX_HEARD = 1_000
+NEVER_STRUCK: Callable[[], None] = lambda: None  # noqa: E731 - a default, not a function to read
+
+
+class Crash(Exception):
+    """The function dies here: of this nothing may be caught."""
+
+
+class Inline(Executor):
+    """One after the other, so that luck falls the same way each time."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+@dataclass
+class FakeDocument:
+    """`rivals` are writes by somebody else, each just before one of ours."""
+
+    content: bytes | None = None
+    written: int = 0
+    rivals: int = 0
+    strike: Callable[[], None] = NEVER_STRUCK
+
+    def version(self) -> int:
+        return self.written
+
+    def load(self) -> tuple[bytes | None, int]:
+        return self.content, self.written
+
+    def save(self, content: bytes, *, after: int) -> bool:
+        self.strike()
+        if self.rivals:
+            self.rivals -= 1
+            self.written += 1
+        if after != self.written:
+            return False
+        self.content, self.written = content, after + 1
+        self.strike()
+        return True
+
+
+@dataclass
+class Held:
+    """A message in a queue; hidden while somebody has it."""
+
+    message: Message
+    visible_at_ms: int = 0
+    receives: int = 0
+
+
+@dataclass
+class FakeQueues:
+    """One site's queues by name. What is deleted with something in it is kept in `lost`.
+
+    `failing` names fail as a whole, `refused` bodies are refused one by one.
+    """
+
+    base: str
+    now_ms: Callable[[], int]
+    queues: dict[str, list[Held]] = field(default_factory=dict)
+    attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    failing: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    lost: list[tuple[str, str]] = field(default_factory=list)
+    taken_in: list[tuple[str, str]] = field(default_factory=list)  # queue and body, in order
+    strike: Callable[[], None] = NEVER_STRUCK
+    numbers: Any = field(default_factory=count)
+
+    def url(self, name: str) -> str:
+        return f"{self.base}/{name}"
+
+    def arn(self, name: str) -> str:
+        return f"arn:{name}"
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        self._call("SendMessageBatch", name)
+        failed = {}
+        for entry in entries:
+            if entry["MessageBody"] in self.refused:
+                failed[entry["Id"]] = "InternalError: by script"
+            else:
+                self.put(name, entry)
+        self.strike()
+        return failed
+
+    def put(self, name: str, entry: Mapping[str, Any]) -> None:
+        """What SQS does with an entry; duplicates are for whoever looks at `taken_in`."""
+        self.taken_in.append((name, entry["MessageBody"]))
+        self.queues[name].append(Held(_received(entry, f"{name}-{next(self.numbers)}", self.now_ms())))
+
+    def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        self.strike()
+        if name in self.failing:
+            raise CallFailed("CreateQueue", "AccessDenied", "by script")
+        if name in self.queues and self.attributes.get(name) != attributes:
+            raise CallFailed("CreateQueue", "QueueNameExists", "with other attributes")
+        self.queues.setdefault(name, [])
+        self.attributes[name], self.tags[name] = attributes, tags
+        self.strike()
+
+    def delete(self, name: str) -> None:
+        self.strike()
+        if name in self.failing:
+            raise CallFailed("DeleteQueue", "AccessDenied", "by script")
+        self.lost += [(name, held.message.body) for held in self.queues.pop(name, [])]
+        self.strike()
+
+    def count(self, name: str) -> int:
+        self._call("GetQueueAttributes", name)
+        return len(self.queues[name])
+
+    def receive_batch(self, name: str) -> Sequence[Message]:
+        self._call("ReceiveMessage", name)
+        return [held.message for held in self.received(name, 10)]
+
+    def received(self, name: str, number: int) -> list[Held]:
+        """The next ones, hidden from now on; of a group of which some are hidden none."""
+        now_ms, found = self.now_ms(), []
+        hidden = [held for held in self.queues[name] if held.visible_at_ms > now_ms]
+        locked = {held.message.group_id for held in hidden} if name.endswith(".fifo") else set()
+        for held in self.queues[name]:
+            if len(found) < number and held.visible_at_ms <= now_ms and held.message.group_id not in locked:
+                held.visible_at_ms, held.receives = now_ms + VISIBILITY_MS, held.receives + 1
+                found.append(held)
+        return found
+
+    def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
+        self._call("DeleteMessageBatch", name)
+        ids = {message.message_id for message in messages}
+        self.queues[name] = [held for held in self.queues[name] if held.message.message_id not in ids]
+        self.strike()
+
+    def bodies(self, name: str) -> list[str]:
+        return [held.message.body for held in self.queues.get(name, [])]
+
+    def _call(self, what: str, name: str) -> None:
+        self.strike()
+        if name in self.failing:
+            raise CallFailed(what, "AccessDenied", "by script")
+        if name not in self.queues:
+            raise QueueGone(name)
+
+
+@dataclass
+class FakeMapping:
+    """An event source mapping."""
+
+    queue: str
+    on: bool
+    batch_size: int
+    max_concurrency: int | None
+
+
+@dataclass
+class FakeMappings:
+    """By id. Ids aren't used twice."""
+
+    made: dict[str, FakeMapping] = field(default_factory=dict)
+    failing: bool = False
+    strike: Callable[[], None] = NEVER_STRUCK
+    numbers: Any = field(default_factory=count)
+
+    def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
+        self._call("CreateEventSourceMapping")
+        there = next((id_ for id_, mapping in self.made.items() if mapping.queue == queue), None)
+        id_ = there or f"mapping-{next(self.numbers)}"
+        self.made[id_] = FakeMapping(queue, on, batch_size, max_concurrency)
+        self.strike()
+        return id_
+
+    def switch(self, mapping: str, *, on: bool) -> None:
+        self._call("UpdateEventSourceMapping")
+        if mapping not in self.made:
+            raise MappingGone(mapping)
+        self.made[mapping].on = on
+        self.strike()
+
+    def is_on(self, mapping: str) -> bool:
+        self._call("GetEventSourceMapping")
+        if mapping not in self.made:
+            raise MappingGone(mapping)
+        return self.made[mapping].on
+
+    def delete(self, queue: str) -> None:
+        self._call("DeleteEventSourceMapping")
+        self.made = {id_: mapping for id_, mapping in self.made.items() if mapping.queue != queue}
+        self.strike()
+
+    def _call(self, operation: str) -> None:
+        self.strike()
+        if self.failing:
+            raise CallFailed(operation, "TooManyRequestsException", "by script")
+
+
+@dataclass
+class FakeDeadLetters:
+    """What can go no further."""
+
+    letters: list[DeadLetter] = field(default_factory=list)
+    strike: Callable[[], None] = NEVER_STRUCK
+
+    def bury(self, letter: DeadLetter) -> None:
+        self.strike()
+        self.letters.append(letter)
+        self.strike()
+
+
+@dataclass
+class FakePeers:
+    """One site's way to the others, which may be `unreachable` or `refusing`, by tag."""
+
+    world: "World"
+    here: str
+    unreachable: set[str] = field(default_factory=set)
+    refusing: set[str] = field(default_factory=set)
+    told: list[tuple[str, str]] = field(default_factory=list)  # queue URL and body
+    strike: Callable[[], None] = NEVER_STRUCK
+
+    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+        site = self._reached(endpoint.control_queue_url)
+        self.told.append((endpoint.control_queue_url, body))
+        site.control.append((f"{self.here}/{link.name}", body))
+        self.strike()
+
+    def send_batch(
+        self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
+    ) -> Mapping[str, str]:
+        site = self._reached(url)
+        name = url.rsplit("/", 1)[1]
+        failed = {}
+        for entry in entries:
+            if entry["MessageBody"] in site.queues.refused:
+                failed[entry["Id"]] = "InternalError: by script"
+            else:
+                site.queues.put(name, entry)
+        self.strike()
+        return failed
+
+    def _reached(self, url: str) -> "Site":
+        self.strike()
+        site = self.world.site_at(url)
+        if site is None or site.tag in self.refusing:
+            raise PeerRefused(f"AccessDenied: {url}")
+        if site.tag in self.unreachable:
+            raise PeerUnreachable(f"ConnectTimeoutError: {url}")
+        return site
+
+
+@dataclass
+class FakeBoundQueues:
+    """Queues by URL: one site's own."""
+
+    queues: FakeQueues
+
+    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        return self.queues.send_batch(url.rsplit("/", 1)[1], entries)
+
+
+INGRESS, FIFO_INGRESS, SOURCE = "ingress", "ingress.fifo", "source.fifo"
+
+
+@dataclass
+class Batch:
+    """What a bridge function has received and not yet dealt with."""
+
+    queue: str
+    held: list[Held]
+    mapping: str
+
+
+@dataclass
+class Site:
+    """One deployment, its functions called by hand."""
+
+    tag: str
+    world: "World"
+    document: FakeDocument = field(default_factory=FakeDocument)
+    table: FakeDocument = field(default_factory=FakeDocument)
+    mappings: FakeMappings = field(default_factory=FakeMappings)
+    dead: FakeDeadLetters = field(default_factory=FakeDeadLetters)
+    control: list[tuple[str, str]] = field(default_factory=list)  # group and body
+    deaf: list[str] = field(default_factory=list)  # control messages that became dead letters
+    forwards: dict[str, int] = field(default_factory=dict)
+    drops: list[Drop] = field(default_factory=list)
+    pending: list[Batch] = field(default_factory=list)
+    queues: FakeQueues = field(init=False)
+    peers: FakePeers = field(init=False)
+    seen_table: Seen[Any] = field(init=False)
+    may_go_on: bool = True
+    physical: Callable[[str], str] = str
+
+    def __post_init__(self) -> None:
+        self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
+        self.peers = FakePeers(self.world, self.tag)
+        self.seen_table = Seen(self.table, decode_table, self.world.clock)
+        for name in (INGRESS, FIFO_INGRESS, SOURCE):
+            self.queues.queues[name] = []
+
+    def strike_with(self, strike: Callable[[], None]) -> None:
+        """Lets this happen at every call."""
+        for each in (self.document, self.table, self.mappings, self.dead, self.queues, self.peers):
+            each.strike = strike  # type: ignore[attr-defined]  # each of them has one
+
+    @property
+    def address(self) -> Address:
+        return Address(
+            tag=self.tag,
+            region="eu-central-1",
+            account="123456789012",
+            control_queue_url=self.queues.url("control.fifo"),
+            ingress_url=self.queues.url(INGRESS),
+            fifo_ingress_url=self.queues.url(FIFO_INGRESS),
+        )
+
+    def registrar(self) -> Registrar:
+        return Registrar(
+            here=self.address,
+            document=self.document,
+            exchanges=ExchangeBook(self.table),
+            queues=self.queues,
+            mappings=self.mappings,
+            peers=self.peers,
+            dead_letters=self.dead,
+            bridge_queue_attributes=lambda fifo: {"FifoQueue": "true"} if fifo else {},
+            peer_accounts=frozenset({"123456789012"}),
+            last_forwards=lambda: self.forwards,
+            now_ms=self.world.clock,
+            jitter=lambda: 0.5,
+            physical=self.physical,
+            may_go_on=lambda: self.may_go_on,
+        )
+
+    def registry(self) -> Registry:
+        return Registry(here=self.tag) if self.document.content is None else decode_registry(self.document.content)
+
+    # What the site's functions do
+
+    def hear(self) -> None:
+        """The next control message: it stays where the function fails, and is a dead letter where it is no good."""
+        if not self.control:
+            return
+        said = self.control[0]
+        try:
+            self.registrar().hear(decode_control(said[1]))
+        except DestinationFault:
+            return
+        except SluiceError as error:
+            self.deaf.append(f"{type(error).__name__}: {error}")
+        # Somebody else may have heard it meanwhile.
+        if self.control and self.control[0] is said:
+            self.control.pop(0)
+
+    def publish(self, body: str, *, exchange: str = "amq.fanout", key: str = "") -> None:
+        """What the exchange function does with one message."""
+        attributes = {"exchange": Value("String", exchange)} | ({"routing-key": Value("String", key)} if key else {})
+        system = {"SentTimestamp": str(self.world.clock()), "MessageGroupId": "g"}
+        message = Message(message_id=body, body=body, attributes=attributes, system=system)
+        self._route([message], Ingress(fifo=True, exchange=None))
+
+    def take_ingress(self) -> None:
+        """What the exchange function does with what came over links."""
+        for name in (INGRESS, FIFO_INGRESS):
+            for held in list(self.queues.queues[name]):
+                self._route([held.message], Ingress(fifo=name == FIFO_INGRESS, trusted=True))
+                self.queues.queues[name] = [each for each in self.queues.queues[name] if each is not held]
+
+    def _route(self, messages: list[Message], ingress: Ingress) -> None:
+        outcome = route(
+            messages,
+            ingress,
+            self.seen_table.value(),
+            site=self.tag,
+            now_ms=self.world.clock(),
+            queues=FakeBoundQueues(self.queues),
+            executor=Inline(),
+        )
+        self.drops += outcome.drops
+        for position, reason in outcome.undeliverable:
+            self.dead.bury(DeadLetter(message=messages[position], reason=reason, source=INGRESS))
+
+    def offer(self, body: str) -> None:
+        """Somebody sends to the queue that queue routes read."""
+        self.queues.put(SOURCE, {"MessageBody": body, "MessageGroupId": "g"})
+
+    def begin(self, mapping: str) -> None:
+        """Lambda receives a batch for the bridge function."""
+        made = self.mappings.made[mapping]
+        if made.on and made.queue in self.queues.queues:
+            held = self.queues.received(made.queue, made.batch_size)
+            if held:
+                self.pending.append(Batch(made.queue, held, mapping))
+
+    def finish(self, batch: Batch) -> None:
+        """The bridge function deals with it."""
+        self.pending = [each for each in self.pending if each is not batch]
+        routes = forwards_of(self.registry(), batch.queue)
+        messages = [held.message for held in batch.held]
+        for found, positions in zip(routes, shared_out(messages, len(routes)), strict=True) if routes else ():
+            self._finish([batch.held[position] for position in positions], found, batch.queue)
+
+    def _finish(self, batch: list[Held], found: Forward, queue: str) -> None:
+        messages = [held.message for held in batch]
+        outcome = forward_all(
+            messages,
+            found,
+            fifo=queue.endswith(".fifo"),
+            site=self.tag,
+            now_ms=self.world.clock(),
+            peers=self.peers,
+            executor=Inline(),
+        )
+        self.drops += outcome.drops.values()
+        for position, fault in outcome.refused.items():
+            self._bury(messages[position], fault, queue)
+        if found.bridge.src_is_queue:
+            for position, drop in outcome.drops.items():
+                self._bury(messages[position], SenderFault(drop.reason), queue)
+        if outcome.outage is not None:
+            self._outage(found.link.name, outcome.outage)
+        elif outcome.counts["MessagesForwarded"]:
+            self.forwards[found.bridge.name] = self.world.clock()
+        if queue in self.queues.queues:
+            done = [message for position, message in enumerate(messages) if position not in outcome.failed]
+            self.queues.delete_batch(queue, done)
+            for held in batch:
+                held.visible_at_ms = self.world.clock() + (5_000 if outcome.outage is not None else 0)
+
+    def _bury(self, message: Message, fault: SenderFault, queue: str) -> None:
+        self.dead.bury(DeadLetter(message=message, reason=str(fault), source=queue))
+
+    def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
+        event = Refused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))
+        self.registrar().advance([LinkHappened(link, event)], ticks=False)
+
+
+@dataclass
+class World:
+    """Sites, and one clock for all of them."""
+
+    tags: Sequence[str]
+    at_ms: int = 1_700_000_000_000
+    sites: dict[str, Site] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sites = {tag: Site(tag, self) for tag in self.tags}
+
+    def clock(self) -> int:
+        return self.at_ms
+
+    def __getitem__(self, tag: str) -> Site:
+        return self.sites[tag]
+
+    def site_at(self, url: str) -> Site | None:
+        """Whose queue it is."""
+        host = url.removeprefix("https://sqs.").split("/", 1)[0]
+        return self.sites.get(host)
+
+    def link(self, here: str, peer: str, name: str | None = None, **fields: Any) -> Link:
+        """A link to declare at `here`."""
+        address = self[peer].address
+        endpoint = Endpoint(region=address.region, account=address.account, control_queue_url=address.control_queue_url)
+        return Link(name=name or f"to-{peer}", peer=peer, endpoints=(endpoint,), **fields)
+
+    def talk(self) -> None:
+        """Every control message is heard, and what follows from it."""
+        for _ in range(MAX_HEARD):
+            for site in self.sites.values():
+                site.hear()
+            if not any(site.control for site in self.sites.values()):
+                return
+        raise AssertionError("they talk without end")
+
+    def forward(self) -> None:
+        """Every message that can go goes."""
+        for site in self.sites.values():
+            for mapping in list(site.mappings.made):
+                if mapping in site.mappings.made:
+                    site.begin(mapping)
+            for batch in list(site.pending):
+                site.finish(batch)
+            site.take_ingress()
+
+    def settle(self, for_ms: int = 40 * 60_000) -> None:
+        """Time goes by: ticks as they are armed, and the schedule's each minute; nobody is in the way."""
+        end = self.at_ms + for_ms
+        swept = self.at_ms
+        while self.at_ms < end:
+            self.talk()
+            self.forward()
+            self.talk()
+            times = [site.registrar().next_tick_ms(site.registry()) for site in self.sites.values()]
+            due = min([time for time in times if time is not None], default=swept + 60_000)
+            self.at_ms = max(self.at_ms + 1_000, min(due, swept + 60_000))
+            for site, time in zip(self.sites.values(), times, strict=True):
+                if self.at_ms - swept >= 60_000:
+                    site.registrar().check_mappings()
+                    site.registrar().advance()
+                elif time is not None and time <= self.at_ms:
+                    site.registrar().advance()
+            if self.at_ms - swept >= 60_000:
+                swept = self.at_ms
+
+
+def _received(entry: Mapping[str, Any], message_id: str, at_ms: int) -> Message:
+    attributes = {
+        name: Value(value["DataType"], value.get("StringValue", value.get("BinaryValue")))
+        for name, value in entry.get("MessageAttributes", {}).items()
+    }
+    system = {"SentTimestamp": str(at_ms)}
+    if "MessageGroupId" in entry:
+        system["MessageGroupId"] = entry["MessageGroupId"]
+    return Message(message_id=message_id, body=entry["MessageBody"], attributes=attributes, system=system)
