@@ -237,7 +237,9 @@ class Registrar:
         except BadRoute as error:
             self._reply(peer, Refusal(link=hello.link, sender=self.here, reason=str(error)))
             return self.registry()
-        record = registry.links[name]
+        record = registry.links.get(name)
+        if record is None:
+            return registry  # a parting has come in between
         bridges = {
             each.bridge.name.removesuffix(SERVED_MARK + peer.tag): state_of(each, record)
             for each in registry.bridges_of(name)

@@ -1,0 +1,159 @@
+"""Documents keep their port's promises: the DynamoDB adapter on moto, and the fake beside it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
+from sluice.aws.forwards import Forwards
+from sluice.aws.ticks import Ticks
+from sluice.errors import CallFailed
+from sluice.federation.ports import Document
+from tests.federation_fakes import FakeDocument
+
+
+@dataclass
+class Interrupted:
+    """A client that lets something else happen just before a call."""
+
+    client: Any
+    operation: str
+    meanwhile: Callable[[], object]
+    times: int = 1
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.operation and self.times:
+            self.times -= 1
+            self.meanwhile()
+        return getattr(self.client, name)
+
+
+@pytest.fixture
+def client() -> Iterator[Any]:
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="eu-central-1")
+        client.create_table(
+            TableName="t",
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        yield client
+
+
+TOKENS = count()
+
+
+def stored(client: Any, name: str = "d") -> DynamoDocument:
+    return DynamoDocument(client=client, table="t", name=name, new_token=lambda: f"token-{next(TOKENS)}")
+
+
+@pytest.fixture(params=["dynamodb", "fake"])
+def document(request: pytest.FixtureRequest, client: Any) -> Document:
+    return stored(client) if request.param == "dynamodb" else FakeDocument()
+
+
+def items(client: Any) -> list[str]:
+    return sorted(item["sk"]["S"] for item in client.scan(TableName="t")["Items"])
+
+
+LARGE = bytes(range(256)) * (3 * PART_BYTES // 256) + b"end"
+
+
+def test_before_the_first_save_there_is_nothing(document: Document) -> None:
+    assert (document.load(), document.version()) == ((None, 0), 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"x" * PART_BYTES, b"x" * (PART_BYTES + 1), LARGE])
+def test_what_is_saved_is_loaded(document: Document, content: bytes) -> None:
+    assert document.save(content, after=0)
+    assert (document.load(), document.version()) == ((content, 1), 1)
+
+
+def test_of_two_who_read_the_same_version_one_writes_and_the_other_changes_nothing(document: Document) -> None:
+    assert document.save(LARGE, after=0)
+    assert document.save(b"winner", after=1)
+    assert not document.save(b"loser" * PART_BYTES, after=1)
+    assert not document.save(b"loser", after=0)
+    assert not document.save(b"too early", after=7)
+    assert document.load() == (b"winner", 2)
+
+
+def test_a_replaced_versions_parts_are_deleted(client: Any) -> None:
+    document = stored(client)
+    assert document.save(LARGE, after=0)
+    assert document.save(b"small", after=1)
+    assert len(items(client)) == 2
+    assert "head" in items(client)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first save", "a later one"])
+def test_who_loses_amid_a_save_takes_its_parts_away(client: Any, first: bool) -> None:
+    rival = stored(client)
+    if not first:
+        assert rival.save(b"before", after=0)
+    after = 0 if first else 1
+    loser = stored(Interrupted(client, "put_item", lambda: rival.save(b"rival", after=after)))
+    assert not loser.save(LARGE, after=after)
+    assert rival.load() == (b"rival", after + 1)
+    assert len(items(client)) == 2
+
+
+def test_who_reads_while_it_is_replaced_gets_one_version_whole(client: Any) -> None:
+    rival = stored(client)
+    assert rival.save(LARGE, after=0)
+    versions = count(1)
+    reader = stored(Interrupted(client, "get_item", lambda: None))
+    reads = count()
+
+    def replace_amid() -> None:
+        if next(reads) % 2:  # after the head was read, before its part
+            rival.save(b"v" * PART_BYTES * 2, after=next(versions))
+
+    reader.client.meanwhile, reader.client.times = replace_amid, 4  # type: ignore[attr-defined]  # it is an Interrupted
+    content, version = reader.load()
+    assert (content, version) == rival.load()
+
+
+def test_a_value_that_never_holds_still_is_an_error_that_may_pass(client: Any) -> None:
+    rival = stored(client)
+    assert rival.save(b"0", after=0)
+    versions, reads = count(1), count()
+
+    def replace_amid() -> None:
+        if next(reads) % 2:
+            assert rival.save(b"again", after=next(versions))
+
+    reader = stored(Interrupted(client, "get_item", replace_amid, times=99))
+    with pytest.raises(CallFailed, match=f"replaced during each of {MAX_READS} reads"):
+        reader.load()
+
+
+def test_documents_of_other_names_are_others(client: Any) -> None:
+    assert stored(client, "one").save(b"1", after=0)
+    assert stored(client, "two").load() == (None, 0)
+    assert stored(client, "two").save(b"2", after=0)
+    assert stored(client, "one").load() == (b"1", 1)
+
+
+def test_a_tick_is_armed_by_one(client: Any) -> None:
+    ticks = Ticks(client, "t", "links")
+    assert ticks.claim(due_at_ms=1_000, now_ms=0)
+    assert not ticks.claim(due_at_ms=1_000, now_ms=0)
+    assert not ticks.claim(due_at_ms=9_000, now_ms=500)
+    assert ticks.claim(due_at_ms=600, now_ms=500)  # sooner than the one that is armed
+    assert ticks.claim(due_at_ms=2_000, now_ms=1_000)  # that one is over
+    assert Ticks(client, "t", "other").claim(due_at_ms=9_000, now_ms=0)
+
+
+def test_the_last_forward_of_each_bridge_is_known(client: Any) -> None:
+    forwards = Forwards(client, "t")
+    assert forwards.last() == {}
+    for bridge, at_ms in (("a", 5_000), ("b", 6_000), ("a", 7_000)):
+        forwards.note(bridge, at_ms=at_ms)
+    assert forwards.last() == {"a": 7_000, "b": 6_000}

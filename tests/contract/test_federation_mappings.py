@@ -1,0 +1,143 @@
+"""Event source mappings keep their port's promises: through a stubbed Lambda client, and the fake beside it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from sluice.aws.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings
+from sluice.errors import CallFailed
+from sluice.federation.ports import MappingGone, Mappings
+from tests.federation_fakes import FakeMappings
+
+PREFIX = "arn:aws:sqs:eu-central-1:123456789012:"
+ONE, TWO = "a" * 36, "b" * 36  # as long as Lambda's ids
+
+
+@dataclass
+class Scripted:
+    """An adapter whose client's answers are given beforehand; botocore checks every request against its own model."""
+
+    client: Any = field(
+        default_factory=lambda: boto3.client(
+            "lambda", region_name="eu-central-1", aws_access_key_id="test", aws_secret_access_key="test"
+        )
+    )
+
+    def __post_init__(self) -> None:
+        self.stub = Stubber(self.client)
+        self.stub.activate()
+
+    @property
+    def mappings(self) -> BridgeMappings:
+        return BridgeMappings(client=self.client, function="bridge", arn_prefix=PREFIX)
+
+    def listed(self, *ids: str) -> None:
+        self.stub.add_response(
+            "list_event_source_mappings",
+            {"EventSourceMappings": [{"UUID": id_} for id_ in ids]},
+            {"EventSourceArn": PREFIX + "q", "FunctionName": "bridge"},
+        )
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    script = Scripted()
+    yield script
+    script.stub.assert_no_pending_responses()
+
+
+CREATED = {
+    "EventSourceArn": PREFIX + "q",
+    "FunctionName": "bridge",
+    "FunctionResponseTypes": ["ReportBatchItemFailures"],
+}
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "max_concurrency", "more"),
+    [
+        (10, None, {}),
+        (1, 2, {"ScalingConfig": {"MaximumConcurrency": 2}}),
+        (MAX_UNWINDOWED + 1, None, {"MaximumBatchingWindowInSeconds": WINDOW_S}),
+    ],
+)
+def test_a_mapping_is_made_as_asked(
+    scripted: Scripted, batch_size: int, max_concurrency: int | None, more: dict[str, Any]
+) -> None:
+    expected = CREATED | {"BatchSize": batch_size, "Enabled": False} | more
+    scripted.stub.add_response("create_event_source_mapping", {"UUID": ONE}, expected)
+    made = scripted.mappings.create("q", batch_size=batch_size, max_concurrency=max_concurrency, on=False)
+    assert made == ONE
+
+
+def test_one_that_is_there_already_is_taken_and_switched(scripted: Scripted) -> None:
+    scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
+    scripted.listed(ONE)
+    scripted.stub.add_response("update_event_source_mapping", {}, {"UUID": ONE, "Enabled": True})
+    assert scripted.mappings.create("q", batch_size=10, max_concurrency=None, on=True) == ONE
+
+
+def test_what_cannot_be_made_says_why(scripted: Scripted) -> None:
+    scripted.stub.add_client_error("create_event_source_mapping", "InvalidParameterValueException", "no queue")
+    with pytest.raises(CallFailed, match="InvalidParameterValueException: no queue"):
+        scripted.mappings.create("q", batch_size=10, max_concurrency=None, on=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "on"),
+    [("Enabled", True), ("Enabling", True), ("Creating", True), ("Disabled", False), ("Disabling", False)],
+)
+def test_a_mappings_state_is_on_or_off(scripted: Scripted, state: str, on: bool) -> None:
+    scripted.stub.add_response("get_event_source_mapping", {"State": state}, {"UUID": ONE})
+    assert scripted.mappings.is_on(ONE) is on
+
+
+def test_all_of_a_queues_mappings_are_deleted_and_one_that_is_gone_is_no_error(scripted: Scripted) -> None:
+    scripted.listed(ONE, TWO)
+    scripted.stub.add_response("delete_event_source_mapping", {}, {"UUID": ONE})
+    scripted.stub.add_client_error("delete_event_source_mapping", "ResourceNotFoundException")
+    scripted.mappings.delete("q")
+    scripted.listed()
+    scripted.mappings.delete("q")
+
+
+@pytest.mark.parametrize("call", ["switch", "is_on"])
+@pytest.mark.parametrize(
+    ("code", "error"), [("ResourceNotFoundException", MappingGone), ("TooManyRequestsException", CallFailed)]
+)
+def test_one_that_is_gone_is_told_from_a_failure(
+    scripted: Scripted, call: str, code: str, error: type[Exception]
+) -> None:
+    operation = {"switch": "update_event_source_mapping", "is_on": "get_event_source_mapping"}[call]
+    scripted.stub.add_client_error(
+        operation, code, expected_params={"UUID": ONE} | ({"Enabled": ANY} if call == "switch" else {})
+    )
+    with pytest.raises(error):
+        ask(scripted.mappings, call)
+
+
+@pytest.mark.parametrize("call", ["switch", "is_on"])
+def test_the_fake_says_so_too(call: str) -> None:
+    with pytest.raises(MappingGone):
+        ask(FakeMappings(), call)
+
+
+def ask(mappings: Mappings, call: str) -> None:
+    if call == "switch":
+        mappings.switch(ONE, on=True)
+    else:
+        mappings.is_on(ONE)
+
+
+def test_the_fake_takes_one_that_is_there() -> None:
+    fake = FakeMappings()
+    made = fake.create("q", batch_size=10, max_concurrency=None, on=False)
+    assert fake.create("q", batch_size=10, max_concurrency=None, on=True) == made
+    assert fake.is_on(made)
+    fake.delete("q")
+    fake.delete("q")
+    assert fake.made == {}

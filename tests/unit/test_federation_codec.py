@@ -1,0 +1,239 @@
+"""The registry and control messages as JSON and back; whatever else comes is Malformed."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import BadSnapshot, Malformed
+from sluice.federation.codec import (
+    MAX_PULLS,
+    Answer,
+    Control,
+    Hello,
+    Parting,
+    Refusal,
+    bridge_of,
+    decode_control,
+    decode_registry,
+    encode_control,
+    encode_registry,
+    plain_bridge,
+)
+from sluice.federation.link_states import State, Status
+from sluice.federation.links import Bridge, Endpoint, Link
+from sluice.federation.registry import Address, BridgeRecord, LinkRecord, Registry
+
+TEXTS = st.text(max_size=8)
+NAMES = st.text(min_size=1, max_size=5)
+MAYBE = st.none() | TEXTS
+NUMBERS = st.integers(min_value=0, max_value=1 << 60)
+ADDRESSES = st.builds(
+    Address,
+    tag=TEXTS,
+    region=TEXTS,
+    account=TEXTS,
+    control_queue_url=TEXTS,
+    ingress_url=TEXTS,
+    fifo_ingress_url=TEXTS,
+    role_arn=MAYBE,
+    external_id=MAYBE,
+    sqs_url=MAYBE,
+)
+ENDPOINTS = st.builds(Endpoint, region=TEXTS, account=TEXTS, control_queue_url=TEXTS, sqs_url=MAYBE)
+LINKS = st.builds(
+    Link,
+    name=NAMES,
+    peer=TEXTS,
+    endpoints=st.lists(ENDPOINTS, max_size=3).map(tuple),
+    role_arn=MAYBE,
+    external_id=MAYBE,
+    durable=st.booleans(),
+)
+BRIDGES = st.builds(
+    Bridge,
+    name=NAMES,
+    link=TEXTS,
+    src=TEXTS,
+    dest=TEXTS,
+    key=TEXTS,
+    tag=MAYBE,
+    excludes=st.frozensets(TEXTS, max_size=3),
+    src_is_queue=st.booleans(),
+    src_is_local=st.booleans(),
+    dynamic=st.booleans(),
+    sync=NUMBERS,
+    credit=NUMBERS,
+    queue=MAYBE,
+    max_hops=NUMBERS,
+    fifo=st.booleans(),
+    paused=st.booleans(),
+)
+STATUSES = st.builds(
+    Status,
+    state=st.sampled_from(list(State)),
+    endpoint=NUMBERS,
+    failures=NUMBERS,
+    due_at_ms=NUMBERS,
+    heartbeat_sent_ms=st.none() | NUMBERS,
+    last_error=MAYBE,
+    draining=st.booleans(),
+)
+TEXTS_BY_NAME = st.dictionaries(TEXTS, TEXTS, max_size=3)
+LINK_RECORDS = st.builds(
+    LinkRecord,
+    link=LINKS,
+    status=STATUSES,
+    served=st.booleans(),
+    declared=st.booleans(),
+    address=st.none() | ADDRESSES,
+    exchanges=TEXTS_BY_NAME,
+    hello_due=st.booleans(),
+    remote=TEXTS_BY_NAME,
+)
+BRIDGE_RECORDS = st.builds(
+    BridgeRecord,
+    bridge=BRIDGES,
+    served=st.booleans(),
+    queue=MAYBE,
+    mapping=MAYBE,
+    on=st.booleans(),
+    bound=st.booleans(),
+    closing=st.booleans(),
+    draining=st.booleans(),
+    empty_since_ms=st.none() | NUMBERS,
+    error=MAYBE,
+)
+REGISTRIES = st.builds(
+    Registry,
+    here=TEXTS,
+    links=st.lists(LINK_RECORDS, max_size=3).map(lambda each: {record.link.name: record for record in each}),
+    bridges=st.lists(BRIDGE_RECORDS, max_size=3).map(lambda each: {record.bridge.name: record for record in each}),
+)
+CONTROLS: st.SearchStrategy[Control] = st.one_of(
+    st.builds(
+        Hello,
+        link=TEXTS,
+        sender=ADDRESSES,
+        served=st.booleans(),
+        draining=st.booleans(),
+        pulls=st.lists(BRIDGES, max_size=3).map(tuple),
+    ),
+    st.builds(Answer, link=TEXTS, sender=ADDRESSES, exchanges=TEXTS_BY_NAME, bridges=TEXTS_BY_NAME),
+    st.builds(Refusal, link=TEXTS, sender=ADDRESSES, reason=TEXTS),
+    st.builds(Parting, link=TEXTS, sender=ADDRESSES),
+)
+ADDRESS = Address(tag="A", region="r", account="1", control_queue_url="c", ingress_url="i", fifo_ingress_url="f")
+BRIDGE = Bridge(name="b", link="l", src="s", dest="d")
+HELLO: dict[str, Any] = json.loads(encode_control(Hello(link="l", sender=ADDRESS, pulls=(BRIDGE,))))
+ANSWER: dict[str, Any] = json.loads(encode_control(Answer(link="l", sender=ADDRESS, exchanges={}, bridges={})))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(REGISTRIES)
+def test_a_registry_comes_back(registry: Registry) -> None:
+    assert decode_registry(encode_registry(registry)) == registry
+
+
+@given(REGISTRIES)
+def test_equal_registries_give_equal_bytes(registry: Registry) -> None:
+    assert encode_registry(decode_registry(encode_registry(registry))) == encode_registry(registry)
+
+
+@given(CONTROLS)
+def test_a_control_message_comes_back(control: Control) -> None:
+    assert decode_control(encode_control(control)) == control
+
+
+@given(BRIDGES)
+def test_a_bridge_comes_back(bridge: Bridge) -> None:
+    assert bridge_of(json.loads(json.dumps(plain_bridge(bridge)))) == bridge
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "links": [{}], "bridges": []}', b"\xff", b"null"]
+)
+def test_a_registry_that_cannot_be_read_says_so(text: bytes) -> None:
+    with pytest.raises(BadSnapshot):
+        decode_registry(text)
+
+
+def refused(body: str) -> str:
+    with pytest.raises(Malformed) as caught:
+        decode_control(body)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"op": "dance"}, "no such op: 'dance'"),
+        ({"op": None}, "no such op"),
+        ({"op": ["hello"]}, "no such op"),
+        ({"op": {"a": 1}}, "no such op"),
+        ({"link": 5}, "link"),
+        ({"from": None}, "from"),
+        ({"from": "A"}, "from"),
+        ({"from": {}}, "address"),
+        ({"from": {**HELLO["from"], "tag": True}}, "address.tag"),
+        ({"from": {**HELLO["from"], "tag": None}}, "address.tag"),
+        ({"from": {**HELLO["from"], "surprise": 1}}, "no field surprise"),
+        ({"pulls": None}, "pulls"),
+        ({"pulls": {}}, "pulls"),
+        ({"pulls": [5]}, "pulls"),
+        ({"pulls": [{}] * (MAX_PULLS + 1)}, "pulls"),
+        ({"pulls": [{}]}, "bridge"),
+        ({"pulls": [{**HELLO["pulls"][0], "sync": True}]}, "bridge.sync"),
+        ({"pulls": [{**HELLO["pulls"][0], "sync": 1.5}]}, "bridge.sync"),
+        ({"pulls": [{**HELLO["pulls"][0], "max_hops": "8"}]}, "bridge.max_hops"),
+        ({"pulls": [{**HELLO["pulls"][0], "fifo": 1}]}, "bridge.fifo"),
+        ({"pulls": [{**HELLO["pulls"][0], "key": ["k"]}]}, "bridge.key"),
+        ({"pulls": [{**HELLO["pulls"][0], "queue": 0}]}, "bridge.queue"),
+        ({"pulls": [{**HELLO["pulls"][0], "excludes": "A"}]}, "excludes"),
+        ({"pulls": [{**HELLO["pulls"][0], "excludes": [["A"]]}]}, "excludes"),
+        ({"pulls": [{**HELLO["pulls"][0], "__class__": "x"}]}, "no field"),
+    ],
+)
+def test_a_hostile_hello_is_malformed_and_the_text_names_the_place(changes: dict[str, Any], place: str) -> None:
+    assert place in refused(json.dumps(HELLO | changes))
+
+
+@pytest.mark.parametrize("changes", [{"exchanges": []}, {"exchanges": {"a": 1}}, {"bridges": None}])
+def test_a_hostile_answer_is_malformed(changes: dict[str, Any]) -> None:
+    assert next(iter(changes)) in refused(json.dumps(ANSWER | changes))
+
+
+@pytest.mark.parametrize(
+    "body", ["", "5", "[]", "null", '"hello"', "{", "[" * 100_000, '{"a":' * 100_000, "1" * 5_000, '{"op": "hello"}']
+)
+def test_what_is_no_control_message_is_malformed(body: str) -> None:
+    assert refused(body)
+
+
+FIELDS = sorted(HELLO)
+PULL_FIELDS = sorted(HELLO["pulls"][0])
+
+
+@given(field=st.sampled_from(FIELDS), pull_field=st.sampled_from(PULL_FIELDS), value=JSON, inside=st.booleans())
+def test_whatever_a_field_holds_it_is_taken_or_malformed(
+    *, field: str, pull_field: str, value: object, inside: bool
+) -> None:
+    changes = {"pulls": [{**HELLO["pulls"][0], pull_field: value}]} if inside else {field: value}
+    try:
+        control = decode_control(json.dumps(HELLO | changes))
+    except Malformed:
+        return
+    assert decode_control(encode_control(control)) == control
+
+
+def test_a_newer_field_is_not_taken_for_less() -> None:
+    """An older site can't do what a bridge with a new field asks for: it says so."""
+    pull = plain_bridge(replace(BRIDGE, name="new")) | {"rate": 5}
+    assert "no field rate" in refused(json.dumps(HELLO | {"pulls": [pull]}))

@@ -1,0 +1,182 @@
+"""Forwarding a batch: what the peer took is done, in order; the rest stays, and an outage stops it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sluice.errors import CallFailed, Malformed, TooLarge
+from sluice.federation.forwarder import HELD_BACK, Outcome, forward_all, shared_out
+from sluice.federation.links import Bridge, Endpoint, Link
+from sluice.federation.metadata import ATTRIBUTE, open_attributes
+from sluice.federation.ports import PeerRefused, PeerUnreachable
+from sluice.federation.registry import Address, Forward
+from sluice.federation.tracing import Crossing, DropReason
+from sluice.message import MAX_MESSAGE_BYTES, Message, Value
+from tests.federation_fakes import Inline
+
+NOW = 1_700_000_000_000
+ENDPOINT = Endpoint(region="r", account="1", control_queue_url="control")
+PEER = Address(
+    tag="THERE", region="r", account="1", control_queue_url="control", ingress_url="in", fifo_ingress_url="in.fifo"
+)
+ROUTE = Forward(
+    bridge=Bridge(name="route", link="link", src="amq.fanout", dest="amq.direct", src_is_local=True),
+    link=Link(name="link", peer="THERE", endpoints=(ENDPOINT,)),
+    crossing=Crossing(peer="THERE", tag="HERE"),
+    peer=PEER,
+    endpoint=ENDPOINT,
+)
+LUCK = ("sent", "refused in part", "failed", "unreachable", "refused")
+
+
+@dataclass
+class FicklePeers:
+    """Each call has its own luck."""
+
+    luck: list[str] = field(default_factory=list)
+    took: list[dict[str, Any]] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+
+    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+        raise AssertionError(f"nobody is told anything: {body}")
+
+    def send_batch(
+        self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
+    ) -> Mapping[str, str]:
+        self.urls.append(url)
+        luck = self.luck.pop() if self.luck else "sent"
+        if luck == "failed":
+            raise CallFailed("SendMessageBatch", "InvalidParameterValue", "by script")
+        if luck == "unreachable":
+            raise PeerUnreachable("by script")
+        if luck == "refused":
+            raise PeerRefused("by script")
+        refused = {entry["Id"]: "by script" for entry in entries[::2]} if luck == "refused in part" else {}
+        self.took += [entry for entry in entries if entry["Id"] not in refused]
+        return refused
+
+    @property
+    def bodies(self) -> list[str]:
+        return [entry["MessageBody"] for entry in self.took]
+
+
+def message(body: str, group: str | None = "g", *, claims: str | None = None) -> Message:
+    system = {"SentTimestamp": str(NOW - 5_000)} | ({"MessageGroupId": group} if group else {})
+    attributes = {} if claims is None else {ATTRIBUTE: Value("String", claims)}
+    return Message(message_id=f"id-{body}", body=body, attributes=attributes, system=system)
+
+
+def run(messages: Sequence[Message], peers: FicklePeers, *, fifo: bool = True, route: Forward = ROUTE) -> Outcome:
+    return forward_all(messages, route, fifo=fifo, site="HERE", now_ms=NOW, peers=peers, executor=Inline())
+
+
+@given(
+    groups=st.lists(st.sampled_from(["g", "h"]), max_size=45),
+    luck=st.lists(st.sampled_from(LUCK), max_size=8),
+    fifo=st.booleans(),
+)
+@example(groups=["g"] * 21, luck=["refused in part"], fifo=True)
+@example(groups=["g"] * 21, luck=["unreachable", "sent"], fifo=False)
+def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_the_peer_lacks(
+    *, groups: list[str], luck: list[str], fifo: bool
+) -> None:
+    messages = [message(f"{n}", group if fifo else None) for n, group in enumerate(groups)]
+    peers = FicklePeers(list(luck))
+    outcome = run(messages, peers, fifo=fifo)
+    done = {f"{n}" for n in range(len(messages))} - {f"{n}" for n in outcome.failed}
+    assert (set(peers.bodies), len(peers.bodies)) == (done, len(done))
+    assert all(outcome.failed.values())
+    if outcome.outage is not None:
+        assert peers.urls == peers.urls[: len(luck)]
+        assert str(outcome.outage) == "by script"
+    for group in ("g", "h"):
+        numbers = [int(body) for body in peers.bodies if groups[int(body)] == group]
+        assert numbers == sorted(numbers)
+    counts = outcome.counts
+    assert (counts["MessagesForwarded"], counts["MessagesRetried"]) == (len(done), len(outcome.failed))
+
+
+@pytest.mark.parametrize("luck", ["unreachable", "refused"])
+@pytest.mark.parametrize("fifo", [True, False])
+def test_once_the_peer_is_not_reached_nothing_more_is_tried(*, luck: str, fifo: bool) -> None:
+    messages = [message(f"{n}", f"g{n}" if fifo else None) for n in range(100)]
+    outcome = run(messages, peers := FicklePeers([luck, "sent"]), fifo=fifo)
+    assert (len(peers.urls), len(peers.bodies), len(outcome.failed)) == (2, 10, 90)
+    assert type(outcome.outage) is (PeerUnreachable if luck == "unreachable" else PeerRefused)
+
+
+def test_after_a_refusal_nothing_more_of_the_group_is_sent() -> None:
+    messages = [message(f"{n}") for n in range(11)] + [message("other", "h")]
+    outcome = run(messages, peers := FicklePeers(["sent", "failed"]))
+    assert (peers.bodies, outcome.failed[10], outcome.outage) == (["other"], HELD_BACK, None)
+
+
+@given(st.lists(st.sampled_from(LUCK), max_size=12))
+def test_what_comes_again_until_it_is_done_arrives_in_order(luck: list[str]) -> None:
+    peers = FicklePeers([each for each in luck if each != "refused in part"])
+    left = [message(f"{n}") for n in range(15)]
+    while left:
+        left = [left[position] for position in sorted(run(left, peers).failed)]
+    assert peers.bodies == [f"{n}" for n in range(15)]
+
+
+@pytest.mark.parametrize(("fifo", "url"), [(True, "in.fifo"), (False, "in")])
+def test_a_fifo_queues_messages_go_to_the_fifo_ingress(*, fifo: bool, url: str) -> None:
+    run([message("m", "g" if fifo else None)], peers := FicklePeers(), fifo=fifo)
+    assert peers.urls == [url]
+    assert ("MessageDeduplicationId" in peers.took[0]) is fifo
+
+
+def test_what_is_sent_is_for_the_routes_exchange_with_the_trace_grown_and_the_ttl_shrunk() -> None:
+    claims = json.dumps({"trace": ["A", "B"], "ttl": 9_000, "stamped": NOW - 4_000})
+    run([message("m", claims=claims)], peers := FicklePeers())
+    said = peers.took[0]["MessageAttributes"][ATTRIBUTE]["StringValue"]
+    metadata = open_attributes({ATTRIBUTE: Value("String", said)}).metadata
+    assert metadata is not None
+    assert (metadata.exchange, metadata.trace, metadata.ttl_ms) == ("amq.direct", ("A", "B", "HERE"), 5_000)
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ('{"trace": ["THERE"]}', DropReason.LOOP),
+        ('{"trace": ["OUT"]}', DropReason.LOOP),
+        ('{"trace": ["1", "2", "3", "4", "5", "6", "7", "8"]}', DropReason.HOPS),
+        ('{"ttl": 0}', DropReason.TTL),
+    ],
+)
+def test_what_may_not_cross_is_dropped_and_counted_by_reason(claims: str, reason: DropReason) -> None:
+    route = replace(ROUTE, crossing=Crossing(peer="THERE", tag="HERE", excludes=frozenset({"OUT"})))
+    messages = [message("0"), message("1", claims=claims), message("2")]
+    outcome = run(messages, peers := FicklePeers(), route=route)
+    assert (peers.bodies, outcome.failed) == (["0", "2"], {})
+    assert {position: drop.reason for position, drop in outcome.drops.items()} == {1: reason}
+    assert outcome.counts[f"MessagesDropped_{reason}"] == 1
+
+
+def test_what_cannot_be_sent_is_refused_with_the_reason() -> None:
+    large = replace(message("large"), body="x" * (MAX_MESSAGE_BYTES - 10))
+    outcome = run([message("bad", claims="no JSON"), large, message("good")], peers := FicklePeers())
+    assert {position: type(fault) for position, fault in outcome.refused.items()} == {0: Malformed, 1: TooLarge}
+    assert (peers.bodies, outcome.failed) == (["good"], {})
+
+
+def test_the_lag_is_the_oldest_forwarded_messages() -> None:
+    old = replace(message("old", "h"), system={"SentTimestamp": str(NOW - 60_000), "MessageGroupId": "h"})
+    assert run([message("m"), old], FicklePeers()).lag_ms == 60_000
+    assert run([message("m"), old], FicklePeers(["failed"])).lag_ms == 0
+
+
+@given(groups=st.lists(st.none() | st.sampled_from(["g", "h", "i"]), max_size=30), routes=st.integers(1, 4))
+def test_several_routes_share_a_batch_and_a_group_goes_over_one(groups: list[str | None], routes: int) -> None:
+    shares = shared_out([message(f"{n}", group) for n, group in enumerate(groups)], routes)
+    assert len(shares) == routes
+    assert sorted(position for share in shares for position in share) == list(range(len(groups)))
+    assert all(share == sorted(share) for share in shares)
+    for group in {"g", "h", "i"} & set(groups):
+        assert sum(any(groups[position] == group for position in share) for share in shares) == 1

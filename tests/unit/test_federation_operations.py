@@ -1,0 +1,242 @@
+"""What may be asked of a site, and what a deployment declares: made, kept, changed, and taken away again."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from sluice.errors import BadBinding, BadConfiguration, BadRoute
+from sluice.federation.bindings import Binding
+from sluice.federation.codec import plain_bridge
+from sluice.federation.declared import Declared, plain_binding, plain_link
+from sluice.federation.exchanges import Exchange, ExchangeType
+from sluice.federation.link_states import State
+from sluice.federation.links import Bridge, Link
+from sluice.federation.operations import Operations
+from sluice.federation.settings import SiteNames
+from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World
+
+PUSH = Bridge(name="push", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
+QUEUE = Bridge(name="queue", link="to-B", src="orders", dest="amq.direct", src_is_local=True, src_is_queue=True)
+BINDING = Binding(exchange="own", queue="orders", key="a.#")
+OWN = Exchange(name="own", type=ExchangeType.TOPIC)
+
+
+NAMES = SiteNames(queues={"orders": "stack-orders-123"}, patterns=("source*",))
+
+
+@dataclass
+class Desk:
+    """Site A, asked."""
+
+    world: World = field(default_factory=lambda: World(("A", "B")))
+    declared: Declared = field(default_factory=Declared)
+    applied: FakeDocument = field(default_factory=FakeDocument)
+    redriven: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.here = self.world["A"]
+        self.here.queues.queues["stack-orders-123"] = []
+        self.here.physical = NAMES.physical
+
+    def ask(self, op: str, **request: Any) -> dict[str, Any]:
+        operations = Operations(
+            registrar=self.here.registrar(),
+            names=NAMES,
+            declared=self.declared,
+            applied=self.applied,
+            redrive=self._redrive,
+        )
+        return operations.perform({"op": op, **request})
+
+    def _redrive(self, queue: str) -> int:
+        self.redriven.append(queue)
+        return 3
+
+    @property
+    def link(self) -> Link:
+        return self.world.link("A", "B")
+
+    def linked(self, *bridges: Bridge) -> "Desk":
+        self.ask("link_add", link=plain_link(self.link))
+        self.world.talk()
+        for each in bridges:
+            self.ask("bridge_add", bridge=plain_bridge(each))
+        self.world.talk()
+        return self
+
+    def declare(self, **declared: Any) -> None:
+        """Another deployment, and its first sweep."""
+        self.declared = Declared(**declared)
+        self.ask("sweep")
+        self.world.talk()
+
+    def names(self, section: str) -> list[str]:
+        return [each["name"] for each in self.ask("site")[section]]
+
+    def bindings(self) -> list[tuple[str, str, str]]:
+        return [(each["exchange"], each["queue"], each["key"]) for each in self.ask("bindings")["bindings"]]
+
+
+def test_a_queue_is_known_by_the_stacks_name() -> None:
+    desk = Desk()
+    desk.ask("bind", exchange="amq.topic", queue="orders", key="k")
+    [binding] = desk.here.registrar().exchanges.table().bindings
+    assert (binding.queue, desk.bindings()) == ("stack-orders-123", [("amq.topic", "orders", "k")])
+    desk.ask("unbind", exchange="amq.topic", queue="orders", key="k")
+    assert desk.bindings() == []
+
+
+def test_a_queue_route_reads_the_queue_of_that_name() -> None:
+    desk = Desk().linked(QUEUE)
+    [mapping] = desk.here.mappings.made.values()
+    assert (mapping.queue, mapping.on) == ("stack-orders-123", True)
+    [shown] = desk.ask("site")["bridges"]
+    assert (shown["reads"], shown["state"]) == ("orders", "Operational")
+
+
+def test_a_queue_that_feeds_a_route_is_noted_whichever_comes_first() -> None:
+    for first in ("bind", "route"):
+        desk = Desk().linked(*([QUEUE] if first == "route" else []))
+        desk.ask("bind", exchange="amq.topic", queue="orders")
+        if first == "bind":
+            desk.ask("bridge_add", bridge=plain_bridge(QUEUE))
+        [queue] = desk.here.registrar().exchanges.table().queues
+        assert queue.feeds_route, first
+
+
+def test_a_link_goes_with_its_last_route_where_that_is_asked_for() -> None:
+    desk = Desk().linked(PUSH)
+    desk.ask("bridge_del", name="push", del_empty_link=True)
+    desk.world.settle()
+    assert desk.names("bridges") == []
+
+
+@pytest.mark.parametrize("what", ["pause", "resume", "drain", "retry"])
+def test_a_link_and_a_route_are_told(what: str) -> None:
+    desk = Desk().linked(PUSH)
+    desk.ask("bridge_tell", name="push", what=what)
+    desk.ask("link_tell", name="to-B", what=what)
+    record = desk.here.registry()
+    assert record.bridges["push"].bridge.paused is (what == "pause")
+    # Nothing is queued: what drains is done with it at once.
+    assert (record.links["to-B"].status.state is State.PAUSED) is (what in {"pause", "drain"})
+    assert record.links["to-B"].status.draining is (what == "drain")
+
+
+def test_redriving_is_of_the_routes_own_queue() -> None:
+    desk = Desk().linked(PUSH, replace(PUSH, name="pull", src_is_local=False))
+    assert desk.ask("redrive", name="push") == {"redriven": 3}
+    assert desk.redriven == [desk.here.registrar().queue_name(PUSH)]
+    with pytest.raises(BadRoute, match="at its source"):
+        desk.ask("redrive", name="pull")
+
+
+def test_an_outage_that_is_told_late_is_no_second_failure() -> None:
+    desk = Desk().linked()
+    for _ in range(3):
+        desk.ask("outage", link="to-B", error="down")
+    assert desk.here.registry().links["to-B"].status.failures == 1
+    desk.ask("outage", link="gone", error="down")
+
+
+# What is declared
+
+
+def test_what_is_declared_is_made_and_made_again() -> None:
+    desk = Desk()
+    for _ in range(2):
+        desk.declare(exchanges=(OWN,), bindings=(BINDING,), links=(desk.link,), routes=(PUSH,))
+        assert ("own", "orders", "a.#") in desk.bindings()
+        assert (desk.names("links"), desk.names("bridges")) == (["to-B"], ["push"])
+        assert [each.on for each in desk.here.mappings.made.values()] == [True]
+        desk.ask("unbind", **plain_binding(BINDING))
+
+
+def test_a_route_taken_away_at_run_time_comes_back_after_it_is_gone() -> None:
+    desk = Desk()
+    desk.declare(links=(desk.link,), routes=(PUSH,))
+    desk.ask("bridge_del", name="push")
+    for _ in range(5):
+        desk.world.at_ms += 60_000
+        desk.world.talk()
+        try_to_sweep(desk)
+    assert [record.closing for record in desk.here.registry().bridges.values()] == [False]
+
+
+def test_what_is_declared_no_longer_goes_and_what_never_was_stays() -> None:
+    desk = Desk()
+    desk.declare(exchanges=(OWN,), bindings=(BINDING,), links=(desk.link,), routes=(PUSH,))
+    desk.ask("bind", exchange="amq.direct", queue="orders", key="by hand")
+    desk.declare()
+    desk.world.settle()
+    assert (desk.names("links"), desk.names("bridges")) == ([], [])
+    assert desk.bindings() == [("amq.direct", "orders", "by hand")]
+    assert "own" not in desk.names("exchanges")
+
+
+@pytest.mark.parametrize("section", ["links", "routes"])
+def test_what_is_declared_otherwise_is_made_anew(section: str) -> None:
+    desk = Desk()
+    desk.declare(links=(desk.link,), routes=(PUSH,))
+    link = replace(desk.link, durable=False) if section == "links" else desk.link
+    route = replace(PUSH, max_hops=3) if section == "routes" else PUSH
+    desk.declared = Declared(links=(link,), routes=(route,))
+    for _ in range(6):
+        try_to_sweep(desk)
+        desk.world.settle(90_000)
+    registry = desk.here.registry()
+    assert (registry.links["to-B"].link, registry.bridges["push"].bridge) == (link, route)
+    assert desk.here.queues.lost == []
+
+
+def test_a_declaration_that_cannot_be_is_said_and_holds_up_nothing_else() -> None:
+    desk = Desk().linked(PUSH)
+    next(iter(desk.here.mappings.made.values())).on = False
+    desk.declared = Declared(routes=(replace(PUSH, name="bad", link="nowhere"),), bindings=(BINDING,))
+    with pytest.raises(BadConfiguration):
+        desk.ask("sweep")
+    assert [each.on for each in desk.here.mappings.made.values()] == [True]
+
+
+def try_to_sweep(desk: Desk) -> None:
+    """What is closing is in the way for a while, and that is said."""
+    try:
+        desk.ask("sweep")
+    except BadConfiguration:
+        return
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"links": 5}',
+        '{"links": [5]}',
+        '{"links": [{"name": "l"}]}',
+        '{"routes": [{"name": "r", "sync": true}]}',
+        '{"bindings": [{"queue": "q"}]}',
+        '{"bindings": [{"queue": "q", "exchange": "e", "arguments": []}]}',
+        '{"exchanges": [{"name": "e"}]}',
+        '{"exchanges": [{"type": "topic"}]}',
+    ],
+)
+def test_a_bad_declaration_names_the_place(text: str) -> None:
+    section = text.split('"')[1]
+    with pytest.raises((BadRoute, BadBinding), match=section):
+        Declared.parse(text)
+
+
+def test_a_declaration_comes_back() -> None:
+    declared = Declared(exchanges=(OWN,), bindings=(BINDING,), links=(Desk().link,), routes=(PUSH, QUEUE))
+    assert Declared.parse(declared.to_json()) == declared
+
+
+def test_messages_go_over_a_declared_route() -> None:
+    desk = Desk()
+    desk.declare(links=(desk.link,), routes=(PUSH, replace(QUEUE, src=SOURCE)))
+    desk.world.talk()
+    desk.world.settle(120_000)
+    desk.here.publish("published")
+    desk.here.offer("offered")
+    desk.world.forward()
+    assert sorted(desk.world["B"].queues.taken_in) == [(FIFO_INGRESS, "offered"), (FIFO_INGRESS, "published")]

@@ -1,0 +1,279 @@
+"""The registry's events and what is due: each may come late or twice."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.errors import BadRoute
+from sluice.federation.link_states import ANSWER_MS, HEARTBEAT_MS, PROBE_MS, Happening, Refused, State, Unreachable
+from sluice.federation.links import Bridge, Endpoint, Link
+from sluice.federation.registry import (
+    EMPTY_FOR_MS,
+    Action,
+    Address,
+    Answered,
+    BridgeAdded,
+    BridgeClosed,
+    BridgeGone,
+    BridgeTold,
+    BuryLeftovers,
+    Counted,
+    CountQueue,
+    Done,
+    Event,
+    Greeted,
+    HelloSent,
+    LinkAdded,
+    LinkHappened,
+    MakeMapping,
+    MakeQueue,
+    Parted,
+    Registry,
+    SendHello,
+    SendParting,
+    SetBinding,
+    SwitchMapping,
+    TearDown,
+    apply,
+    due,
+    fed_queues,
+    forwards_of,
+    pulls_over,
+    tick,
+)
+
+EMPTY = Registry(here="HERE")
+END = Endpoint(region="r", account="1", control_queue_url="there")
+SECOND = replace(END, sqs_url="https://vpce")
+LINK = Link(name="link", peer="THERE", endpoints=(END, SECOND))
+PUSH = Bridge(name="push", link="link", src="amq.topic", dest="amq.topic", src_is_local=True)
+PULL = Bridge(name="pull", link="link", src="amq.topic", dest="amq.topic")
+QUEUE = Bridge(name="queue", link="link", src="q", dest="amq.topic", src_is_local=True, src_is_queue=True)
+PEER = Address(tag="THERE", region="r", account="1", control_queue_url="there", ingress_url="i", fifo_ingress_url="f")
+ANSWER = Answered(link="link", peer=PEER, exchanges={"amq.topic": "topic"}, bridges={"pull": "Operational"})
+MADE = Done(bridge="push", queue="bridge-queue")
+MAPPED = Done(bridge="push", mapping="m", on=True)
+BOUND = Done(bridge="push", bound=True)
+
+
+def after(registry: Registry, *events: Event, at_ms: int = 0) -> Registry:
+    for event in events:
+        registry = apply(registry, event, now_ms=at_ms, jitter=0)
+    return registry
+
+
+def actions(registry: Registry, at_ms: int = 0) -> list[Action]:
+    return list(due(registry, now_ms=at_ms))
+
+
+def up(*bridges: Bridge) -> Registry:
+    """A link that carries."""
+    trying = tick(after(EMPTY, LinkAdded(LINK)), now_ms=0, jitter=0)
+    return after(trying, HelloSent("link"), ANSWER, *(BridgeAdded(each) for each in bridges))
+
+
+def pushing() -> Registry:
+    return after(up(PUSH), MADE, BOUND, MAPPED)
+
+
+def greeting(*pulls: Bridge, **fields: Any) -> Greeted:
+    return Greeted(link="link", peer=PEER, pulls=pulls, **fields)
+
+
+def test_a_link_is_tried_in_turn_until_it_answers() -> None:
+    registry = after(EMPTY, LinkAdded(LINK))
+    assert actions(registry) == []
+    registry = tick(registry, now_ms=0, jitter=0)
+    assert actions(registry) == [SendHello("link")]
+    registry = after(registry, HelloSent("link"))
+    assert actions(registry) == []
+    registry = tick(registry, now_ms=ANSWER_MS, jitter=0)
+    status = registry.links["link"].status
+    assert (status.state, status.endpoint, status.last_error) == (State.WAITING, 1, "no answer")
+    registry = tick(registry, now_ms=status.due_at_ms, jitter=0)
+    assert actions(registry) == [SendHello("link")]
+    assert after(registry, ANSWER).links["link"].carries
+
+
+def test_a_push_is_built_step_by_step() -> None:
+    registry = up(PUSH)
+    assert actions(registry) == [MakeQueue("push")]
+    registry = after(registry, MADE)
+    assert actions(registry) == [SetBinding("push", True), MakeMapping("push", True)]
+    assert actions(after(registry, BOUND, MAPPED)) == []
+
+
+def test_a_queue_route_binds_nothing() -> None:
+    registry = after(up(QUEUE), Done(bridge="queue", queue="q"))
+    assert actions(registry) == [MakeMapping("queue", True)]
+    assert fed_queues(registry) == {"q"}
+
+
+def test_a_pull_is_told_to_the_peer_and_needs_nothing_here() -> None:
+    registry = up(PULL)
+    assert (actions(registry), pulls_over(registry, "link")) == ([SendHello("link")], (PULL,))
+    closed = after(registry, HelloSent("link"), BridgeClosed("pull"))
+    assert actions(closed) == [SendHello("link"), TearDown("pull")]
+    assert pulls_over(closed, "link") == ()
+
+
+@pytest.mark.parametrize("event", [Unreachable("down"), Refused("denied"), Happening.PAUSE])
+def test_the_mapping_is_off_while_the_link_does_not_carry(event: Any) -> None:
+    down = after(pushing(), LinkHappened("link", event))
+    assert SwitchMapping("push", False) in actions(down)
+    assert SwitchMapping("push", False) not in actions(after(down, Done(bridge="push", on=False)))
+    assert forwards_of(down, "bridge-queue") == []
+
+
+def test_a_refused_link_is_probed_after_a_while_and_on_request() -> None:
+    failed = after(pushing(), LinkHappened("link", Refused("denied")))
+    assert not tick(failed, now_ms=PROBE_MS - 1, jitter=0).links["link"].hello_due
+    assert tick(failed, now_ms=PROBE_MS, jitter=0).links["link"].hello_due
+    assert after(failed, LinkHappened("link", Happening.RETRY)).links["link"].hello_due
+
+
+def test_a_paused_link_goes_on_saying_so() -> None:
+    paused = after(up(PULL), LinkHappened("link", Happening.PAUSE), HelloSent("link"))
+    assert [each.paused for each in pulls_over(paused, "link")] == [True]
+    assert not tick(paused, now_ms=HEARTBEAT_MS - 1, jitter=0).links["link"].hello_due
+    assert actions(tick(paused, now_ms=HEARTBEAT_MS, jitter=0)) == [SendHello("link")]
+
+
+def test_what_drains_over_there_is_not_paused_by_us() -> None:
+    """The pulling site's own queues are empty at once; the peer's drain first, and pause then."""
+    draining = after(up(PULL), LinkHappened("link", Happening.DRAIN))
+    draining = tick(draining, now_ms=1, jitter=0)
+    assert draining.links["link"].status.state is State.PAUSED
+    assert [each.paused for each in pulls_over(draining, "link")] == [False]
+
+
+@pytest.mark.parametrize("what", [Happening.PAUSE, Happening.DRAIN])
+def test_a_bridge_is_held_and_let_go(what: Happening) -> None:
+    held = after(pushing(), BridgeTold("push", what))
+    expected: Any = SwitchMapping("push", False) if what is Happening.PAUSE else SetBinding("push", False)
+    assert expected in actions(held)
+    assert actions(after(held, BridgeTold("push", Happening.RESUME))) == []
+
+
+def test_a_queue_goes_when_it_has_been_empty_for_long_enough() -> None:
+    closing = after(pushing(), BridgeClosed("push"))
+    assert actions(closing) == [SetBinding("push", False)]
+    closing = after(closing, Done(bridge="push", bound=False))
+    assert actions(closing) == [CountQueue("push")]
+    closing = after(closing, Counted("push", 0), at_ms=1_000)
+    assert actions(closing, 1_000 + EMPTY_FOR_MS - 1) == [CountQueue("push")]
+    filled = after(closing, Counted("push", 1), Counted("push", 0), at_ms=2_000)
+    assert actions(filled, 1_000 + EMPTY_FOR_MS) == [CountQueue("push")]
+    assert actions(closing, 1_000 + EMPTY_FOR_MS) == [TearDown("push")]
+    assert after(closing, BridgeGone("push")).bridges == {}
+
+
+def test_what_a_closing_link_cannot_send_is_buried_before_the_queue_goes() -> None:
+    closing = after(pushing(), LinkHappened("link", Happening.CLOSE), Done(bridge="push", bound=False))
+    assert actions(closing) == [CountQueue("push")]
+    given_up = after(closing, LinkHappened("link", Unreachable("down")))
+    assert actions(given_up) == [BuryLeftovers("push")]
+    buried = after(given_up, Counted("push", 0))
+    assert actions(buried, EMPTY_FOR_MS) == [TearDown("push")]
+
+
+def test_what_may_have_been_made_is_waited_for() -> None:
+    """Whoever makes a queue may be about to say so, or have died before."""
+    assert actions(after(up(PUSH), BridgeClosed("push"))) == [BuryLeftovers("push")]
+
+
+def test_a_link_goes_after_its_bridges_with_a_parting() -> None:
+    closing = after(pushing(), LinkHappened("link", Happening.CLOSE))
+    assert SendParting("link") not in actions(closing)
+    bare = after(closing, BridgeGone("push"))
+    assert actions(bare) == [SendParting("link")]
+    assert after(bare, LinkHappened("link", Happening.TORN_DOWN)) == EMPTY
+
+
+def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
+    served = after(EMPTY, greeting(PULL))
+    assert [(each.bridge.link, each.bridge.src_is_local) for each in served.bridges.values()] == [("link@THERE", True)]
+    assert after(served, greeting(PULL)) == served
+    again = after(served, greeting())
+    assert [each.closing for each in again.bridges.values()] == [True]
+    paused = after(served, greeting(replace(PULL, paused=True)))
+    assert [each.bridge.paused for each in paused.bridges.values()] == [True]
+    changed = after(served, greeting(replace(PULL, max_hops=3)))
+    assert [each.closing for each in changed.bridges.values()] == [True]
+
+
+def test_a_served_link_goes_with_its_peers() -> None:
+    served = after(EMPTY, greeting(PULL))
+    parted = after(served, Parted("link", "THERE"))
+    assert parted.links["link@THERE"].status.state is State.CLOSING
+    assert after(EMPTY, Parted("link", "THERE")) == EMPTY
+    back = after(parted, BridgeGone("pull@THERE"), greeting(PULL))
+    assert back.links["link@THERE"].carries
+
+
+def test_a_served_link_that_hears_nothing_asks() -> None:
+    silent = after(EMPTY, greeting(PULL), Done(bridge="pull@THERE", queue="q"))
+    at_ms = 0
+    while not silent.links["link@THERE"].hello_due:
+        at_ms += HEARTBEAT_MS
+        silent = tick(silent, now_ms=at_ms, jitter=0)
+    assert (silent.links["link@THERE"].status.state, at_ms) == (State.STALLED, 3 * HEARTBEAT_MS)
+
+
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        (LinkAdded(replace(LINK, name="a@b")), "@ is for links that a peer asked for"),
+        (LinkAdded(replace(LINK, peer="HERE")), "isn't linked to itself"),
+        (LinkAdded(replace(LINK, role_arn="role")), "there is a link of this name"),
+        (LinkAdded(replace(LINK, name="other", peer="ELSEWHERE")), "one tag is one site"),
+        (BridgeAdded(replace(PUSH, name="a@b")), "@ is for routes that a peer asked for"),
+        (BridgeAdded(replace(PUSH, name="other")), "duplicate route"),
+        (BridgeAdded(replace(PUSH, key="k")), "there is a bridge of this name"),
+        (BridgeAdded(replace(PUSH, name="other", link="none")), "no such link"),
+        (greeting(replace(PULL, sync=0)), "sync 0"),
+        (greeting(replace(PULL, src_is_local=True)), "isn't pulled"),
+        (greeting(PULL, replace(PULL, name="twice")), "duplicate"),
+        (greeting(PULL, replace(PULL, key="other")), "duplicate"),
+        (Greeted(link="link", peer=replace(PEER, tag="HERE")), "no two sites have one tag"),
+        (Greeted(link="link", peer=replace(PEER, tag="A@B")), "is no site's tag"),
+        (Greeted(link="link", peer=replace(PEER, control_queue_url="other")), "two sites have this tag"),
+    ],
+)
+def test_what_cannot_be_is_refused(event: Event, error: str) -> None:
+    with pytest.raises(BadRoute, match=error):
+        after(pushing(), event)
+
+
+def test_an_answer_of_another_site_fails_the_link() -> None:
+    registry = after(up(), replace(ANSWER, peer=replace(PEER, tag="ELSEWHERE")))
+    status = registry.links["link"].status
+    assert (status.state, status.last_error) == (State.FAILED, "the site there has the tag ELSEWHERE, not THERE")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *(LinkAdded(LINK), BridgeAdded(PUSH), MADE, BOUND, MAPPED, HelloSent("link")),
+        *(BridgeClosed("none"), BridgeTold("none", Happening.PAUSE), BridgeGone("none"), Counted("none", 1)),
+        *(LinkHappened("none", Happening.CLOSE), Parted("none", "THERE"), replace(ANSWER, link="none")),
+        *(Done(bridge="none", queue="q"), HelloSent("none"), LinkHappened("link", Happening.TORN_DOWN)),
+    ],
+)
+def test_an_event_that_comes_twice_or_too_late_changes_nothing(event: Event) -> None:
+    assert after(pushing(), event) == pushing()
+
+
+def test_several_queue_routes_share_a_queue_while_they_may_flow() -> None:
+    other = Link(name="other", peer="OTHER", endpoints=(replace(END, control_queue_url="other"),))
+    second = replace(QUEUE, name="second", link="other")
+    registry = after(up(QUEUE), LinkAdded(other), BridgeAdded(second))
+    registry = after(registry, *(Done(bridge=name, queue="q", mapping="m", on=True) for name in ("queue", "second")))
+    assert [each.bridge.name for each in forwards_of(registry, "q")] == ["queue"]
+    down = after(registry, LinkHappened("link", Unreachable("down")))
+    assert forwards_of(down, "q") == []
+    assert {action for action in actions(down) if isinstance(action, SwitchMapping)} == {
+        SwitchMapping("queue", False),
+        SwitchMapping("second", False),
+    }

@@ -1,0 +1,199 @@
+"""Routing a batch: every bound queue has its copy, in order, whatever goes wrong amid it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sluice.errors import CallFailed, Malformed, QueueGone, UnknownExchange
+from sluice.federation.bindings import Binding
+from sluice.federation.exchanges import STANDARD_EXCHANGES
+from sluice.federation.metadata import ATTRIBUTE
+from sluice.federation.router import HELD_BACK, Ingress, Outcome, route
+from sluice.federation.routing import Destination, RoutingTable
+from sluice.federation.tracing import Crossing, DropReason
+from sluice.message import Message, Value
+from tests.federation_fakes import Inline
+
+NOW = 1_700_000_000_000
+KEYS = ("a", "b", "none")
+NAMES = ("one", "two", "three")
+LUCK = ("sent", "refused in part", "failed", "gone")
+
+
+@dataclass
+class Fickle:
+    """Each call has its own luck: sent, refused in part, failed as a whole, or the queue is gone from then on."""
+
+    luck: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    sends: list[tuple[str, str]] = field(default_factory=list)  # queue and body, as SQS took them
+    requests: int = 0
+
+    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        self.requests += 1
+        assert 1 <= len(entries) <= 10
+        luck = self.luck.pop() if self.luck else "sent"
+        if luck == "gone":
+            self.gone.add(url)
+        if url in self.gone:
+            raise QueueGone(url)
+        if luck == "failed":
+            raise CallFailed("SendMessageBatch", "InternalError", "by script")
+        refused = {entry["Id"]: "by script" for entry in entries[::2]} if luck == "refused in part" else {}
+        self.sends += [(url, entry["MessageBody"]) for entry in entries if entry["Id"] not in refused]
+        return refused
+
+    def bodies(self, url: str) -> list[str]:
+        return [body for to, body in self.sends if to == url]
+
+
+def table(bindings: Sequence[tuple[str, str]], *, fifo: bool = False) -> RoutingTable:
+    suffix = ".fifo" if fifo else ""
+    return RoutingTable.of(
+        version=1,
+        exchanges=STANDARD_EXCHANGES,
+        queues=[Destination(queue=name, url=f"url/{name}{suffix}") for name in NAMES],
+        bindings=[Binding(exchange="amq.direct", queue=queue, key=key) for queue, key in dict.fromkeys(bindings)],
+    )
+
+
+def message(body: str, *, key: str = "a", group: str | None = None, **attributes: str) -> Message:
+    said = {"exchange": "amq.direct", "routing-key": key, **attributes}
+    system = {"SentTimestamp": str(NOW)} | ({"MessageGroupId": group} if group else {})
+    values = {name: Value("String", value) for name, value in said.items()}
+    return Message(message_id=f"id-{body}", body=body, attributes=values, system=system)
+
+
+def run(messages: Sequence[Message], to: RoutingTable, queues: Fickle, *, fifo: bool = False, **how: Any) -> Outcome:
+    ingress = Ingress(fifo=fifo, **how)
+    return route(messages, ingress, to, site="HERE", now_ms=NOW, queues=queues, executor=Inline())
+
+
+@given(
+    keys=st.lists(st.sampled_from(KEYS), max_size=25),
+    bindings=st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(KEYS[:2])), max_size=6),
+    groups=st.lists(st.sampled_from(["g", "h"]), min_size=25, max_size=25),
+    luck=st.lists(st.sampled_from(LUCK), max_size=12),
+    fifo=st.booleans(),
+)
+@example(keys=["a"] * 12, bindings=[("one", "a"), ("two", "a")], groups=["g"] * 25, luck=["failed"], fifo=True)
+@example(keys=["a", "b"], bindings=[("one", "a"), ("two", "b")], groups=["g"] * 25, luck=["gone"], fifo=True)
+def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
+    *, keys: list[str], bindings: list[tuple[str, str]], groups: list[str], luck: list[str], fifo: bool
+) -> None:
+    """The literal oracle: each queue bound by the key has the one copy, or is gone, and that is said."""
+    messages = [message(f"{n}", key=key, group=groups[n] if fifo else None) for n, key in enumerate(keys)]
+    queues = Fickle(luck=list(luck))
+    to = table(bindings, fifo=fifo)
+    urls = {each.queue: each.url for each in to.queues}
+    outcome = run(messages, to, queues, fifo=fifo)
+    without = {(position, reason.removeprefix("no such queue: ")) for position, reason in outcome.undeliverable}
+    for position, key in enumerate(keys):
+        wanted = {urls[queue] for queue, by in bindings if by == key}
+        got = {url for url, body in queues.sends if body == f"{position}"}
+        assert got <= wanted
+        if position not in outcome.failed:
+            assert wanted - got == {url for at, url in without if at == position}
+    assert all(url in queues.gone for _, url in without)
+    assert len(queues.sends) == len(set(queues.sends))
+    assert len(outcome.drops) == sum(not any(by == key for _, by in bindings) for key in keys)
+    assert {drop.reason for drop in outcome.drops} <= {DropReason.UNROUTABLE}
+    assert all(outcome.failed.values())
+    if fifo:
+        for url in urls.values():
+            for group in ("g", "h"):
+                numbers = [int(body) for body in queues.bodies(url) if groups[int(body)] == group]
+                assert numbers == sorted(numbers)
+
+
+@given(
+    keys=st.lists(st.sampled_from(KEYS), max_size=25),
+    luck=st.lists(st.sampled_from(LUCK[:3]), max_size=12),
+)
+def test_what_comes_again_until_it_is_done_is_everywhere(*, keys: list[str], luck: list[str]) -> None:
+    """As a FIFO queue would: what failed, and nothing else, comes again."""
+    to = table([("one", "a"), ("two", "a"), ("two", "b")], fifo=True)
+    queues, left = Fickle(luck=list(luck)), [message(f"{n}", key=key, group="g") for n, key in enumerate(keys)]
+    while left:
+        outcome = run(left, to, queues, fifo=True)
+        left = [left[position] for position in sorted(outcome.failed)]
+    for name, by in (("one", {"a"}), ("two", {"a", "b"})):
+        bodies = list(dict.fromkeys(queues.bodies(f"url/{name}.fifo")))  # SQS takes a repeated one once
+        assert sorted(bodies, key=int) == [f"{n}" for n, key in enumerate(keys) if key in by]
+
+
+@pytest.mark.parametrize("number", [1, 10, 11, 100])
+def test_a_queue_gets_tens(number: int) -> None:
+    queues = Fickle()
+    run([message(f"{n}") for n in range(number)], table([("one", "a")]), queues)
+    assert queues.requests == -(-number // 10)
+
+
+def test_after_a_refusal_nothing_more_of_the_group_is_sent() -> None:
+    messages = [message(f"{n}", group="g") for n in range(11)] + [message("11", group="h")]
+    outcome = run(messages, table([("one", "a")], fifo=True), queues := Fickle(luck=["failed"]), fifo=True)
+    assert (outcome.failed[10], queues.bodies("url/one.fifo")) == (HELD_BACK, ["11"])
+
+
+def claiming(text: str, body: str = "body") -> Message:
+    return Message(message_id="id", body=body, attributes={ATTRIBUTE: Value("String", text)})
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (claiming("no JSON"), Malformed),
+        (claiming('{"trace": "HERE"}'), Malformed),
+        (claiming('{"trace": ["' + "x" * 33 + '"]}'), Malformed),
+        (claiming('{"trace": [' + ", ".join(['"A"'] * 65) + "]}"), Malformed),
+        (claiming('{"exchange": "amq.direct", "key": "' + "k" * 257 + '"}'), Malformed),
+        (claiming('{"exchange": "nowhere"}'), UnknownExchange),
+        (claiming("[" * 50_000), Malformed),
+        (Message(message_id="id", body="names no exchange"), Malformed),
+        (message("long key", key="k" * 257), Malformed),
+    ],
+)
+def test_a_bad_message_is_refused_with_the_reason_and_the_others_go_on(bad: Message, error: type[Exception]) -> None:
+    outcome = run([message("0"), bad, message("2")], table([("one", "a")]), queues := Fickle())
+    assert (outcome.refused.keys(), type(outcome.refused[1])) == ({1}, error)
+    assert str(outcome.refused[1])
+    assert (queues.bodies("url/one"), outcome.failed) == (["0", "2"], {})
+    assert outcome.counts["MessagesRefused"] == 1
+
+
+@pytest.mark.parametrize(("trusted", "arrives"), [(True, False), (False, True)])
+def test_a_trace_is_believed_of_what_came_over_a_link_alone(*, trusted: bool, arrives: bool) -> None:
+    claimed = claiming('{"exchange": "amq.direct", "key": "a", "trace": ["HERE"]}', "been here")
+    outcome = run([claimed], table([("one", "a")]), queues := Fickle(), trusted=trusted)
+    assert (queues.bodies("url/one") == ["been here"]) is arrives
+    assert [drop.reason for drop in outcome.drops] == ([] if arrives else [DropReason.LOOP])
+
+
+def test_an_ingress_of_one_exchange_takes_no_other() -> None:
+    outcome = run([message("0", exchange="nowhere")], table([("one", "a")]), queues := Fickle(), exchange="amq.direct")
+    assert (outcome.refused, queues.bodies("url/one")) == ({}, ["0"])
+
+
+def test_a_bridge_that_would_lead_back_gets_no_copy_and_the_others_do() -> None:
+    back = Destination(queue="back", url="url/back", crossing=Crossing(peer="THERE", tag="HERE"))
+    on = Destination(queue="on", url="url/on", crossing=Crossing(peer="ELSEWHERE", tag="HERE"))
+    to = RoutingTable.of(
+        version=1,
+        exchanges=STANDARD_EXCHANGES,
+        queues=[back, on],
+        bindings=[Binding(exchange="amq.fanout", queue=queue) for queue in ("back", "on")],
+    )
+    outcome = run([claiming('{"exchange": "amq.fanout", "trace": ["THERE"]}')], to, queues := Fickle(), trusted=True)
+    assert [url for url, _ in queues.sends] == ["url/on"]
+    assert [(drop.reason, drop.queue) for drop in outcome.drops] == [(DropReason.LOOP, "back")]
+
+
+def test_counts_add_up() -> None:
+    messages = [message("0"), message("1", key="b"), message("2", key="none"), claiming("no JSON")]
+    to = table([("one", "a"), ("two", "a"), ("three", "b")])
+    counts = run(messages, to, Fickle(luck=["gone"])).counts
+    assert counts == {"MessagesReceived": 4, "MessagesRouted": 2, "MessagesRefused": 1, "MessagesUndeliverable": 1}
