@@ -12,13 +12,16 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.links_parts import LinksParts
+from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import BadConfiguration, DestinationFault, HeldBack, Malformed, QueueGone, SenderFault
-from sluice.federation.codec import decode_control
+from sluice.federation.codec import DynamicOp, decode_control
+from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.operations import CHANGES
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
 
+SERVICE = "links"
 FIFO_SUFFIX = ".fifo"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
 
@@ -75,18 +78,35 @@ class _Heard:
 
 def hear(body: str, context: LambdaContext) -> None:
     """One message of a peer."""
-    registrar = _registrar(context)
-    registrar.hear(decode_control(body))
-    parts().arm_tick(registrar)
+    registrar, control = _registrar(context), decode_control(body)
+    dynamics = parts().dynamics(registrar)
+    if isinstance(control, DynamicOp):
+        dynamics.hear(control)
+    else:
+        registrar.hear(control)
+        dynamics.sync()
+    _after(registrar, dynamics)
 
 
 def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """One operation; after one that changes the registry a tick is armed if anything is under way."""
+    """One operation; after one that changes something, dynamic routes follow, and a tick is armed if need be."""
     registrar = _registrar(context)
-    result = parts().operations(registrar).perform(request)
-    if request["op"] in CHANGES:
-        parts().arm_tick(registrar)
+    dynamics = parts().dynamics(registrar)
+    operation = request.get("op") if isinstance(request, dict) else None
+    try:
+        result = parts().operations(registrar, dynamics).perform(request)
+    finally:
+        # A sweep that finds a bad declaration has done the rest.
+        if isinstance(operation, str) and operation in CHANGES:
+            dynamics.sync(heartbeat=operation == "sweep")
+            _after(registrar, dynamics)
     return result
+
+
+def _after(registrar: Registrar, dynamics: Dynamics) -> None:
+    for reason, number in dynamics.ignored.items():
+        publish(SERVICE, {"OpsIgnored": number}, dimensions={"reason": reason})
+    parts().arm_tick(registrar)
 
 
 def _registrar(context: LambdaContext) -> Registrar:

@@ -19,6 +19,7 @@ from sluice.aws.queues import SqsQueues
 from sluice.aws.records import DeadLetters
 from sluice.aws.redrives import Redrives
 from sluice.aws.ticks import Ticks
+from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_book import ExchangeBook
 from sluice.federation.operations import Operations
 from sluice.federation.ports import Document
@@ -26,6 +27,7 @@ from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
 
 TICK = json.dumps({"op": "tick"})
+DYNAMIC = "dynamic"  # the document with the state of dynamic routes
 DECLARED = "declared"  # the document with what was last declared
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
@@ -102,17 +104,22 @@ class LinksParts:
             }
         return attributes
 
-    def operations(self, registrar: Registrar) -> Operations:
+    def operations(self, registrar: Registrar, dynamics: Dynamics) -> Operations:
         """What may be asked of it."""
         return Operations(
             registrar=registrar,
             names=self.settings.names,
             declared=self.settings.declared,
             applied=self.document(DECLARED),
+            ways=dynamics.ways,
             redrive=Redrives(
                 queues=self.queues, client=sqs_client(), dead_letters_url=self.settings.dead_letters_url
             ).redrive,
         )
+
+    def dynamics(self, registrar: Registrar) -> Dynamics:
+        """Dynamic routes, for the same invocation."""
+        return Dynamics(registrar=registrar, document=self.document(DYNAMIC))
 
     def arm_tick(self, registrar: Registrar) -> None:
         """Sees to it that the registry is looked at again in time."""

@@ -6,7 +6,18 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sluice.cli import bindings, exchanges, links, local, publishing, queue_routes, rendezvous, routes, split
+from sluice.cli import (
+    bindings,
+    dynamic_routes,
+    exchanges,
+    links,
+    local,
+    publishing,
+    queue_routes,
+    rendezvous,
+    routes,
+    split,
+)
 from sluice.cli.output import show_error
 from sluice.errors import SluiceError
 
@@ -52,6 +63,7 @@ app.add_typer(bindings.app, name="binding")
 app.add_typer(links.app, name="link")
 app.add_typer(routes.app, name="route")
 app.add_typer(queue_routes.app, name="queue")
+app.add_typer(dynamic_routes.app, name="dynamic")
 app.command()(publishing.publish)
 app.command()(publishing.consume)
 app.add_typer(local.app, name="local")

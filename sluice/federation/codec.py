@@ -6,6 +6,7 @@ Control messages, each a JSON object with `op`, `link` (a name of the asker's) a
     {"op": "answer", …, "exchanges": {name: type}, "bridges": {name: state}}
     {"op": "refused", …, "reason": text}
     {"op": "parting", …}
+    {"op": "dynamic", …, "body": an op of `dynamic_ops`, as text}
 """
 
 import base64
@@ -110,6 +111,7 @@ _JSON_TYPES: Mapping[str, tuple[type, ...]] = {
     "str | None": (str, type(None)),
     "bool": (bool,),
     "int": (int,),
+    "int | None": (int, type(None)),
     "float | None": (int, float, type(None)),
 }
 
@@ -188,10 +190,19 @@ class Parting:
     sender: Address
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicOp:
+    """Of the protocol of dynamic routes; `body` is `dynamic_ops`' to read."""
+
+    link: str
+    sender: Address
+    body: str
+
+
 Control = Hello | Answer | Refusal | Parting
 
 
-def encode_control(control: Control) -> str:
+def encode_control(control: Control | DynamicOp) -> str:
     """A control message's body."""
     common = {"link": control.link, "from": asdict(control.sender)}
     match control:
@@ -204,10 +215,12 @@ def encode_control(control: Control) -> str:
             said = {"op": "refused", "reason": control.reason}
         case Parting():
             said = {"op": "parting"}
+        case DynamicOp():
+            said = {"op": "dynamic", "body": control.body}
     return json.dumps(common | said)
 
 
-def decode_control(body: str) -> Control:
+def decode_control(body: str) -> Control | DynamicOp:
     """Raises `Malformed`."""
     try:
         document = json.loads(body)
@@ -234,6 +247,8 @@ def decode_control(body: str) -> Control:
             return Refusal(link=link, sender=sender, reason=_text(document, "reason"))
         case "parting":
             return Parting(link=link, sender=sender)
+        case "dynamic":
+            return DynamicOp(link=link, sender=sender, body=_text(document, "body"))
         case other:
             raise Malformed(f"no such op: {other!r}")
 

@@ -9,7 +9,8 @@ How each message arrives once, in whatever topology:
 - Each site wants things for its own queues: it is their *origin*. What it wants goes upstream over the bridges that
   pull, from site to site, with the path that it came.
 - Who hears of an origin over several bridges has one *active* path to it: the one with the fewest links that are down,
-  then the fewest hops, then the first tag of a peer. Only that is bound, and only that is told upstream. As each site
+  then the fewest hops, then the first tag of a peer (and of several bridges to one peer the one that allows the most
+  hops, then the first by name). Only that is bound, and only that is told upstream. As each site
   chooses by the same rule, a part of an active path is the active path between its ends.
 - Messages for several origins part somewhere, and a site where they meet again would send them on once more. So each
   source tells the destination, by origin, whose messages go over the bridge, and a destination that hears of a sender
@@ -18,10 +19,9 @@ How each message arrives once, in whatever topology:
 A bridge whose link is down counts as the last choice; where there is no other it stays bound, and its queue keeps.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from sluice.errors import Malformed
@@ -45,7 +45,9 @@ from sluice.federation.dynamic_ops import (
     snapshot_parts,
 )
 from sluice.federation.registry import served_name
+from sluice.federation.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS
 
+_K = TypeVar("_K")
 _V = TypeVar("_V")
 
 MAX_WANTS = 500_000  # of one origin
@@ -109,6 +111,7 @@ class Served:
     peer: str
     tag: str
     epoch: int
+    max_hops: int = DEFAULT_MAX_HOPS
     up: bool = True
     down_since_ms: int | None = None
     expires_ms: int | None = None
@@ -244,10 +247,13 @@ class Step:
 def step(routes: DynamicRoutes, event: Event) -> Step:
     """The state after the event, and what follows. Events that come twice change nothing."""
     taken = _taken(routes, event)
-    if _is_same_for_others(routes, taken.routes):
-        return taken
-    told = _tell_changes(routes, taken.routes)
-    return Step(told.routes, (*taken.sendings, *told.sendings), taken.ignored)
+    if not _is_same_for_others(routes, taken.routes):
+        taken = _then(taken, _tell_changes(routes, taken.routes))
+    return _then(taken, _greetings(taken.routes)) if isinstance(event, Heartbeat) else taken
+
+
+def _then(one: Step, other: Step) -> Step:
+    return Step(other.routes, (*one.sendings, *other.sendings), one.ignored)
 
 
 def _taken(routes: DynamicRoutes, event: Event) -> Step:  # noqa: PLR0911, C901 - one line an event
@@ -267,11 +273,11 @@ def _taken(routes: DynamicRoutes, event: Event) -> Step:  # noqa: PLR0911, C901 
         case ServedRemoved():
             return Step(replace(routes, served=_without(routes.served, event.name)))
         case LinkTurned():
-            return _link_turned(routes, event)
+            return Step(_link_turned(routes, event))
         case Heard():
             return _heard(routes, event)
         case Heartbeat():
-            return _heartbeat(routes, event)
+            return Step(_expired(routes, event))
 
 
 def _with_queues(routes: DynamicRoutes, want: Want, queues: frozenset[str]) -> DynamicRoutes:
@@ -305,37 +311,23 @@ def _served_added(routes: DynamicRoutes, served: Served) -> Step:
     return _ask(_with_served(routes, served), served)
 
 
-def _link_turned(routes: DynamicRoutes, event: LinkTurned) -> Step:
-    sendings: list[Sending] = []
-    for pull in [each for each in routes.pulls.values() if each.link == event.link and each.up != event.up]:
-        turned = replace(pull, up=event.up)
-        routes = _with_pull(routes, turned)
-        routes, said = _told(_hello(routes, turned), sendings) if event.up else (routes, sendings)
-    for served in [each for each in routes.served.values() if each.link == event.link and each.up != event.up]:
-        back = replace(served, up=event.up, down_since_ms=None if event.up else event.now_ms)
-        routes = _with_served(routes, back)
-        routes, said = _told(_carried(routes, back), sendings) if event.up else (routes, sendings)
-    return Step(routes, tuple(sendings))
+def _link_turned(routes: DynamicRoutes, event: LinkTurned) -> DynamicRoutes:
+    for pull in routes.pulls.values():
+        if pull.link == event.link and pull.up != event.up:
+            routes = _with_pull(routes, replace(pull, up=event.up))
+    for served in routes.served.values():
+        if served.link == event.link and served.up != event.up:
+            since_ms = None if event.up else event.now_ms
+            routes = _with_served(routes, replace(served, up=event.up, down_since_ms=since_ms))
+    return routes
 
 
-def _told(taken: Step, sendings: list[Sending]) -> tuple[DynamicRoutes, list[Sending]]:
-    sendings.extend(taken.sendings)
-    return taken.routes, sendings
-
-
-def _heartbeat(routes: DynamicRoutes, event: Heartbeat) -> Step:
-    sendings: list[Sending] = []
-    for name, served in routes.served.items():
+def _expired(routes: DynamicRoutes, event: Heartbeat) -> DynamicRoutes:
+    for served in routes.served.values():
         if _has_expired(served, event.now_ms):
             # The peer is asked for everything when it comes back.
-            routes = _with_served(routes, replace(routes.served[name], reaches={}, version=(0, 0), partial=None))
-    for pull in routes.pulls.values():
-        if pull.up:
-            routes, sendings = _told(_hello(routes, pull), sendings)
-    for served in routes.served.values():
-        if served.up:
-            routes, sendings = _told(_carried(routes, served), sendings)
-    return Step(routes, tuple(sendings))
+            routes = _with_served(routes, replace(served, reaches={}, version=(0, 0), partial=None))
+    return routes
 
 
 def _has_expired(served: Served, now_ms: int) -> bool:
@@ -368,7 +360,7 @@ def _heard_from_source(routes: DynamicRoutes, pull: Pull, op: Carried | AskSnaps
         return Step(routes, ignored=Ignored.EPOCH if op.epoch < pull.heard[0] else Ignored.REPLAYED)
     pull = replace(pull, heard=version)
     if isinstance(op, AskSnapshot):
-        return Step(_with_pull(routes, pull), tuple(_snapshot(pull, told_to(routes, pull))))
+        return Step(_with_pull(routes, pull), tuple(_snapshot(routes, pull)))
     if op.senders != pull.senders:
         pull = replace(pull, senders=op.senders)
     return Step(_with_pull(routes, pull))
@@ -482,6 +474,22 @@ def _same_or(known: Reach | None, reach: Reach) -> Reach:
 # What is told
 
 
+def _greetings(routes: DynamicRoutes) -> Step:
+    sendings: list[Sending] = []
+    for pull in routes.pulls.values():
+        if pull.up:
+            routes = _told(_hello(routes, pull), sendings)
+    for served in routes.served.values():
+        if served.up:
+            routes = _told(_carried(routes, served), sendings)
+    return Step(routes, tuple(sendings))
+
+
+def _told(taken: Step, sendings: list[Sending]) -> DynamicRoutes:
+    sendings.extend(taken.sendings)
+    return taken.routes
+
+
 def _ask(routes: DynamicRoutes, served: Served) -> Step:
     served = replace(served, asked=True, number=served.number + 1)
     op = AskSnapshot(exchange=routes.exchange, bridge=served.bridge, epoch=served.epoch, number=served.number)
@@ -497,7 +505,7 @@ def _hello(routes: DynamicRoutes, pull: Pull) -> Step:
         epoch=pull.epoch,
         number=pull.number,
         sequence=pull.sequence,
-        digest=digest_of(told_to(routes, pull)),
+        digest=digest_of(told_to(routes, pull, active_ways(routes))),
         excludes=_excluded_by(routes, pull),
     )
     return Step(_with_pull(routes, pull), (Sending(pull.link, op),))
@@ -511,7 +519,7 @@ def _carried(routes: DynamicRoutes, served: Served) -> Step:
         bridge=served.bridge,
         epoch=served.epoch,
         number=served.number,
-        senders=_senders(routes, served),
+        senders=_senders(routes, served, active_ways(routes)),
     )
     return Step(_with_served(routes, served), (Sending(served.link, op),))
 
@@ -527,7 +535,7 @@ def _is_same_for_others(before: DynamicRoutes, after: DynamicRoutes) -> bool:
         for name, pull in after.pulls.items()
     )
     return pulls and all(
-        (known := before.served[name]).reaches is served.reaches and (known.up, known.tag) == (served.up, served.tag)
+        (was := before.served[name]).reaches is served.reaches and (was.up, was.tag) == (served.up, served.tag)
         for name, served in after.served.items()
     )
 
@@ -535,33 +543,218 @@ def _is_same_for_others(before: DynamicRoutes, after: DynamicRoutes) -> bool:
 def _tell_changes(before: DynamicRoutes, after: DynamicRoutes) -> Step:
     sendings: list[Sending] = []
     routes = after
+    old_ways, ways = active_ways(before), active_ways(after)
     for name, pull in after.pulls.items():
         known = before.pulls.get(name)
         if known is None or known.epoch != pull.epoch:
             continue  # its hello has said it all
-        changes = _changes(told_to(before, known), told_to(after, pull))
+        changes = list(_changes(told_to(before, known, old_ways), told_to(after, pull, ways)))
         routes = _tell_wants(routes, name, changes, sendings)
-        if pull.up and _excluded_by(before, known) != _excluded_by(after, pull):
-            routes, _ = _told(_hello(routes, routes.pulls[name]), sendings)
+        if pull.up and (not known.up or _excluded_by(before, known) != _excluded_by(after, pull)):
+            routes = _told(_hello(routes, routes.pulls[name]), sendings)
     for name, served in after.served.items():
         was = before.served.get(name)
-        if served.up and _senders(after, served) != ({} if was is None else _senders(before, was)):
-            routes, _ = _told(_carried(routes, routes.served[name]), sendings)
+        was_told = {} if was is None or not was.up else _senders(before, was, old_ways)
+        if served.up and _senders(after, served, ways) != was_told:
+            routes = _told(_carried(routes, routes.served[name]), sendings)
     return Step(routes, tuple(sendings))
 
 
-def _tell_wants(
-    routes: DynamicRoutes, name: str, changes: list["_Change"], sendings: list[Sending]
-) -> DynamicRoutes:
+class _Change(NamedTuple):
+    """Of what is told of an origin: `reach` None for what is wanted no more, `want` None for the origin itself."""
+
+    origin: str
+    reach: Reach | None
+    want: Want | None
+
+    def op(self, routes: DynamicRoutes, pull: Pull, sequence: int) -> Bind | Unbind:
+        """The change as the peer is told of it."""
+        common: dict[str, Any] = {
+            "exchange": routes.exchange,
+            "bridge": pull.bridge,
+            "epoch": pull.epoch,
+            "sequence": sequence,
+            "origin": self.origin,
+            "want": self.want,
+        }
+        if self.reach is None:
+            return Unbind(**common)
+        return Bind(path=self.reach.path, hops_left=self.reach.hops_left, outages=self.reach.outages, **common)
+
+
+def _changes(before: Reaches, after: Reaches) -> Iterator[_Change]:
+    for origin in sorted(before.keys() - after.keys()):
+        yield _Change(origin, None, None)
+    for origin, reach in sorted(after.items()):
+        yield from _changes_of(origin, before.get(origin), reach)
+
+
+def _changes_of(origin: str, before: Reach | None, after: Reach) -> Iterator[_Change]:
+    wanted = NO_WANTS if before is None else before.wants
+    if wanted is not after.wants:
+        for want in sorted(wanted - after.wants):
+            yield _Change(origin, None, want)
+    added = NO_WANTS if wanted is after.wants else after.wants - wanted
+    if not added and (before is None or _way(before) != _way(after)):
+        yield _Change(origin, after, None)
+    for want in sorted(added):
+        yield _Change(origin, after, want)
+
+
+def _way(reach: Reach) -> tuple[tuple[str, ...], int, int]:
+    return reach.path, reach.hops_left, reach.outages
+
+
+def _tell_wants(routes: DynamicRoutes, name: str, changes: Sequence[_Change], sendings: list[Sending]) -> DynamicRoutes:
     """Tells the changes one by one, or all that is wanted where they are many, or nothing over a link that is down."""
     pull = routes.pulls[name]
     if not changes:
         return routes
     if not pull.up or len(changes) > MAX_CHANGES:
-        pull = replace(pull, sequence=pull.sequence + 1)
+        pull = replace(pull, sequence=pull.sequence + 1)  # who has missed it asks at the next hello
         if pull.up:
-            sendings.extend(_snapshot(pull, told_to(routes, pull), exchange=routes.exchange))
+            sendings.extend(_snapshot(routes, pull))
         return _with_pull(routes, pull)
-    for change, sequence in zip(changes, count(pull.sequence + 1), strict=False):
-        sendings.append(Sending(pull.link, change.op(routes.exchange, pull, sequence)))
+    for sequence, change in enumerate(changes, pull.sequence + 1):
+        sendings.append(Sending(pull.link, change.op(routes, pull, sequence)))
     return _with_pull(routes, replace(pull, sequence=pull.sequence + len(changes)))
+
+
+def _snapshot(routes: DynamicRoutes, pull: Pull) -> Iterator[Sending]:
+    parts = snapshot_parts(told_to(routes, pull, active_ways(routes)))
+    for part, data in enumerate(parts):
+        op = SnapshotPart(
+            exchange=routes.exchange,
+            bridge=pull.bridge,
+            epoch=pull.epoch,
+            sequence=pull.sequence,
+            part=part,
+            parts=len(parts),
+            data=data,
+        )
+        yield Sending(pull.link, op)
+
+
+# What follows from the state
+
+Ways = Mapping[str, str]  # by origin, the name of the bridge that leads to it
+
+
+def active_ways(routes: DynamicRoutes) -> Ways:
+    """The active way to each origin that is known."""
+    best: dict[str, _Rank] = {}
+    for name, served in routes.served.items():
+        for origin, reach in served.reaches.items():
+            rank = _rank(name, served, reach)
+            if origin not in best or rank < best[origin]:
+                best[origin] = rank
+    return {origin: rank[-1] for origin, rank in best.items()}
+
+
+_Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bridge lacks, bridge
+
+
+def _rank(name: str, served: Served, reach: Reach) -> _Rank:
+    """The least is the best. It adds up along a path, so that every part of a best path is a best path."""
+    return reach.outages + (not served.up), len(reach.path), served.peer, -served.max_hops, name
+
+
+def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> Reaches:
+    """What the bridge's source is to know: the origins that are reached through here, and what they want."""
+    found = {routes.here: Reach(path=(routes.here,), hops_left=pull.max_hops, outages=0, wants=frozenset(routes.local))}
+    for origin, name in ways.items():
+        served = routes.served[name]
+        reach = served.reaches[origin]
+        hops_left = min(reach.hops_left - 1, pull.max_hops)
+        if pull.peer in reach.path or hops_left < 1 or len(reach.path) >= MAX_TRACE_TAGS:
+            continue
+        outages = reach.outages + (not served.up)
+        path = (*reach.path, routes.here)
+        found[origin] = Reach(path=path, hops_left=hops_left, outages=outages, wants=reach.wants)
+    return found
+
+
+def _senders(routes: DynamicRoutes, served: Served, ways: Ways) -> dict[str, Tags]:
+    """By origin, the tags of messages that go to it over this bridge: this site's, and of those that pass here."""
+    own = _own_tags(routes)
+    carrying = [pull for pull in routes.pulls.values() if pull.up]
+    return {
+        origin: own.union(*(pull.senders.get(origin, ()) for pull in carrying))
+        for origin, name in ways.items()
+        if name == served.name
+    }
+
+
+def _own_tags(routes: DynamicRoutes) -> Tags:
+    """Those that messages get when they leave here."""
+    return frozenset(each.tag for each in routes.served.values())
+
+
+def _excluded_by(routes: DynamicRoutes, pull: Pull) -> Tags:
+    """The tags of messages that come here by another bridge than this, and not by this, or that begin here."""
+    others = (each for each in routes.pulls.values() if each.up and each.bridge != pull.bridge)
+    coming = _own_tags(routes).union(*(each.senders.get(routes.here, ()) for each in others))
+    return coming - pull.senders.get(routes.here, frozenset())
+
+
+# What others read
+
+
+def wants_of(routes: DynamicRoutes, name: str) -> Wants:
+    """What the queue of a served bridge is to be bound by now."""
+    served = routes.served[name]
+    active = [origin for origin, way in active_ways(routes).items() if way == name]
+    return NO_WANTS.union(*(served.reaches[origin].wants for origin in active))
+
+
+def excludes_of(routes: DynamicRoutes, name: str) -> Tags:
+    """The tags whose messages a served bridge doesn't take, beside those of its declaration."""
+    return routes.served[name].excludes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a site's messages reach an origin over a served bridge, and what that wants.
+
+    `path` are the sites on the way, the next one first, the origin last.
+    """
+
+    origin: str
+    bridge: str
+    path: tuple[str, ...]
+    outages: int
+    wants: Wants
+    active: bool
+
+
+def ways_of(routes: DynamicRoutes) -> list[Way]:
+    """All ways to all origins: in order of origins, the active one first, the others as they would take over."""
+    active = active_ways(routes)
+    found = [
+        (origin, _rank(name, served, reach), reach)
+        for name, served in routes.served.items()
+        for origin, reach in served.reaches.items()
+    ]
+    return [
+        Way(
+            origin=origin,
+            bridge=rank[-1],
+            path=reach.path[::-1],
+            outages=rank[0],
+            wants=reach.wants,
+            active=active[origin] == rank[-1],
+        )
+        for origin, rank, reach in sorted(found, key=lambda each: each[:2])
+    ]
+
+
+def _with_pull(routes: DynamicRoutes, pull: Pull) -> DynamicRoutes:
+    return replace(routes, pulls={**routes.pulls, pull.bridge: pull})
+
+
+def _with_served(routes: DynamicRoutes, served: Served) -> DynamicRoutes:
+    return replace(routes, served={**routes.served, served.name: served})
+
+
+def _without(mapping: Mapping[_K, _V], key: _K) -> dict[_K, _V]:
+    return {each: value for each, value in mapping.items() if each != key}

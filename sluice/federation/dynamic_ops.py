@@ -10,8 +10,9 @@ source for whom it sends over the bridge:
     {"op": "H", "from": "source", …, "number": n, "senders": {origin: [tag, …]}}
     {"op": "R", …, "number": n}
 
-all with `exchange`, `bridge` (the destination's name for it) and `epoch`. A `B` without a binding says by which path the
-origin is reached, a `U` without one that it isn't any more. `hops` are those that are left, the bridge's own included.
+all with `exchange`, `bridge` (the destination's name for it) and `epoch`. A `B` without a binding says by which path
+the origin is reached, a `U` without one that it isn't any more. `hops` are those that are left, the bridge's own
+included.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """A site's exchanges and bindings, changed one at a time by whoever wins, and read by version."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sluice.errors import BadBinding, SluiceError
@@ -120,6 +120,22 @@ def without_binding(id_: BindingId) -> Change:
             exchange, queue, key = id_
             raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
         return after
+
+    return change
+
+
+def bound_exactly(destination: Destination, bindings: Sequence[Binding]) -> Change:
+    """Lets a queue have these bindings and no others."""
+
+    def change(table: RoutingTable) -> RoutingTable:
+        queue = destination.queue
+        known = next((each for each in table.queues if each.queue == queue), None)
+        before = [binding for binding in table.bindings if binding.queue == queue]
+        if before == list(bindings) and (known == destination or not bindings):
+            return table
+        others = [each for each in table.queues if each.queue != queue]
+        kept = [binding for binding in table.bindings if binding.queue != queue]
+        return _table(table, queues=[*others, destination] if bindings else others, bindings=[*kept, *bindings])
 
     return change
 

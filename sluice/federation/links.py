@@ -62,7 +62,8 @@ class Bridge:
     `src` is a queue where `src_is_queue`, else an exchange, to which a bridge queue is bound by `key`; `queue` is an
     existing queue to take for that; else one is made, a FIFO queue where `fifo`: that keeps order, and lets a message
     that comes by several ways arrive once. `tag` None is the source site's. `sync` is the batch that is acknowledged at
-    once, `credit` the messages under way, 0 for no limit.
+    once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes: how long what is wanted
+    over a link that is down is kept, None for ever.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Bridge:
     queue: str | None = None
     max_hops: int = DEFAULT_MAX_HOPS
     fifo: bool = True
+    expires_s: int | None = None
     paused: bool = False
 
     @property
@@ -181,5 +183,7 @@ def _check_limits(bridge: Bridge) -> None:
         raise BadRoute(f"{bridge.name}: sync {bridge.sync}, not 1 to {MAX_SYNC}")
     if not 0 <= bridge.credit <= MAX_CREDIT:
         raise BadRoute(f"{bridge.name}: credit {bridge.credit}, not 0 to {MAX_CREDIT}")
+    if bridge.expires_s is not None and (bridge.expires_s < 1 or not bridge.dynamic):
+        raise BadRoute(f"{bridge.name}: expires {bridge.expires_s}: seconds, of a dynamic route")
     if 0 < bridge.credit < bridge.sync:
         raise BadRoute(f"{bridge.name}: credit {bridge.credit} never fills a batch of sync {bridge.sync}")

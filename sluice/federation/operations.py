@@ -11,6 +11,7 @@ from sluice.errors import BadBinding, BadConfiguration, BadRoute, SluiceError
 from sluice.federation.bindings import Binding
 from sluice.federation.codec import bridge_of, link_of, plain_bridge
 from sluice.federation.declared import Declared, binding_of, exchange_of, plain_binding, plain_exchange, plain_link
+from sluice.federation.dynamic import Way
 from sluice.federation.exchange_book import with_binding, with_exchange, without_binding, without_exchange
 from sluice.federation.link_states import Happening, Refused, State, Unreachable
 from sluice.federation.ports import Document
@@ -32,8 +33,23 @@ from sluice.federation.settings import SiteNames
 
 # After which there may be more to do.
 CHANGES = frozenset(
-    {"link_add", "link_del", "link_tell", "bridge_add", "bridge_del", "bridge_tell", "tick", "sweep", "outage"}
+    {
+        "exchange_add",
+        "exchange_del",
+        "bind",
+        "unbind",
+        "link_add",
+        "link_del",
+        "link_tell",
+        "bridge_add",
+        "bridge_del",
+        "bridge_tell",
+        "tick",
+        "sweep",
+        "outage",
+    }
 )
+MAX_KEYS = 100  # shown of a way; all are counted
 TOLD = {each.value: each for each in (Happening.PAUSE, Happening.RESUME, Happening.DRAIN, Happening.RETRY)}
 
 
@@ -53,6 +69,7 @@ class Operations:
     names: SiteNames
     declared: Declared
     applied: Document
+    ways: Callable[[], Mapping[str, list[Way]]]  # of dynamic routes, by exchange
     redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
 
     def perform(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +77,7 @@ class Operations:
         operations: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "site": self._site,
             "bindings": self._bindings,
+            "ways": self._ways,
             "exchange_add": self._exchange_add,
             "exchange_del": self._exchange_del,
             "bind": self._bind,
@@ -122,6 +140,11 @@ class Operations:
 
     def _shown(self, binding: Binding) -> Binding:
         return replace(binding, queue=self.names.shown(binding.queue))
+
+    def _ways(self, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - every operation takes the request
+        """Who wants what of this site, by which way."""
+        shown = [_shown_way(exchange, way) for exchange, ways in self.ways().items() for way in ways]
+        return {"ways": shown}
 
     # Exchanges and bindings
 
@@ -294,6 +317,19 @@ def _shown_link(record: LinkRecord) -> dict[str, Any]:
         "status": status,
         "exchanges": dict(record.exchanges),
         "address": None if record.address is None else asdict(record.address),
+    }
+
+
+def _shown_way(exchange: str, way: Way) -> dict[str, Any]:
+    return {
+        "exchange": exchange,
+        "origin": way.origin,
+        "route": way.bridge,
+        "path": list(way.path),
+        "active": way.active,
+        "outages": way.outages,
+        "wants": len(way.wants),
+        "keys": sorted(want.key for want in way.wants)[:MAX_KEYS],
     }
 
 

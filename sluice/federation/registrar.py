@@ -211,8 +211,7 @@ class Registrar:
         if sender.account == self.here.account:  # what lets other accounts in isn't for its own
             sender = replace(sender, role_arn=None, external_id=None)
             control = replace(control, sender=sender)
-        if sender.account not in self.peer_accounts:
-            raise BadRoute(f"{sender.tag}: account {sender.account} is not one of this site's peers")
+        self.check_sender(sender)
         match control:
             case Hello():
                 return self._greet(control)
@@ -225,6 +224,11 @@ class Registrar:
                 return self.advance([LinkHappened(control.link, LinkRefused(control.reason))], ticks=False)
             case Parting():
                 return self.advance([Parted(control.link, sender.tag)], ticks=False)
+
+    def check_sender(self, sender: Address) -> None:
+        """Raises `BadRoute` for a site that may not say anything."""
+        if sender.account not in self.peer_accounts:
+            raise BadRoute(f"{sender.tag}: account {sender.account} is not one of this site's peers")
 
     def _greet(self, hello: Hello) -> Registry:
         if hello.served:
@@ -422,7 +426,10 @@ class Registrar:
     def _unbind(self, bridge: Bridge, queue: str) -> None:
         """Takes the bridge's binding away; of its own queue there is no other, of an existing one there may be."""
         id_ = bridge.src, queue, bridge.key
-        self.exchanges.change(without_bindings(lambda binding: binding.id == id_))
+        all_of_them = bridge.dynamic
+        self.exchanges.change(
+            without_bindings(lambda binding: binding.queue == queue if all_of_them else binding.id == id_)
+        )
 
     def _emptied(self, queue: str, reason: str) -> bool:
         """Lets what is left become dead letters; False where the time ran out."""

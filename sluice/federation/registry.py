@@ -596,7 +596,8 @@ def _due_of_bridge(registry: Registry, record: BridgeRecord, *, now_ms: int, emp
 def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[Action]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
     takes_in = not (record.draining or link.status.draining)
-    if not record.bridge.src_is_queue and record.bound != takes_in:
+    # What a dynamic route's queue is bound by, its peer says.
+    if record.bridge.kind is RouteKind.STATIC and record.bound != takes_in:
         yield SetBinding(name, takes_in)
     on = any(_may_flow(registry, each) for each in registry.bridges_reading(record.queue or ""))
     if record.mapping is None:
@@ -635,7 +636,7 @@ def state_of(record: BridgeRecord, link: LinkRecord) -> str:
         return State.PAUSED.value
     if not record.bridge.src_is_local:
         return link.remote.get(record.bridge.name, State.WAITING.value)
-    is_set_up = record.on and (record.bound or record.bridge.src_is_queue)
+    is_set_up = record.on and (record.bound or record.bridge.kind is not RouteKind.STATIC)
     return State.CONNECTING.value if link.carries and not is_set_up else link.status.state.value
 
 

@@ -12,16 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.errors import SluiceError
-from sluice.local import demo_rendezvous, demo_splitting
+from sluice.local import demo_federation, demo_rendezvous, demo_splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 
 FOLDER = BUILD / "demo-cloud"
+SITES = DEFAULT_SITE, demo_federation.PEER_SITE
 PARAMETERS: dict[str, object] = {
     **demo_rendezvous.PARAMETERS,
     **demo_splitting.PARAMETERS,
+    **demo_federation.PARAMETERS,
     "sluice.rendezvous.keep_state": False,
 }
 NEXT = """[bold]What to try next[/]
@@ -31,6 +33,14 @@ NEXT = """[bold]What to try next[/]
   sluice rendezvous offer --local --loopback            be a client, in another
   sluice rendezvous status --local
   sluice split run --local --filter 'pipeline:user=^me$' -- env | grep SLUICE
+  here=000000000000/eu-central-1 there=000000000000/us-east-1
+  sluice local up $here $there                          two sites
+  sluice route add $there $here amq.topic 'orders.#'    the one pulls from the other
+  sluice route map $there
+  (eval "$(sluice local env $there)"; aws sqs create-queue --queue-name sluice-queue-orders)
+  sluice binding add $there amq.topic sluice-queue-orders 'orders.#'
+  sluice publish $here amq.topic orders.new hello
+  sluice consume $there sluice-queue-orders --count 1 --wait 20
   sluice local down
   make bench                                            the numbers, measured"""
 
@@ -44,11 +54,13 @@ def main() -> None:
         with console.status("starting the embedded cloud") as status:
             cloud = start(FOLDER, ends_with_us=True)
             status_of = status.update
-            cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(DEFAULT_SITE)
-            console.print(f"deployed to {DEFAULT_SITE} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
-            site = SiteAccess(cloud, DEFAULT_SITE)
+            cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(*SITES)
+            names = " and ".join(map(str, SITES))
+            console.print(f"deployed to {names} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
+            site, peer = (SiteAccess(cloud, each) for each in SITES)
             rendezvous = asyncio.run(demo_rendezvous.run(site, progress=status_of))
             splitting = asyncio.run(demo_splitting.run(site, progress=status_of))
+            federation = asyncio.run(demo_federation.run(site, peer, progress=status_of))
     except (SluiceError, ExceptionGroup) as error:
         console.print(f"[red]{error}")
         sys.exit(1)
@@ -57,9 +69,10 @@ def main() -> None:
             cloud.stop()
     _show(console, "Rendezvous", rendezvous.rows())
     _show(console, "Splitting", splitting.rows())
-    console.print(NEXT)
+    _show(console, "Federation", federation.rows())
+    console.print(NEXT, soft_wrap=True)
     console.print(f"all of it in {time.monotonic() - started:.0f} s; nothing is left running")
-    sys.exit(0 if rendezvous.is_right() and splitting.is_right() else 1)
+    sys.exit(0 if all(each.is_right() for each in (rendezvous, splitting, federation)) else 1)
 
 
 def _show(console: Console, title: str, rows: list[tuple[str, str]]) -> None:

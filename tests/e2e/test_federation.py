@@ -2,74 +2,20 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
 
 from sluice.aws.control_client import Refused
-from sluice.local.cloud import Cloud
-from sluice.local.deployer import Deployer
-from sluice.local.sites import Site
-from tests.e2e.federated import PREFIX, FederatedSite
+from tests.e2e.federated import FederatedSite
 from tests.e2e.functions_killed import functions_killed
 from tests.e2e.ways import Way
 
-ACCOUNTS = ("111111111111", "222222222222")
-SITES = [Site(account=account, region=region) for account in ACCOUNTS for region in ("us-east-1", "eu-west-1")]
 TEN = [f"Message {number}" for number in range(1, 11)]
 TYPES = {"direct": "amq.direct", "topic": "amq.topic", "fanout": "amq.fanout", "headers": "amq.match"}
 EVERYTHING = {"x-match": "all"}
-
-
-@pytest.fixture(scope="module")
-def way(cloud: Cloud) -> Iterator[Way]:
-    """The one on which sites reach each other."""
-    opened = Way(cloud.endpoint)
-    yield opened
-    opened.cut()
-
-
-@pytest.fixture(scope="module")
-def all_sites(cloud: Cloud, way: Way) -> list[FederatedSite]:
-    parameters = {
-        "sluice.rendezvous.keep_state": False,
-        "sluice.splitting.queues": [],
-        "sluice.federation.peer_accounts": list(ACCOUNTS),
-        "sluice.federation.queue_names": [f"{PREFIX}*"],
-        "sluice.federation.trust_publishers": True,
-        "sluice.federation.sqs_url": way.url,
-        "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
-    }
-    deployed = Deployer(cloud=cloud, context=parameters).deploy(*SITES)
-    return [FederatedSite(deployed, site) for site in SITES]
-
-
-@pytest.fixture
-def sites(all_sites: list[FederatedSite]) -> Iterator[list[FederatedSite]]:
-    """All four, and after each test nothing of it is left anywhere."""
-    yield all_sites
-    for site in all_sites:
-        site.close_all()
-    for site in all_sites:
-        site.until(lambda found: not found["links"] and not found["bridges"], within_s=180)
-        assert site.bridge_queues() == []
-        assert site.mappings() == []
-    for site in all_sites:
-        site.forget()
-        assert site.ask("bindings")["bindings"] == []
-
-
-@pytest.fixture
-def b0(sites: list[FederatedSite]) -> FederatedSite:
-    return sites[0]
-
-
-@pytest.fixture
-def b1(sites: list[FederatedSite]) -> FederatedSite:
-    """Of another account, in another region."""
-    return sites[3]
 
 
 def test_links_and_routes_go_without_a_trace(b0: FederatedSite, b1: FederatedSite) -> None:
@@ -383,11 +329,10 @@ def test_nothing_is_lost_while_functions_are_killed(
     queue = b0.bound("amq.fanout", fifo=False)
     b0.pull(b1, "amq.fanout", fifo=False)
     # What a killed function had in hand comes again after this: SQS's own three minutes would only make it longer.
-    shortened = {b1: ("sluice-bridge-", "SluiceState-FederationIngress"), b0: ("SluiceState-FederationLi",)}
-    for site, prefixes in shortened.items():
-        for prefix in prefixes:
-            for url in site.sqs.list_queues(QueueNamePrefix=prefix)["QueueUrls"]:
-                site.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "5"})
+    shortened = [(b1, "sluice-bridge-"), (b1, "SluiceState-FederationIngress"), (b0, "SluiceState-FederationLi")]
+    for site, prefix in shortened:
+        for url in site.sqs.list_queues(QueueNamePrefix=prefix)["QueueUrls"]:
+            site.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "5"})
     got: Counter[str] = Counter()
     with functions_killed(b0.cloud, ["SluiceFederation-Exchange", "SluiceFederation-Bridge"], every_s=(1, 4)) as killed:
         for start in range(0, len(numbers), 500):

@@ -56,6 +56,7 @@ class Asked(Site):
             names=NAMES,
             declared=Declared(),
             applied=FakeDocument(),
+            ways=dict,
             redrive=self._redrive,
         )
         request = json.dumps({"op": op} | fields)  # as it would go over the wire

@@ -45,6 +45,7 @@ class Desk:
             names=NAMES,
             declared=self.declared,
             applied=self.applied,
+            ways=dict,
             redrive=self._redrive,
         )
         return operations.perform({"op": op, **request})

@@ -1,0 +1,488 @@
+"""What federation costs: SQS requests per message and hop, CPU per message by the number of bindings, and forwarding.
+
+`python -m benchmarks.federation [--json]`. Requests are counted on the embedded cloud, over routes between two sites in
+two accounts. CPU is this process's own, on one core: of matching alone, of the bridge's shell before an SQS in memory,
+and of the whole bridge function as Lambda calls it, with its adapters, before one that is reached over HTTP.
+
+Messages come as fast as they are forwarded, so batches are full: receive, send and delete cost a tenth of a request
+each. Messages that come one by one cost three a hop. The embedded cloud's triggers ask for ten only where there is
+something; on AWS those of a queue at rest ask in vain some 15 times a minute, which is on top.
+"""
+
+import io
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+import typer
+from aws_lambda_powertools.utilities.typing import LambdaContext
+from rich.console import Console
+
+from benchmarks.memory_sqs.queues import Queue
+from benchmarks.report import Figure, report
+from benchmarks.splitting import CountingQueues, InPlace
+from sluice.aws.deployment import stack_outputs
+from sluice.aws.publisher import Publisher, Publishing
+from sluice.aws.queues import SqsQueues
+from sluice.aws.sessions import of_environment
+from sluice.aws.split_queues import SplitQueues
+from sluice.federation.bindings import Binding
+from sluice.federation.deliveries import Receipt, publish
+from sluice.federation.exchanges import Exchange, ExchangeType
+from sluice.federation.forwarder import forward_all
+from sluice.federation.links import Bridge, Endpoint, Link
+from sluice.federation.registry import Address, Forward
+from sluice.federation.router import Ingress, route
+from sluice.federation.routing import Destination, Publication, RoutingTable
+from sluice.federation.tracing import Crossing
+from sluice.federation.typed_values import TypedValue
+from sluice.federation.ulids import ulid_of
+from sluice.local.access import SiteAccess
+from sluice.local.cloud import BUILD, Cloud, clean_environment, start
+from sluice.local.demo_federation import (
+    FUNCTIONS,
+    PARAMETERS,
+    PEER_SITE,
+    STACK,
+    Way,
+    lay,
+    receive,
+    requests_since,
+)
+from sluice.local.deployer import Deployer
+from sluice.local.requests import SqsRequest, by_action
+from sluice.local.sites import DEFAULT_SITE
+from sluice.message import Message, Outgoing
+
+# Measured on two cores with persistent messages of 1 KiB: see "Numbers to beat" in the specification.
+QPID_FORWARDED = 13_900  # messages a second: a durable queue route, acknowledged by fifty
+RABBITMQ = "RabbitMQ: shovel 5,400, exchange federation 2,300"
+LEAST_FORWARDED = 14_000
+LEAST_REQUESTS = 0.3  # a message and hop: receive, send and delete by batches of ten
+MOST_REQUESTS = 0.32
+BODY = "x" * 1024
+BATCH = 10  # as SQS has it
+OVER_ROUTES = 500  # messages, of each kind of route
+FORWARDED, BY_FUNCTION = 10_000, 2_000  # messages a round
+ROUTED = 20_000  # messages a round
+ROUNDS = 5
+BINDINGS = (10, 1_000, 100_000)
+QUEUES = 1_000  # that the bindings are of, at most
+PUBLISHED_TO = 1_000  # bindings, where all of the exchange's work is measured
+SEED = 11
+SOURCE, DEST = "eu-central-1-000000000000", "us-east-1-111111111111"
+NOW_MS = 1_700_000_000_000
+Records = list[dict[str, Any]]
+T = TypeVar("T")
+KINDS = {"fifo": True, "standard": False}  # of routes: whether they keep order
+
+
+class Wrong(Exception):
+    """What was measured isn't what should have happened."""
+
+
+def main(
+    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+) -> None:
+    """Measure, side by side in one run."""
+    console = Console(stderr=True)
+    # No spinner from here on: it would be on our CPU.
+    routed = {kind: {number: route_us(kind, number) for number in BINDINGS} for kind in BOUND}
+    published = publish_msgs_per_core_s()
+    forwarded = forward_msgs_per_core_s()
+    console.print("deploying two sites")
+    cloud = start(BUILD / "bench-federation", ends_with_us=True)
+    try:
+        over, by_function = on_cloud(cloud, progress=console.print)
+    finally:
+        cloud.stop()
+    for kind, requests in over.items():
+        _show(console, kind, requests)
+    figures = {
+        **_request_figures(over),
+        **_route_figures(routed),
+        **_cpu_figures(forwarded=forwarded, by_function=by_function, published=published),
+    }
+    report(f"federation, messages of {len(BODY)} bytes", figures, as_json=as_json, series=SERIES)
+
+
+SERIES = {
+    "route_us_per_message": {str(number): f"route_us_topic_{number}" for number in BINDINGS},
+    "route_us_direct": {str(number): f"route_us_direct_{number}" for number in BINDINGS},
+    "route_us_headers": {str(number): f"route_us_headers_{number}" for number in BINDINGS},
+}
+
+
+# On the embedded cloud
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverRoute:
+    """What one kind of route asked of SQS: for each hop of the way by action, and everything else meanwhile."""
+
+    hops: Sequence[Counter[str]]
+    others: Counter[str]
+
+    def per_hop(self, function: str) -> float:
+        """Requests per message, on the hops that go through the function."""
+        hops = [hop for name, hop in zip(FUNCTIONS, self.hops, strict=True) if name == function]
+        return sum(hop.total() for hop in hops) / len(hops) / OVER_ROUTES
+
+    @property
+    def mean(self) -> float:
+        """Of a hop through an exchange and one over a bridge."""
+        return (self.per_hop("exchange") + self.per_hop("bridge")) / 2
+
+
+def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str, OverRoute], float]:
+    """What each kind of route asks of SQS, and the messages per core and second of the whole bridge function."""
+    queues = [{"name": kind, "fifo": fifo} for kind, fifo in KINDS.items()]
+    context = {**PARAMETERS, "sluice.federation.queues": queues, "sluice.splitting.queues": []}
+    cloud = Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE, PEER_SITE)
+    source, dest = SiteAccess(cloud, DEFAULT_SITE), SiteAccess(cloud, PEER_SITE)
+    progress("making routes")
+    ways = {kind: lay(source, dest, _route(kind, fifo=fifo), queue=kind) for kind, fifo in KINDS.items()}
+    progress(f"{OVER_ROUTES:,} messages over each")
+    over = {kind: _sent_over(way, kind, source, dest) for kind, way in ways.items()}
+    progress(f"{ROUNDS} rounds of {BY_FUNCTION:,} messages through the bridge function")
+    return over, function_msgs_per_core_s(source, ways["fifo"])
+
+
+def _route(kind: str, *, fifo: bool) -> Bridge:
+    return Bridge(name="", link="", src="amq.topic", dest="amq.topic", key=f"{kind}.#", fifo=fifo)
+
+
+def _sent_over(way: Way, kind: str, source: SiteAccess, dest: SiteAccess) -> OverRoute:
+    publisher = Publisher(way.ingress_url, source.connection.client("sqs"))
+    queues, queue = SplitQueues(dest.connection.client("sqs"), way.queue_url), way.hops[-1].dest
+    one = Publishing(exchange="amq.topic", key=f"{kind}.key", body="the functions start")
+    publisher.publish(one)
+    receive(queues, queue, 1)
+    log = source.cloud.request_log
+    requests_since(log, 0, way)
+    offset = log.stat().st_size
+    publisher.publish_all(Publishing(exchange=one.exchange, key=one.key, body=BODY) for _ in range(OVER_ROUTES))
+    arrived = receive(queues, queue, OVER_ROUTES)
+    if len(arrived) != OVER_ROUTES:
+        raise Wrong(f"{len(arrived)} of {OVER_ROUTES} messages came over the {kind} route")
+    requests = requests_since(log, offset, way)
+    return OverRoute(hops=[hop.requests(requests) for hop in way.hops], others=_others(requests, way))
+
+
+def _others(requests: Iterable[SqsRequest], way: Way) -> Counter[str]:
+    """What neither the hops nor the publisher and the consumer asked."""
+    stops = {way.hops[0].src, *(hop.dest for hop in way.hops)}
+    return by_action(request for request in requests if request.queue not in stops)
+
+
+# The whole function
+
+
+def function_msgs_per_core_s(site: SiteAccess, way: Way) -> float:
+    """Of the bridge function with the site's settings and registry, and an SQS in another process for the peer's."""
+    bridge = way.hops[1]
+    with memory_sqs() as url, _environment(_variables(site) | {"AWS_ENDPOINT_URL_SQS": url}):
+        peer = of_environment(site.cloud.environment(PEER_SITE) | {"AWS_ENDPOINT_URL": url})
+        SqsQueues(peer.client("sqs"), url).create(bridge.dest, {"FifoQueue": "true"})
+        # Its clients are made at its first call, from the environment.
+        from functions.bridge.handler import handler  # noqa: PLC0415 - see above
+
+        def forward(records: Records) -> None:
+            failed = handler({"Records": records}, LambdaContext())["batchItemFailures"]
+            if failed:
+                raise Wrong(f"the bridge function reports {failed}")
+
+        return BY_FUNCTION / _fastest(lambda: _batches(records_of(BY_FUNCTION, queue=bridge.src)), forward)
+
+
+def _variables(site: SiteAccess) -> dict[str, str]:
+    """The environment that the site's bridge function has on the embedded cloud."""
+    client = site.connection.client("lambda")
+
+    def of_function(name: str) -> dict[str, str]:
+        variables: dict[str, str] = client.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+        return variables
+
+    links = of_function(stack_outputs(site.connection, STACK)["LinksFunctionName"])
+    return site.cloud.environment(site.site) | of_function(links["BRIDGE_FUNCTION"])
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def memory_sqs() -> Iterator[str]:
+    """The URL of an SQS in memory, in a process of its own so that its CPU isn't ours."""
+    command = [sys.executable, "-m", "benchmarks.memory_sqs", "--queues", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+# Forwarding
+
+
+@dataclass(slots=True)
+class PeersInMemory:
+    """`sluice.federation.ports.Peers`, where all of them have one queue, here."""
+
+    queue: Queue = field(default_factory=lambda: Queue("ingress.fifo"))
+
+    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+        """Nobody does."""
+        raise NotImplementedError
+
+    def send_batch(
+        self,
+        link: Link,  # noqa: ARG002 - the port's
+        endpoint: Endpoint,  # noqa: ARG002 - the port's
+        url: str,  # noqa: ARG002 - the port's
+        entries: Sequence[dict[str, Any]],
+    ) -> Mapping[str, str]:
+        """All of it goes well."""
+        now = time.time()
+        for entry in entries:
+            self.queue.send(entry, now)
+        return {}
+
+
+def forward_msgs_per_core_s() -> float:
+    """Of the bridge's shell, from a trigger's records to what is in the peer's queue, and its work is in it."""
+    forward = _forward()
+
+    def prepare() -> list[tuple[Records, PeersInMemory]]:
+        peers = PeersInMemory()  # a FIFO queue takes a message once
+        return [(batch, peers) for batch in _batches(records_of(FORWARDED, queue="bridge.fifo"))]
+
+    def forward_batch(prepared: tuple[Records, PeersInMemory]) -> None:
+        records, peers = prepared
+        messages = [Message.of_lambda(record) for record in records]
+        done = forward_all(messages, forward, fifo=True, site=SOURCE, now_ms=NOW_MS, peers=peers, executor=InPlace())
+        if done.counts["MessagesForwarded"] != len(records):
+            raise Wrong(f"{done}")
+
+    return FORWARDED / _fastest(prepare, forward_batch)
+
+
+def _forward() -> Forward:
+    address = Address(
+        tag=DEST, region="us-east-1", account="111111111111", control_queue_url="https://c", ingress_url="https://i",
+        fifo_ingress_url="https://i.fifo",
+    )  # fmt: skip
+    link = Link(name=DEST, peer=DEST, endpoints=(address.endpoint,))
+    bridge = Bridge(name="route", link=DEST, src="amq.topic", dest="amq.topic", key="#", src_is_local=True)
+    return Forward(
+        bridge=bridge,
+        link=link,
+        crossing=Crossing(peer=DEST, tag=SOURCE),
+        peer=address,
+        endpoint=address.endpoint,
+    )
+
+
+def records_of(number: int, *, queue: str) -> Iterator[dict[str, Any]]:
+    """What a trigger gives of a bridge's queue: messages as an exchange has left them there."""
+    table = table_of(ExchangeType.TOPIC, 1)
+    for place in range(number):
+        message = Message.of_lambda(_published(place, of=1))
+        ulid = ulid_of(message.message_id, sent_at_ms=NOW_MS)
+        receipt = Receipt(message=message, site=SOURCE, ulid=ulid, now_ms=NOW_MS)
+        [copy] = publish(receipt, table=table, trusted=False).copies
+        yield _record(message.message_id, copy.outgoing, queue)
+
+
+def _published(place: int, *, of: int = PUBLISHED_TO) -> dict[str, Any]:
+    """What a trigger gives of an ingress: a message of one of so many objects."""
+    key = _publication(ExchangeType.TOPIC, place % of).key
+    outgoing = Publishing(exchange=ExchangeType.TOPIC.value, key=key, body=BODY).outgoing(fifo=True)
+    return _record(f"{place:032x}", outgoing, "ingress.fifo")
+
+
+def _record(message_id: str, outgoing: Outgoing, queue: str) -> dict[str, Any]:
+    """As Lambda gives it."""
+    return {
+        "messageId": message_id,
+        "receiptHandle": "handle",
+        "body": outgoing.body,
+        "attributes": {
+            "SentTimestamp": str(NOW_MS),
+            "ApproximateReceiveCount": "1",
+            "MessageGroupId": str(outgoing.group_id),
+            "MessageDeduplicationId": str(outgoing.deduplication_id),
+        },
+        "messageAttributes": {
+            name: {"dataType": value.data_type, "stringValue": value.text}
+            for name, value in outgoing.attributes.items()
+        },
+        "eventSourceARN": f"arn:aws:sqs:eu-central-1:000000000000:{queue}",
+    }
+
+
+def _batches(records: Iterable[dict[str, Any]]) -> list[Records]:
+    together = list(records)
+    return [together[start : start + BATCH] for start in range(0, len(together), BATCH)]
+
+
+def _fastest(prepare: Callable[[], Iterable[T]], work: Callable[[T], None]) -> float:
+    """Seconds of CPU of the fastest round, as others use the machine too. What is prepared isn't in it."""
+    fastest = float("inf")
+    for _ in range(ROUNDS):
+        prepared = prepare()
+        with redirect_stdout(io.StringIO()):  # a function's metrics go there
+            started = time.process_time()
+            for each in prepared:
+                work(each)
+            fastest = min(fastest, time.process_time() - started)
+    return fastest
+
+
+# Matching
+
+
+def _topic(number: int) -> Binding:
+    """One object's messages, asked for in one of the ways that teams do."""
+    ways = (f"eu.orders.{number}.created", f"*.orders.{number}.#", f"#.{number}.created", f"eu.*.{number}.*")
+    return Binding(exchange="topic", queue=_queue(number), key=ways[number % len(ways)])
+
+
+def _direct(number: int) -> Binding:
+    return Binding(exchange="direct", queue=_queue(number), key=f"eu.orders.{number}.created")
+
+
+def _headers(number: int) -> Binding:
+    ways: tuple[dict[str, TypedValue], ...] = (
+        {"x-match": "all", "order": number, "event": "created"},
+        {"x-match": "any", "order": number, "replaces": number},
+    )
+    arguments = ways[number % len(ways)]
+    return Binding(exchange="headers", queue=_queue(number), key=str(number), arguments=arguments)
+
+
+def _queue(number: int) -> str:
+    return f"queue-{number % QUEUES}"
+
+
+BOUND: Mapping[ExchangeType, Callable[[int], Binding]] = {
+    ExchangeType.DIRECT: _direct,
+    ExchangeType.TOPIC: _topic,
+    ExchangeType.HEADERS: _headers,
+}
+
+
+def _publication(kind: ExchangeType, number: int) -> Publication:
+    """A message of one object, which one binding wants."""
+    headers: dict[str, TypedValue] = {"order": number, "event": "created", "region": "eu"}
+    return Publication(exchange=kind.value, key=f"eu.orders.{number}.created", headers=headers)
+
+
+def table_of(kind: ExchangeType, number: int) -> RoutingTable:
+    """An exchange of the kind, called as the kind is, with so many bindings."""
+    queues = [_queue(place) for place in range(min(number, QUEUES))]
+    return RoutingTable.of(
+        version=1,
+        exchanges=[Exchange(name=kind.value, type=kind)],
+        queues=[Destination(queue=queue, url=f"https://sqs.example/{queue}") for queue in queues],
+        bindings=map(BOUND[kind], range(number)),
+    )
+
+
+def route_us(kind: ExchangeType, number: int) -> float:
+    """µs of CPU that it takes to find a message's queues."""
+    table, draw = table_of(kind, number), random.Random(SEED)
+    publications = [_publication(kind, draw.randrange(number)) for _ in range(ROUTED)]
+
+    def find(publication: Publication) -> None:
+        if len(table.route(publication)) != 1:
+            raise Wrong(f"{publication} goes to {table.route(publication)}")
+
+    return _fastest(lambda: publications, find) / ROUTED * 1e6
+
+
+def publish_msgs_per_core_s() -> float:
+    """Of the exchange's shell, from a trigger's records to sends that are counted and go nowhere."""
+    table, ingress = table_of(ExchangeType.TOPIC, PUBLISHED_TO), Ingress(fifo=True)
+    records = [_published(number) for number in range(FORWARDED)]
+
+    def publish_batch(batch: Records) -> None:
+        messages = [Message.of_lambda(record) for record in batch]
+        done = route(messages, ingress, table, site=SOURCE, now_ms=NOW_MS, queues=CountingQueues(), executor=InPlace())
+        if done.counts["MessagesRouted"] != len(batch):
+            raise Wrong(f"{done}")
+
+    return FORWARDED / _fastest(lambda: _batches(records), publish_batch)
+
+
+# What is said of it
+
+
+def _show(console: Console, kind: str, over: OverRoute) -> None:
+    for hop, function in zip(over.hops, FUNCTIONS, strict=True):
+        by = ", ".join(f"{action} {number / OVER_ROUTES:.3f}" for action, number in sorted(hop.items()))
+        console.print(f"{kind} route, {function}, per message: {by}", soft_wrap=True)
+    console.print(f"{kind} route, all else meanwhile: {dict(over.others) or 'nothing'}", soft_wrap=True)
+
+
+def _request_figures(over: Mapping[str, OverRoute]) -> dict[str, Figure]:
+    fifo, standard = over["fifo"], over["standard"]
+    return {
+        "requests_per_message_hop": Figure(
+            name="SQS requests per message and hop",
+            value=fifo.mean,
+            limit=MOST_REQUESTS,
+            ratio=fifo.mean / LEAST_REQUESTS,
+            compared_to=f"{LEAST_REQUESTS}, the least by batches of ten",
+        ),
+        "requests_per_message_hop_exchange": Figure(name="through an exchange", value=fifo.per_hop("exchange")),
+        "requests_per_message_hop_bridge": Figure(name="over a bridge", value=fifo.per_hop("bridge")),
+        "requests_per_message_hop_standard": Figure(name="the same, routes that keep no order", value=standard.mean),
+    }
+
+
+def _route_figures(routed: Mapping[ExchangeType, Mapping[int, float]]) -> dict[str, Figure]:
+    return {
+        f"route_us_{kind}_{number}": Figure(name=f"CPU to match, µs, {kind}, {number:,} bindings", value=us)
+        for kind, by_number in routed.items()
+        for number, us in by_number.items()
+    }
+
+
+def _cpu_figures(*, forwarded: float, by_function: float, published: float) -> dict[str, Figure]:
+    return {
+        "forward_msgs_per_core_s": Figure(
+            name=f"forwarded a second of CPU, more than {LEAST_FORWARDED:,}",
+            value=forwarded,
+            ratio=forwarded / QPID_FORWARDED,
+            compared_to=f"Qpid, durable queue route, {QPID_FORWARDED:,}; {RABBITMQ}",
+        ),
+        "function_msgs_per_core_s": Figure(
+            name="forwarded by the whole function, SQS over HTTP",
+            value=by_function,
+            ratio=by_function / QPID_FORWARDED,
+            compared_to=f"the same {QPID_FORWARDED:,}",
+        ),
+        "publish_msgs_per_core_s": Figure(
+            name=f"routed a second of CPU, {PUBLISHED_TO:,} topic bindings", value=published
+        ),
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

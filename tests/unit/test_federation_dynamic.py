@@ -1,0 +1,503 @@
+"""Dynamic routes: what is told, what is taken, and what is stored."""
+
+import base64
+import json
+import random
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import BadSnapshot, Malformed
+from sluice.federation.dynamic import (
+    DynamicRoutes,
+    Heard,
+    Heartbeat,
+    Ignored,
+    LinkTurned,
+    Pull,
+    PullAdded,
+    QueueBound,
+    QueueUnbound,
+    Served,
+    ServedAdded,
+    Step,
+    Surveyed,
+    excludes_of,
+    step,
+    wants_of,
+    ways_of,
+)
+from sluice.federation.dynamic_codec import MARK, decode_routes, encode_routes
+from sluice.federation.dynamic_ops import (
+    AskSnapshot,
+    Bind,
+    Carried,
+    Op,
+    Reach,
+    SnapshotPart,
+    Unbind,
+    Want,
+    Wanted,
+    bindings_for,
+    decode_op,
+    digest_of,
+    encode_op,
+    read_snapshot,
+    snapshot_parts,
+)
+from sluice.federation.exchanges import STANDARD_EXCHANGES, ExchangeType
+from sluice.federation.routing import Destination, Publication, RoutingTable
+
+EXCHANGE = "amq.topic"
+NAME = "pull@D"
+
+
+def pull(*, max_hops: int = 8, epoch: int = 1, up: bool = True) -> Pull:
+    return Pull(bridge="pull", link="to-S", peer="S", max_hops=max_hops, epoch=epoch, up=up)
+
+
+def served(*, peer: str = "D", epoch: int = 1, expires_ms: int | None = None) -> Served:
+    return Served(bridge="pull", link=f"of-{peer}", peer=peer, tag="S", epoch=epoch, expires_ms=expires_ms)
+
+
+def destination(*events: Any) -> DynamicRoutes:
+    return after(DynamicRoutes(here="D", exchange=EXCHANGE), PullAdded(pull()), *events).routes
+
+
+def source(*ops: Op) -> DynamicRoutes:
+    start = after(DynamicRoutes(here="S", exchange=EXCHANGE), ServedAdded(served())).routes
+    return after(start, *(Heard("D", op) for op in ops)).routes
+
+
+def after(routes: DynamicRoutes, *events: Any) -> Step:
+    taken = Step(routes)
+    for event in events:
+        taken = step(taken.routes, event)
+    return taken
+
+
+def ops(taken: Step) -> list[Op]:
+    return [sending.op for sending in taken.sendings]
+
+
+def snapshot(reaches: dict[str, Reach], *, epoch: int = 1, sequence: int = 1) -> list[Op]:
+    parts = snapshot_parts(reaches)
+    return [
+        SnapshotPart(
+            exchange=EXCHANGE, bridge="pull", epoch=epoch, sequence=sequence, part=part, parts=len(parts), data=data
+        )
+        for part, data in enumerate(parts)
+    ]
+
+
+def bind(key: str, *, sequence: int, epoch: int = 1, path: tuple[str, ...] = ("D",), hops_left: int = 8) -> Bind:
+    return Bind(
+        exchange=EXCHANGE,
+        bridge="pull",
+        epoch=epoch,
+        sequence=sequence,
+        origin=path[0],
+        path=path,
+        hops_left=hops_left,
+        outages=0,
+        want=Want(key),
+    )
+
+
+def unbind(key: str | None, *, sequence: int, origin: str = "D") -> Unbind:
+    want = None if key is None else Want(key)
+    return Unbind(exchange=EXCHANGE, bridge="pull", epoch=1, sequence=sequence, origin=origin, want=want)
+
+
+def hello(
+    routes: DynamicRoutes, *, number: int, sequence: int = 1, digest: str | None = None, epoch: int = 1
+) -> Wanted:
+    found = digest_of(routes.served[NAME].reaches) if digest is None else digest
+    return Wanted(
+        exchange=EXCHANGE,
+        bridge="pull",
+        epoch=epoch,
+        number=number,
+        sequence=sequence,
+        digest=found,
+        excludes=frozenset(),
+    )
+
+
+def keys(routes: DynamicRoutes, name: str = NAME) -> list[str]:
+    return sorted(want.key for want in wants_of(routes, name))
+
+
+BEGUN = snapshot({"D": Reach(path=("D",), hops_left=8, wants=frozenset({Want("a")}))})
+
+
+# What the destination tells
+
+
+def test_the_first_binding_of_a_key_is_told_and_the_removal_of_the_last() -> None:
+    routes = destination()
+    told = []
+    for event in [QueueBound("q1", Want("k")), QueueBound("q2", Want("k")), QueueUnbound("q1", Want("k"))]:
+        taken = step(routes, event)
+        routes = taken.routes
+        told.append([type(op) for op in ops(taken)])
+    assert told == [[Bind], [], []]
+    last = ops(step(routes, QueueUnbound("q2", Want("k"))))
+    assert [(type(op), op.sequence) for op in last if isinstance(op, Unbind)] == [(Unbind, 3)]
+
+
+def test_a_binding_with_other_arguments_is_another() -> None:
+    one, other = Want.of("k", {"x-match": "all", "n": 1}), Want.of("k", {"x-match": "all", "n": True})
+    taken = after(destination(QueueBound("q1", one)), QueueBound("q2", other))
+    assert [op.want for op in ops(taken) if isinstance(op, Bind)] == [other]
+
+
+def test_what_was_bound_before_the_route_is_in_the_snapshot_that_the_source_asks_for() -> None:
+    want = Want.of("", {"x-match": "any", "color": "red", "raw": b"\x00", "there": None})
+    start = after(DynamicRoutes(here="D", exchange=EXCHANGE), QueueBound("q", want), PullAdded(pull())).routes
+    ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
+    parts = [op.data for op in ops(step(start, Heard("S", ask))) if isinstance(op, SnapshotPart)]
+    assert read_snapshot(parts)["D"].wants == {want}
+
+
+def test_a_survey_tells_what_has_changed_and_nothing_else() -> None:
+    start = destination(QueueBound("q", Want("a")), QueueBound("q", Want("b")))
+    taken = step(start, Surveyed(frozenset({("q2", Want("b")), ("q", Want("c"))})))
+    assert [(type(op), op.want) for op in ops(taken) if isinstance(op, Bind | Unbind)] == [
+        (Unbind, Want("a")),
+        (Bind, Want("c")),
+    ]
+
+
+def test_many_changes_at_once_are_told_as_a_snapshot() -> None:
+    taken = step(destination(), Surveyed(frozenset(("q", Want(f"key-{n}")) for n in range(1_000))))
+    assert [type(op) for op in ops(taken)] == [SnapshotPart]
+
+
+def test_forty_thousand_bindings_take_at_most_ten_messages() -> None:
+    chance = random.Random(5)
+    bound = frozenset(("q", Want(f"orders.{chance.randbytes(12).hex()}.#")) for _ in range(40_000))
+    ask = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
+    told = [encode_op(op) for op in ops(after(destination(Surveyed(bound)), Heard("S", ask)))]
+    assert len(told) <= 10
+    assert max(len(text) for text in told) <= 256 * 1024
+    assert len(wants_of(source(*map(decode_op, told)), NAME)) == 40_000
+
+
+def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the_change() -> None:
+    down = after(destination(), LinkTurned("to-S", False, 0), QueueBound("q", Want("k")))
+    assert not down.sendings
+    back = ops(step(down.routes, LinkTurned("to-S", True, 0)))
+    assert [type(op) for op in back] == [Wanted]
+    assert isinstance(back[0], Wanted)
+    assert back[0].sequence == 2
+
+
+# What the source takes
+
+
+def test_a_new_bridge_is_asked_for_everything() -> None:
+    taken = step(DynamicRoutes(here="S", exchange=EXCHANGE), ServedAdded(served()))
+    assert [type(op) for op in ops(taken)] == [AskSnapshot]
+
+
+def test_ops_in_order_bind_and_unbind() -> None:
+    routes = source(*BEGUN, bind("b", sequence=2), unbind("a", sequence=3))
+    assert keys(routes) == ["b"]
+    assert keys(after(routes, Heard("D", unbind(None, sequence=4))).routes) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "why"),
+    [
+        (bind("b", sequence=1), Ignored.REPLAYED),
+        (bind("b", sequence=3), Ignored.GAP),
+        (bind("b", sequence=2, epoch=0), Ignored.EPOCH),
+        (bind("b", sequence=2, epoch=2), Ignored.EPOCH),
+        (bind("b", sequence=2, path=("Z", "S", "D")), Ignored.LOOP),
+        (bind("b", sequence=2, path=("Z", "E")), Ignored.MALFORMED),
+        (replace(bind("b", sequence=2), bridge="another"), Ignored.UNKNOWN_BRIDGE),
+        (replace(bind("b", sequence=2), exchange="another"), Ignored.UNKNOWN_BRIDGE),
+        (Carried(exchange=EXCHANGE, bridge="pull", epoch=9, number=9, senders={}), Ignored.UNKNOWN_BRIDGE),
+        (BEGUN[0], Ignored.REPLAYED),
+    ],
+)
+def test_an_op_that_cannot_be_taken_is_ignored_and_counted(op: Op, why: Ignored) -> None:
+    taken = step(source(*BEGUN), Heard("D", op))
+    assert taken.ignored is why
+    assert keys(taken.routes) == ["a"]
+
+
+def test_a_peer_cannot_speak_of_a_bridge_of_another() -> None:
+    taken = step(source(*BEGUN), Heard("E", bind("b", sequence=2)))
+    assert taken.ignored is Ignored.UNKNOWN_BRIDGE
+
+
+def test_after_a_gap_one_snapshot_is_asked_for_and_puts_it_right() -> None:
+    first = step(source(*BEGUN), Heard("D", bind("c", sequence=3)))
+    assert [type(op) for op in ops(first)] == [AskSnapshot]
+    second = step(first.routes, Heard("D", bind("d", sequence=4)))
+    assert not ops(second)
+    complete = {"D": Reach(path=("D",), hops_left=8, wants=frozenset(map(Want, "abcd")))}
+    right = after(second.routes, *(Heard("D", op) for op in snapshot(complete, sequence=4)))
+    assert keys(right.routes) == ["a", "b", "c", "d"]
+    assert keys(after(right.routes, Heard("D", bind("e", sequence=5))).routes) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_digest_that_differs_asks_and_one_that_is_the_same_does_not() -> None:
+    routes = source(*BEGUN)
+    same = step(routes, Heard("D", hello(routes, number=1)))
+    assert not ops(same)
+    differs = step(same.routes, Heard("D", hello(routes, number=2, digest="other")))
+    assert [type(op) for op in ops(differs)] == [AskSnapshot]
+
+
+def test_a_hello_that_speaks_of_ops_that_never_came_asks() -> None:
+    routes = source(*BEGUN)
+    assert [type(op) for op in ops(step(routes, Heard("D", hello(routes, number=1, sequence=9))))] == [AskSnapshot]
+
+
+def test_a_hello_that_ops_have_overtaken_asks_nothing() -> None:
+    routes = source(*BEGUN, bind("b", sequence=2))
+    assert not ops(step(routes, Heard("D", hello(routes, number=1, sequence=1, digest="of then"))))
+
+
+def test_an_older_hello_is_ignored() -> None:
+    routes = source(*BEGUN)
+    newer = step(routes, Heard("D", hello(routes, number=5)))
+    older = step(newer.routes, Heard("D", hello(routes, number=4, digest="other")))
+    assert older.ignored is Ignored.REPLAYED
+    assert not ops(older)
+
+
+def test_who_begins_anew_is_asked_and_what_was_bound_stays_until_it_answers() -> None:
+    routes = source(*BEGUN)
+    anew = step(routes, Heard("D", hello(routes, number=1, epoch=2)))
+    assert [type(op) for op in ops(anew)] == [AskSnapshot]
+    assert keys(anew.routes) == ["a"]
+    answer = snapshot({"D": Reach(path=("D",), hops_left=8)}, epoch=2)
+    assert keys(after(anew.routes, *(Heard("D", op) for op in answer)).routes) == []
+
+
+def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> None:
+    chance = random.Random(1)
+    many = {Want(chance.randbytes(100).hex()) for _ in range(6_000)}
+    parts = snapshot({"D": Reach(path=("D",), hops_left=8, wants=frozenset(many))})
+    assert len(parts) > 2
+    first, *others = [Heard("D", op) for op in reversed(parts)]
+    begun = after(source(), first, first, *others[:-1]).routes
+    assert keys(begun) == []
+    assert wants_of(after(begun, others[-1]).routes, NAME) == many
+
+
+def test_a_snapshot_that_cannot_be_read_changes_nothing() -> None:
+    bad = replace(snapshot({}, sequence=7)[0], data="eJw=")
+    taken = step(source(*BEGUN), Heard("D", bad))
+    assert taken.ignored is Ignored.MALFORMED
+    assert keys(taken.routes) == ["a"]
+
+
+def test_a_link_that_is_down_keeps_what_is_bound() -> None:
+    down = after(source(*BEGUN), LinkTurned("of-D", False, 0), Heartbeat(10**12))
+    assert keys(down.routes) == ["a"]
+
+
+def test_what_has_expired_is_forgotten_and_asked_for_when_the_link_is_back() -> None:
+    begun = after(DynamicRoutes(here="S", exchange=EXCHANGE), ServedAdded(served(expires_ms=1_000))).routes
+    begun = after(begun, *(Heard("D", op) for op in BEGUN), LinkTurned("of-D", False, 5_000)).routes
+    assert keys(after(begun, Heartbeat(5_999)).routes) == ["a"]
+    gone = after(begun, Heartbeat(6_000), LinkTurned("of-D", True, 7_000)).routes
+    assert keys(gone) == []
+    assert [type(op) for op in ops(step(gone, Heard("D", hello(gone, number=1, digest="all"))))] == [AskSnapshot]
+
+
+# What others read
+
+
+def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
+    routes = after(source(*BEGUN), ServedAdded(served(peer="E"))).routes
+    by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
+    routes = after(routes, *(Heard("E", op) for op in by_e)).routes
+    assert [(way.bridge, way.path, way.active) for way in ways_of(routes)] == [
+        ("pull@D", ("D",), True),
+        ("pull@E", ("E", "D"), False),
+    ]
+    assert keys(routes, "pull@E") == []
+    down = after(routes, LinkTurned("of-D", False, 0)).routes
+    assert [(way.bridge, way.outages, way.active) for way in ways_of(down)] == [
+        ("pull@E", 0, True),
+        ("pull@D", 1, False),
+    ]
+
+
+def test_a_destination_lets_a_bridge_exclude_who_comes_by_another() -> None:
+    start = destination(PullAdded(replace(pull(), bridge="other", link="to-T", peer="T")))
+    by_t = Carried(exchange=EXCHANGE, bridge="other", epoch=1, number=1, senders={"D": frozenset({"P", "T"})})
+    told = [op for op in ops(step(start, Heard("T", by_t))) if isinstance(op, Wanted)]
+    assert [(op.bridge, op.excludes) for op in told] == [("pull", {"P", "T"})]
+    assert excludes_of(after(source(*BEGUN), Heard("D", told[0])).routes, NAME) == {"P", "T"}
+
+
+def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() -> None:
+    wants = [Want.of("", {"x-match": "all", "n": 1}), Want.of("", {"x-match": "all", "n": 2})]
+    bindings = bindings_for(wants, exchange="amq.match", type_=ExchangeType.HEADERS, queue="bridge")
+    assert len({binding.id for binding in bindings}) == 2
+    table = RoutingTable.of(
+        version=1,
+        exchanges=STANDARD_EXCHANGES,
+        queues=[Destination(queue="bridge", url="https://sqs/bridge")],
+        bindings=bindings,
+    )
+    found = [bool(table.route(Publication(exchange="amq.match", key="", headers={"n": n}))) for n in (1, 2, 3)]
+    assert found == [True, True, False]
+
+
+def test_where_arguments_do_not_matter_keys_are_bound_once_and_as_they_are() -> None:
+    wants = [Want("k"), Want.of("k", {"note": "x"}), Want("a.*")]
+    bindings = bindings_for(wants, exchange="amq.topic", type_=ExchangeType.TOPIC, queue="bridge")
+    assert [(binding.key, binding.arguments) for binding in bindings] == [("a.*", {}), ("k", {})]
+
+
+# JSON and bytes
+
+tags = st.text("ABab01_-", min_size=1, max_size=8)
+wants = st.builds(
+    Want.of,
+    st.text(max_size=20),
+    st.dictionaries(
+        st.text(max_size=5),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.binary(max_size=5) | st.floats(-1e9, 1e9),
+        max_size=3,
+    ),
+)
+numbers = st.integers(0, 1 << 40)
+names = st.text("abc@-.", min_size=1, max_size=8)
+paths = st.lists(tags, min_size=1, max_size=5, unique=True).map(tuple)
+binds = st.builds(
+    lambda path, **rest: Bind(path=path, origin=path[0], **rest),
+    paths,
+    exchange=names,
+    bridge=names,
+    epoch=numbers,
+    sequence=numbers,
+    hops_left=st.integers(1, 64),
+    outages=st.integers(0, 8),
+    want=st.none() | wants,
+)
+some_ops = st.one_of(
+    binds,
+    st.builds(
+        Unbind, exchange=names, bridge=names, epoch=numbers, sequence=numbers, origin=tags, want=st.none() | wants
+    ),
+    st.builds(
+        Wanted,
+        exchange=names,
+        bridge=names,
+        epoch=numbers,
+        number=numbers,
+        sequence=numbers,
+        digest=names,
+        excludes=st.frozensets(tags, max_size=4),
+    ),
+    st.builds(
+        Carried,
+        exchange=names,
+        bridge=names,
+        epoch=numbers,
+        number=numbers,
+        senders=st.dictionaries(tags, st.frozensets(tags, max_size=3), max_size=3),
+    ),
+    st.builds(AskSnapshot, exchange=names, bridge=names, epoch=numbers, number=numbers),
+)
+
+
+@given(some_ops)
+def test_an_op_comes_out_of_its_json_as_it_went_in(op: Op) -> None:
+    assert decode_op(encode_op(op)) == op
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(some_ops, st.data())
+def test_a_field_of_another_shape_is_malformed_or_harmless(op: Op, data: st.DataObject) -> None:
+    document = json.loads(encode_op(op))
+    document[data.draw(st.sampled_from(sorted(document)))] = data.draw(json_values)
+    try:
+        read = decode_op(json.dumps(document))
+    except Malformed:
+        return
+    step(source(*BEGUN), Heard("D", read))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"op":"X"}', '{"op":["B"]}', '{"op":"H","from":"nobody"}', "[" * 100_000, '{"op":"B"}']
+)
+def test_what_is_no_op_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed):
+        decode_op(text)
+
+
+@given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda text: zlib.compress(b"{" + text)))
+def test_a_hostile_snapshot_is_malformed(content: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_snapshot([base64.b64encode(content).decode()])
+
+
+@given(json_values)
+def test_a_snapshot_of_another_shape_is_malformed(document: Any) -> None:
+    text = base64.b64encode(zlib.compress(json.dumps([[document, document], [document] * 5]).encode())).decode()
+    with pytest.raises(Malformed):
+        read_snapshot([text])
+
+
+def test_a_snapshot_that_unpacks_to_too_much_is_malformed() -> None:
+    bomb = base64.b64encode(zlib.compress(b"[" + b" " * (65 * 1024 * 1024) + b"]", 9)).decode()
+    with pytest.raises(Malformed, match="too large"):
+        read_snapshot([bomb])
+
+
+reaches = st.dictionaries(
+    tags, st.builds(Reach, path=paths, hops_left=st.integers(1, 9), wants=st.frozensets(wants, max_size=4)), max_size=4
+).map(lambda found: {reach.path[0]: reach for reach in found.values()})
+
+
+@given(reaches)
+def test_a_snapshot_comes_out_as_it_went_in(told: dict[str, Reach]) -> None:
+    assert read_snapshot(snapshot_parts(told)) == told
+    assert digest_of(read_snapshot(snapshot_parts(dict(reversed(told.items()))))) == digest_of(told)
+
+
+def test_routes_come_out_of_storage_as_they_went_in() -> None:
+    routes = destination(QueueBound("q", Want.of("k", {"x-match": "all", "n": 1.0})))
+    carried = Carried(exchange=EXCHANGE, bridge="pull", epoch=1, number=1, senders={"D": frozenset({"S"})})
+    routes = after(routes, Heard("S", carried), ServedAdded(served(peer="E")), LinkTurned("of-E", False, 7)).routes
+    routes = after(routes, *(Heard("E", replace(op, parts=2)) for op in BEGUN)).routes
+    assert decode_routes(encode_routes(routes)) == routes
+    whole = source(*BEGUN, bind("b", sequence=2))
+    assert decode_routes(encode_routes(whole)) == whole
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"",
+        b"SLRT\x01",
+        MARK + b"\x02",
+        MARK + b"\x01abc",
+        MARK + b"\x01" + zlib.compress(b"{}"),
+        MARK + b"\x01" + zlib.compress(b"[]"),
+        encode_routes(DynamicRoutes(here="D", exchange=EXCHANGE))[:-3],
+    ],
+)
+def test_what_was_stored_by_nobody_is_refused(stored: bytes) -> None:
+    with pytest.raises(BadSnapshot):
+        decode_routes(stored)
