@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo test test-slow test-spark check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := rendezvous splitting federation
+BENCHMARKS := rendezvous splitting federation dynamic
 SPARK := 4.1.1
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

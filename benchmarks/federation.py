@@ -61,7 +61,7 @@ from sluice.local.requests import SqsRequest, by_action
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Message, Outgoing
 
-# Measured on two cores with persistent messages of 1 KiB: see "Numbers to beat" in the specification.
+# Measured on two cores with persistent messages of 1 KiB.
 QPID_FORWARDED = 13_900  # messages a second: a durable queue route, acknowledged by fifty
 RABBITMQ = "RabbitMQ: shovel 5,400, exchange federation 2,300"
 LEAST_FORWARDED = 14_000

@@ -1,0 +1,143 @@
+"""How fast what a site wants is known to others: `python -m benchmarks.dynamic [--json]`.
+
+The first figure is of the protocol's core: the control messages that tell a new link of 40,000 bindings. The second is
+of three sites in a line on the embedded cloud: from a binding at one end to the first message that is published at the
+other end and comes, so with the second for which exchanges may know old bindings.
+"""
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.report import Figure, report
+from sluice.aws.control_client import FEDERATION, ControlClient
+from sluice.aws.deployment import stack_outputs
+from sluice.aws.publisher import Publisher, Publishing
+from sluice.aws.sessions import Connection, of_environment
+from sluice.federation.dynamic import DynamicRoutes, Heard, Pull, PullAdded, Surveyed, step
+from sluice.federation.dynamic_ops import AskSnapshot, SnapshotPart, Want, encode_op
+from sluice.local.cloud import BUILD, Cloud, start
+from sluice.local.deployer import Deployer
+from sluice.local.sites import Site
+
+BINDINGS = 40_000
+MOST_MESSAGES = 10
+MOST_S = 5.0
+MESSAGE_BYTES = 1_048_576
+SITES = [Site(f"{place}" * 12, "us-east-1") for place in (1, 2, 3)]
+EXCHANGE = "amq.topic"
+ROUNDS = 5
+READY_WITHIN_S = 120.0
+EVERY_S = 0.1
+QUEUE = "sluice-queue-bench"
+
+
+class NotReady(RuntimeError):
+    """Routes that don't come up: then nothing can be measured."""
+
+
+def main(
+    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+) -> None:
+    """Measure, in one run."""
+    messages, largest = snapshot()
+    console = Console(stderr=True)
+    with console.status("deploying three sites") as status:
+        cloud = start(BUILD / "bench-dynamic", ends_with_us=True)
+        try:
+            took_s = two_hops(cloud, progress=status.update)
+        finally:
+            cloud.stop()
+    figures = {
+        "snapshot_messages_40k": Figure(
+            name=f"control messages for {BINDINGS:,} bindings", value=messages, limit=MOST_MESSAGES
+        ),
+        "snapshot_message_share": Figure(name="largest of them, share of what SQS takes", value=largest, limit=1),
+        "two_hop_s": Figure(name="bound to active, two hops away, s", value=statistics.median(took_s), limit=MOST_S),
+        "two_hop_max_s": Figure(name=f"the slowest of {len(took_s)}, s", value=max(took_s), limit=MOST_S),
+    }
+    report("dynamic routes", figures, as_json=as_json)
+
+
+def snapshot() -> tuple[int, float]:
+    """How many messages tell a new link everything, and how large the largest is."""
+    wants = frozenset(("queue", Want.of(f"region-{n % 50}.site-{n % 1000}.device-{n}.#")) for n in range(BINDINGS))
+    routes = step(DynamicRoutes(here="DEST", exchange=EXCHANGE), Surveyed(wants)).routes
+    pull = Pull(bridge="route", link="link", peer="SRC", max_hops=8, epoch=1)
+    routes = step(routes, PullAdded(pull)).routes
+    asked = AskSnapshot(exchange=EXCHANGE, bridge="route", epoch=1, number=1)
+    sent = step(routes, Heard("SRC", asked)).sendings
+    parts = [encode_op(sending.op) for sending in sent if isinstance(sending.op, SnapshotPart)]
+    return len(parts), max(map(len, parts)) / MESSAGE_BYTES
+
+
+def two_hops(cloud: Cloud, *, progress: Any) -> Sequence[float]:
+    """Seconds from a binding at the last site to the first message from the first site that comes."""
+    parameters = {
+        "sluice.rendezvous.keep_state": False,
+        "sluice.splitting.queues": [],
+        "sluice.federation.peer_accounts": [site.account for site in SITES],
+    }
+    deployed = Deployer(cloud=cloud, context=parameters, progress=progress).deploy(*SITES)
+    ends = [of_environment(deployed.environment(site)) for site in SITES]
+    clients = [ControlClient.of(end, FEDERATION) for end in ends]
+    for source, dest in pairwise(clients):
+        _route(source, dest)
+    progress("binding")
+    return [_took_s(ends, clients, f"round-{number}") for number in range(ROUNDS)]
+
+
+def _route(source: ControlClient, dest: ControlClient) -> None:
+    address = source.ask("site")["address"]
+    endpoint = {name: address[name] for name in ("region", "account", "control_queue_url", "sqs_url")}
+    dest.ask("link_add", link={"name": "up", "peer": address["tag"], "endpoints": [endpoint]})
+    dest.ask("bridge_add", bridge={"name": "route", "link": "up", "src": EXCHANGE, "dest": EXCHANGE, "dynamic": True})
+    deadline = time.monotonic() + READY_WITHIN_S
+    while not any(each["name"] == "route" and each["state"] == "Operational" for each in dest.ask("site")["bridges"]):
+        if time.monotonic() > deadline:
+            raise NotReady(f"no route from {address['tag']} after {READY_WITHIN_S:.0f} s")
+        time.sleep(EVERY_S)
+
+
+def _took_s(ends: Sequence[Connection], clients: Sequence[ControlClient], key: str) -> float:
+    far, near = ends[0], ends[-1]
+    with _queue(near) as url:
+        publisher = Publisher(stack_outputs(far, FEDERATION[0])["IngressUrl"], far.client("sqs"))
+        sqs = near.client("sqs")
+        bound_at = time.monotonic()
+        clients[-1].ask("bind", exchange=EXCHANGE, queue=QUEUE, key=key)
+        sent_at: dict[str, float] = {}
+        try:
+            for number in itertools.count():
+                body = f"{key}/{number}"
+                sent_at[body] = time.monotonic()
+                publisher.publish(Publishing(exchange=EXCHANGE, key=key, body=body))
+                received = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+                # Some of the last round may still be under way.
+                if came := [sent_at[each["Body"]] for each in received if each["Body"] in sent_at]:
+                    return min(came) - bound_at
+                time.sleep(EVERY_S)
+        finally:
+            clients[-1].ask("unbind", exchange=EXCHANGE, queue=QUEUE, key=key)
+    raise NotReady("never")
+
+
+@contextmanager
+def _queue(near: Connection) -> Iterator[str]:
+    sqs = near.client("sqs")
+    url = sqs.create_queue(QueueName=QUEUE)["QueueUrl"]
+    try:
+        yield url
+    finally:
+        sqs.delete_queue(QueueUrl=url)
+
+
+if __name__ == "__main__":
+    typer.run(main)
