@@ -15,6 +15,8 @@ How each message arrives once, in whatever topology:
 - Messages for several origins part somewhere, and a site where they meet again would send them on once more. So each
   source tells the destination, by origin, whose messages go over the bridge, and a destination that hears of a sender
   over another bridge lets this one exclude the sender's tag. Without such evidence nothing is excluded.
+- Before another way becomes active, all sites along it have said that they exclude none of those who will use it. Until
+  then the former one stays, so that what is published meanwhile may come twice, but isn't lost.
 
 A bridge whose link is down counts as the last choice; where there is no other it stays bound, and its queue keeps.
 """
@@ -102,8 +104,8 @@ class Served:
     """A bridge that `peer` pulls by over `link`. Here is its source. `tag` is what messages get on the way.
 
     `version` is the epoch and the sequence of the last op that `reaches` has; `hello` those of the last hello heard,
-    which had `excludes`. What came over it is forgotten when the link has been down for `expires_ms`, if there is such
-    a limit.
+    which had `excludes` and `ready`. What came over it is forgotten when the link has been down for `expires_ms`, if
+    there is such a limit.
     """
 
     bridge: str
@@ -120,6 +122,7 @@ class Served:
     version: tuple[int, int] = (0, 0)
     hello: tuple[int, int] = (0, 0)
     excludes: Tags = frozenset()
+    ready: Mapping[str, Tags] = field(default_factory=dict)
     asked: bool = False
     partial: Partial | None = None
 
@@ -133,7 +136,8 @@ class Served:
 class DynamicRoutes:
     """One exchange's at the site `here`. `local` has the queues by what they are bound by, dynamic bridges' left out.
 
-    `pulls` are by their names, `served` by the names that they have here.
+    `pulls` are by their names, `served` by the names that they have here. `active` has by origin the name of the served
+    bridge that is bound for it.
     """
 
     here: str
@@ -141,6 +145,7 @@ class DynamicRoutes:
     local: Mapping[Want, frozenset[str]] = field(default_factory=dict)
     pulls: Mapping[str, Pull] = field(default_factory=dict)
     served: Mapping[str, Served] = field(default_factory=dict)
+    active: Mapping[str, str] = field(default_factory=dict)
 
 
 # Events
@@ -248,7 +253,8 @@ def step(routes: DynamicRoutes, event: Event) -> Step:
     """The state after the event, and what follows. Events that come twice change nothing."""
     taken = _taken(routes, event)
     if not _is_same_for_others(routes, taken.routes):
-        taken = _then(taken, _tell_changes(routes, taken.routes))
+        after = replace(taken.routes, active=_activated(taken.routes))
+        taken = _then(taken, _tell_changes(routes, after))
     return _then(taken, _greetings(taken.routes)) if isinstance(event, Heartbeat) else taken
 
 
@@ -316,10 +322,15 @@ def _link_turned(routes: DynamicRoutes, event: LinkTurned) -> DynamicRoutes:
         if pull.link == event.link and pull.up != event.up:
             routes = _with_pull(routes, replace(pull, up=event.up))
     for served in routes.served.values():
-        if served.link == event.link and served.up != event.up:
+        if served.link == event.link and (served.up != event.up or _is_down_unnoticed(served)):
             since_ms = None if event.up else event.now_ms
             routes = _with_served(routes, replace(served, up=event.up, down_since_ms=since_ms))
     return routes
+
+
+def _is_down_unnoticed(served: Served) -> bool:
+    """Whether it was down already when it was made."""
+    return not served.up and served.down_since_ms is None
 
 
 def _expired(routes: DynamicRoutes, event: Heartbeat) -> DynamicRoutes:
@@ -381,7 +392,12 @@ def _heard_from_destination(routes: DynamicRoutes, served: Served, op: Op) -> St
 def _heard_hello(routes: DynamicRoutes, served: Served, op: Wanted) -> Step:
     if (op.epoch, op.number) <= served.hello:
         return Step(routes, ignored=Ignored.EPOCH if op.epoch < served.hello[0] else Ignored.REPLAYED)
-    served = replace(served, hello=(op.epoch, op.number), excludes=op.excludes)
+    served = replace(
+        served,
+        hello=(op.epoch, op.number),
+        excludes=served.excludes if op.excludes == served.excludes else op.excludes,
+        ready=served.ready if op.ready == served.ready else op.ready,
+    )
     told = (op.epoch, op.sequence)
     if told < served.version:  # it was overtaken by later ops
         return Step(_with_served(routes, served))
@@ -505,8 +521,9 @@ def _hello(routes: DynamicRoutes, pull: Pull) -> Step:
         epoch=pull.epoch,
         number=pull.number,
         sequence=pull.sequence,
-        digest=digest_of(told_to(routes, pull, active_ways(routes))),
+        digest=digest_of(told_to(routes, pull, best_ways(routes))),
         excludes=_excluded_by(routes, pull),
+        ready=_ready(routes, pull),
     )
     return Step(_with_pull(routes, pull), (Sending(pull.link, op),))
 
@@ -519,45 +536,67 @@ def _carried(routes: DynamicRoutes, served: Served) -> Step:
         bridge=served.bridge,
         epoch=served.epoch,
         number=served.number,
-        senders=_senders(routes, served, active_ways(routes)),
+        senders=_senders(routes, served, _ways_in_use(routes, best_ways(routes))),
     )
     return Step(_with_served(routes, served), (Sending(served.link, op),))
 
 
 def _is_same_for_others(before: DynamicRoutes, after: DynamicRoutes) -> bool:
     """Whether nothing has changed that anyone is told of."""
-    if before.local is not after.local or before.pulls.keys() != after.pulls.keys():
-        return False
-    if before.served.keys() != after.served.keys():
+    if not _are_wants_same(before, after) or before.pulls.keys() != after.pulls.keys():
         return False
     pulls = all(
         (known := before.pulls[name]).senders is pull.senders and (known.up, known.epoch) == (pull.up, pull.epoch)
         for name, pull in after.pulls.items()
     )
     return pulls and all(
-        (was := before.served[name]).reaches is served.reaches and (was.up, was.tag) == (served.up, served.tag)
+        (was := before.served[name]).ready is served.ready and was.excludes is served.excludes
         for name, served in after.served.items()
+    )
+
+
+def _are_wants_same(before: DynamicRoutes, after: DynamicRoutes) -> bool:
+    """Whether neither what is wanted nor the best ways to where have changed."""
+    if before.local is not after.local or before.served.keys() != after.served.keys():
+        return False
+    return all(_is_same_bridge(before.served[name], served) for name, served in after.served.items())
+
+
+def _is_same_bridge(before: Served, after: Served) -> bool:
+    # Comparing what they are, and not whether they are the same, would cost more than it saves.
+    return before.reaches is after.reaches and (before.up, before.tag, before.max_hops) == (
+        after.up,
+        after.tag,
+        after.max_hops,
     )
 
 
 def _tell_changes(before: DynamicRoutes, after: DynamicRoutes) -> Step:
     sendings: list[Sending] = []
     routes = after
-    old_ways, ways = active_ways(before), active_ways(after)
+    best_before, best = best_ways(before), best_ways(after)
+    are_wants_same = _are_wants_same(before, after)
     for name, pull in after.pulls.items():
         known = before.pulls.get(name)
         if known is None or known.epoch != pull.epoch:
             continue  # its hello has said it all
-        changes = list(_changes(told_to(before, known, old_ways), told_to(after, pull, ways)))
-        routes = _tell_wants(routes, name, changes, sendings)
-        if pull.up and (not known.up or _excluded_by(before, known) != _excluded_by(after, pull)):
+        if not are_wants_same:
+            changes = list(_changes(told_to(before, known, best_before), told_to(after, pull, best)))
+            routes = _tell_wants(routes, name, changes, sendings)
+        if pull.up and (not known.up or _answer(before, known) != _answer(after, pull)):
             routes = _told(_hello(routes, routes.pulls[name]), sendings)
+    used_before, used = _ways_in_use(before, best_before), _ways_in_use(after, best)
     for name, served in after.served.items():
         was = before.served.get(name)
-        was_told = {} if was is None or not was.up else _senders(before, was, old_ways)
-        if served.up and _senders(after, served, ways) != was_told:
+        was_told = {} if was is None or not was.up else _senders(before, was, used_before)
+        if served.up and _senders(after, served, used) != was_told:
             routes = _told(_carried(routes, routes.served[name]), sendings)
     return Step(routes, tuple(sendings))
+
+
+def _answer(routes: DynamicRoutes, pull: Pull) -> tuple[Tags, Mapping[str, Tags]]:
+    """What a hello says beside the wants."""
+    return _excluded_by(routes, pull), _ready(routes, pull)
 
 
 class _Change(NamedTuple):
@@ -621,7 +660,7 @@ def _tell_wants(routes: DynamicRoutes, name: str, changes: Sequence[_Change], se
 
 
 def _snapshot(routes: DynamicRoutes, pull: Pull) -> Iterator[Sending]:
-    parts = snapshot_parts(told_to(routes, pull, active_ways(routes)))
+    parts = snapshot_parts(told_to(routes, pull, best_ways(routes)))
     for part, data in enumerate(parts):
         op = SnapshotPart(
             exchange=routes.exchange,
@@ -640,15 +679,16 @@ def _snapshot(routes: DynamicRoutes, pull: Pull) -> Iterator[Sending]:
 Ways = Mapping[str, str]  # by origin, the name of the bridge that leads to it
 
 
-def active_ways(routes: DynamicRoutes) -> Ways:
-    """The active way to each origin that is known."""
-    best: dict[str, _Rank] = {}
+def best_ways(routes: DynamicRoutes) -> Ways:
+    """The way to each origin that is known, as the rule has it. It is active once it is ready."""
+    ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
         for origin, reach in served.reaches.items():
             rank = _rank(name, served, reach)
-            if origin not in best or rank < best[origin]:
-                best[origin] = rank
-    return {origin: rank[-1] for origin, rank in best.items()}
+            known = ranks.get(origin)
+            if known is None or rank < known:
+                ranks[origin] = rank
+    return {origin: rank[-1] for origin, rank in ranks.items()}
 
 
 _Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bridge lacks, bridge
@@ -657,6 +697,51 @@ _Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bri
 def _rank(name: str, served: Served, reach: Reach) -> _Rank:
     """The least is the best. It adds up along a path, so that every part of a best path is a best path."""
     return reach.outages + (not served.up), len(reach.path), served.peer, -served.max_hops, name
+
+
+def _activated(routes: DynamicRoutes) -> Ways:
+    """What is bound from now on: of each origin the best way, but the former one until the best is ready."""
+    return {
+        origin: best if _may_take_over(routes, origin, best) else routes.active[origin]
+        for origin, best in best_ways(routes).items()
+    }
+
+
+def _may_take_over(routes: DynamicRoutes, origin: str, best: str) -> bool:
+    former = routes.served.get(routes.active.get(origin, ""))
+    if former is None or former.name == best or origin not in former.reaches:
+        return True  # nobody else would do
+    served = routes.served[best]
+    if not served.up:
+        return True  # what is published waits there, and nobody along the way can be heard
+    coming = _coming(routes, origin)
+    return coming <= served.ready.get(origin, frozenset()) - excludes_of(routes, best)
+
+
+def _coming(routes: DynamicRoutes, origin: str) -> Tags:
+    """The tags of messages for the origin that are sent on from here."""
+    passing = (pull.senders.get(origin, frozenset()) for pull in routes.pulls.values() if pull.up)
+    return _own_tags(routes).union(*passing)
+
+
+def _ways_in_use(routes: DynamicRoutes, best: Ways) -> frozenset[tuple[str, str]]:
+    """Origins with the bridges that carry for them, or are about to."""
+    return frozenset(best.items()) | frozenset(routes.active.items())
+
+
+def _ready(routes: DynamicRoutes, pull: Pull) -> dict[str, Tags]:
+    """By origin, those of the bridge's senders whose messages nobody on the way from here on excludes."""
+    found = {}
+    for origin, senders in pull.senders.items():
+        name = routes.active.get(origin)
+        if origin == routes.here:
+            found[origin] = senders
+        elif name is not None:
+            served = routes.served[name]
+            # Behind a link that is down nobody can say so; messages wait there.
+            ready = senders & served.ready.get(origin, frozenset()) if served.up else senders
+            found[origin] = ready - excludes_of(routes, name)
+    return found
 
 
 def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> Reaches:
@@ -674,15 +759,9 @@ def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> Reaches:
     return found
 
 
-def _senders(routes: DynamicRoutes, served: Served, ways: Ways) -> dict[str, Tags]:
+def _senders(routes: DynamicRoutes, served: Served, used: frozenset[tuple[str, str]]) -> dict[str, Tags]:
     """By origin, the tags of messages that go to it over this bridge: this site's, and of those that pass here."""
-    own = _own_tags(routes)
-    carrying = [pull for pull in routes.pulls.values() if pull.up]
-    return {
-        origin: own.union(*(pull.senders.get(origin, ()) for pull in carrying))
-        for origin, name in ways.items()
-        if name == served.name
-    }
+    return {origin: _coming(routes, origin) for origin, name in used if name == served.name}
 
 
 def _own_tags(routes: DynamicRoutes) -> Tags:
@@ -703,13 +782,21 @@ def _excluded_by(routes: DynamicRoutes, pull: Pull) -> Tags:
 def wants_of(routes: DynamicRoutes, name: str) -> Wants:
     """What the queue of a served bridge is to be bound by now."""
     served = routes.served[name]
-    active = [origin for origin, way in active_ways(routes).items() if way == name]
+    active = [origin for origin, way in routes.active.items() if way == name]
     return NO_WANTS.union(*(served.reaches[origin].wants for origin in active))
 
 
 def excludes_of(routes: DynamicRoutes, name: str) -> Tags:
     """The tags whose messages a served bridge doesn't take, beside those of its declaration."""
-    return routes.served[name].excludes
+    served = routes.served[name]
+    if not served.excludes or not _leads_to(routes, name, served.peer):
+        return served.excludes
+    # Who is to come by here now isn't held back until the peer has heard of it.
+    return served.excludes - _coming(routes, served.peer)
+
+
+def _leads_to(routes: DynamicRoutes, name: str, origin: str) -> bool:
+    return routes.active.get(origin) == name or best_ways(routes).get(origin) == name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -728,8 +815,7 @@ class Way:
 
 
 def ways_of(routes: DynamicRoutes) -> list[Way]:
-    """All ways to all origins: in order of origins, the active one first, the others as they would take over."""
-    active = active_ways(routes)
+    """All ways to all origins: in order of origins, the best one first, the others as they would take over."""
     found = [
         (origin, _rank(name, served, reach), reach)
         for name, served in routes.served.items()
@@ -742,7 +828,7 @@ def ways_of(routes: DynamicRoutes) -> list[Way]:
             path=reach.path[::-1],
             outages=rank[0],
             wants=reach.wants,
-            active=active[origin] == rank[-1],
+            active=routes.active.get(origin) == rank[-1],
         )
         for origin, rank, reach in sorted(found, key=lambda each: each[:2])
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.errors import BadSnapshot
 from sluice.federation.dynamic import DynamicRoutes, Partial, Pull, Served
-from sluice.federation.dynamic_ops import Reach, Want
+from sluice.federation.dynamic_ops import Reach, Tags, Want
 
 MARK = b"SLDR"
 FORMAT = 1
@@ -23,20 +23,26 @@ def encode_routes(routes: DynamicRoutes) -> bytes:
         "local": [[*want, sorted(queues)] for want, queues in sorted(routes.local.items())],
         "pulls": [_plain_pull(pull) for _, pull in sorted(routes.pulls.items())],
         "served": [_plain_served(served) for _, served in sorted(routes.served.items())],
+        "active": dict(routes.active),
     }
     return MARK + bytes([FORMAT]) + zlib.compress(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _plain_pull(pull: Pull) -> dict[str, Any]:
-    return _shallow(pull) | {"senders": {origin: sorted(tags) for origin, tags in pull.senders.items()}}
+    return _shallow(pull) | {"senders": _plain_tags(pull.senders)}
 
 
 def _plain_served(served: Served) -> dict[str, Any]:
     return _shallow(served) | {
         "excludes": sorted(served.excludes),
+        "ready": _plain_tags(served.ready),
         "reaches": {origin: _plain_reach(reach) for origin, reach in served.reaches.items()},
         "partial": None if served.partial is None else asdict(served.partial),
     }
+
+
+def _plain_tags(by_origin: Mapping[str, Tags]) -> dict[str, list[str]]:
+    return {origin: sorted(tags) for origin, tags in by_origin.items()}
 
 
 def _plain_reach(reach: Reach) -> list[Any]:
@@ -73,12 +79,12 @@ def _routes(document: Mapping[str, Any]) -> DynamicRoutes:
         local={Want(key, arguments): frozenset(queues) for key, arguments, queues in document["local"]},
         pulls={each.bridge: each for each in pulls},
         served={each.name: each for each in served},
+        active={str(origin): str(name) for origin, name in document["active"].items()},
     )
 
 
 def _pull(document: dict[str, Any]) -> Pull:
-    senders = {origin: frozenset(tags) for origin, tags in document["senders"].items()}
-    return Pull(**document | {"senders": senders, "heard": _version(document["heard"])})
+    return Pull(**document | {"senders": _tags(document["senders"]), "heard": _version(document["heard"])})
 
 
 def _served(document: dict[str, Any]) -> Served:
@@ -86,10 +92,15 @@ def _served(document: dict[str, Any]) -> Served:
         "version": _version(document["version"]),
         "hello": _version(document["hello"]),
         "excludes": frozenset(document["excludes"]),
+        "ready": _tags(document["ready"]),
         "reaches": {origin: _reach(*reach) for origin, reach in document["reaches"].items()},
         "partial": None if document["partial"] is None else _partial(document["partial"]),
     }
     return Served(**document | changes)
+
+
+def _tags(by_origin: dict[str, list[str]]) -> dict[str, Tags]:
+    return {origin: frozenset(tags) for origin, tags in by_origin.items()}
 
 
 def _partial(document: dict[str, Any]) -> Partial:

@@ -3,7 +3,8 @@
 A dynamic bridge has a destination, which pulls, and a source, which serves it. The destination tells what it wants, the
 source for whom it sends over the bridge:
 
-    {"op": "H", "from": "destination", …, "sequence": n, "digest": text, "excludes": [tag, …]}
+    {"op": "H", "from": "destination", …, "sequence": n, "digest": text,
+     "excludes": [tag, …], "ready": {origin: [tag, …]}}
     {"op": "B" or "U", …, "sequence": n, "origin": tag, "path": [tag, …], "hops": n, "outages": n,
      "binding": {"key": text, "arguments": {…}} or null}
     {"op": "S", …, "sequence": n, "part": n, "parts": n, "data": base64}
@@ -20,7 +21,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sluice.errors import Malformed
@@ -104,7 +105,11 @@ Reaches = Mapping[str, Reach]  # by origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """H of the destination. `sequence` is the last op's; `excludes` the tags whose messages come by another bridge."""
+    """H of the destination.
+
+    `sequence` is the last op's. `excludes` are the tags whose messages come by another bridge, `ready` by origin those
+    whose messages nobody excludes on the way to it.
+    """
 
     exchange: str
     bridge: str
@@ -113,6 +118,7 @@ class Wanted:
     sequence: int
     digest: str
     excludes: Tags = frozenset()
+    ready: Mapping[str, Tags] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,10 +269,10 @@ def _said(op: Op) -> dict[str, Any]:
     match op:
         case Wanted():
             versions = {"number": op.number, "sequence": op.sequence, "digest": op.digest}
-            return {"op": "H", "from": "destination", **versions, "excludes": sorted(op.excludes)}
+            passing = {"excludes": sorted(op.excludes), "ready": _plain_tags(op.ready)}
+            return {"op": "H", "from": "destination", **versions, **passing}
         case Carried():
-            senders = {origin: sorted(tags) for origin, tags in sorted(op.senders.items())}
-            return {"op": "H", "from": "source", "number": op.number, "senders": senders}
+            return {"op": "H", "from": "source", "number": op.number, "senders": _plain_tags(op.senders)}
         case Bind():
             way = {"path": list(op.path), "hops": op.hops_left, "outages": op.outages}
             return {"op": "B", "sequence": op.sequence, "origin": op.origin, **way, "binding": _binding(op.want)}
@@ -276,6 +282,10 @@ def _said(op: Op) -> dict[str, Any]:
             return {"op": "S", "sequence": op.sequence, "part": op.part, "parts": op.parts, "data": op.data}
         case AskSnapshot():
             return {"op": "R", "number": op.number}
+
+
+def _plain_tags(by_origin: Mapping[str, Tags]) -> dict[str, list[str]]:
+    return {origin: sorted(tags) for origin, tags in sorted(by_origin.items())}
 
 
 def _binding(want: Want | None) -> dict[str, Any] | None:
@@ -314,15 +324,13 @@ def _read_wanted(document: dict[str, Any], common: dict[str, Any]) -> Op:
         sequence=_number(document.get("sequence"), "sequence"),
         digest=_name(document, "digest"),
         excludes=_tags(document.get("excludes"), "excludes"),
+        ready=_tags_by_origin(document.get("ready"), "ready"),
     )
 
 
 def _read_carried(document: dict[str, Any], common: dict[str, Any]) -> Op:
-    senders = document.get("senders")
-    if not isinstance(senders, dict) or len(senders) > MAX_ORIGINS:
-        raise Malformed(f"senders are an object of at most {MAX_ORIGINS} origins")
-    by_origin = {_tag(origin, "an origin"): _tags(tags, "senders") for origin, tags in senders.items()}
-    return Carried(**common, number=_number(document.get("number"), "number"), senders=by_origin)
+    senders = _tags_by_origin(document.get("senders"), "senders")
+    return Carried(**common, number=_number(document.get("number"), "number"), senders=senders)
 
 
 def _read_bind(document: dict[str, Any], common: dict[str, Any]) -> Op:
@@ -375,30 +383,36 @@ _READ = {
 }
 
 
-def _name(document: Mapping[str, Any], field: str) -> str:
-    value = document.get(field)
+def _name(document: Mapping[str, Any], called: str) -> str:
+    value = document.get(called)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARACTERS:
-        raise Malformed(f"{field} is a text of 1 to {MAX_NAME_CHARACTERS} characters")
+        raise Malformed(f"{called} is a text of 1 to {MAX_NAME_CHARACTERS} characters")
     return value
 
 
-def _number(value: object, field: str, *, least: int = 0, most: int = MAX_NUMBER) -> int:
+def _number(value: object, called: str, *, least: int = 0, most: int = MAX_NUMBER) -> int:
     # True is an int to Python, not to JSON.
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise Malformed(f"{field} is a number from {least} to {most}")
+        raise Malformed(f"{called} is a number from {least} to {most}")
     return value
 
 
-def _tag(value: object, field: str) -> str:
+def _tag(value: object, called: str) -> str:
     if not isinstance(value, str) or not is_tag(value):
-        raise Malformed(f"{field} is no tag")
+        raise Malformed(f"{called} is no tag")
     return value
 
 
-def _tags(listed: object, field: str) -> Tags:
+def _tags(listed: object, called: str) -> Tags:
     if not isinstance(listed, list) or len(listed) > MAX_TAGS:
-        raise Malformed(f"{field} is a list of at most {MAX_TAGS} tags")
-    return frozenset(_tag(each, field) for each in listed)
+        raise Malformed(f"{called} is a list of at most {MAX_TAGS} tags")
+    return frozenset(_tag(each, called) for each in listed)
+
+
+def _tags_by_origin(document: object, called: str) -> dict[str, Tags]:
+    if not isinstance(document, dict) or len(document) > MAX_ORIGINS:
+        raise Malformed(f"{called} is an object of at most {MAX_ORIGINS} origins")
+    return {_tag(origin, "an origin"): _tags(tags, called) for origin, tags in document.items()}
 
 
 def _path(listed: object, origin: object) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ _V = TypeVar("_V")
 
 SERVED_MARK = "@"  # in the names of links and bridges that a peer asked for: `<name>@<peer's tag>`
 EMPTY_FOR_MS = 60_000  # SQS's counts are right within a minute of the last change
+_UNREACHED = frozenset({State.WAITING, State.CONNECTING, State.FAILED})
 _HEARING = CARRYING | {State.CONNECTING, State.PAUSED}  # the peer may be told something
 
 
@@ -584,7 +585,7 @@ def due(registry: Registry, *, now_ms: int, empty_for_ms: int = EMPTY_FOR_MS) ->
 def _due_of_bridge(registry: Registry, record: BridgeRecord, *, now_ms: int, empty_for_ms: int) -> Iterator[Action]:
     name = record.bridge.name
     if record.closing:
-        yield from _due_of_closing(record, now_ms=now_ms, empty_for_ms=empty_for_ms)
+        yield from _due_of_closing(registry, record, now_ms=now_ms, empty_for_ms=empty_for_ms)
     elif not record.bridge.src_is_local:
         return
     elif record.queue is None:
@@ -608,10 +609,14 @@ def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[Action]:
         yield CountQueue(name)
 
 
-def _due_of_closing(record: BridgeRecord, *, now_ms: int, empty_for_ms: int) -> Iterator[Action]:
-    name = record.bridge.name
+def _due_of_closing(registry: Registry, record: BridgeRecord, *, now_ms: int, empty_for_ms: int) -> Iterator[Action]:
+    name, link = record.bridge.name, registry.links.get(record.bridge.link)
     if record.bound:
         yield SetBinding(name, bound=False)
+        return
+    is_cut_off = link is not None and link.status.state in _UNREACHED
+    if is_cut_off and record.makes_queue and record.on and record.mapping:
+        yield SwitchMapping(name, on=False)  # what can't be sent isn't waited for
         return
     # Exchanges may still have the binding, and functions what they have received: with the queue it would go. And what
     # isn't known to be there may be: whoever made it has died before saying so, or is about to say so.

@@ -113,6 +113,7 @@ def test_two_routes_share_one_source_queue(b0: FederatedSite, b1: FederatedSite)
     assert b0.bodies(queues[1], 1) == ["after"]
 
 
+@pytest.mark.slow
 def test_a_thousand_over_a_queue_route_with_credit(b0: FederatedSite, b1: FederatedSite) -> None:
     queue, source = b0.bound("amq.fanout"), b1.queue("source")
     b0.pull(b1, source, "amq.fanout", src_is_queue=True, sync=3, credit=7)
@@ -231,7 +232,7 @@ def test_opposite_queue_routes_pass_a_message_on_once(b0: FederatedSite, b1: Fed
     assert (b0.count(here), b1.count(there)) == (0, 0)
 
 
-@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize("number", [pytest.param(3, marks=pytest.mark.slow), 4])
 def test_every_site_of_a_ring_gets_ten_each_once(sites: list[FederatedSite], number: int) -> None:
     ring = sites[:number]
     queues = [site.bound("amq.fanout") for site in ring]

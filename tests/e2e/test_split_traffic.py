@@ -95,6 +95,7 @@ class Observed:
         return sum(len(receivers) - 1 for receivers in self.arrived.values() if len(receivers) > 1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_thirty_sessions_at_random_lose_nothing(deployed: Deployed, record_property: Callable[..., None]) -> None:
     observed = observe(Splitting(deployed))

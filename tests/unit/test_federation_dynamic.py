@@ -24,6 +24,7 @@ from sluice.federation.dynamic import (
     QueueUnbound,
     Served,
     ServedAdded,
+    ServedRemoved,
     Step,
     Surveyed,
     excludes_of,
@@ -329,17 +330,28 @@ def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
     assert keys(routes, "pull@E") == []
     down = after(routes, LinkTurned("of-D", False, 0)).routes
     assert [(way.bridge, way.outages, way.active) for way in ways_of(down)] == [
-        ("pull@E", 0, True),
-        ("pull@D", 1, False),
+        ("pull@E", 0, False),
+        ("pull@D", 1, True),
     ]
+
+
+def test_a_way_takes_over_when_all_sites_along_it_are_ready_or_the_former_is_gone() -> None:
+    start = after(source(*BEGUN), ServedAdded(served(peer="E"))).routes
+    by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
+    start = after(start, *(Heard("E", op) for op in by_e), LinkTurned("of-D", False, 0)).routes
+    assert (keys(start, "pull@D"), keys(start, "pull@E")) == (["a"], [])
+    ready = replace(hello(start, number=1), ready={"D": frozenset({"S"})})
+    for event in [Heard("E", ready), ServedRemoved("pull@D")]:
+        assert keys(after(start, event).routes, "pull@E") == ["a"]
 
 
 def test_a_destination_lets_a_bridge_exclude_who_comes_by_another() -> None:
     start = destination(PullAdded(replace(pull(), bridge="other", link="to-T", peer="T")))
     by_t = Carried(exchange=EXCHANGE, bridge="other", epoch=1, number=1, senders={"D": frozenset({"P", "T"})})
-    told = [op for op in ops(step(start, Heard("T", by_t))) if isinstance(op, Wanted)]
-    assert [(op.bridge, op.excludes) for op in told] == [("pull", {"P", "T"})]
-    assert excludes_of(after(source(*BEGUN), Heard("D", told[0])).routes, NAME) == {"P", "T"}
+    told = {op.bridge: op for op in ops(step(start, Heard("T", by_t))) if isinstance(op, Wanted)}
+    assert {bridge: op.excludes for bridge, op in told.items()} == {"pull": {"P", "T"}, "other": frozenset()}
+    assert told["other"].ready == {"D": {"P", "T"}}
+    assert excludes_of(after(source(*BEGUN), Heard("D", told["pull"])).routes, NAME) == {"P", "T"}
 
 
 def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() -> None:
@@ -402,6 +414,7 @@ some_ops = st.one_of(
         sequence=numbers,
         digest=names,
         excludes=st.frozensets(tags, max_size=4),
+        ready=st.dictionaries(tags, st.frozensets(tags, max_size=3), max_size=3),
     ),
     st.builds(
         Carried,
