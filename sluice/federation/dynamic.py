@@ -104,8 +104,9 @@ class Served:
     """A bridge that `peer` pulls by over `link`. Here is its source. `tag` is what messages get on the way.
 
     `version` is the epoch and the sequence of the last op that `reaches` has; `hello` those of the last hello heard,
-    which had `excludes` and `ready`. What came over it is forgotten when the link has been down for `expires_ms`, if
-    there is such a limit.
+    which had `excludes` and `ready`. `unheard` has, by origin, the number of the hello from here with the last senders
+    that the peer isn't known to have heard of: what is `ready` for that origin is from before. What came over it is
+    forgotten when the link has been down for `expires_ms`, if there is such a limit.
     """
 
     bridge: str
@@ -123,6 +124,7 @@ class Served:
     hello: tuple[int, int] = (0, 0)
     excludes: Tags = frozenset()
     ready: Mapping[str, Tags] = field(default_factory=dict)
+    unheard: Mapping[str, int] = field(default_factory=dict)
     asked: bool = False
     partial: Partial | None = None
 
@@ -253,7 +255,8 @@ def step(routes: DynamicRoutes, event: Event) -> Step:
     """The state after the event, and what follows. Events that come twice change nothing."""
     taken = _taken(routes, event)
     if not _is_same_for_others(routes, taken.routes):
-        after = replace(taken.routes, active=_activated(taken.routes))
+        after = _with_unheard(routes, taken.routes)
+        after = replace(after, active=_activated(after))
         taken = _then(taken, _tell_changes(routes, after))
     return _then(taken, _greetings(taken.routes)) if isinstance(event, Heartbeat) else taken
 
@@ -397,6 +400,7 @@ def _heard_hello(routes: DynamicRoutes, served: Served, op: Wanted) -> Step:
         hello=(op.epoch, op.number),
         excludes=served.excludes if op.excludes == served.excludes else op.excludes,
         ready=served.ready if op.ready == served.ready else op.ready,
+        unheard=_still_unheard(served, op),
     )
     told = (op.epoch, op.sequence)
     if told < served.version:  # it was overtaken by later ops
@@ -404,6 +408,13 @@ def _heard_hello(routes: DynamicRoutes, served: Served, op: Wanted) -> Step:
     if told == served.version and op.digest == digest_of(served.reaches):
         return Step(_with_served(routes, replace(served, asked=False)))
     return _ask(routes, served)
+
+
+def _still_unheard(served: Served, op: Wanted) -> Mapping[str, int]:
+    epoch, number = op.heard
+    if epoch != served.epoch or all(each > number for each in served.unheard.values()):
+        return served.unheard
+    return {origin: each for origin, each in served.unheard.items() if each > number}
 
 
 def _heard_change(routes: DynamicRoutes, served: Served, op: Bind | Unbind) -> Step:
@@ -524,6 +535,7 @@ def _hello(routes: DynamicRoutes, pull: Pull) -> Step:
         digest=digest_of(told_to(routes, pull, best_ways(routes))),
         excludes=_excluded_by(routes, pull),
         ready=_ready(routes, pull),
+        heard=pull.heard,
     )
     return Step(_with_pull(routes, pull), (Sending(pull.link, op),))
 
@@ -550,7 +562,9 @@ def _is_same_for_others(before: DynamicRoutes, after: DynamicRoutes) -> bool:
         for name, pull in after.pulls.items()
     )
     return pulls and all(
-        (was := before.served[name]).ready is served.ready and was.excludes is served.excludes
+        (was := before.served[name]).ready is served.ready
+        and was.excludes is served.excludes
+        and was.unheard is served.unheard
         for name, served in after.served.items()
     )
 
@@ -571,6 +585,27 @@ def _is_same_bridge(before: Served, after: Served) -> bool:
     )
 
 
+def _with_unheard(before: DynamicRoutes, after: DynamicRoutes) -> DynamicRoutes:
+    """Notes who is to come by a bridge from now on: the next hello over it says so."""
+    used_before = _ways_in_use(before, best_ways(before))
+    used = _ways_in_use(after, best_ways(after))
+    for name, served in after.served.items():
+        told = _told_senders(before, name, used_before)
+        new = {
+            origin: served.number + 1
+            for origin, tags in _senders(after, served, used).items()
+            if not tags <= told.get(origin, frozenset())
+        }
+        if new:
+            after = _with_served(after, replace(served, unheard={**served.unheard, **new}))
+    return after
+
+
+def _told_senders(routes: DynamicRoutes, name: str, used: frozenset[tuple[str, str]]) -> Mapping[str, Tags]:
+    served = routes.served.get(name)
+    return {} if served is None or not served.up else _senders(routes, served, used)
+
+
 def _tell_changes(before: DynamicRoutes, after: DynamicRoutes) -> Step:
     sendings: list[Sending] = []
     routes = after
@@ -587,9 +622,7 @@ def _tell_changes(before: DynamicRoutes, after: DynamicRoutes) -> Step:
             routes = _told(_hello(routes, routes.pulls[name]), sendings)
     used_before, used = _ways_in_use(before, best_before), _ways_in_use(after, best)
     for name, served in after.served.items():
-        was = before.served.get(name)
-        was_told = {} if was is None or not was.up else _senders(before, was, used_before)
-        if served.up and _senders(after, served, used) != was_told:
+        if served.up and _senders(after, served, used) != _told_senders(before, name, used_before):
             routes = _told(_carried(routes, routes.served[name]), sendings)
     return Step(routes, tuple(sendings))
 
@@ -715,7 +748,11 @@ def _may_take_over(routes: DynamicRoutes, origin: str, best: str) -> bool:
     if not served.up:
         return True  # what is published waits there, and nobody along the way can be heard
     coming = _coming(routes, origin)
-    return coming <= served.ready.get(origin, frozenset()) - excludes_of(routes, best)
+    return coming <= _ready_by(served, origin) - excludes_of(routes, best)
+
+
+def _ready_by(served: Served, origin: str) -> Tags:
+    return served.ready.get(origin, frozenset()) if origin not in served.unheard else frozenset()
 
 
 def _coming(routes: DynamicRoutes, origin: str) -> Tags:
@@ -739,7 +776,7 @@ def _ready(routes: DynamicRoutes, pull: Pull) -> dict[str, Tags]:
         elif name is not None:
             served = routes.served[name]
             # Behind a link that is down nobody can say so; messages wait there.
-            ready = senders & served.ready.get(origin, frozenset()) if served.up else senders
+            ready = senders & _ready_by(served, origin) if served.up else senders
             found[origin] = ready - excludes_of(routes, name)
     return found
 

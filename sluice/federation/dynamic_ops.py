@@ -4,7 +4,7 @@ A dynamic bridge has a destination, which pulls, and a source, which serves it. 
 source for whom it sends over the bridge:
 
     {"op": "H", "from": "destination", …, "sequence": n, "digest": text,
-     "excludes": [tag, …], "ready": {origin: [tag, …]}}
+     "excludes": [tag, …], "ready": {origin: [tag, …]}, "heard": [epoch, number]}
     {"op": "B" or "U", …, "sequence": n, "origin": tag, "path": [tag, …], "hops": n, "outages": n,
      "binding": {"key": text, "arguments": {…}} or null}
     {"op": "S", …, "sequence": n, "part": n, "parts": n, "data": base64}
@@ -108,7 +108,7 @@ class Wanted:
     """H of the destination.
 
     `sequence` is the last op's. `excludes` are the tags whose messages come by another bridge, `ready` by origin those
-    whose messages nobody excludes on the way to it.
+    whose messages nobody excludes on the way to it, as of the source's hello `heard`, an epoch and a number.
     """
 
     exchange: str
@@ -119,6 +119,7 @@ class Wanted:
     digest: str
     excludes: Tags = frozenset()
     ready: Mapping[str, Tags] = field(default_factory=dict)
+    heard: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +270,7 @@ def _said(op: Op) -> dict[str, Any]:
     match op:
         case Wanted():
             versions = {"number": op.number, "sequence": op.sequence, "digest": op.digest}
-            passing = {"excludes": sorted(op.excludes), "ready": _plain_tags(op.ready)}
+            passing = {"excludes": sorted(op.excludes), "ready": _plain_tags(op.ready), "heard": list(op.heard)}
             return {"op": "H", "from": "destination", **versions, **passing}
         case Carried():
             return {"op": "H", "from": "source", "number": op.number, "senders": _plain_tags(op.senders)}
@@ -325,7 +326,14 @@ def _read_wanted(document: dict[str, Any], common: dict[str, Any]) -> Op:
         digest=_name(document, "digest"),
         excludes=_tags(document.get("excludes"), "excludes"),
         ready=_tags_by_origin(document.get("ready"), "ready"),
+        heard=_heard(document.get("heard")),
     )
+
+
+def _heard(listed: object) -> tuple[int, int]:
+    if not isinstance(listed, list) or len(listed) != len(("epoch", "number")):
+        raise Malformed("heard is a list of an epoch and a number")
+    return _number(listed[0], "heard"), _number(listed[1], "heard")
 
 
 def _read_carried(document: dict[str, Any], common: dict[str, Any]) -> Op:

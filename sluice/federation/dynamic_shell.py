@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sluice.errors import BadSnapshot
+from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.codec import DynamicOp, encode_control
 from sluice.federation.dynamic import (
     DynamicRoutes,
     Event,
     Heard,
     Heartbeat,
+    Ignored,
     LinkTurned,
     Pull,
     PullAdded,
@@ -72,9 +73,13 @@ class Dynamics:
     ignored: Counter[str] = field(default_factory=Counter)  # ops that changed nothing, by reason
 
     def hear(self, control: DynamicOp) -> None:
-        """Takes in what a peer says. Raises `Malformed`, or `BadRoute` for a site that may not say anything."""
+        """Takes in what a peer says; what can't be read is counted. Raises `BadRoute` for who may not say anything."""
         self.registrar.check_sender(control.sender)
-        op = decode_op(control.body)
+        try:
+            op = decode_op(control.body)
+        except Malformed:
+            self.ignored[Ignored.MALFORMED] += 1  # of a newer version, perhaps: heartbeats tell what it would have
+            return
         self.sync(heard={op.exchange: [Heard(control.sender.tag, op)]})
 
     def sync(self, *, heard: Mapping[str, Sequence[Heard]] | None = None, heartbeat: bool = False) -> None:

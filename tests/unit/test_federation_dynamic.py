@@ -340,7 +340,9 @@ def test_a_way_takes_over_when_all_sites_along_it_are_ready_or_the_former_is_gon
     by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
     start = after(start, *(Heard("E", op) for op in by_e), LinkTurned("of-D", False, 0)).routes
     assert (keys(start, "pull@D"), keys(start, "pull@E")) == (["a"], [])
-    ready = replace(hello(start, number=1), ready={"D": frozenset({"S"})})
+    early = replace(hello(start, number=1), ready={"D": frozenset({"S"})})
+    assert keys(after(start, Heard("E", early)).routes, "pull@E") == []
+    ready = replace(early, heard=(1, start.served["pull@E"].number))
     for event in [Heard("E", ready), ServedRemoved("pull@D")]:
         assert keys(after(start, event).routes, "pull@E") == ["a"]
 
@@ -415,6 +417,7 @@ some_ops = st.one_of(
         digest=names,
         excludes=st.frozensets(tags, max_size=4),
         ready=st.dictionaries(tags, st.frozensets(tags, max_size=3), max_size=3),
+        heard=st.tuples(numbers, numbers),
     ),
     st.builds(
         Carried,

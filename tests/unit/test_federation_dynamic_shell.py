@@ -1,0 +1,176 @@
+"""Dynamic routes between sites in memory: through the registrars, the tables and the control queues."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from sluice.errors import BadRoute, DestinationFault
+from sluice.federation.bindings import Binding
+from sluice.federation.codec import DynamicOp, decode_control
+from sluice.federation.dynamic_shell import Dynamics, decode_states, encode_states
+from sluice.federation.exchange_book import with_binding, without_binding
+from sluice.federation.link_states import Happening
+from sluice.federation.links import Bridge
+from sluice.federation.registry import BridgeAdded, BridgeClosed, LinkAdded, LinkHappened
+from sluice.federation.routing import Destination
+from tests.federation_fakes import FakeDocument, Site, World
+
+TOPIC = "amq.topic"
+
+
+@dataclass
+class DynamicSite(Site):
+    states: FakeDocument = field(default_factory=FakeDocument)
+
+    def dynamics(self) -> Dynamics:
+        return Dynamics(registrar=self.registrar(), document=self.states)
+
+    def hear(self) -> None:
+        if not self.control:
+            return
+        control = decode_control(self.control[0][1])
+        try:
+            if isinstance(control, DynamicOp):
+                self.dynamics().hear(control)
+            else:
+                self.registrar().hear(control)
+                self.dynamics().sync()
+        except DestinationFault:
+            return
+        self.control.pop(0)
+
+    def bind(self, key: str) -> None:
+        queue = f"own-{key}.fifo"
+        self.queues.queues.setdefault(queue, [])
+        destination = Destination(queue=queue, url=self.queues.url(queue))
+        self.registrar().exchanges.change(with_binding(Binding(exchange=TOPIC, queue=queue, key=key), destination))
+        self.dynamics().sync()
+
+    def unbind(self, key: str) -> None:
+        self.registrar().exchanges.change(without_binding((TOPIC, f"own-{key}.fifo", key)))
+        self.dynamics().sync()
+
+    def keys(self) -> list[str]:
+        """What bridges' queues are bound by."""
+        bindings = self.registrar().exchanges.table().bindings
+        return sorted(binding.key for binding in bindings if binding.queue.startswith("sluice-bridge-"))
+
+
+class DynamicWorld(World):
+    def __post_init__(self) -> None:
+        self.sites = {tag: DynamicSite(tag, self) for tag in self.tags}
+
+    def __getitem__(self, tag: str) -> DynamicSite:
+        site = self.sites[tag]
+        assert isinstance(site, DynamicSite)
+        return site
+
+    def route(self, dest: str, src: str, **fields: int) -> None:
+        site = self[dest]
+        link = self.link(dest, src)
+        bridge = Bridge(name=f"from-{src}", link=link.name, src=TOPIC, dest=TOPIC, dynamic=True, **fields)
+        site.registrar().advance([LinkAdded(link), BridgeAdded(bridge)])
+        site.dynamics().sync()
+
+    def minutes(self, number: int) -> None:
+        for _ in range(number):
+            self.talk()
+            self.at_ms += 60_000
+            for tag in self.tags:
+                site = self[tag]
+                site.registrar().check_mappings()
+                site.registrar().advance()
+                site.dynamics().sync(heartbeat=True)
+            self.talk()
+            self.forward()
+
+
+@pytest.fixture
+def line() -> DynamicWorld:
+    """C has from B, B has from A."""
+    world = DynamicWorld(["A", "B", "C"])
+    world["C"].bind("before")
+    world.route("C", "B")
+    world.route("B", "A")
+    world.minutes(2)
+    return world
+
+
+def arrived(world: DynamicWorld, key: str) -> list[str]:
+    world["A"].publish(f"to {key}", exchange=TOPIC, key=key)
+    for _ in range(3):
+        world.forward()
+        world.at_ms += 1_000
+    return world["C"].queues.bodies(f"own-{key}.fifo")
+
+
+def test_what_is_bound_two_hops_away_is_forwarded(line: DynamicWorld) -> None:
+    assert (line["A"].keys(), line["B"].keys()) == (["before"], ["before"])
+    line["C"].bind("later")
+    line.talk()
+    line.at_ms += 2_000
+    assert line["A"].keys() == ["before", "later"]
+    assert [arrived(line, key) for key in ("before", "later")] == [["to before"], ["to later"]]
+
+
+def test_what_is_unbound_is_unbound_everywhere(line: DynamicWorld) -> None:
+    line["C"].unbind("before")
+    line.talk()
+    assert (line["A"].keys(), line["B"].keys()) == ([], [])
+
+
+def test_what_was_lost_on_the_way_is_asked_for(line: DynamicWorld) -> None:
+    line["C"].bind("lost")
+    for tag in line.tags:
+        line[tag].control.clear()
+    line.talk()
+    assert line["A"].keys() == ["before"]
+    line.minutes(3)
+    assert line["A"].keys() == ["before", "lost"]
+
+
+def test_a_link_that_is_down_keeps_what_is_wanted_unless_it_expires() -> None:
+    world = DynamicWorld(["A", "C"])
+    world["C"].bind("k")
+    world.route("C", "A", expires_s=600)
+    world.minutes(2)
+    served = next(name for name in world["A"].registry().links)
+    world["A"].registrar().take_in([LinkHappened(served, Happening.PAUSE)])
+    world["C"].peers.unreachable.add("A")
+    for minutes, kept in ((5, ["k"]), (10, [])):
+        for _ in range(minutes):
+            world.at_ms += 60_000
+            world["A"].dynamics().sync(heartbeat=True)
+        assert world["A"].keys() == kept
+
+
+def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:
+    for tag in ("B", "C"):
+        site = line[tag]
+        site.registrar().advance(
+            [BridgeClosed(name) for name, record in site.registry().bridges.items() if not record.served]
+        )
+        site.dynamics().sync()
+    line.minutes(6)
+    for tag in line.tags:
+        assert line[tag].keys() == []
+        assert decode_states(line[tag].states.content) == {}
+        assert not line[tag].registry().bridges
+        assert not [name for name in line[tag].queues.queues if name.startswith("sluice-bridge-")]
+
+
+def test_what_cannot_be_read_is_counted_and_strangers_are_refused(line: DynamicWorld) -> None:
+    dynamics = line["A"].dynamics()
+    for body in ("{", '{"op": "X"}', "[]"):
+        dynamics.hear(DynamicOp(link="l", sender=line["B"].address, body=body))
+    assert dynamics.ignored == {"malformed": 3}
+    stranger = replace(line["B"].address, account="999999999999")
+    with pytest.raises(BadRoute, match="not one of this site's peers"):
+        dynamics.hear(DynamicOp(link="l", sender=stranger, body="{}"))
+
+
+def test_the_state_comes_back_as_it_was(line: DynamicWorld) -> None:
+    for tag in line.tags:
+        content = line[tag].states.content
+        assert content is not None
+        assert encode_states(decode_states(content)) == content
