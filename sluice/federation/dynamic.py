@@ -258,7 +258,9 @@ def step(routes: DynamicRoutes, event: Event) -> Step:
         after = _with_unheard(routes, taken.routes)
         after = replace(after, active=_activated(after))
         taken = _then(taken, _tell_changes(routes, after))
-    return _then(taken, _greetings(taken.routes)) if isinstance(event, Heartbeat) else taken
+    if isinstance(event, Heartbeat):
+        return _then(taken, _greetings(taken.routes))
+    return _then(taken, _answer_to(event, taken)) if isinstance(event, Heard) and not taken.ignored else taken
 
 
 def _then(one: Step, other: Step) -> Step:
@@ -512,6 +514,15 @@ def _greetings(routes: DynamicRoutes) -> Step:
     return Step(routes, tuple(sendings))
 
 
+def _answer_to(heard: Heard, taken: Step) -> Step:
+    """The hello that the source asks for, if it isn't among what is told anyway."""
+    op = heard.op
+    is_told = any(isinstance(each.op, Wanted) and each.op.bridge == op.bridge for each in taken.sendings)
+    if not isinstance(op, Carried) or not op.asks or is_told or not taken.routes.pulls[op.bridge].up:
+        return Step(taken.routes)
+    return _hello(taken.routes, taken.routes.pulls[op.bridge])
+
+
 def _told(taken: Step, sendings: list[Sending]) -> DynamicRoutes:
     sendings.extend(taken.sendings)
     return taken.routes
@@ -549,6 +560,7 @@ def _carried(routes: DynamicRoutes, served: Served) -> Step:
         epoch=served.epoch,
         number=served.number,
         senders=_senders(routes, served, _ways_in_use(routes, best_ways(routes))),
+        asks=bool(served.unheard),
     )
     return Step(_with_served(routes, served), (Sending(served.link, op),))
 

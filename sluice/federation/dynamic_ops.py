@@ -8,7 +8,8 @@ source for whom it sends over the bridge:
     {"op": "B" or "U", …, "sequence": n, "origin": tag, "path": [tag, …], "hops": n, "outages": n,
      "binding": {"key": text, "arguments": {…}} or null}
     {"op": "S", …, "sequence": n, "part": n, "parts": n, "data": base64}
-    {"op": "H", "from": "source", …, "number": n, "senders": {origin: [tag, …]}}
+    {"op": "H", "from": "source", …, "number": n, "senders": {origin: [tag, …]},
+     "asks": false}
     {"op": "R", …, "number": n}
 
 all with `exchange`, `bridge` (the destination's name for it) and `epoch`. A `B` without a binding says by which path
@@ -164,13 +165,17 @@ class SnapshotPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """H of the source: by origin, the tags of the sites whose messages for that origin go over the bridge."""
+    """H of the source: by origin, the tags of the sites whose messages for that origin go over the bridge.
+
+    The destination answers one that `asks` with a hello of its own.
+    """
 
     exchange: str
     bridge: str
     epoch: int
     number: int
     senders: Mapping[str, Tags]
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +278,8 @@ def _said(op: Op) -> dict[str, Any]:
             passing = {"excludes": sorted(op.excludes), "ready": _plain_tags(op.ready), "heard": list(op.heard)}
             return {"op": "H", "from": "destination", **versions, **passing}
         case Carried():
-            return {"op": "H", "from": "source", "number": op.number, "senders": _plain_tags(op.senders)}
+            senders = _plain_tags(op.senders)
+            return {"op": "H", "from": "source", "number": op.number, "senders": senders, "asks": op.asks}
         case Bind():
             way = {"path": list(op.path), "hops": op.hops_left, "outages": op.outages}
             return {"op": "B", "sequence": op.sequence, "origin": op.origin, **way, "binding": _binding(op.want)}
@@ -338,7 +344,8 @@ def _heard(listed: object) -> tuple[int, int]:
 
 def _read_carried(document: dict[str, Any], common: dict[str, Any]) -> Op:
     senders = _tags_by_origin(document.get("senders"), "senders")
-    return Carried(**common, number=_number(document.get("number"), "number"), senders=senders)
+    number, asks = _number(document.get("number"), "number"), document.get("asks") is True
+    return Carried(**common, number=number, senders=senders, asks=asks)
 
 
 def _read_bind(document: dict[str, Any], common: dict[str, Any]) -> Op:

@@ -356,6 +356,14 @@ def test_a_destination_lets_a_bridge_exclude_who_comes_by_another() -> None:
     assert excludes_of(after(source(*BEGUN), Heard("D", told["pull"])).routes, NAME) == {"P", "T"}
 
 
+def test_a_source_that_asks_is_answered_whatever_has_changed() -> None:
+    asking = Carried(exchange=EXCHANGE, bridge="pull", epoch=1, number=1, senders={}, asks=True)
+    first = step(destination(), Heard("S", asking))
+    assert [(type(op), op.heard) for op in ops(first) if isinstance(op, Wanted)] == [(Wanted, (1, 1))]
+    assert not ops(step(first.routes, Heard("S", asking)))
+    assert not ops(step(first.routes, Heard("S", replace(asking, number=2, asks=False))))
+
+
 def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() -> None:
     wants = [Want.of("", {"x-match": "all", "n": 1}), Want.of("", {"x-match": "all", "n": 2})]
     bindings = bindings_for(wants, exchange="amq.match", type_=ExchangeType.HEADERS, queue="bridge")
@@ -426,6 +434,7 @@ some_ops = st.one_of(
         epoch=numbers,
         number=numbers,
         senders=st.dictionaries(tags, st.frozensets(tags, max_size=3), max_size=3),
+        asks=st.booleans(),
     ),
     st.builds(AskSnapshot, exchange=names, bridge=names, epoch=numbers, number=numbers),
 )

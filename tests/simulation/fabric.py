@@ -1,0 +1,301 @@
+"""Sites with dynamic bridges between them, and control queues that lose, repeat and reorder. No AWS, no clock."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sluice.federation.dynamic import (
+    DynamicRoutes,
+    Event,
+    Heard,
+    Heartbeat,
+    LinkTurned,
+    Pull,
+    PullAdded,
+    PullRemoved,
+    QueueBound,
+    QueueUnbound,
+    Sending,
+    Served,
+    ServedAdded,
+    ServedRemoved,
+    Surveyed,
+    excludes_of,
+    step,
+    wants_of,
+)
+from sluice.federation.dynamic_codec import decode_routes, encode_routes
+from sluice.federation.dynamic_ops import Op, Want, decode_op, encode_op
+from sluice.federation.registry import served_name
+from sluice.federation.tracing import DEFAULT_MAX_HOPS, Crossing, crossed, held_back, turned_away
+
+EXCHANGE = "amq.direct"
+MAX_ROUNDS = 60
+MAX_TOLD = 20_000
+HEARTBEAT_MS = 60_000
+
+
+class Edge(NamedTuple):
+    """A bridge: messages go from `source` to `dest`, which pulls."""
+
+    dest: str
+    source: str
+    number: int = 0
+    max_hops: int = DEFAULT_MAX_HOPS
+    tag: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.dest}-from-{self.source}-{self.number}"
+
+    @property
+    def served(self) -> str:
+        return served_name(self.name, self.dest)
+
+
+@dataclass
+class Fabric:
+    """`queues` holds the bindings that really are; `edges` the bridges, by name; `down` those whose link is down."""
+
+    tags: list[str]
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
+    as_json: bool = True
+    expires_ms: int | None = None
+    sites: dict[str, DynamicRoutes] = field(default_factory=dict)
+    edges: dict[str, Edge] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set)
+    queues: dict[str, set[tuple[str, Want]]] = field(default_factory=dict)
+    channels: dict[tuple[str, str], deque[Op]] = field(default_factory=dict)  # by bridge and the site that is told
+    ignored: Counter[str] = field(default_factory=Counter)
+    told: int = 0
+    epoch: int = 0
+    now_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for tag in self.tags:
+            self.sites[tag] = DynamicRoutes(here=tag, exchange=EXCHANGE)
+            self.queues[tag] = set()
+
+    # What happens
+
+    def happen(self, site: str, event: Event) -> None:
+        taken = step(self.sites[site], event)
+        self.sites[site] = taken.routes
+        if taken.ignored is not None:
+            self.ignored[taken.ignored] += 1
+        for sending in taken.sendings:
+            self._post(site, sending)
+
+    def _post(self, site: str, sending: Sending) -> None:
+        edge = self.edges.get(sending.op.bridge)
+        if edge is None or edge.name in self.down:
+            return
+        to = edge.dest if site == edge.source else edge.source
+        self.told += 1
+        self.channels.setdefault((edge.name, to), deque()).append(sending.op)
+
+    def connect(self, edge: Edge, *, at: Iterable[str] | None = None) -> None:
+        """Makes the bridge known at both ends, or at some of them."""
+        self.edges[edge.name] = edge
+        self.epoch += 1
+        up = edge.name not in self.down
+        ends = {edge.dest, edge.source} if at is None else set(at)
+        if edge.dest in ends:
+            pull = Pull(
+                bridge=edge.name,
+                link=edge.name,
+                peer=edge.source,
+                max_hops=edge.max_hops,
+                epoch=self.epoch,
+                up=up,
+            )
+            self.happen(edge.dest, PullAdded(pull))
+        if edge.source in ends:
+            served = Served(
+                bridge=edge.name,
+                link=edge.served,
+                peer=edge.dest,
+                tag=edge.tag or edge.source,
+                max_hops=edge.max_hops,
+                epoch=self.epoch,
+                up=up,
+                down_since_ms=None if up else self.now_ms,
+                expires_ms=self.expires_ms,
+            )
+            self.happen(edge.source, ServedAdded(served))
+
+    def disconnect(self, name: str) -> None:
+        edge = self.edges.pop(name)
+        self.down.discard(name)
+        self.happen(edge.dest, PullRemoved(name))
+        self.happen(edge.source, ServedRemoved(edge.served))
+        for channel in [each for each in self.channels if each[0] == name]:
+            del self.channels[channel]
+
+    def turn(self, name: str, *, up: bool) -> None:
+        edge = self.edges[name]
+        (self.down.discard if up else self.down.add)(name)
+        for channel in [each for each in self.channels if each[0] == name]:
+            del self.channels[channel]
+        self.happen(edge.dest, LinkTurned(edge.name, up, self.now_ms))
+        self.happen(edge.source, LinkTurned(edge.served, up, self.now_ms))
+
+    def bind(self, site: str, key: str, queue: str = "q") -> None:
+        self.queues[site].add((queue, Want(key)))
+        self.happen(site, QueueBound(queue, Want(key)))
+
+    def unbind(self, site: str, key: str, queue: str = "q") -> None:
+        self.queues[site].discard((queue, Want(key)))
+        self.happen(site, QueueUnbound(queue, Want(key)))
+
+    def restart(self, site: str) -> None:
+        """All that is known is what is stored."""
+        self.sites[site] = decode_routes(encode_routes(self.sites[site]))
+
+    def forget(self, site: str) -> None:
+        """The site begins anew, with what is declared and bound there."""
+        self.sites[site] = DynamicRoutes(here=site, exchange=EXCHANGE)
+        self.happen(site, Surveyed(frozenset(self.queues[site])))
+        for edge in list(self.edges.values()):
+            if site in {edge.dest, edge.source}:
+                self.connect(edge, at=[site])
+
+    # Control queues
+
+    def deliver(self, *, loss: float = 0.0, repeat: float = 0.0, reorder: float = 0.0) -> bool:
+        """One control message of a queue by chance; False where there is none."""
+        waiting = [name for name, channel in self.channels.items() if channel]
+        if not waiting:
+            return False
+        name = self.chance.choice(waiting)
+        channel = self.channels[name]
+        if len(channel) > 1 and self.chance.random() < reorder:
+            channel.rotate(-1)
+        op = channel.popleft()
+        if self.chance.random() < repeat:
+            channel.insert(self.chance.randint(0, len(channel)), op)
+        if self.chance.random() >= loss:
+            bridge, to = name
+            edge = self.edges[bridge]
+            peer = edge.dest if to == edge.source else edge.source
+            self.happen(to, Heard(peer, decode_op(encode_op(op)) if self.as_json else op))
+        return True
+
+    def settle(self) -> int:
+        """Heartbeats until nothing changes any more; how many it took."""
+        for rounds in range(1, MAX_ROUNDS):
+            before = self.outcome()
+            self.beat()
+            while self.deliver():
+                assert self.told < MAX_TOLD, "they go on and on"
+            if rounds > 1 and self.outcome() == before:
+                return rounds
+        raise AssertionError("it doesn't settle")
+
+    def beat(self) -> None:
+        self.now_ms += HEARTBEAT_MS
+        for site in self.tags:
+            self.happen(site, Heartbeat(self.now_ms))
+
+    def outcome(self) -> list[object]:
+        """All that is of interest to others than the protocol."""
+        return [
+            (served.reaches, served.excludes, served.ready, served.version)
+            for routes in self.sites.values()
+            for served in routes.served.values()
+        ]
+
+    # Messages
+
+    def publish(self, site: str, key: str) -> Counter[str]:
+        """How often each site's queues with this key get a message; no site sees it twice."""
+        visits = self.visits(site, key)
+        assert set(visits.values()) == {1}, f"{visits} of {key} from {site}"
+        return self._getting_of(visits, key)
+
+    def publish_at_last(self, site: str, key: str) -> Counter[str]:
+        """The same while things change: what waits for a link goes on when that is back, and may come twice."""
+        return self._getting_of(self.visits(site, key, waits=True), key)
+
+    def _getting_of(self, visits: Counter[str], key: str) -> Counter[str]:
+        bound = {tag for tag in self.tags if any(want.key == key for _, want in self.queues[tag])}
+        return Counter({tag: times for tag, times in visits.items() if tag in bound})
+
+    def visits(self, site: str, key: str, *, waits: bool = False) -> Counter[str]:
+        """How often a message comes to each site; where it `waits`, over links that are down too."""
+        found: Counter[str] = Counter()
+        arrivals: deque[tuple[str, tuple[str, ...]]] = deque([(site, ())])
+        while arrivals:
+            here, trace = arrivals.popleft()
+            if turned_away(trace, site=here) is None:
+                found[here] += 1
+                arrivals.extend(self._sent_on(here, key, trace, waits=waits))
+        return found
+
+    def _sent_on(
+        self, here: str, key: str, trace: tuple[str, ...], *, waits: bool
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        routes = self.sites[here]
+        for name, served in routes.served.items():
+            edge = self.edges[served.bridge]
+            if Want(key) not in wants_of(routes, name) or (edge.name in self.down and not waits):
+                continue
+            crossing = Crossing(
+                peer=served.peer, tag=served.tag, excludes=excludes_of(routes, name), max_hops=edge.max_hops
+            )
+            if held_back(trace, crossing) is None:
+                yield served.peer, crossed(trace, crossing)
+
+    # What should be
+
+    def check(self) -> None:
+        """What is bound, and who gets what, as the topology has it."""
+        expected = {(tag, origin): self._next(tag, origin) for tag in self.tags for origin in self.tags}
+        for tag in self.tags:
+            self._check_bound(tag, expected)
+        keys = {want.key for bound in self.queues.values() for _, want in bound}
+        for key in sorted(keys):
+            for tag in self.tags:
+                assert self.publish(tag, key) == self._getting(tag, key), f"{key} from {tag}"
+
+    def _check_bound(self, tag: str, expected: dict[tuple[str, str], Edge | None]) -> None:
+        routes = self.sites[tag]
+        ways = routes.active
+        by_edge: dict[str, set[Want]] = {name: set() for name in routes.served}
+        for origin in self.tags:
+            edge = expected[tag, origin]
+            if edge is None:
+                assert self.down or origin not in ways, f"{tag} has a way to {origin}, and there is none"
+                if origin in ways:  # what was known when the link went down
+                    by_edge[ways[origin]] |= routes.served[ways[origin]].reaches[origin].wants
+                continue
+            assert ways.get(origin) == edge.served, f"{tag} to {origin}: {ways.get(origin)}, not {edge.served}"
+            by_edge[edge.served] |= {want for _, want in self.queues[origin]}
+        for name, wants in by_edge.items():
+            assert wants_of(routes, name) == wants, f"{tag}: {name}"
+
+    def _getting(self, tag: str, key: str) -> Counter[str]:
+        wanting = [origin for origin in self.tags if any(want.key == key for _, want in self.queues[origin])]
+        return Counter(origin for origin in wanting if origin == tag or self._next(tag, origin) is not None)
+
+    def _next(self, tag: str, origin: str) -> Edge | None:
+        """The bridge that the site's messages for the origin take first: of the shortest ways the first by tags."""
+        ways = [way for way in self._ways(tag, origin) if all(edge.max_hops > place for place, edge in enumerate(way))]
+        if not ways or tag == origin:
+            return None
+        return min(ways, key=lambda way: (len(way), [(edge.dest, -edge.max_hops, edge.served) for edge in way]))[0]
+
+    def _ways(self, tag: str, origin: str, before: tuple[str, ...] = ()) -> Iterator[tuple[Edge, ...]]:
+        """All ways over links that are up and no site twice."""
+        if tag == origin:
+            yield ()
+            return
+        for edge in self._up_from(tag):
+            if edge.dest not in (*before, tag):
+                for rest in self._ways(edge.dest, origin, (*before, tag)):
+                    yield (edge, *rest)
+
+    def _up_from(self, tag: str) -> list[Edge]:
+        return [edge for edge in self.edges.values() if edge.source == tag and edge.name not in self.down]
