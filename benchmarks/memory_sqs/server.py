@@ -37,6 +37,7 @@ class State:
     script: Script = field(default_factory=Script)
     calls: Counter[str] = field(default_factory=Counter)
     waiters: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
+    watch: Callable[..., None] = field(default=lambda action, *, done: None)  # noqa: ARG005  before, and once answered
 
     def queue(self, request: Mapping[str, Any]) -> Queue:
         """The queue that the request's QueueUrl, or QueueName, names."""
@@ -63,6 +64,7 @@ class Connection(asyncio.Protocol):
         self._state = state
         self._received = bytearray()
         self._busy = False
+        self._action = ""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -107,6 +109,8 @@ class Connection(asyncio.Protocol):
             self._call(action, body)
 
     def _call(self, action: str, body: bytes) -> None:
+        self._state.watch(action, done=False)
+        self._action = action
         failure = self._state.script.next(action)
         if failure and failure.how == "hang":
             return
@@ -171,6 +175,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         self._write(200, answer.encode())
+        if answer != "{}":
+            self._state.watch(self._action, done=True)
 
     def _refuse(self, error: SqsError) -> None:
         body = json.dumps({"__type": error.code, "message": str(error)}).encode()
@@ -315,7 +321,8 @@ ACTIONS: Mapping[str, Callable[[State, Failure | None, dict[str, Any]], Answer]]
 
 
 def _control(state: State, command: str, request: dict[str, Any]) -> Answer:
-    """fill {queue, count, size} · failures [..] · latency {seconds} · limit {queue, in_flight} · counts · calls."""
+    """fill {queue, count, size} · failures [..] · latency {seconds} · limit {queue, in_flight} · counts · depths
+    · calls."""
     if command == "fill":
         size = int(request["size"])
         bodies = (f"{number:012d}".ljust(size, "x") for number in range(int(request["count"])))
@@ -329,6 +336,8 @@ def _control(state: State, command: str, request: dict[str, Any]) -> Answer:
         state.queues[request["queue"]].in_flight_limit = int(request["in_flight"])
     elif command == "counts":
         return json.dumps({name: queue.counts(time.time()) for name, queue in state.queues.items()})
+    elif command == "depths":
+        return json.dumps({name: len(queue.known) for name, queue in state.queues.items()})
     elif command == "calls":
         return json.dumps(state.calls)
     else:

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from sluice_spark.drain import Drained, drain
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["Drained", "drain", "register"]
 
 
 def register(spark: "SparkSession") -> None:

@@ -39,6 +39,7 @@ class Endpoint:
 
     url: str
     region: str
+    ca_bundle: str | None = None  # whom to trust instead of the system's authorities: AWS_CA_BUNDLE
 
     @property
     def host(self) -> str:
@@ -63,11 +64,13 @@ def resolved_endpoint(queue_url: str, *, region: str | None, endpoint: str | Non
     known = region or region_of(queue_url) or session.get_config_variable("region")
     if not known:
         raise InvalidOption("region", f"neither given, nor in the queue URL {queue_url}, nor configured")
+    ca_bundle = session.get_config_variable("ca_bundle")
     if endpoint:
-        return Endpoint(url=endpoint.rstrip("/") + "/", region=known)
+        return Endpoint(url=endpoint.rstrip("/") + "/", region=known, ca_bundle=ca_bundle)
     no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # resolves an endpoint, signs nothing
     client = session.create_client("sqs", region_name=known, **no_key)
-    return Endpoint(url=client.meta.endpoint_url.rstrip("/") + "/", region=client.meta.region_name)
+    url = client.meta.endpoint_url.rstrip("/") + "/"
+    return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
 
 
 def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
@@ -80,7 +83,7 @@ def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
     if source is None:
         raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
     if identity.role_arn:
-        source = _assumed(session, source, identity, region)
+        source = _assumed(session, source, identity, identity.role_arn, region)
 
     def now() -> Credentials:
         frozen = source.get_frozen_credentials()
@@ -89,7 +92,7 @@ def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
     return now
 
 
-def _assumed(session: Any, source: Any, identity: Identity, region: str) -> Any:
+def _assumed(session: Any, source: Any, identity: Identity, role_arn: str, region: str) -> Any:
     extra = {"RoleSessionName": identity.role_session_name}
     if identity.external_id:
         extra["ExternalId"] = identity.external_id
@@ -97,7 +100,7 @@ def _assumed(session: Any, source: Any, identity: Identity, region: str) -> Any:
     def client(service: str, **arguments: Any) -> Any:
         return session.create_client(service, **{"region_name": region, **arguments})  # the region's own STS endpoint
 
-    fetcher = AssumeRoleCredentialFetcher(client, source, identity.role_arn, extra_args=extra)
+    fetcher = AssumeRoleCredentialFetcher(client, source, role_arn, extra_args=extra)
     return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 

@@ -1,25 +1,26 @@
-"""A lean SQS client: asyncio, aiohttp, own signatures, orjson. Only the calls that the source and the sink make.
+"""A lean SQS client: asyncio, own transport, own signatures, orjson. Only the calls that the source and the sink make.
 
-boto3 spends 176 µs of CPU per message on receive and delete, this a tenth: the JSON protocol needs no model of shapes.
+boto3 spends 176 µs of CPU per message on receive and delete, this a twentieth: the JSON protocol needs no model of
+shapes, and a receive that is the same as the one before not even a new signature.
 """
 
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
-from urllib.request import getproxies
 
-import aiohttp
 import orjson
 
 from sluice_spark.access import CredentialsNow, Endpoint
-from sluice_spark.errors import QueueBusy, QueueError, QueueRefused, TooManyInFlight
+from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
 from sluice_spark.signing import Credentials, signed_headers
+from sluice_spark.transport import Answer, Transport
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +29,8 @@ ATTEMPTS = 8  # of calls that may give up; with the waits below some 30 seconds
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
 ANSWER_WITHIN_S = 10.0  # beyond a receive's own wait
-CONNECT_WITHIN_S = 5.0
 CREDENTIALS_FRESH_S = 60.0  # how often botocore is asked for the key; it refreshes 15 minutes before expiry
-SIGNATURE_FRESH_S = 60.0  # a receive's signature is used again: SQS takes one that is up to 15 minutes old
+SIGNATURE_FRESH_S = 60.0  # a receive's signature is used again: AWS takes one that is up to five minutes old
 WARN_EVERY_S = 60.0
 HTTP_OK = 200
 HTTP_TOO_MANY_REQUESTS = 429
@@ -42,6 +42,9 @@ BUSY = {
     "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException",
 }  # fmt: skip
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
+# Done twice they have done the same: sent once more if a kept connection breaks before it answers. Of what is received
+# or sent the caller's own attempts decide.
+REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
 HANDLE_EXPIRED = {"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidReceiptHandle"}
 
 Message = Mapping[str, Any]  # as SQS's JSON has it: parsed once, into a segment's columns
@@ -79,8 +82,8 @@ class SqsClient:
     """Calls one endpoint on at most `connections` connections. Made and used inside one event loop; `async with`.
 
     Refusals raise QueueRefused at once. Trouble that may pass is retried with full jitter, ATTEMPTS times and then
-    QueueBusy; a receive
-    is left to its caller's loop. Leaving the `async with` waits for no one: whoever started a call awaits it.
+    QueueBusy; a receive is left to its caller's loop. Leaving the `async with` waits for the calls under way, and
+    cancels none: SQS would have handed out messages that no one took.
     """
 
     def __init__(
@@ -94,30 +97,29 @@ class SqsClient:
         answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
         self._endpoint, self._credentials, self._connections = endpoint, credentials, connections
+        self._host = endpoint.host
         self._sleep, self._chance, self._answer_within_s = sleep, chance, answer_within_s
         self._key: Credentials | None = None
         self._key_asked = 0.0
-        self._signed: dict[bytes, tuple[float, Credentials, dict[str, str]]] = {}
-        self._http: aiohttp.ClientSession | None = None
+        self._asking = asyncio.Lock()
+        self._signed: dict[bytes, _Signed] = {}
+        self._transport: Transport | None = None
         self._warnings = Warnings()
         self.requests: Counter[str] = Counter()
         self.retries: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=60, ttl_dns_cache=60),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
-            trust_env=bool(
-                getproxies()
-            ),  # only then: with it aiohttp looks for a .netrc, in a thread, on every request
-        )
+        try:
+            self._transport = Transport(
+                self._endpoint.url, connections=self._connections, ca_bundle=self._endpoint.ca_bundle
+            )
+        except ValueError as error:
+            raise InvalidOption("endpoint", str(error)) from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._http:
-            await self._http.close()
+        if self._transport:
+            await self._transport.close()
 
     async def receive(
         self, queue_url: str, *, wait_s: int, visibility_s: int | None = None, attempt_id: str | None = None
@@ -204,58 +206,86 @@ class SqsClient:
         return Outcome(tuple(done), tuple(expired), tuple(str(entry["ReceiptHandle"]) for entry in pending.values()))
 
     async def _once(self, action: str, body: bytes, wait_s: float, *, same_again: bool = False) -> dict[str, Any]:
-        status, headers, answer = await self._exchange(action, body, wait_s, same_again=same_again)
-        if status == HTTP_OK:
-            parsed: dict[str, Any] = orjson.loads(answer) if answer else {}
-            return parsed
-        error = classified(action, status, headers, answer)
+        answer = await self._exchange(action, body, wait_s, same_again=same_again)
+        if answer.status == HTTP_OK:
+            return _parsed(action, answer)
+        error = classified(action, answer.status, answer.headers, answer.body)
         if error.code in EXPIRED:
             self._key = None  # ask botocore again before the retry, or say that it can't help
         raise error
 
-    async def _exchange(
-        self, action: str, body: bytes, wait_s: float, *, same_again: bool
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        if self._http is None:
+    async def _exchange(self, action: str, body: bytes, wait_s: float, *, same_again: bool) -> Answer:
+        if self._transport is None:
             raise RuntimeError("use `async with`")
-        headers = await self._headers(action, body, same_again=same_again)
+        request = await self._request(self._transport, action, body, same_again=same_again)
         self.requests[action] += 1
-        timeout = aiohttp.ClientTimeout(total=wait_s + self._answer_within_s, sock_connect=CONNECT_WITHIN_S)
+        within_s = wait_s + self._answer_within_s
         try:
-            async with self._http.post(self._endpoint.url, data=body, headers=headers, timeout=timeout) as response:
-                return response.status, response.headers, await response.read()
+            return await self._transport.exchange(request, within_s=within_s, repeatable=action in REPEATABLE)
         except TimeoutError as error:
-            raise QueueBusy(action, "Timeout", f"no answer within {timeout.total} s") from error
-        except (aiohttp.ClientError, OSError) as error:
+            raise QueueBusy(action, "Timeout", f"within {within_s} s: {error}") from error
+        except ssl.SSLCertVerificationError as error:  # asking again won't make the peer another
+            raise QueueRefused(action, type(error).__name__, f"{self._host}: {error}") from error
+        except OSError as error:
             raise QueueBusy(action, type(error).__name__, str(error)) from error
 
-    async def _headers(self, action: str, body: bytes, *, same_again: bool) -> dict[str, str]:
+    async def _request(self, transport: Transport, action: str, body: bytes, *, same_again: bool) -> bytes:
         key, now = await self._key_now(), time.time()
-        if same_again and (kept := self._signed.get(body)) and now - kept[0] < SIGNATURE_FRESH_S and kept[1] is key:
-            return kept[2]
+        if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
+            return kept.request
         headers = signed_headers(
             key,
-            host=self._endpoint.host,
+            host=self._host,
             path="/",
             region=self._endpoint.region,
             service="sqs",
             target=f"AmazonSQS.{action}",
             body=body,
-            now=datetime.fromtimestamp(now, UTC),
+            now=datetime.fromtimestamp(int(now), UTC),
         )
+        request = transport.encoded(headers, body)
         if same_again:
-            self._signed[body] = (now, key, headers)
-        return headers
+            self._signed[body] = _Signed(now, key, request)
+        return request
 
     async def _key_now(self) -> Credentials:
-        now = time.monotonic()
-        if self._key is None or now - self._key_asked > CREDENTIALS_FRESH_S:
-            key = await asyncio.to_thread(self._credentials)
-            self._key_asked = now
-            if key != self._key:  # the same object as long as it is the same key: kept signatures are compared by it
+        key = self._key
+        if key is not None and time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S:
+            return key
+        async with self._asking:  # one asks, the others wait: botocore may be on the network for this
+            key = self._key
+            if key is None or time.monotonic() - self._key_asked >= CREDENTIALS_FRESH_S:
+                now = await asyncio.to_thread(self._credentials)
+                self._key_asked = time.monotonic()
+                if key is None or now != key:  # the same object while it is the same key: kept signatures go by it
+                    key = now
                 self._key = key
-            return key if self._key is None else self._key
-        return self._key
+            return key
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """A request that may be sent again."""
+
+    signed_at: float
+    key: Credentials
+    request: bytes
+
+    def fresh(self, key: Credentials, now: float) -> bool:
+        """Signed with this key, and not long before or (the clock was set) after now."""
+        return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
+
+
+def _parsed(action: str, answer: Answer) -> dict[str, Any]:
+    if not answer.body:
+        return {}
+    try:
+        parsed = orjson.loads(answer.body)
+    except orjson.JSONDecodeError as error:
+        raise QueueBusy(action, "NoJson", f"an answer that is no JSON: {answer.body[:80]!r}") from error
+    if not isinstance(parsed, dict):
+        raise QueueBusy(action, "NoJson", f"an answer that is no JSON object: {answer.body[:80]!r}")
+    return parsed
 
 
 def back_off_s(attempt: int, chance: float) -> float:
@@ -265,7 +295,10 @@ def back_off_s(attempt: int, chance: float) -> float:
 
 
 def classified(action: str, status: int, headers: Mapping[str, str], body: bytes) -> QueueError:
-    """The error that an answer other than 200 is. What isn't known is judged by its status."""
+    """The error that an answer other than 200 is, with header names in lower case.
+
+    What isn't known is judged by its status.
+    """
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -279,7 +312,7 @@ def classified(action: str, status: int, headers: Mapping[str, str], body: bytes
         kind = TooManyInFlight
     elif code in BUSY or code in EXPIRED or status >= HTTP_SERVER_ERROR or status == HTTP_TOO_MANY_REQUESTS:
         kind = QueueBusy
-    return kind(action, code, message, request_id=headers.get("x-amzn-RequestId", ""))
+    return kind(action, code, message, request_id=headers.get("x-amzn-requestid", ""))
 
 
 def _short(code: str) -> str:

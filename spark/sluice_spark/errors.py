@@ -2,6 +2,8 @@
 
 SluiceSparkError
 ├── InvalidOption             the user's: the option is named
+├── InvalidColumn             the user's: no message can be made of it
+├── RowsNotSent               the user's rows, by place: no messages, or refused by SQS one by one
 ├── QueueError                SQS's answer, translated once
 │   ├── QueueRefused          the user's: access, no such queue, KMS. Never retried
 │   ├── QueueBusy             SQS's or the network's: retried with back-off
@@ -29,6 +31,22 @@ class InvalidOption(SluiceSparkError):
     def __reduce__(self) -> tuple[type["InvalidOption"], tuple[str, str]]:
         """Spark pickles errors across processes; the default would call this with one argument."""
         return type(self), (self.option, self.why)
+
+
+class InvalidColumn(SluiceSparkError):
+    """A column of a frame to write that is unknown, missing or of another type."""
+
+    def __init__(self, column: str, why: str) -> None:
+        super().__init__(f"column {column!r}: {why}")
+        self.column, self.why = column, why
+
+    def __reduce__(self) -> tuple[type["InvalidColumn"], tuple[str, str]]:
+        """As of InvalidOption."""
+        return type(self), (self.column, self.why)
+
+
+class RowsNotSent(SluiceSparkError):
+    """Rows that are not in the queue. Says their places and why, never what is in them."""
 
 
 class QueueError(SluiceSparkError):

@@ -37,6 +37,8 @@ class Offset:
     position: Position
     totals: Totals = field(default_factory=Totals)
     deletions_failed: int = 0
+    errors: int = 0  # bad records that lie before `errors_until`
+    errors_until: Position = Position(0)
 
     def json(self) -> dict[str, Any]:
         """As Spark stores it."""
@@ -47,6 +49,8 @@ class Offset:
             "numRecordsIn": self.totals.messages,
             "numBytesIn": self.totals.size,
             "numSqsDeletionsFailed": self.deletions_failed,
+            "numRecordsInErrors": self.errors,
+            "errorsUntil": [self.errors_until.segment, self.errors_until.row],
         }
 
     @classmethod
@@ -58,9 +62,17 @@ class Offset:
             segment, row, messages, size, failed = (
                 int(offset[name]) for name in ("segment", "row", "numRecordsIn", "numBytesIn", "numSqsDeletionsFailed")
             )
+            errors = int(offset.get("numRecordsInErrors", 0))
+            errors_until = Position(*(int(number) for number in offset.get("errorsUntil", (0, 0))))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidOffset(f"malformed offset: {offset}") from error
         if segment < 0 or row < 0:
             raise InvalidOffset(f"negative position: {offset}")
         totals = Totals(messages=messages, size=size)
-        return cls(position=Position(segment, row), totals=totals, deletions_failed=failed)
+        return cls(
+            position=Position(segment, row),
+            totals=totals,
+            deletions_failed=failed,
+            errors=errors,
+            errors_until=errors_until,
+        )

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice_spark.access import Identity
+from sluice_spark.envelopes import ENVELOPES, S3Choice
 from sluice_spark.errors import InvalidOption
+from sluice_spark.formats import FORMATS, Deserialisation
 from sluice_spark.planning import Admission
 
 CONNECTIONS_LIMIT = 512
@@ -16,8 +18,17 @@ RETENTION_DEFAULT_S = 3600.0
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+")
+_DELETE_MODES = {
+    "staged": {"delete": True, "after_commit": False},
+    "none": {"delete": False, "after_commit": False},
+    "afterCommit": {"delete": True, "after_commit": True},
+}
 # Spark's own, on a table's or a view's way to its source: not the user's words to us
-_SPARKS_OWN = {"serialization.format", "header.provider", "path"}
+_SPARKS_OWN = {
+    "serialization.format", "header.provider", "path",
+    "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
+}  # fmt: skip
+SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # one view serves SELECT and INSERT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +45,20 @@ class Options:
     visibility_s: int | None = None
     wait_s: int | None = None
     delete: bool = True
+    after_commit: bool = False
+    rate_limit: int | None = None
+    deserialisation: Deserialisation = field(default_factory=Deserialisation)
+    s3: S3Choice = field(default_factory=S3Choice)
     retention_s: float = RETENTION_DEFAULT_S
 
 
 def parsed(given: Mapping[str, str]) -> Options:
     """Raises InvalidOption: unknown, malformed, out of range, missing, or one that this version doesn't offer."""
-    values = {name.lower(): str(value).strip() for name, value in given.items() if name.lower() not in _SPARKS_OWN}
+    values = {name.lower(): str(value).strip() for name, value in given.items() if not sparks_own(name.lower())}
     options = Options()
     for name, value in values.items():
+        if name in SINK_NAMES:
+            continue
         if name not in _PARSERS:
             raise InvalidOption(_spelling(given, name), f"unknown; there are {', '.join(sorted(_NAMES.values()))}")
         try:
@@ -52,7 +69,28 @@ def parsed(given: Mapping[str, str]) -> Options:
         raise InvalidOption(
             "stagingLocation", "missing: a path, or s3://bucket/prefix, that the driver and all executors see"
         )
+    _checked_together(options)
     return options
+
+
+def _checked_together(options: Options) -> None:
+    fifo = any(url.endswith(".fifo") for url in options.queue_urls)
+    if fifo and not options.delete:
+        raise InvalidOption("deleteMode", "'none' stops a FIFO queue: a group goes on once its messages are deleted")
+    wanted = options.deserialisation
+    if wanted.format != "raw" and not wanted.schema:
+        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
+    if wanted.format == "raw" and wanted.schema:
+        raise InvalidOption("schema", "needs a format: json, avro, or a function")
+    if wanted.format == "raw" and wanted.quarantine:
+        raise InvalidOption("badRecords", "a path needs a format: json, avro, or a function")
+    if options.s3 != S3Choice() and "s3" not in wanted.envelopes:
+        raise InvalidOption("s3Glob" if options.s3.glob != "*" else "s3Removed", "needs envelope s3")
+
+
+def sparks_own(lowered: str) -> bool:
+    """Whether Spark says it of a table, beside the table's options: each of those again as `option.…` too."""
+    return lowered in _SPARKS_OWN or lowered.startswith("option.")
 
 
 def _spelling(given: Mapping[str, str], lowered: str) -> str:
@@ -66,8 +104,6 @@ def _queue_urls(value: str) -> tuple[str, ...]:
     for url in urls:
         if not re.fullmatch(r"https?://[^/\s]+/.+", url):
             raise ValueError(f"{url!r} is not a queue URL")
-        if url.endswith(".fifo"):
-            raise ValueError(f"{url!r}: FIFO queues are not yet read in order, so they are not read at all")
     return urls
 
 
@@ -115,6 +151,31 @@ def _role(value: str) -> str:
     return value
 
 
+def _format(value: str) -> str:
+    if value.lower() in FORMATS:
+        return value.lower()
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError(f"{value!r} is none of {', '.join(FORMATS)}, nor a function as package.module:name")
+    return value
+
+
+def _envelopes(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip().lower() for name in value.split(","))
+    if names == ("none",):
+        return ()
+    if len(set(names)) != len(names) or not set(names) <= set(ENVELOPES) or "s3" in names[:-1]:
+        raise ValueError(f"{value!r} is none of none, {', '.join(ENVELOPES)}, nor several, outermost first, s3 last")
+    return names
+
+
+def _quarantine(value: str) -> str | None:
+    return None if value.lower() == "column" else _location(value)
+
+
+def _flag(value: str) -> bool:
+    return bool(_one_of(value, {"true": True, "false": False}, ()))
+
+
 def _text(value: str) -> str:
     if not value:
         raise ValueError("is empty")
@@ -133,6 +194,16 @@ def _admission(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str
     return lambda options, value: replace(options, admission=replace(options.admission, **{name: parse(value)}))
 
 
+def _deserialisation(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
+    return lambda options, value: replace(
+        options, deserialisation=replace(options.deserialisation, **{name: parse(value)})
+    )
+
+
+def _s3(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
+    return lambda options, value: replace(options, s3=replace(options.s3, **{name: parse(value)}))
+
+
 _BY_NAME: Mapping[str, Callable[[Options, str], Options]] = {
     "queueUrl": _field("queue_urls", _queue_urls),
     "region": _field("region", _text),
@@ -145,11 +216,19 @@ _BY_NAME: Mapping[str, Callable[[Options, str], Options]] = {
     "maxConnections": _field("connections", _number(1, CONNECTIONS_LIMIT)),
     "maxMessagesPerTrigger": _admission("messages", _number(1, 2**31)),
     "maxBytesPerTrigger": _admission("size", _size),
+    "rateLimit": _field("rate_limit", _number(1, 10**7)),
     "visibilityTimeout": _field("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": _field("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
-    "deleteMode": _field("delete", lambda value: _one_of(value, {"staged": True, "none": False}, ("afterCommit",))),
+    "deleteMode": lambda options, value: replace(options, **_one_of(value, _DELETE_MODES, ())),
     "mode": lambda options, value: (_one_of(value, {"driver": True}, ("executors",)), options)[1],
     "retention": _field("retention_s", _time),
+    "format": _deserialisation("format", _format),
+    "schema": _deserialisation("schema", _text),
+    "badRecords": _deserialisation("quarantine", _quarantine),
+    "envelope": _deserialisation("envelopes", _envelopes),
+    "s3Glob": _s3("glob", _text),
+    "s3Removed": _s3("removed", _flag),
 }
 _NAMES = {name.lower(): name for name in _BY_NAME}
 _PARSERS = {name.lower(): parser for name, parser in _BY_NAME.items()}
+NAMES = frozenset(_NAMES)  # in lower case

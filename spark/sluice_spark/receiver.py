@@ -8,18 +8,25 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from sluice_spark.after_commit import Held
 from sluice_spark.client import BATCH_LIMIT, SqsClient
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.fifo import in_order, is_fifo
 from sluice_spark.offsets import Position
 from sluice_spark.planning import connections_wanted
+from sluice_spark.rate import Rate
 from sluice_spark.segments import Received, table
 from sluice_spark.staging import StagedLog
+from sluice_spark.workers import spare_collections
 
 log = logging.getLogger(__name__)
 
+VISIBILITY = "VisibilityTimeout"
 VISIBLE = "ApproximateNumberOfMessages"
 TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
 
@@ -46,7 +53,11 @@ class Intake:
     wait_s: int = 20
     visibility_s: int | None = None
     delete: bool = True
+    after_commit: bool = False  # deleted only once `Receiver.committed` says so; kept invisible until then
     until_empty: bool = False  # a bounded read: ends when every queue answered a long poll with nothing
+    rate_limit: int | None = None  # messages/s, of all queues together
+    enough_messages: int | None = None  # a bounded read: ends also here, or a little beyond
+    enough_bytes: int | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -69,13 +80,13 @@ class Receiver:
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
         self._stopping = threading.Event()
         self._error: BaseException | None = None
-        self._position = Position(0)
+        self._position = self._committed = Position(0)
         self.duplicates = 0
         self.requests: dict[str, int] = {}
 
     def start(self, position: Position) -> None:
         """`position`: where Spark has read to."""
-        self._position = position
+        self._position = self._committed = position
         self._thread.start()
 
     def stop(self) -> None:
@@ -94,12 +105,22 @@ class Receiver:
         """Spark's batches reach to here: makes room in the backlog."""
         self._position = position
 
+    def committed(self, position: Position) -> None:
+        """Spark has committed what lies before."""
+        self._committed = position
+
+    @property
+    def running(self) -> bool:
+        """Not yet at its end."""
+        return self._thread.is_alive()
+
     def check(self) -> None:
         """Raises what ended the receiver."""
         if self._error:
             raise self._error
 
     def _thread_main(self) -> None:
+        spare_collections()
         try:
             asyncio.run(self._run())
         except BaseException as error:  # noqa: BLE001  reported by check(), in the thread that Spark listens to
@@ -132,14 +153,21 @@ class _Run:
         self._buffer: list[Received] = []
         self._buffered = self._buffered_bytes = self._undeleted = self._deletions_failed = 0
         self._oldest = 0.0
+        self._rate = Rate(per_second=intake.rate_limit)
+        self._taken = self._taken_bytes = 0
+        self._held = Held()
         self._failed: BaseException | None = None
 
     async def until_stopped(self) -> None:
         """Receives until told to end, then drains."""
         deleters = [asyncio.create_task(self._delete_forever()) for _ in range(self._intake.connections)]
+        if self._intake.after_commit:
+            deleters.append(asyncio.create_task(self._keep_invisible()))
         try:
             while not self._over:
                 self._hire()
+                for number, committed in self._held.due(self._receiver._committed):  # noqa: SLF001  the other half
+                    self._order_deletion(number, committed)
                 if self._due:
                     await self._publish()
                 else:
@@ -156,7 +184,13 @@ class _Run:
         if self._failed or self._receiver._ending:  # noqa: SLF001  the other half of one thing
             return True
         empty = self._intake.until_empty and all(fleet.empty_answers and not fleet.running for fleet in self._fleets)
-        return empty and not self._buffered
+        ended = empty or (self._enough and not self._receives)
+        return ended and not self._buffered and not self._held.messages
+
+    @property
+    def _enough(self) -> bool:
+        messages, size = self._intake.enough_messages, self._intake.enough_bytes
+        return (messages is not None and self._taken >= messages) or (size is not None and self._taken_bytes >= size)
 
     @property
     def _due(self) -> bool:
@@ -165,10 +199,16 @@ class _Run:
 
     @property
     def _room(self) -> bool:
-        if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted >= self._limits.undeleted:
+        if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted_limit:
+            return False
+        if self._enough or not self._rate.open(time.monotonic()):
             return False
         ahead = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
         return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
+
+    @property
+    def _undeleted_limit(self) -> bool:
+        return self._undeleted + self._held.messages >= self._limits.undeleted
 
     def _hire(self) -> None:
         if not self._room:
@@ -185,18 +225,21 @@ class _Run:
     async def _receive(self, fleet: Fleet) -> None:
         """Receives in a row until there are too many of us, or no room, or the end."""
         limit = max(1, self._intake.connections // len(self._fleets))
-        attempt = 0
+        attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
         try:
             while not self._over and fleet.running <= fleet.wanted:
                 try:
                     messages = await self._client.receive(
-                        fleet.queue_url, wait_s=self._intake.wait_s, visibility_s=self._intake.visibility_s
+                        fleet.queue_url,
+                        wait_s=self._intake.wait_s,
+                        visibility_s=self._intake.visibility_s,
+                        attempt_id=attempt_id,
                     )
                 except (QueueBusy, TooManyInFlight) as error:
                     attempt += 1
                     await self._client.back_off(attempt, error)
                     continue
-                attempt = 0
+                attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
                 fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit)
                 if messages:
                     fleet.empty_answers = 0
@@ -207,7 +250,9 @@ class _Run:
                     fleet.empty_answers += await self._emptied(fleet)
                     if fleet.empty_answers and self._intake.until_empty:
                         return
-                if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted >= self._limits.undeleted:
+                if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted_limit:
+                    return
+                if self._enough or not self._rate.open(time.monotonic()):
                     return
         except SluiceSparkError as error:
             self._failed = error
@@ -225,14 +270,17 @@ class _Run:
     def _take(self, received: Received) -> None:
         if not self._buffered:
             self._oldest = time.monotonic()
+        size = sum(len(message["Body"]) for message in received.messages)
         self._buffer.append(received)
         self._buffered += len(received.messages)
-        self._buffered_bytes += sum(len(message["Body"]) for message in received.messages)
+        self._buffered_bytes += size
+        self._taken, self._taken_bytes = self._taken + len(received.messages), self._taken_bytes + size
+        self._rate.took(len(received.messages))
 
     async def _publish(self) -> None:
         taken, self._buffer = self._buffer, []
         self._buffered = self._buffered_bytes = 0
-        fresh, again = self._without_duplicates(taken)
+        fresh, again = self._without_duplicates(_ordered(taken))
         number = None
         if fresh:
             failed, self._deletions_failed = self._deletions_failed, 0
@@ -245,7 +293,9 @@ class _Run:
             number = header.number
             ids = [message["MessageId"] for answer in fresh for message in answer.messages]
             self._staged.seen.staged(number, ids)
-        if self._intake.delete:
+        if self._intake.after_commit:
+            self._held.hold(self._staged.log.next_number - 1, fresh + again)
+        elif self._intake.delete:
             self._order_deletion(number, fresh + again)
 
     def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
@@ -254,16 +304,16 @@ class _Run:
         fresh: list[Received] = []
         again: list[Received] = []
         for answer in taken:
-            old = [m for m in answer.messages if m["MessageId"] in seen or m["MessageId"] in now]
-            now.update(message["MessageId"] for message in answer.messages)
-            if not old:
-                fresh.append(answer)
-                continue
-            known = {message["MessageId"] for message in old}
-            again.append(Received(answer.queue_url, old))
-            new = [message for message in answer.messages if message["MessageId"] not in known]
+            new: list[Mapping[str, Any]] = []
+            old: list[Mapping[str, Any]] = []
+            for message in answer.messages:
+                identity = message["MessageId"]
+                (old if identity in seen or identity in now else new).append(message)
+                now.add(identity)
             if new:
                 fresh.append(Received(answer.queue_url, new))
+            if old:
+                again.append(Received(answer.queue_url, old))
         self._receiver.duplicates += sum(len(answer.messages) for answer in again)
         return fresh, again
 
@@ -295,6 +345,32 @@ class _Run:
         if not deletion.left and deletion.whole and deletion.number is not None:
             self._staged.seen.confirmed(deletion.number)
 
+    async def _keep_invisible(self) -> None:
+        """Heartbeats at half the time-out. A message that expires all the same is redelivered, and known."""
+        try:
+            timeout_s = await self._visibility_s()
+            while True:
+                await asyncio.sleep(timeout_s / 2)
+                for queue_url, handles in _chunks(self._held.all()):
+                    await self._extend(queue_url, handles, timeout_s)
+        except SluiceSparkError as error:
+            self._failed = error
+
+    async def _visibility_s(self) -> int:
+        if self._intake.visibility_s is not None:
+            return self._intake.visibility_s
+        answers = [await self._client.attributes(url, VISIBILITY) for url in self._intake.queue_urls]
+        return max(1, min(int(answer[VISIBILITY]) for answer in answers))
+
+    async def _extend(self, queue_url: str, handles: Sequence[str], timeout_s: int) -> None:
+        entries = [
+            {"Id": str(index), "ReceiptHandle": handle, VISIBILITY: timeout_s} for index, handle in enumerate(handles)
+        ]
+        try:
+            await self._client.call("ChangeMessageVisibilityBatch", {"QueueUrl": queue_url, "Entries": entries})
+        except QueueBusy as error:
+            log.warning("messages may become visible before they are committed: %s", error)
+
     async def _drain(self) -> None:
         """Receives under way are awaited, never cancelled: SQS would have handed out messages that no one took."""
         while self._receives:
@@ -307,6 +383,24 @@ class _Run:
             await asyncio.gather(*(self._client.release(url, handles) for url, handles in _chunks(received)))
         except SluiceSparkError as error:
             log.warning("messages stay invisible until their time-out: %s", error)
+
+
+def _attempt_id(queue_url: str) -> str | None:
+    """Of one receive and its retries: a FIFO queue then gives the same messages again, whose groups it has locked.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
+    """
+    return uuid.uuid4().hex if is_fifo(queue_url) else None
+
+
+def _ordered(received: Sequence[Received]) -> Sequence[Received]:
+    """FIFO queues' messages by sequence number, the others' as they came."""
+    ordered = [answer for answer in received if not is_fifo(answer.queue_url)]
+    by_queue: dict[str, list[Mapping[str, Any]]] = {}
+    for answer in received:
+        if is_fifo(answer.queue_url):
+            by_queue.setdefault(answer.queue_url, []).extend(answer.messages)
+    return ordered + [Received(queue_url, in_order(messages)) for queue_url, messages in by_queue.items()]
 
 
 @dataclass(slots=True)

@@ -75,9 +75,9 @@ def table(received: Sequence[Received]) -> pa.Table:
         _texts(system, "SequenceNumber"),
         _times(system, "SentTimestamp"),
         _times(system, "ApproximateFirstReceiveTimestamp"),
-        pa.array([int(values.get("ApproximateReceiveCount", 1)) for values in system], pa.int32()),
+        pa.array([values.get("ApproximateReceiveCount", "1") for values in system], pa.string()).cast(pa.int32()),
         _texts(system, "SenderId"),
-        pa.array([answer.queue_url for answer in received for _ in answer.messages], pa.string()),
+        _queues(received),
         _texts(system, "AWSTraceHeader"),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
@@ -130,8 +130,14 @@ def _texts(system: Sequence[Mapping[str, str]], name: str) -> pa.Array:
 
 
 def _times(system: Sequence[Mapping[str, str]], name: str) -> pa.Array:
-    values = [int(values[name]) if name in values else None for values in system]
-    return pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
+    """Arrow reads the digits: without a Python number for each."""
+    return _texts(system, name).cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
+
+
+def _queues(received: Sequence[Received]) -> pa.Array:
+    if len({answer.queue_url for answer in received}) == 1:
+        return pa.repeat(pa.scalar(received[0].queue_url), sum(len(answer.messages) for answer in received))
+    return pa.array([answer.queue_url for answer in received for _ in answer.messages], pa.string())
 
 
 def _attributes(messages: Sequence[Mapping[str, Any]]) -> pa.Array:

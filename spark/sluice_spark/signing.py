@@ -36,8 +36,11 @@ def signed_headers(
     body: bytes,
     now: datetime,
 ) -> dict[str, str]:
-    """All headers to send, Host included. `now` is UTC; `host` with its port unless it is the scheme's own."""
-    stamp = now.strftime("%Y%m%dT%H%M%SZ")
+    """All headers to send, Host included.
+
+    `now` is UTC, in whole seconds; `host` has its port unless it is the scheme's own.
+    """
+    stamp = _stamp(now)
     headers = {"content-type": CONTENT_TYPE, "host": host, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
@@ -54,6 +57,11 @@ def signed_headers(
         f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
     )
     return headers
+
+
+@lru_cache(maxsize=4)  # thousands of requests are signed within a second, and strftime costs as much as the hashes
+def _stamp(second: datetime) -> str:
+    return second.strftime("%Y%m%dT%H%M%SZ")
 
 
 @lru_cache(maxsize=16)  # one a day and credential; a copy of the keyed hash spares OpenSSL's set-up on every request

@@ -11,22 +11,37 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
+from sluice_spark import bad_records
 from sluice_spark.access import credentials_of, resolved_endpoint
 from sluice_spark.client import SqsClient
+from sluice_spark.drain import visible
 from sluice_spark.errors import InvalidOption
+from sluice_spark.fifo import Share, is_fifo, shared
+from sluice_spark.formats import ENVELOPE, REASON, VALUE, added_columns, deserialised, parser, split
 from sluice_spark.offsets import Offset, Position
 from sluice_spark.options import WAIT_LIMIT_S, Options, parsed
 from sluice_spark.planning import Admission, Slice, admitted, sliced
+from sluice_spark.quarantine import quarantined
 from sluice_spark.receiver import Intake, Receiver
 from sluice_spark.segments import SPARK_SCHEMA
+from sluice_spark.sink import batch_writer, stream_writer
 from sluice_spark.staging import StagedLog, batches
-from sluice_spark.store import open_store
+from sluice_spark.store import Store, open_store
 from sluice_spark.workers import spare_pyspark_zip
 
 log = logging.getLogger(__name__)
@@ -34,6 +49,7 @@ log = logging.getLogger(__name__)
 NAME = "sqs"
 BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
 RETAIN_EVERY_S = 60.0
+AVAILABLE_EVERY_S = 0.1  # how soon a run of `availableNow` sees that something is staged
 
 try:  # Spark 4.2 and later
     _newer: Any = importlib.import_module("pyspark.sql.streaming.datasource")
@@ -44,13 +60,13 @@ except ImportError:
 class Rows(InputPartition):
     """Rows of the log for one task. Names a place; never a key."""
 
-    def __init__(self, location: str, profile: str | None, slices: Sequence[Slice]) -> None:
+    def __init__(self, location: str, profile: str | None, slices: Sequence[Slice], share: Share | None = None) -> None:
         super().__init__(None)
-        self.location, self.profile, self.slices = location, profile, slices
+        self.location, self.profile, self.slices, self.share = location, profile, slices, share
 
 
 class SqsDataSource(DataSource):
-    """`spark.read` and `spark.readStream` of format `sqs`. Register with `sluice_spark.register(spark)`."""
+    """Reads and writes of format `sqs`, bounded and streaming. Register with `sluice_spark.register(spark)`."""
 
     @classmethod
     def name(cls) -> str:
@@ -59,54 +75,86 @@ class SqsDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns; the first thing that Spark asks, so options are checked here."""
-        parsed(self.options)
-        return SPARK_SCHEMA
+        return ", ".join([SPARK_SCHEMA, *added_columns(parsed(self.options).deserialisation)])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded read: of the queues, or without `queueUrl` of the log that is retained."""
-        del schema
         options = parsed(self.options)
-        if options.admission != Admission():
-            raise InvalidOption(
-                "maxMessagesPerTrigger", "a batch read has no trigger: it ends when the queues are empty"
-            )
-        return SqsReader(options)
+        if options.after_commit:
+            raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
+        return SqsReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         """An unbounded read of the queues."""
-        del schema
         options = parsed(self.options)
         if not options.queue_urls:
             raise InvalidOption("queueUrl", "missing: a stream needs at least one")
-        return StreamReader(options)
+        return StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
+        """A bounded write to queues."""
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
+        """An unbounded write to queues."""
+        return stream_writer(self.options, schema, overwrite=overwrite)
 
 
 class _Reading:
     """What executors do, the same for a batch and a stream."""
 
+    _options: Options
+    _schema: StructType | None
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's rows, the same at every call."""
         assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
         spare_pyspark_zip()
-        return batches(open_store(partition.location, partition.profile), partition.slices)
+        store = open_store(partition.location, partition.profile)
+        for part in partition.slices:
+            for batch in batches(store, [part]):
+                mine = shared(batch, partition.share) if partition.share else batch
+                yield from self._deserialised(part, mine, partition)
+
+    def _deserialised(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
+        wanted = self._options.deserialisation
+        if wanted.raw:
+            yield batch
+            return
+        rows = deserialised(batch, wanted, self._options.s3, self._types(), parser(wanted))
+        index = partition.share.index if partition.share else 0
+        errors = rows.num_rows - rows.column(REASON).null_count
+        bad_records.noted(open_store(partition.location, partition.profile), part, errors, index)
+        if wanted.quarantine:
+            good, bad = split(rows)
+            quarantined(open_store(wanted.quarantine, partition.profile), part, bad, index)
+            rows = good
+        yield rows
+
+    def _types(self) -> Mapping[str, pa.DataType]:
+        added = [name for name in (ENVELOPE, VALUE, REASON) if self._schema and name in self._schema.names]
+        return {name: to_arrow_type(self._schema[name].dataType) for name in added} if self._schema else {}
 
 
 class SqsReader(_Reading, DataSourceReader):
     """Receives in `partitions`, on the driver: a task that is tried again reads what was staged, and receives
     nothing."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        self._options, self._schema = options, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Receives until the queues are empty, and stages; each action of a plan does so once."""
+        """Receives until the queues are empty or the limits reached, and stages; each action of a plan does so once.
+
+        All that was received is read: the limits are where receiving ends, a little is on its way then.
+        """
         staged = StagedLog(open_store(self._options.staging_location, self._options.identity.profile))
         if not self._options.queue_urls:
             view = staged.view()
             return _rows(self._options, sliced(view.between(Position(view.first), view.end)))
         start = staged.end()
         staged.take_over(start)
-        receiver = _receiver(self._options, staged, until_empty=True)
+        receiver = _receiver(self._options, staged, until_empty=True, enough=self._options.admission)
         receiver.start(staged.log.end)
         receiver.join()
         receiver.check()
@@ -117,16 +165,19 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
     """Lives in Spark's driver-side Python process; `read` runs in the executors', on a pickled copy that has not
     started."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        self._options, self._schema = options, schema
         self._staged: StagedLog | None = None
         self._receiver: Receiver | None = None
         self._end = Position(0)
+        self._last: Mapping[str, Any] | None = None  # the newest offset that Spark has
+        self._available_now = False
         self._retained_at = 0.0
 
     def __getstate__(self) -> Mapping[str, Any]:
-        """Only the options travel."""
-        return {"_options": self._options, "_staged": None, "_receiver": None, "_end": Position(0), "_retained_at": 0.0}
+        """Only options and columns travel."""
+        fresh = {"_staged": None, "_receiver": None, "_end": Position(0), "_last": None, "_retained_at": 0.0}
+        return {"_options": self._options, "_schema": self._schema, "_available_now": False, **fresh}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """The oldest retained segment: what an earlier query staged and never committed is adopted."""
@@ -137,18 +188,44 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
     def latestOffset(  # noqa: N802  Spark's name
         self, start: Mapping[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
-        """As far as is staged and admitted. Never waits for a message.
+        """As far as is staged and admitted. Never waits for a message, but in a run of `availableNow`.
 
         Before 4.2 Spark says no start: then it is the last end that it was given, which it has committed by now.
         """
-        position = Offset.parse(start).position if start is not None else self._end
+        given = start if start is not None else self._last
+        position = Offset.parse(given).position if given is not None else self._end
         staged = self._started(position)
         assert self._receiver is not None  # noqa: S101  tells mypy what _started did
         self._receiver.check()
+        self._receiver.committed(position)
+        while self._available_now and not staged.log.backlog(position).messages and self._receiver.running:
+            self._receiver.join(AVAILABLE_EVERY_S)
+            self._receiver.check()
         view = staged.log
         self._end = admitted(view, position, self._admission(limit))
         self._receiver.consumed(self._end)
-        return view.offset(self._end).json()
+        if given is not None and self._end == position:
+            return dict(given)  # to Spark another text is new data
+        self._last = self._counted(view.offset(self._end), given, position).json()
+        return dict(self._last)
+
+    def _counted(self, end: Offset, given: Mapping[str, Any] | None, start: Position) -> Offset:
+        """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
+        if given is None or self._options.deserialisation.raw:
+            return end
+        known = Offset.parse(given)
+        store = open_store(self._options.staging_location, self._options.identity.profile)
+        errors = known.errors + bad_records.between(store, known.errors_until, start)
+        return replace(end, errors=errors, errors_until=start)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
+        """This run ends: once as many messages are taken as the queues hold now, or when they are empty."""
+        self._available_now = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name, 4.2 and later
+        """As far as is staged: shows in the query's progress how far behind it is."""
+        view = self._staged.log if self._staged else None
+        return view.offset(view.end).json() if view else None
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
         """Our own limits apply by themselves, so that they do on every version."""
@@ -159,7 +236,8 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         begins."""
         first, last = Offset.parse(start).position, Offset.parse(end).position
         staged = self._started(first)
-        self._end = max(self._end, last)
+        if self._last is None or last >= self._end:
+            self._end, self._last = last, end
         view = staged.log
         if first != last and first.segment < view.first:  # a batch planned before the place where we began
             view = StagedLog(open_store(self._options.staging_location, self._options.identity.profile)).view(first)
@@ -172,8 +250,9 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         staged.consumed(position)
         if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
             self._retained_at = time.monotonic()
-            retention_s = self._options.retention_s
-            threading.Thread(target=_retain, args=(staged, position, retention_s), daemon=True).start()
+            store = open_store(self._options.staging_location, self._options.identity.profile)
+            given = staged, store, position, self._options.retention_s
+            threading.Thread(target=_retain, args=given, daemon=True).start()
 
     def stop(self) -> None:
         """Drains in the background; the process ends when that is done."""
@@ -184,11 +263,15 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         if self._staged is None:
             staged = StagedLog(open_store(self._options.staging_location, self._options.identity.profile))
             staged.take_over(start)
-            self._receiver = _receiver(self._options, staged, until_empty=False)
+            self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=self._enough())
             self._receiver.start(start)
             self._end, self._staged = start, staged
             _unwind_at_termination()
         return self._staged
+
+    def _enough(self) -> Admission:
+        """What is in the queues at the start bounds a run of `availableNow`, while producers still send."""
+        return Admission(messages=visible(self._options) or None) if self._available_now else Admission()
 
     def _admission(self, limit: Any) -> Admission:
         """The options', and a read limit that Spark asks for in addition."""
@@ -199,10 +282,14 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         return Admission(messages=min(asked, own.messages or asked), size=own.size)
 
 
-StreamReader: type[SqsStreamReader] = SqsStreamReader
+_TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else object
 
 
-def _receiver(options: Options, staged: StagedLog, *, until_empty: bool) -> Receiver:
+class StreamReader(SqsStreamReader, _TriggerAvailableNow):
+    """With what this version of Spark has in addition."""
+
+
+def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
     endpoint = resolved_endpoint(
         options.queue_urls[0], region=options.region, endpoint=options.endpoint, identity=options.identity
     )
@@ -213,19 +300,29 @@ def _receiver(options: Options, staged: StagedLog, *, until_empty: bool) -> Rece
         wait_s=options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S),
         visibility_s=options.visibility_s,
         delete=options.delete,
+        after_commit=options.after_commit,
         until_empty=until_empty,
+        rate_limit=options.rate_limit,
+        enough_messages=enough.messages,
+        enough_bytes=enough.size,
     )
     return Receiver(staged, lambda: SqsClient(endpoint, credentials, connections=2 * options.connections), intake)
 
 
 def _rows(options: Options, tasks: Sequence[Sequence[Slice]]) -> Sequence[InputPartition]:
-    """At least one partition: 4.0 and 4.1 fail on a batch read without any."""
-    return [Rows(options.staging_location, options.identity.profile, task) for task in tasks or [()]]
+    """At least one partition: 4.0 and 4.1 fail on a batch read without any. With FIFO queues each task looks at all
+    rows, for its share of the groups: in order, and none in two tasks."""
+    place = options.staging_location, options.identity.profile
+    if any(is_fifo(url) for url in options.queue_urls) and len(tasks) > 1:
+        whole = [part for task in tasks for part in task]
+        return [Rows(*place, whole, Share(index, len(tasks))) for index in range(len(tasks))]
+    return [Rows(*place, task) for task in tasks or [()]]
 
 
-def _retain(staged: StagedLog, committed: Position, retention_s: float) -> None:
+def _retain(staged: StagedLog, store: Store, committed: Position, retention_s: float) -> None:
     try:
         staged.retain(committed, retention_s)
+        bad_records.forget(store, committed, before=time.time() - retention_s)
     except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
         log.warning("old segments stay for now: %s", error)
 

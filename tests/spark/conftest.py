@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "spark"), str(ROOT)]
-MISSING = [name for name in ("aiohttp", "botocore", "orjson", "pyarrow") if importlib.util.find_spec(name) is None]
+MISSING = [name for name in ("botocore", "orjson", "pyarrow") if importlib.util.find_spec(name) is None]
 
 
 class Skipped(pytest.Module):

@@ -1,12 +1,23 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sluice_spark.access import Endpoint
-from sluice_spark.client import ATTEMPTS, BACK_OFF_LIMIT_S, SqsClient, back_off_s, classified
-from sluice_spark.errors import QueueBusy, QueueRefused, TooManyInFlight
+from sluice_spark.client import (
+    ATTEMPTS,
+    BACK_OFF_LIMIT_S,
+    SIGNATURE_FRESH_S,
+    SqsClient,
+    _parsed,
+    _Signed,
+    back_off_s,
+    classified,
+)
+from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
 from sluice_spark.signing import Credentials
+from sluice_spark.transport import Answer
 
 
 class Used:
@@ -73,7 +84,8 @@ def test_a_useless_handle_is_counted_and_not_tried_again(used: Used) -> None:
 def test_trouble_that_passes_is_waited_out(used: Used) -> None:
     used.sqs.script.add({"action": "GetQueueAttributes", "count": 2, "status": 503})
     used.sqs.script.add({"action": "GetQueueAttributes", "count": 1, "status": 400, "code": "ThrottlingException"})
-    used.sqs.script.add({"action": "GetQueueAttributes", "how": "lose", "count": 1})
+    # Twice, as what breaks on a kept connection is sent again at once, on a new one.
+    used.sqs.script.add({"action": "GetQueueAttributes", "how": "lose", "count": 2})
     assert used.run(lambda client: client.attributes(used.url, "QueueArn"))
     assert used.waits == [back_off_s(attempt, 1.0) for attempt in (1, 2, 3, 4)]
 
@@ -138,3 +150,70 @@ def test_back_off_grows_to_a_limit() -> None:
     assert waits == sorted(waits)
     assert waits[-1] == BACK_OFF_LIMIT_S
     assert back_off_s(5, 0.0) == 0
+
+
+def test_a_receives_signature_is_used_again_and_a_deletes_is_not(used: Used) -> None:
+    async def use(client: SqsClient) -> list[bytes]:
+        kept = []
+        for _ in range(3):
+            await client.receive(used.url, wait_s=0)
+            await client.delete(used.url, ["nonsense"])
+            (signed,) = client._signed.values()
+            kept.append(signed.request)
+        return kept
+
+    first, *others = used.run(use)
+    assert b"x-amz-target: AmazonSQS.ReceiveMessage\r\n" in first
+    assert all(other is first for other in others)
+
+
+def test_a_kept_signature_ends_with_its_key_its_minute_and_a_clock_that_is_set_back() -> None:
+    key = Credentials(access_key="AKIA", secret_key="s")
+    kept = _Signed(1000.0, key, b"")
+    assert kept.fresh(key, 1000 + SIGNATURE_FRESH_S - 1)
+    assert not kept.fresh(key, 1000 + SIGNATURE_FRESH_S)
+    assert not kept.fresh(key, 1000 - SIGNATURE_FRESH_S)
+    assert not kept.fresh(replace(key), 1000.0)
+
+
+def test_one_call_asks_for_the_key_and_the_others_wait(sqs: Any) -> None:
+    asked: list[int] = []
+
+    def key() -> Credentials:
+        asked.append(1)
+        return Credentials(access_key="AKIA", secret_key="s")
+
+    async def whole() -> None:
+        async with SqsClient(Endpoint(url=sqs.url + "/", region="eu-west-1"), key, connections=4) as client:
+            await asyncio.gather(*(client.attributes(sqs.queue_url("q"), "QueueArn") for _ in range(20)))
+
+    asyncio.run(whole())
+    assert len(asked) == 1
+
+
+def test_leaving_waits_for_a_receive_under_way(sqs: Any, fill: Callable[[int], None]) -> None:
+    async def whole() -> int:
+        key = Credentials(access_key="AKIA", secret_key="s")
+        async with SqsClient(Endpoint(url=sqs.url + "/", region="eu-west-1"), lambda: key, connections=4) as client:
+            receiving = asyncio.ensure_future(client.receive(sqs.queue_url("q"), wait_s=1))
+            while not client.requests["ReceiveMessage"]:
+                await asyncio.sleep(0)
+        assert receiving.done()
+        return len(await receiving)
+
+    fill(5)
+    assert asyncio.run(whole()) == 5
+
+
+def test_an_unusable_proxy_is_an_option_error(used: Used, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://proxy:1080")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(InvalidOption, match=r"endpoint.*socks5://proxy:1080"):
+        used.run(lambda client: client.attributes(used.url, "QueueArn"))
+
+
+def test_an_answer_that_is_no_json_object_is_trouble_that_may_pass() -> None:
+    for body in (b"<html>", b"[]"):
+        with pytest.raises(QueueBusy, match="no JSON"):
+            _parsed("A", Answer(200, {}, body))
+    assert _parsed("A", Answer(200, {}, b"")) == {}

@@ -30,7 +30,6 @@ def test_several_queues() -> None:
         ("queueUrl", "q"),
         ("queueUrl", ""),
         ("queueUrl", "http://h/1/a,http://h/1/a"),
-        ("queueUrl", "http://h/1/a.fifo"),
         ("stagingLocation", "here"),
         ("stagingLocation", "gs://b/p"),
         ("maxConnections", "0"),
@@ -41,11 +40,21 @@ def test_several_queues() -> None:
         ("maxBytesPerTrigger", "2 pints"),
         ("maxMessagesPerTrigger", "0"),
         ("retention", "1 fortnight"),
-        ("deleteMode", "afterCommit"),
         ("deleteMode", "later"),
         ("mode", "executors"),
         ("roleArn", "me"),
         ("maxMessagePerTrigger", "1"),
+        ("rateLimit", "0"),
+        ("rateLimit", "fast"),
+        ("format", "xml"),
+        ("format", "os.path:"),
+        ("schema", "a int"),
+        ("badRecords", "somewhere"),
+        ("badRecords", "/bad"),
+        ("envelope", "paper"),
+        ("envelope", "s3,sns"),
+        ("s3Glob", "*.csv"),
+        ("s3Removed", "perhaps"),
     ],
 )
 def test_a_complaint_names_its_option(option: str, value: str) -> None:
@@ -57,3 +66,19 @@ def test_a_complaint_names_its_option(option: str, value: str) -> None:
 def test_a_staging_location_is_needed() -> None:
     with pytest.raises(InvalidOption, match="stagingLocation"):
         parsed({"queueUrl": MINIMUM["queueUrl"]})
+
+
+def test_a_format_needs_a_schema() -> None:
+    with pytest.raises(InvalidOption, match="schema"):
+        parsed({**MINIMUM, "format": "json"})
+
+
+def test_a_fifo_queue_goes_on_only_once_messages_are_deleted() -> None:
+    with pytest.raises(InvalidOption, match="deleteMode"):
+        parsed({**MINIMUM, "queueUrl": "http://h/1/a.fifo", "deleteMode": "none"})
+
+
+def test_payload_options() -> None:
+    options = parsed({**MINIMUM, "FORMAT": "JSON", "schema": "a int", "envelope": "sns, S3", "s3glob": "*.json"})
+    assert (options.deserialisation.format, options.deserialisation.envelopes) == ("json", ("sns", "s3"))
+    assert options.s3.glob == "*.json"

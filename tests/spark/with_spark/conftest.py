@@ -20,7 +20,7 @@ def _spark_is_here() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if MISSING:
         pytest.skip(f"needs {', '.join(MISSING)}: make test-spark has them")
     from pyspark.sql import SparkSession  # noqa: PLC0415  may be missing here
@@ -35,6 +35,7 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .getOrCreate()
     )
     register(session)

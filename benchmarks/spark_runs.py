@@ -1,0 +1,275 @@
+"""The measured half of `benchmarks.spark_source`: runs in an environment that has Spark, prints its findings as JSON.
+
+`python -m benchmarks.spark_runs URL`, where URL is an in-memory SQS's. Two ways from a queue to a sink, one after
+the other on one Spark: the `sqs` source, and what people write without one: a `rate` stream whose foreachBatch
+receives, writes and deletes with boto3. The sink takes every row and writes none, so that it isn't Java's Parquet that
+is measured. A run begins warm, with the stream waiting at an empty queue, and ends when all is written and deleted.
+"""
+
+import ast
+import json
+import os
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from pyspark.sql import DataFrame, SparkSession
+from sluice_spark import register
+from sluice_spark.receiver import Limits
+
+LATENCIES_MS = (0, 20)
+MESSAGE_BYTES = 1024
+MESSAGES = {0: 160_000, 20: 120_000}  # by latency: some five seconds
+BOTO3_MESSAGES = {0: 12_000, 20: 1_000}
+WARM_UP = 60_000  # Java compiles what runs often
+BOTO3_WARM_UP = 500
+BOTO3_BATCH = 5_000  # a foreachBatch call's messages at most
+CONNECTIONS = 64
+LOOK_EVERY_S = 0.05
+WITHIN_S = 120.0
+SINK = "noop"
+SCHEMA = "message_id string, body string"
+SOURCE_RUNNER = "python_streaming_source_runner"
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run. Of the boto3 loop the driver-side process is the driver itself, and its memory isn't of use."""
+
+    way: str
+    latency_ms: int
+    messages: int
+    seconds: float
+    python_cpu_s: float
+    requests: int
+    idle_rss_mb: float = 0.0
+    peak_rss_mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The in-memory SQS, by its control calls."""
+
+    url: str
+
+    def control(self, command: str, **request: Any) -> Any:
+        """Raises URLError."""
+        body = json.dumps(request).encode()
+        asked = urllib.request.Request(f"{self.url}/_memory/{command}", data=body, method="POST")
+        with urllib.request.urlopen(asked) as answer:
+            return json.loads(answer.read())
+
+    def queue_url(self, name: str) -> str:
+        """Of a queue made at the start."""
+        return f"{self.url}/000000000000/{name}"
+
+    def fill(self, name: str, count: int) -> None:
+        """All at once: they are there when it returns."""
+        self.control("fill", queue=name, count=count, size=MESSAGE_BYTES)
+
+    def empty(self, name: str) -> bool:
+        """Everything is deleted."""
+        return bool(self.control("depths")[name] == 0)
+
+    def requests(self) -> int:
+        """So far, of all kinds."""
+        return sum(self.control("calls").values())
+
+
+def main() -> None:
+    """Every way at every latency; one line of JSON."""
+    server = Server(sys.argv[1])
+    with session() as spark, tempfile.TemporaryDirectory(prefix="sluice-spark-source-") as folder:
+        runs = []
+        for number, latency_ms in enumerate(LATENCIES_MS):
+            server.control("latency", seconds=latency_ms / 1000)
+            place = Path(folder) / str(latency_ms)
+            runs.append(by_source(spark, server, f"queue-{2 * number}", latency_ms, place / "source"))
+            runs.append(by_boto3(spark, server, f"queue-{2 * number + 1}", latency_ms, place / "boto3"))
+    found = {"runs": [asdict(run) for run in runs], "bytes_limit_mb": Limits().buffer_bytes / MIB}
+    print(json.dumps(found), flush=True)
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Local, on two cores, workers on this Python."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("benchmark")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def by_source(spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path) -> Run:
+    """The `sqs` source."""
+    options = {
+        "queueUrl": server.queue_url(queue),
+        "endpoint": server.url,
+        "stagingLocation": str(place / "staging"),
+        "maxConnections": str(CONNECTIONS),
+    }
+    frame = spark.readStream.format("sqs").options(**options).load()
+    query = frame.writeStream.format(SINK).option("checkpointLocation", str(place / "checkpoint")).start()
+    try:
+        server.fill(queue, WARM_UP)
+        until(lambda: rows_of(query) == WARM_UP and server.empty(queue), query)
+        messages = MESSAGES[latency_ms]
+        runner = next(pid for pid in pythons() if SOURCE_RUNNER in command(pid))
+        idle_rss = memory_mb(runner, "VmRSS")
+        run = measured(
+            lambda: rows_of(query) == WARM_UP + messages and server.empty(queue),
+            server,
+            query,
+            way="source",
+            latency_ms=latency_ms,
+            messages=messages,
+            queue=queue,
+        )
+        return Run(**{**asdict(run), "idle_rss_mb": idle_rss, "peak_rss_mb": memory_mb(runner, "VmHWM")})
+    finally:
+        query.stop()
+
+
+def by_boto3(spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path) -> Run:
+    """The loop."""
+    client = boto3.client("sqs", endpoint_url=server.url, region_name="eu-west-1", config=Config(user_agent="loop"))
+    queue_url, written = server.queue_url(queue), [0]
+
+    def drain(_: DataFrame, __: int) -> None:
+        rows: list[tuple[str, str]] = []
+        handles: list[list[Any]] = []
+        while len(rows) < BOTO3_BATCH:
+            answer = client.receive_message(QueueUrl=queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=1)
+            messages = answer.get("Messages")
+            if not messages:
+                break
+            rows += [(message["MessageId"], message["Body"]) for message in messages]
+            handles.append([{"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)])
+        if rows:
+            spark.createDataFrame(rows, SCHEMA).write.format(SINK).mode("append").save()
+        for entries in handles:
+            client.delete_message_batch(QueueUrl=queue_url, Entries=entries)
+        written[0] += len(rows)
+
+    server.fill(queue, BOTO3_WARM_UP)
+    ticks = spark.readStream.format("rate").load().writeStream.foreachBatch(drain)
+    query = ticks.option("checkpointLocation", str(place / "checkpoint")).start()
+    try:
+        until(lambda: written[0] == BOTO3_WARM_UP, query)
+        messages = BOTO3_MESSAGES[latency_ms]
+        return measured(
+            lambda: written[0] == BOTO3_WARM_UP + messages,
+            server,
+            query,
+            way="boto3",
+            latency_ms=latency_ms,
+            messages=messages,
+            queue=queue,
+        )
+    finally:
+        query.stop()
+
+
+def measured(
+    done: Callable[[], bool], server: Server, query: Any, *, way: str, latency_ms: int, messages: int, queue: str
+) -> Run:
+    """Fills the queue and waits."""
+    requests, before = server.requests(), cpu_by_process()
+    server.fill(queue, messages)
+    started = time.perf_counter()
+    until(done, query)
+    seconds = time.perf_counter() - started
+    used = sum(cpu - before.get(pid, 0.0) for pid, cpu in cpu_by_process().items())
+    return Run(
+        way=way,
+        latency_ms=latency_ms,
+        messages=messages,
+        seconds=seconds,
+        python_cpu_s=used,
+        requests=server.requests() - requests,
+    )
+
+
+def until(done: Callable[[], bool], query: Any) -> None:
+    """Looks rarely, as looking costs CPU of what is measured. Raises what ended the query, or TimeoutError."""
+    deadline = time.monotonic() + WITHIN_S
+    while not done():
+        if not query.isActive:
+            raise query.exception() or RuntimeError("the query ended")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not done within {WITHIN_S} s: {query.lastProgress}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def rows_of(query: Any) -> int:
+    """How far the last finished batch reached. PySpark gives an offset as the text of a Python dict."""
+    progress = query.lastProgress
+    end = progress and progress["sources"][0]["endOffset"]
+    return int(ast.literal_eval(end)["numRecordsIn"]) if end else 0
+
+
+def cpu_by_process() -> Mapping[int, float]:
+    """CPU seconds of this process and every Python below it: driver, source, workers. Spark's workers live on idle."""
+    found = {}
+    for pid in pythons():
+        fields = _stat(pid)
+        found[pid] = (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+    return found
+
+
+def pythons() -> list[int]:
+    """This process and its descendants that are Pythons."""
+    alive = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    parents = {pid: int(_stat(pid)[1]) for pid in alive}
+    mine = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return [pid for pid in mine if "python" in command(pid).split("\0", 1)[0]]
+
+
+def command(pid: int) -> str:
+    """Its arguments, with zero bytes between; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def memory_mb(pid: int, name: str) -> float:
+    """VmRSS is now, VmHWM the most so far."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields after the name, from the state on; a process that is gone has zeros."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["0"] * 13
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""What the Spark source carries, and what it costs: side by side with a boto3 loop in foreachBatch, on Spark itself.
+
+`python -m benchmarks.spark_source [--json]`: an in-memory SQS in a process of its own, at 0 and 20 ms a call, messages
+of 1 KiB, from a full queue to a sink that takes all and writes nothing. Spark runs in the environment that
+`make test-spark` builds, which is built here if it isn't there. CPU is of all Python processes of Spark's: driver,
+source, workers; not Java's, and not the queue's.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks.report import Figure, report
+
+ROOT = Path(__file__).parents[1]
+SPARK = "4.1.1"
+LATENCIES_MS = (0, 20)
+QUEUES = 4  # each way at each latency has its own
+WITHIN_S = 600
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIABENCHMARK", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "eu-west-1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One way at one latency, in numbers per message and second."""
+
+    msgs_per_s: float
+    cpu_s_per_100k: float
+    requests_per_message: float
+    idle_rss_mb: float
+    peak_rss_mb: float
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> "Measured":
+        """From what `spark_runs` says."""
+        messages = run["messages"]
+        return cls(
+            msgs_per_s=messages / run["seconds"],
+            cpu_s_per_100k=run["python_cpu_s"] / messages * 100_000,
+            requests_per_message=run["requests"] / messages,
+            idle_rss_mb=run["idle_rss_mb"],
+            peak_rss_mb=run["peak_rss_mb"],
+        )
+
+
+def main(
+    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+) -> None:
+    """Measure, side by side in one run."""
+    console = Console(stderr=True)
+    with console.status("Spark's environment") as status:
+        python = spark_python()
+        status.update("an in-memory SQS, and Spark on it")
+        with memory_sqs() as url:
+            found = runs(python, url)
+    measured = {(run["way"], run["latency_ms"]): Measured.of(run) for run in found["runs"]}
+    figures = _speed(measured) | _cost(measured) | _memory(measured, found["bytes_limit_mb"])
+    series = {
+        name: {str(latency): f"{name}_{latency}" for latency in LATENCIES_MS}
+        for name in ("msgs_per_s", "python_cpu_s_per_100k", "boto3_msgs_per_s")
+    }
+    report("from SQS through Spark, messages of 1 KiB", figures, as_json=as_json, series=series)
+
+
+def spark_python() -> Path:
+    """The environment with Spark, made as `make test-spark` makes it."""
+    subprocess.run(["make", f"SPARK={SPARK}", f"build/spark-{SPARK}/ready"], cwd=ROOT, check=True, stdout=sys.stderr)
+    return ROOT / "build" / f"spark-{SPARK}" / "bin" / "python"
+
+
+@contextmanager
+def memory_sqs() -> Iterator[str]:
+    """Its URL."""
+    command = [sys.executable, "-m", "benchmarks.memory_sqs", "--queues", str(QUEUES)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def runs(python: Path, url: str) -> dict[str, Any]:
+    """What `spark_runs` prints. Raises CalledProcessError, with Spark's own complaint on standard error."""
+    environment = os.environ | KEYS | {"PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [python, "-m", "benchmarks.spark_runs", url],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=WITHIN_S,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _speed(measured: Mapping[tuple[str, int], Measured]) -> dict[str, Figure]:
+    figures = {}
+    ratios = []
+    for latency in LATENCIES_MS:
+        ours, loop = measured["source", latency], measured["boto3", latency]
+        ratios.append(ours.msgs_per_s / loop.msgs_per_s)
+        figures[f"msgs_per_s_{latency}"] = Figure(
+            name=f"messages a second, {latency} ms a call",
+            value=ours.msgs_per_s,
+            ratio=ratios[-1],
+            compared_to="a boto3 loop in foreachBatch",
+        )
+        figures[f"boto3_msgs_per_s_{latency}"] = Figure(name="the same, of the boto3 loop", value=loop.msgs_per_s)
+    figures["ratio_to_boto3"] = Figure(name="the least of these ratios", value=min(ratios))
+    return figures
+
+
+def _cost(measured: Mapping[tuple[str, int], Measured]) -> dict[str, Figure]:
+    figures = {}
+    for latency in LATENCIES_MS:
+        ours, loop = measured["source", latency], measured["boto3", latency]
+        figures[f"python_cpu_s_per_100k_{latency}"] = Figure(
+            name=f"CPU seconds of Python per 100,000, {latency} ms",
+            value=ours.cpu_s_per_100k,
+            ratio=ours.cpu_s_per_100k / loop.cpu_s_per_100k,
+            compared_to=f"the loop's {loop.cpu_s_per_100k:.1f}",
+        )
+    worst = max(measured["source", latency].requests_per_message for latency in LATENCIES_MS)
+    return figures | {
+        "requests_per_message": Figure(
+            name="requests per message",
+            value=worst,
+            limit=0.21,
+            ratio=worst / measured["boto3", LATENCIES_MS[0]].requests_per_message,
+            compared_to="the boto3 loop",
+        )
+    }
+
+
+def _memory(measured: Mapping[tuple[str, int], Measured], bytes_limit_mb: float) -> dict[str, Figure]:
+    largest = max((measured["source", latency] for latency in LATENCIES_MS), key=lambda each: each.peak_rss_mb)
+    idle = min(measured["source", latency].idle_rss_mb for latency in LATENCIES_MS)
+    return {
+        "peak_rss_mb": Figure(name="the source's process, MiB at most", value=largest.peak_rss_mb),
+        "idle_rss_mb": Figure(name="the same before the run, warm", value=idle),
+        "bytes_limit_mb": Figure(name="what it may hold of messages, MiB", value=bytes_limit_mb),
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,113 @@
+"""What others wrap around a payload on its way to the queue: SNS, EventBridge, S3 notifications. Pure.
+
+A body that isn't such an envelope raises ValueError with the reason: the caller reports it as a bad record.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import unquote_plus
+
+import orjson
+
+TEST_EVENT = "s3:TestEvent"
+REMOVED = "ObjectRemoved:"
+PREFIX = "s3:"  # in the configuration's event names, not in the notifications'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Choice:
+    """Which objects of S3's notifications become rows."""
+
+    glob: str = "*"  # `*` also takes slashes, as in Spark's pathGlobFilter applied to the whole key
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrapped:
+    """A payload, and what the envelope said of it."""
+
+    body: str
+    facts: Mapping[str, str]
+
+
+def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Unwrapped]:
+    """The payloads inside: one, or with S3 as many as there are chosen objects; facts of inner envelopes win."""
+    found = [Unwrapped(body, {})]
+    for name in envelopes:
+        found = [
+            Unwrapped(inner.body, {**outer.facts, **inner.facts})
+            for outer in found
+            for inner in _OPEN[name](_parsed(outer.body), choice)
+        ]
+    return found
+
+
+def _sns(envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Unwrapped]:
+    """https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
+    if envelope.get("Type") != "Notification" or not isinstance(envelope.get("Message"), str):
+        raise ValueError("not an SNS notification (is raw message delivery on?)")
+    return [Unwrapped(envelope["Message"], _facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp"))]
+
+
+def _eventbridge(envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Unwrapped]:
+    """https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
+    if "detail" not in envelope or "detail-type" not in envelope:
+        raise ValueError("not an EventBridge event")
+    facts = _facts(envelope, "id", "source", "detail-type", "account", "region", "time")
+    return [Unwrapped(orjson.dumps(envelope["detail"]).decode(), facts)]
+
+
+def _s3(envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Unwrapped]:
+    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html.
+
+    An object that a notification lists twice comes once.
+    """
+    if envelope.get("Event") == TEST_EVENT:
+        return []
+    records = envelope.get("Records")
+    if not isinstance(records, list):
+        raise ValueError("not an S3 notification")  # noqa: TRY004  a bad record, as every other
+    rows: dict[tuple[str | None, ...], Unwrapped] = {}
+    for record in records:
+        facts = _object_facts(record)
+        if facts["event"].startswith(REMOVED) and not choice.removed:
+            continue
+        if fnmatchcase(facts["key"], choice.glob):
+            identity = (facts["event"], facts["bucket"], facts["key"], facts.get("versionId"), facts.get("sequencer"))
+            rows.setdefault(identity, Unwrapped(orjson.dumps(record).decode(), facts))
+    return list(rows.values())
+
+
+def _object_facts(record: Any) -> dict[str, str]:
+    try:
+        event = str(record["eventName"]).removeprefix(PREFIX)
+        bucket, held = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
+        key = unquote_plus(held["key"], errors="strict")  # keys come form-encoded: a space is a plus sign
+        more = _facts(held, "size", "eTag", "versionId", "sequencer")
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a record of an S3 notification: {error!r}") from error
+    return {"event": event, "bucket": bucket, "key": key, **_facts(record, "eventTime"), **more}
+
+
+def _facts(values: Mapping[str, Any], *names: str) -> dict[str, str]:
+    return {name: str(values[name]) for name in names if values.get(name) is not None}
+
+
+def _parsed(body: str) -> Mapping[str, Any]:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004  a bad record, as every other
+    return value
+
+
+_OPEN: Mapping[str, Callable[[Mapping[str, Any], S3Choice], Sequence[Unwrapped]]] = {
+    "sns": _sns,
+    "eventbridge": _eventbridge,
+    "s3": _s3,
+}
+ENVELOPES = tuple(_OPEN)

@@ -1,0 +1,43 @@
+"""Order per group: within a segment by sequence number, within a batch by keeping each group in one task. Pure.
+
+Across segments SQS keeps it: a group with a message in flight gives no other out, and a message is deleted only once
+its segment is durable.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+FIFO = ".fifo"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of `count` parts of the groups."""
+
+    index: int
+    count: int
+
+
+def is_fifo(queue_url: str) -> bool:
+    """The name says it, in SQS."""
+    return queue_url.endswith(FIFO)
+
+
+def in_order(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """A FIFO queue's messages by sequence number: answers may overtake each other once a visibility time-out is over.
+
+    Sequence numbers are decimal, of 20 digits, and grow within a group.
+    """
+    return sorted(messages, key=lambda message: int((message.get("Attributes") or {}).get("SequenceNumber", 0)))
+
+
+def shared(batch: pa.RecordBatch, share: Share) -> pa.RecordBatch:
+    """The rows whose group belongs to the share, in their order; each row is in just one share. Stable over processes,
+    unlike hash()."""
+    keys = zip(batch.column("queue_url").to_pylist(), batch.column("message_group_id").to_pylist(), strict=True)
+    mine = [zlib.crc32(f"{url} {group}".encode()) % share.count == share.index for url, group in keys]
+    return batch.filter(pa.array(mine, pa.bool_()))

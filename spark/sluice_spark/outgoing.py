@@ -1,0 +1,256 @@
+"""Rows to messages to batches: what SQS takes, how large, which go together. Pure.
+
+Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
+"""
+
+import hashlib
+import re
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Deduplication = Literal["position", "content"]  # what makes a FIFO message's id where its row has none
+
+BATCH_MESSAGES = 10
+BATCH_BYTES = 2**20  # of a batch, and so of a message: bodies and attributes
+ATTRIBUTES_LIMIT = 10
+DELAY_LIMIT_S = 900
+OPEN_LIMIT = 1_000  # batches that are being filled: one for each queue, or for each lane of a FIFO queue
+# What XML 1.0 can't carry, SQS doesn't: https://www.w3.org/TR/REC-xml/#charsets
+_UNSENDABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ATTRIBUTE_NAME = re.compile(r"(?!(?i:aws|amazon)\.)(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
+_ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..+)?")
+_TOKEN = re.compile(r"[!-~]{1,128}")  # a group's or deduplication id: letters, digits and punctuation
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row is: its partition, and its number in it from 0. The same in every attempt of a task."""
+
+    partition: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition}, row {self.row}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send. `entry` as SendMessageBatch wants it, without its Id."""
+
+    place: Place
+    queue_url: str
+    entry: Mapping[str, Any]
+    size: int
+    group: str | None = None  # of a FIFO queue: order matters within it
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """A row that is no message, or one that SQS doesn't take, and why. Never the body: it may be confidential."""
+
+    place: Place
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addressing:
+    """What is the same for all rows of a write. `write` names it: the same over retries of its tasks."""
+
+    queue_urls: tuple[str, ...]
+    deduplication: Deduplication
+    write: str
+
+
+def outgoing(row: Mapping[str, Any], place: Place, addressing: Addressing) -> Outgoing | Unsent:
+    """The row as a message, or why it is none."""
+    try:
+        return _message(row, place, addressing)
+    except ValueError as error:
+        return Unsent(place, str(error))
+
+
+def _message(row: Mapping[str, Any], place: Place, addressing: Addressing) -> Outgoing:
+    queue_url = _queue_url(row.get("queue_url"), addressing.queue_urls)
+    body = _text("body", row.get("body"))
+    attributes = _attributes(row.get("attributes"))
+    size = len(body.encode()) + sum(_attribute_size(name, value) for name, value in attributes.items())
+    if size > BATCH_BYTES:
+        raise ValueError(f"{size} bytes with its attributes, a message has at most {BATCH_BYTES}")
+    entry: dict[str, Any] = {"MessageBody": body}
+    if attributes:
+        entry["MessageAttributes"] = attributes
+    if row.get("trace_header") is not None:
+        entry["MessageSystemAttributes"] = {
+            "AWSTraceHeader": {"DataType": "String", "StringValue": _text("trace_header", row["trace_header"])}
+        }
+    fifo = queue_url.endswith(".fifo")
+    entry |= _delay(row.get("delay_seconds"), fifo=fifo) | _identifiers(row, fifo=fifo)
+    if fifo and "MessageDeduplicationId" not in entry:
+        entry["MessageDeduplicationId"] = _deduplication_id(entry, place, addressing)
+    return Outgoing(place, queue_url, entry, size, entry.get("MessageGroupId") if fifo else None)
+
+
+def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
+    if len(offered) == 1:  # the option overrides the column: frames of the source have its queue there
+        return offered[0]
+    if not named:
+        raise ValueError("queue_url is null, and option queueUrl names no single queue")
+    if offered and named not in offered:
+        raise ValueError(f"queue_url {named!r} is none of option queueUrl's")
+    if not re.fullmatch(r"https?://[^/\s]+/\S+", named):
+        raise ValueError(f"queue_url {named!r} is not a queue URL")
+    return named
+
+
+def _text(column: str, value: Any) -> str:
+    """Raises ValueError for null, empty, bytes that aren't UTF-8, and characters that SQS refuses."""
+    if value is None or not len(value):
+        raise ValueError(f"{column} is {'null' if value is None else 'empty'}")
+    try:
+        text = value if isinstance(value, str) else bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{column} is not UTF-8: {error.reason} at byte {error.start}") from error
+    if unsendable := _UNSENDABLE.search(text):
+        character = ord(unsendable[0])
+        raise ValueError(f"{column} has U+{character:04X} at {unsendable.start()}, which SQS doesn't take")
+    return text
+
+
+def _attributes(given: Any) -> dict[str, dict[str, Any]]:
+    pairs = dict(given or ())  # a map column is a dict in a Row, a list of pairs in Arrow's Python values
+    if len(pairs) > ATTRIBUTES_LIMIT:
+        raise ValueError(f"{len(pairs)} attributes, a message has at most {ATTRIBUTES_LIMIT}")
+    return {_attribute_name(name): _attribute(name, value) for name, value in pairs.items()}
+
+
+def _attribute_name(name: str) -> str:
+    if not _ATTRIBUTE_NAME.fullmatch(name):
+        raise ValueError(f"attribute name {name[:256]!r} is none that SQS takes")
+    return name
+
+
+def _attribute(name: str, value: Any) -> dict[str, Any]:
+    """SQS's form of a string, of bytes, or of the source's {type, string, binary}."""
+    column = f"attribute {name!r}"
+    if isinstance(value, str):
+        return {"DataType": "String", "StringValue": _text(column, value)}
+    if isinstance(value, bytes | bytearray):
+        value = {"binary": value}
+    if value is None:
+        raise ValueError(f"{column} is null")
+    text, binary = value.get("string"), value.get("binary")
+    kind = value.get("type") or ("String" if binary is None else "Binary")
+    if not _ATTRIBUTE_TYPE.fullmatch(kind):
+        raise ValueError(f"{column} has type {kind!r}, not String, Number or Binary")
+    if kind.startswith("Binary"):
+        if not binary:
+            raise ValueError(f"{column} of type {kind} has no bytes")
+        return {"DataType": kind, "BinaryValue": b64encode(bytes(binary)).decode()}
+    return {"DataType": kind, "StringValue": _text(column, text)}
+
+
+def _attribute_size(name: str, value: Mapping[str, str]) -> int:
+    """Name, type and value count; of bytes those before base64, for which this is at most 2 too many."""
+    content = len(value["BinaryValue"]) * 3 // 4 if "BinaryValue" in value else len(value["StringValue"].encode())
+    return len(name.encode()) + len(value["DataType"].encode()) + content
+
+
+def _delay(seconds: int | None, *, fifo: bool) -> dict[str, int]:
+    if seconds is None:
+        return {}
+    if not 0 <= seconds <= DELAY_LIMIT_S:
+        raise ValueError(f"delay_seconds is {seconds}, not 0 to {DELAY_LIMIT_S}")
+    if fifo:
+        raise ValueError("delay_seconds: a FIFO queue has one delay for all messages, its own")
+    return {"DelaySeconds": seconds}
+
+
+def _identifiers(row: Mapping[str, Any], *, fifo: bool) -> dict[str, str]:
+    found = {}
+    for column, name in (
+        ("message_group_id", "MessageGroupId"),
+        ("message_deduplication_id", "MessageDeduplicationId"),
+    ):
+        value = row.get(column)
+        if value is None:
+            continue
+        if not _TOKEN.fullmatch(value):
+            raise ValueError(f"{column} is not 1 to 128 letters, digits and punctuation")
+        found[name] = value
+    if fifo and "MessageGroupId" not in found:
+        raise ValueError("message_group_id is null, and the queue is FIFO")
+    if not fifo and "MessageDeduplicationId" in found:
+        raise ValueError("message_deduplication_id: only a FIFO queue takes one")
+    return found
+
+
+def _deduplication_id(entry: Mapping[str, Any], place: Place, addressing: Addressing) -> str:
+    if addressing.deduplication == "position":
+        return f"{addressing.write}/{place.partition}/{place.row}"
+    attributes = sorted((name, sorted(value.items())) for name, value in entry.get("MessageAttributes", {}).items())
+    content = repr((entry["MessageGroupId"], entry["MessageBody"], attributes))
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class Batch:
+    """At most BATCH_MESSAGES and BATCH_BYTES for one queue, and one for each FIFO group."""
+
+    queue_url: str
+    lane: int
+    messages: list[Outgoing] = field(default_factory=list)
+    size: int = 0
+
+    def takes(self, message: Outgoing) -> bool:
+        """Whether there is room. Of a FIFO group a message waits until the one before it was taken: SQS may take a
+        batch in part, and what is sent again would come late."""
+        if len(self.messages) == BATCH_MESSAGES or self.size + message.size > BATCH_BYTES:
+            return False
+        return message.group is None or all(other.group != message.group for other in self.messages)
+
+    def add(self, message: Outgoing) -> None:
+        """With one more."""
+        self.messages.append(message)
+        self.size += message.size
+
+
+class Packer:
+    """Messages into batches. All of a FIFO group go the same lane, in order; others the lanes in turn."""
+
+    def __init__(self, lanes: int) -> None:
+        self._lanes, self._turn = lanes, 0
+        self._open: dict[tuple[str, int | None], Batch] = {}
+
+    def add(self, message: Outgoing) -> Iterator[Batch]:
+        """Batches that are ready now."""
+        key = message.queue_url, None if message.group is None else _lane_of(message.group, self._lanes)
+        batch = self._open.get(key)
+        if batch and not batch.takes(message):
+            yield self._open.pop(key)
+            batch = None
+        if batch is None:
+            if len(self._open) == OPEN_LIMIT:
+                yield self._open.pop(next(iter(self._open)))
+            batch = self._open[key] = Batch(message.queue_url, self._next_lane() if key[1] is None else key[1])
+        batch.add(message)
+        if len(batch.messages) == BATCH_MESSAGES:
+            yield self._open.pop(key)
+
+    def rest(self) -> Iterable[Batch]:
+        """What is left, in part-filled batches."""
+        left, self._open = list(self._open.values()), {}
+        return left
+
+    def _next_lane(self) -> int:
+        self._turn = (self._turn + 1) % self._lanes
+        return self._turn
+
+
+def _lane_of(group: str, lanes: int) -> int:
+    return zlib.crc32(group.encode()) % lanes

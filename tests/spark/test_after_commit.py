@@ -1,0 +1,60 @@
+import time
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sluice_spark.access import Endpoint
+from sluice_spark.after_commit import Held
+from sluice_spark.client import SqsClient
+from sluice_spark.offsets import Position
+from sluice_spark.receiver import Intake, Receiver
+from sluice_spark.segments import Received
+from sluice_spark.signing import Credentials
+from sluice_spark.staging import StagedLog
+from sluice_spark.store import FileStore
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(0, 10))
+def test_only_what_lies_in_committed_segments_is_let_go_and_once(numbers: list[int], committed: int) -> None:
+    held = Held()
+    for index, number in enumerate(numbers):
+        held.hold(number, [Received("q", [{"ReceiptHandle": index}])])
+    gone = [m["ReceiptHandle"] for _, part in held.due(Position(committed, 3)) for each in part for m in each.messages]
+    assert sorted(gone) == [index for index, number in enumerate(numbers) if number < committed]
+    assert list(held.due(Position(committed))) == []
+    assert held.messages == len(numbers) - len(gone) == sum(len(each.messages) for each in held.all())
+
+
+def test_a_successor_deletes_what_was_staged_once_its_log_is_committed(sqs: Any, fill: Any, tmp_path: Path) -> None:
+    sqs.queues["q"].visibility_s = 1
+    fill(300)
+    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
+    intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=4, wait_s=1, after_commit=True)
+    totals = []
+    for committing in (False, True):
+        staged = StagedLog(FileStore(tmp_path))
+        staged.take_over(staged.oldest())
+        receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=8), intake)
+        receiver.start(Position(0))
+        _until(lambda receiver=receiver, staged=staged, committing=committing: _seen(receiver, staged, committing, sqs))
+        receiver.stop()
+        receiver.join(30)
+        receiver.check()
+        totals.append(staged.log.offset(staged.log.end).totals.messages)
+    assert totals == [300, 300]
+
+
+def _seen(receiver: Receiver, staged: StagedLog, committing: bool, sqs: Any) -> bool:
+    """All staged and none deleted; or, once commits are said, all deleted."""
+    if committing:
+        receiver.committed(staged.log.end)
+        return set(sqs.queues["q"].counts(time.time()).values()) == {0}
+    return staged.log.backlog(Position(0)).messages == 300 == sum(sqs.queues["q"].counts(time.time()).values())
+
+
+def _until(condition: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,74 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sluice_spark.envelopes import S3Choice, unwrapped
+
+PLAIN = S3Choice()
+EVERYTHING = S3Choice(removed=True)
+
+
+def s3_record(key: str = "a", event: str = "ObjectCreated:Put", **more: object) -> dict[str, object]:
+    held = {"key": key, "size": 1, "sequencer": "01", **more}
+    return {"eventName": event, "s3": {"bucket": {"name": "b"}, "object": held}}
+
+
+def keys(*records: object, choice: S3Choice = PLAIN) -> list[str]:
+    return [each.facts["key"] for each in unwrapped(json.dumps({"Records": records}), ["s3"], choice)]
+
+
+def test_sns_gives_the_message_and_says_whence() -> None:
+    body = json.dumps({"Type": "Notification", "TopicArn": "t", "MessageId": "m", "Message": "hello"})
+    (found,) = unwrapped(body, ["sns"], S3Choice())
+    assert (found.body, found.facts) == ("hello", {"TopicArn": "t", "MessageId": "m"})
+
+
+def test_eventbridge_gives_the_detail() -> None:
+    body = json.dumps({"id": "i", "source": "me", "detail-type": "D", "detail": {"n": 1}})
+    (found,) = unwrapped(body, ["eventbridge"], S3Choice())
+    assert (json.loads(found.body), found.facts["detail-type"]) == ({"n": 1}, "D")
+
+
+def test_envelopes_are_opened_outermost_first() -> None:
+    inner = json.dumps({"Records": [s3_record("k")]})
+    body = json.dumps({"Type": "Notification", "TopicArn": "t", "Message": inner})
+    (found,) = unwrapped(body, ["sns", "s3"], S3Choice())
+    assert (found.facts["TopicArn"], found.facts["key"]) == ("t", "k")
+
+
+@given(st.text(min_size=1))
+def test_keys_are_url_decoded(key: str) -> None:
+    from urllib.parse import quote_plus  # noqa: PLC0415  the oracle's alone
+
+    try:
+        encoded = quote_plus(key)
+    except UnicodeEncodeError:
+        return  # a lone surrogate is in no key
+    assert keys(s3_record(encoded)) == [key]
+
+
+def test_a_test_event_is_ignored() -> None:
+    assert unwrapped(json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"}), ["s3"], S3Choice()) == []
+
+
+def test_removed_objects_come_if_wanted() -> None:
+    records = [s3_record("new"), s3_record("old", "ObjectRemoved:Delete")]
+    assert keys(*records) == ["new"]
+    assert keys(*records, choice=EVERYTHING) == ["new", "old"]
+
+
+def test_only_keys_that_the_glob_takes() -> None:
+    records = [s3_record("in/a.json"), s3_record("in/b.csv")]
+    assert keys(*records, choice=S3Choice(glob="*.json")) == ["in/a.json"]
+
+
+def test_an_object_listed_twice_comes_once() -> None:
+    assert keys(s3_record(), s3_record(), s3_record(sequencer="02")) == ["a", "a"]
+
+
+@pytest.mark.parametrize("name", ["sns", "eventbridge", "s3"])
+@pytest.mark.parametrize("body", ["", "{", "[]", "{}", '"x"', '{"Records":[1]}', '{"Records":[{"eventName":"x"}]}'])
+def test_what_is_no_envelope_says_so(name: str, body: str) -> None:
+    with pytest.raises(ValueError, match="not "):
+        unwrapped(body, [name], S3Choice())

@@ -1,0 +1,256 @@
+import asyncio
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sluice_spark.access import Endpoint
+from sluice_spark.client import ATTEMPTS, SqsClient
+from sluice_spark.errors import InvalidColumn, InvalidOption, QueueRefused, RowsNotSent
+from sluice_spark.outgoing import BATCH_BYTES, Addressing, Batch, Outgoing, Packer, Place, Unsent, outgoing
+from sluice_spark.sending import PLACES_LIMIT, Report, send_all
+from sluice_spark.signing import Credentials
+from sluice_spark.sink_options import CONNECTIONS_DEFAULT, sink_options
+
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/q"
+FIFO = QUEUE + ".fifo"
+HERE = Place(3, 7)
+
+
+def addressing(*queue_urls: str, deduplication: Any = "position", write: str = "w") -> Addressing:
+    return Addressing(queue_urls=queue_urls, deduplication=deduplication, write=write)
+
+
+def message(row: Mapping[str, Any], *queue_urls: str, **more: Any) -> Outgoing:
+    made = outgoing(row, HERE, addressing(*(queue_urls or (QUEUE,)), **more))
+    assert isinstance(made, Outgoing), made
+    return made
+
+
+def fault(row: Mapping[str, Any], *queue_urls: str) -> str:
+    made = outgoing(row, HERE, addressing(*(queue_urls or (QUEUE,))))
+    assert isinstance(made, Unsent), made
+    return str(made)
+
+
+def test_a_message_of_exactly_the_limit_is_sent_and_one_byte_more_is_not() -> None:
+    attributes = {"name": "value"}  # with its type "String" 15 bytes
+    assert message({"body": "x" * (BATCH_BYTES - 15), "attributes": attributes}).size == BATCH_BYTES
+    assert "1048577 bytes" in fault({"body": "x" * (BATCH_BYTES - 14), "attributes": attributes})
+    assert "1048578 bytes" in fault({"body": "é" * (BATCH_BYTES // 2 + 1)})
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"body": None}, "body is null"),
+        ({"body": b""}, "body is empty"),
+        ({"body": b"ab\xff"}, "body is not UTF-8: invalid start byte at byte 2"),
+        ({"body": "a\x00"}, r"body has U\+0000 at 1"),
+        ({"body": "a\ufffe"}, r"body has U\+FFFE at 1"),
+        ({"body": "a", "delay_seconds": 901}, "delay_seconds is 901"),
+        ({"body": "a", "attributes": {str(n): "v" for n in range(11)}}, "11 attributes"),
+        ({"body": "a", "attributes": {"AWS.x": "v"}}, "attribute name 'AWS.x'"),
+        ({"body": "a", "attributes": {"a..b": "v"}}, "attribute name 'a..b'"),
+        ({"body": "a", "attributes": {"a": None}}, "attribute 'a' is null"),
+        ({"body": "a", "attributes": {"a": ""}}, "attribute 'a' is empty"),
+        ({"body": "a", "attributes": {"a": {"type": "Float", "string": "1"}}}, "type 'Float'"),
+        ({"body": "a", "attributes": {"a": {"type": "Binary", "string": "1"}}}, "no bytes"),
+        ({"body": "a", "message_group_id": "two words"}, "message_group_id"),
+        ({"body": "a", "message_deduplication_id": "d"}, "only a FIFO queue"),
+    ],
+)
+def test_a_row_that_is_no_message_says_where_and_why(row: Mapping[str, Any], why: str) -> None:
+    with pytest.raises(AssertionError, match=f"partition 3, row 7: .*{why}"):
+        raise AssertionError(fault(row))
+
+
+def test_a_fault_never_shows_the_body() -> None:
+    assert "secret" not in fault({"body": "secret\x00"})
+
+
+def test_the_option_overrides_the_column_and_several_queues_are_all_there_are() -> None:
+    assert message({"body": "a", "queue_url": FIFO}, QUEUE).queue_url == QUEUE
+    assert message({"body": "a", "queue_url": QUEUE}, QUEUE, QUEUE + "2").queue_url == QUEUE
+    assert "none of option queueUrl's" in fault({"body": "a", "queue_url": QUEUE + "3"}, QUEUE, QUEUE + "2")
+    made = outgoing({"body": "a", "queue_url": None}, HERE, addressing())
+    assert "queue_url is null" in str(made)
+
+
+def test_a_fifo_message_needs_a_group_and_takes_no_delay() -> None:
+    assert "message_group_id is null" in fault({"body": "a"}, FIFO)
+    assert "delay_seconds" in fault({"body": "a", "message_group_id": "g", "delay_seconds": 1}, FIFO)
+
+
+def test_a_fifo_message_is_identified_by_its_column_its_position_or_its_content() -> None:
+    row = {"body": "a", "message_group_id": "g"}
+
+    def identity(row: Mapping[str, Any], **more: Any) -> str:
+        return str(message(row, FIFO, **more).entry["MessageDeduplicationId"])
+
+    assert identity({**row, "message_deduplication_id": "mine"}) == "mine"
+    assert identity(row, write="query/5") == identity({**row, "body": "b"}, write="query/5") == "query/5/3/7"
+    content = identity(row, deduplication="content")
+    assert content == identity(row, deduplication="content", write="another")
+    others = [{**row, "body": "b"}, {**row, "message_group_id": "h"}, {**row, "attributes": {"k": "v"}}]
+    assert content not in [identity(other, deduplication="content") for other in others]
+
+
+def test_arrow_rows_and_spark_rows_make_the_same_message() -> None:
+    attribute = {"type": "Number", "string": "1", "binary": None}
+    pairs = message({"body": "a", "attributes": [("n", attribute)]})  # Arrow's maps are lists of pairs in Python
+    assert pairs == message({"body": "a", "attributes": {"n": attribute}})
+    assert pairs.entry["MessageAttributes"] == {"n": {"DataType": "Number", "StringValue": "1"}}
+
+
+def test_a_trace_header_is_sent_as_a_system_attribute() -> None:
+    assert message({"body": "a", "trace_header": "Root=1"}).entry["MessageSystemAttributes"] == {
+        "AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}
+    }
+
+
+def packed(messages: Iterable[Outgoing], lanes: int) -> Sequence[Batch]:
+    packer = Packer(lanes)
+    return [batch for one in messages for batch in packer.add(one)] + list(packer.rest())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, "a", "b", "c"]), st.integers(1, BATCH_BYTES)), max_size=60),
+    st.integers(1, 5),
+)
+def test_every_message_is_in_one_batch_and_no_batch_is_too_much(
+    rows: Sequence[tuple[str | None, int]], lanes: int
+) -> None:
+    messages = [
+        Outgoing(Place(0, number), FIFO if group else QUEUE, {}, size, group)
+        for number, (group, size) in enumerate(rows)
+    ]
+    batches = packed(messages, lanes)
+    assert Counter(one.place for batch in batches for one in batch.messages) == Counter(m.place for m in messages)
+    for batch in batches:
+        groups = [one.group for one in batch.messages if one.group]
+        assert len(batch.messages) <= 10
+        assert sum(one.size for one in batch.messages) <= BATCH_BYTES
+        assert {one.queue_url for one in batch.messages} == {batch.queue_url}
+        assert len(set(groups)) == len(groups)
+    for group in "abc":
+        mine = [(batch.lane, one.place.row) for batch in batches for one in batch.messages if one.group == group]
+        assert len({lane for lane, _ in mine}) <= 1
+        assert mine == sorted(mine)
+
+
+class Sending:
+    """Sends to the in-memory SQS, on clients that record their waits instead of waiting."""
+
+    def __init__(self, sqs: Any) -> None:
+        self.sqs, self.waits = sqs, list[float]()
+
+    def run(self, rows: Sequence[Mapping[str, Any]], *, fail_on_error: bool = True, lanes: int = 2) -> Report:
+        where = addressing(self.sqs.queue_url("q"))
+        parts = iter([[outgoing(row, Place(0, number), where)] for number, row in enumerate(rows)])
+        return asyncio.run(send_all(parts, self.client, lanes=lanes, fail_on_error=fail_on_error))
+
+    def client(self, queue_url: str) -> SqsClient:
+        async def sleep(seconds: float) -> None:
+            self.waits.append(seconds)
+
+        key = Credentials(access_key="AKIA", secret_key="s")
+        endpoint = Endpoint(url=self.sqs.url + "/", region="eu-west-1")
+        return SqsClient(endpoint, lambda: key, connections=2, sleep=sleep)
+
+    def bodies(self) -> list[str]:
+        taken: list[str] = []
+        while found := self.sqs.queues["q"].receive(10, None, 0.0):
+            taken += [one.fixed.rpartition('"Body":"')[2].rstrip('"') for one in found]
+        return sorted(taken)
+
+
+@pytest.fixture
+def sending(sqs: Any) -> Sending:
+    return Sending(sqs)
+
+
+def rows(count: int) -> list[Mapping[str, Any]]:
+    return [{"body": f"{number:03d}"} for number in range(count)]
+
+
+def test_what_fails_within_a_batch_is_sent_again_by_id_until_it_is_taken(sending: Sending) -> None:
+    sending.sqs.script.add({"action": "SendMessageBatch", "how": "partial", "count": 3})
+    report = sending.run(rows(10), lanes=1)
+    assert (report.sent, report.unsent) == (10, 0)
+    assert sending.bodies() == [row["body"] for row in rows(10)]
+    assert sending.sqs.calls["SendMessageBatch"] == 4
+    assert len(sending.waits) == 3
+
+
+def test_what_fails_every_time_is_given_up_and_named(sending: Sending) -> None:
+    sending.sqs.script.add({"action": "SendMessageBatch", "how": "partial", "count": 100})
+    report = sending.run(rows(1), fail_on_error=False)
+    assert [str(place) for place in report.places] == [
+        f"partition 0, row 0: SQS says InternalError: by script, {ATTEMPTS} times"
+    ]
+
+
+def test_what_is_the_senders_fault_is_not_tried_again(sending: Sending) -> None:
+    sending.sqs.script.add({"action": "SendMessageBatch", "how": "partial", "status": 400, "code": "InvalidMessage"})
+    report = sending.run(rows(3), fail_on_error=False)
+    assert (report.sent, report.unsent, sending.waits) == (1, 2, [])
+    assert [unsent.place.row for unsent in report.places] == [0, 2]
+
+
+def test_with_fail_on_error_the_first_such_row_ends_the_write(sending: Sending) -> None:
+    with pytest.raises(RowsNotSent, match="partition 0, row 1: body is null"):
+        sending.run([{"body": "a"}, {"body": None}, {"body": "b"}])
+    assert sending.bodies() == []
+
+
+def test_a_call_that_fails_is_made_again(sending: Sending) -> None:
+    sending.sqs.script.add({"action": "SendMessageBatch", "count": 2, "status": 503})
+    assert sending.run(rows(25)).sent == 25
+    assert sending.bodies() == [row["body"] for row in rows(25)]
+
+
+def test_a_refusal_ends_the_write_whatever_fail_on_error_says(sending: Sending) -> None:
+    sending.sqs.script.add({"action": "SendMessageBatch", "count": 9, "status": 403, "code": "AccessDenied"})
+    with pytest.raises(QueueRefused, match="AccessDenied"):
+        sending.run(rows(200), fail_on_error=False)
+
+
+def test_places_are_bounded_and_all_are_counted(sending: Sending) -> None:
+    report = sending.run([{"body": ""}] * 50, fail_on_error=False)
+    assert (report.unsent, len(report.places)) == (50, PLACES_LIMIT)
+
+
+def test_a_thousand_rows_take_a_hundred_calls(sending: Sending) -> None:
+    assert sending.run(rows(1000), lanes=4).sent == 1000
+    assert sending.sqs.calls["SendMessageBatch"] == 100
+
+
+def test_options_are_case_insensitive_and_the_sources_are_passed_over() -> None:
+    options = sink_options({"QUEUEURL": QUEUE, "failonerror": "FALSE", "waitTimeSeconds": "3", "path": "x"})
+    assert (options.queue_urls, options.fail_on_error, options.connections) == ((QUEUE,), False, CONNECTIONS_DEFAULT)
+    assert sink_options({"maxConnections": "2"}).connections == 2
+
+
+@pytest.mark.parametrize(
+    ("given_option", "complaint"),
+    [
+        ({"failOnErrors": "true"}, "failonerrors"),
+        ({"failOnError": "1"}, "failOnError"),
+        ({"deduplication": "random"}, "deduplication"),
+        ({"queueUrl": "q"}, "queueUrl"),
+        ({"maxConnections": "none"}, "maxConnections"),
+    ],
+)
+def test_a_malformed_option_is_named(given_option: Mapping[str, str], complaint: str) -> None:
+    with pytest.raises(InvalidOption, match=complaint):
+        sink_options(given_option)
+
+
+def test_errors_survive_the_way_from_a_task_to_the_driver() -> None:
+    error = pickle.loads(pickle.dumps(InvalidColumn("body", "missing")))
+    assert (error.column, str(error)) == ("body", "column 'body': missing")
+    assert str(pickle.loads(pickle.dumps(RowsNotSent("partition 0, row 1: x")))) == "partition 0, row 1: x"

@@ -1,0 +1,50 @@
+import gc
+import importlib
+import sys
+import zipfile
+import zipimport
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sluice_spark.workers import COLLECT_EVERY, spare_collections, spare_pyspark_zip
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    untouched, threshold = zipimport.zipimporter.invalidate_caches, gc.get_threshold()
+    yield
+    zipimport.zipimporter.invalidate_caches = untouched  # type: ignore[method-assign]  # what the test replaced
+    gc.set_threshold(*threshold)
+    gc.unfreeze()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="from 3.13 on zipimport reads an archive anew only when asked")
+def test_an_archive_is_not_read_again_before_each_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "pyspark.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr("zipped_module.py", "")
+    monkeypatch.syspath_prepend(str(archive))
+    importlib.import_module("zipped_module")
+    read: list[str] = []
+    directory = zipimport._read_directory  # type: ignore[attr-defined]  # what costs the time
+
+    def counted(path: str) -> object:
+        read.append(path)
+        return directory(path)
+
+    monkeypatch.setattr(zipimport, "_read_directory", counted)
+    importlib.invalidate_caches()
+    assert str(archive) in read
+    read.clear()
+    spare_pyspark_zip()
+    importlib.invalidate_caches()
+    assert read == []
+    assert importlib.import_module("zipped_module")
+
+
+def test_the_collector_looks_rarely_and_still_looks() -> None:
+    spare_collections()
+    assert gc.isenabled()
+    assert gc.get_threshold()[0] == COLLECT_EVERY
+    assert gc.get_freeze_count() > 0

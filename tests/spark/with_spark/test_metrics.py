@@ -1,0 +1,75 @@
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WITHIN_S = 60
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def messages(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:
+    given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(tmp_path / "staging")}
+    return spark.readStream.format("sqs").options(**given, waitTimeSeconds=1, **options).load()
+
+
+def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
+    from sluice_spark.emf import emf_lines  # noqa: PLC0415  may be missing here
+    from sluice_spark.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
+
+    lines: list[dict[str, Any]] = []
+    listener = MetricsListener(
+        emf_lines(dimensions={"Stage": "test"}, write=lambda line: lines.append(json.loads(line)))
+    )
+    spark.streams.addListener(listener)
+    try:
+        for total in (200, 500):
+            fill(total - (lines[-1]["numRecordsIn"] if lines else 0))
+            frame = observed(messages(spark, sqs, tmp_path))
+            writer = frame.writeStream.queryName("orders").option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.format("parquet").start(str(tmp_path / "out"))
+            try:
+                until(lambda total=total: any(line["numRecordsIn"] == total for line in lines))
+            finally:
+                query.stop()
+    finally:
+        spark.streams.removeListener(listener)
+    counts = [line["numRecordsIn"] for line in lines]
+    assert counts == sorted(counts)
+    assert counts[-1] == 500
+    last = next(line for line in lines if line["numRecordsIn"] == 500)
+    assert (last["Query"], last["Source"], last["Stage"]) == ("orders", "0", "test")
+    assert last["numBytesIn"] == 6 * 500
+    assert last["numRecordsInErrors"] == last["numSqsDeletionsFailed"] == 0
+    assert last["numRecordsInPerSecond"] > 0
+    assert 0 <= last["currentFetchEventTimeLag"] <= last["currentEmitEventTimeLag"] < 1000 * WITHIN_S
+    (directive,) = last["_aws"]["CloudWatchMetrics"]
+    assert directive["Dimensions"] == [["Query", "Source", "Stage"]]
+    assert {metric["Name"] for metric in directive["Metrics"]} <= set(last)
+
+
+def test_bad_records_are_counted(spark: Any, sqs: Any, tmp_path: Path) -> None:
+    from sluice_spark.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
+
+    for body in ('{"n": 1}', "no json", '{"n": 2}'):
+        sqs.queues["q"].send({"MessageBody": body}, time.time())
+    seen: list[Any] = []
+    listener = MetricsListener(seen.append)
+    spark.streams.addListener(listener)
+    try:
+        frame = observed(messages(spark, sqs, tmp_path, format="json", schema="n int"))
+        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.format("parquet").start(str(tmp_path / "out"))
+        try:
+            until(lambda: any(metrics.values["numRecordsIn"] == 3 for metrics in seen))
+        finally:
+            query.stop()
+    finally:
+        spark.streams.removeListener(listener)
+    assert seen[-1].values["numRecordsInErrors"] == 1
