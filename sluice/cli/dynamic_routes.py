@@ -1,6 +1,7 @@
 """`sluice dynamic`: routes that follow what the destination's exchange is bound for."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +26,9 @@ from sluice.federation.links import Bridge
 from sluice.federation.tracing import DEFAULT_MAX_HOPS
 
 app = typer.Typer(no_args_is_help=True, help="Dynamic routes: a site gets what its exchange is bound for.")
+
+WAY_COLUMNS = ("exchange", "wanted by", "way", "state", "bindings", "keys")
+SHOWN_KEYS = 5  # as many as fit a line
 
 Exchange = Annotated[str, typer.Argument(help="The exchange, of one name at both sites.")]
 Expires = Annotated[
@@ -95,15 +99,17 @@ def ways(site: SiteText, *, as_json: AsJson = False) -> None:
     if as_json:
         show_json(found)
         return
-    rows = [
-        (
-            way["exchange"],
-            way["origin"],
-            " → ".join(way["path"]),
-            "active" if way["active"] else "standby",
-            str(way["wants"]),
-            ", ".join(way["keys"][:5]) + (", …" if way["wants"] > 5 else ""),  # noqa: PLR2004 - as many as fit a line
-        )
-        for way in found
-    ]
-    show_table(("exchange", "wanted by", "way", "state", "bindings", "keys"), rows)
+    show_table(WAY_COLUMNS, [way_row(way) for way in found])
+
+
+def way_row(way: Mapping[str, Any]) -> tuple[object, ...]:
+    """Who wants what, by which way, as operation `ways` says it."""
+    more = ", …" if way["wants"] > SHOWN_KEYS else ""
+    return (
+        way["exchange"],
+        way["origin"],
+        " → ".join(way["path"]),
+        "active" if way["active"] else "standby",
+        str(way["wants"]),
+        ", ".join(way["keys"][:SHOWN_KEYS]) + more,
+    )

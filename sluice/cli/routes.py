@@ -149,12 +149,17 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False, quiet: Quiet 
 @app.command("list")
 def list_routes(site: SiteText, *, as_json: AsJson = False) -> None:
     """A site's routes with their states. Those with an @ in the name are pulled by their peer."""
-    view = open_site(site).view()
+    opened = open_site(site)
+    view = opened.view()
     if as_json:
         show_json(view.document["bridges"])
         return
     columns = ("route", "kind", "from", "to", "key", "state", "forwarded", "error")
     show_table(columns, [_row(view, shown) for shown in view.bridges])
+    if any(shown.bridge.dynamic and shown.bridge.src_is_local for shown in view.bridges):
+        from sluice.cli.dynamic_routes import WAY_COLUMNS, way_row  # noqa: PLC0415 - it imports from here, too
+
+        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask("ways")["ways"]])
 
 
 def _row(view: SiteView, shown: ShownBridge) -> tuple[object, ...]:

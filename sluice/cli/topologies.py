@@ -1,15 +1,16 @@
 """All sites that links lead to, asked one after the other: `sluice route map`."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from sluice.cli.dynamic_routes import WAY_COLUMNS, way_row
 from sluice.cli.federation_sites import OpenSite, ShownLink, SiteName, SiteView, open_named
-from sluice.cli.output import note
+from sluice.cli.output import note, show_table
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.federation.codec import plain_bridge
 from sluice.federation.drawings import as_svg, as_text
@@ -20,20 +21,27 @@ MAX_SITES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walked:
-    """What was found. `not_reached` has the reasons, by tag or name, for sites that couldn't be asked."""
+    """What was found. `not_reached` has the reasons, by tag or name, for sites that couldn't be asked.
+
+    `ways` are those of dynamic routes by the tag of the site that they begin at, as operation `ways` says them.
+    """
 
     topology: Topology
     not_reached: Mapping[str, str]
+    ways: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def walk(names: Iterable[str]) -> Walked:
     """From these sites over all links. Raises what asking one of these themselves raises; the others are noted."""
     views: dict[str, SiteView] = {}
+    ways: dict[str, Sequence[Mapping[str, Any]]] = {}
     not_reached: dict[str, str] = {}
     to_visit = deque[_Stop]()
     for name in names:
         opened = open_named(SiteName.parse(name))
-        to_visit.extend(_take_in(opened, opened.view(), views))
+        view = opened.view()
+        to_visit.extend(_take_in(opened, view, views))
+        ways[view.tag] = _ways(opened, view)
     tried: set[tuple[str, SiteName | None]] = set()
     while to_visit and len(views) < MAX_SITES:
         stop = to_visit.popleft()
@@ -47,10 +55,20 @@ def walk(names: Iterable[str]) -> Walked:
             not_reached[stop.tag] = str(error)
         else:
             to_visit.extend(_take_in(opened, view, views))
+            ways[view.tag] = _ways(opened, view)
     return Walked(
         topology=Topology.of(_site(view, views.keys()) for view in views.values()),
         not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},
+        ways=ways,
     )
+
+
+def _ways(opened: OpenSite, view: SiteView) -> Sequence[Mapping[str, Any]]:
+    """Only a site with dynamic routes is asked for them."""
+    if not any(each.bridge.dynamic for each in view.bridges):
+        return ()
+    found: Sequence[Mapping[str, Any]] = opened.client.ask("ways")["ways"]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +131,9 @@ def _site(view: SiteView, reached: Iterable[str]) -> Site:
 def show(walked: Walked) -> None:
     """The drawing on standard output; beside it, why sites weren't reached."""
     typer.echo(as_text(walked.topology), nl=False)
+    rows = [(tag, *way_row(way)) for tag, ways in sorted(walked.ways.items()) for way in ways]
+    if rows:
+        show_table(("at", *WAY_COLUMNS), rows)
     for tag, reason in sorted(walked.not_reached.items()):
         note(f"{tag} was not reached: {reason}")
 
@@ -142,4 +163,5 @@ def document(walked: Walked) -> dict[str, Any]:
             for each in topology.findings()
         ],
         "not_reached": dict(walked.not_reached),
+        "ways": [{"at": tag, **way} for tag, ways in sorted(walked.ways.items()) for way in ways],
     }

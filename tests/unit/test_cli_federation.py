@@ -19,6 +19,8 @@ from sluice.cli.main import app
 from sluice.cli.route_declarations import MAX_NAME_CHARACTERS, route_name
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.declared import Declared
+from sluice.federation.dynamic import Way
+from sluice.federation.dynamic_ops import Want
 from sluice.federation.links import Bridge, Link
 from sluice.federation.operations import Operations
 from sluice.federation.registrar import Registrar
@@ -38,6 +40,7 @@ class Asked(Site):
     role_arn: str | None = None
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     redriven: list[str] = field(default_factory=list)
+    known_ways: dict[str, list[Way]] = field(default_factory=dict)
 
     @property
     def address(self) -> Address:
@@ -56,7 +59,7 @@ class Asked(Site):
             names=NAMES,
             declared=Declared(),
             applied=FakeDocument(),
-            ways=dict,
+            ways=lambda: self.known_ways,
             redrive=self._redrive,
         )
         request = json.dumps({"op": op} | fields)  # as it would go over the wire
@@ -388,6 +391,37 @@ def test_a_queue_route_is_pulled_unless_said_otherwise(sites: Sites) -> None:
 def test_a_queue_that_the_site_may_not_read_is_refused(sites: Sites) -> None:
     said = sites.run("queue", "add", WEST, EAST, "amq.direct", "secrets", "--src-local", code=1).stderr
     assert "secrets: not a queue that this site may use" in said
+
+
+# Dynamic routes
+
+
+def test_a_dynamic_route_follows_an_exchange_and_goes_again(sites: Sites) -> None:
+    sites.run("dynamic", "add", WEST, EAST, "amq.topic", "--expires", "600", "--tag", "other")
+    [made] = sites[WEST].bridges().values()
+    assert (made.dynamic, made.src, made.dest, made.key) == (True, "amq.topic", "amq.topic", "")
+    assert (made.expires_s, made.tag, made.src_is_local) == (600, "other", False)
+    assert "duplicate" in sites.run("dynamic", "add", WEST, EAST, "amq.topic", code=1).stderr
+    assert "dynamic" in sites.run("route", "list", EAST).stdout
+    sites.run("dynamic", "del", WEST, EAST, "amq.topic", "--del-empty-link")
+    assert sites[WEST].bridges() == {}
+
+
+def test_lists_and_maps_show_who_wants_what_by_which_way(sites: Sites) -> None:
+    sites.run("dynamic", "add", WEST, EAST, "amq.topic")
+    wants = frozenset({Want.of(f"key-{number}") for number in range(7)})
+    way = Way(origin="FAR", bridge="b", path=("WEST", "FAR"), outages=0, wants=wants, active=True)
+    sites[EAST].known_ways = {"amq.topic": [way, replace(way, path=("NORTH", "FAR"), active=False)]}
+    for command in (("dynamic", "ways", EAST), ("route", "list", EAST), ("route", "map", EAST)):
+        said = " ".join(sites.run(*command).stdout.split())
+        assert "WEST → FAR" in said
+        assert "standby" in said
+        assert "key-4, …" in said
+    said = json.loads(sites.run("route", "map", EAST, "--json").stdout)
+    assert [(each["at"], each["path"], each["active"]) for each in said["ways"]] == [
+        ("EAST", ["WEST", "FAR"], True),
+        ("EAST", ["NORTH", "FAR"], False),
+    ]
 
 
 # Links
