@@ -3,11 +3,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-spark check format bench deploy destroy lock clean
+.PHONY: help setup demo test test-main test-slow test-spark test-spark-versions check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := rendezvous splitting federation dynamic
+BENCHMARKS := rendezvous splitting federation dynamic spark_source
+# EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
+SPARK_OTHERS := 4.0.2 4.3.0
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -21,14 +23,20 @@ setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK 
 demo: setup ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
 	python -m sluice.local.demo
 
-test: setup ## all suites but the slow ones
-	python -m pytest -m "not slow"
+test: test-main test-spark ## all suites but the slow ones
+	for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
 
-test-slow: setup test-spark ## the suites that take longer
+test-main: setup ## the same without Spark's
+	python -m pytest -m "not slow" --ignore=tests/spark
+
+test-slow: setup test-spark-versions ## the suites that take longer
 	python -m pytest -m slow
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's tests, on Spark itself
-	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark tests/spark
+	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark $(SPARK_TESTS) tests/spark
+
+test-spark-versions: ## the same, whole, on every version
+	for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done
 
 check: setup ## lint, types, and what may import what
 	ruff check
@@ -64,10 +72,10 @@ clean: ## everything that a clone doesn't have
 	python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-build/spark-$(SPARK)/ready: spark/pyproject.toml requirements.txt
+build/spark-%/ready: spark/pyproject.toml requirements.txt
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
-	$(PYTHON) -m venv build/spark-$(SPARK)
-	build/spark-$(SPARK)/bin/pip install --quiet --constraint requirements.txt "pyspark==$(SPARK)" --editable spark \
+	$(PYTHON) -m venv build/spark-$*
+	build/spark-$*/bin/pip install --quiet --constraint requirements.txt "pyspark==$*" --editable "spark[avro]" \
 		pytest pytest-timeout hypothesis "moto[s3,sqs]" boto3
 	touch $@
 

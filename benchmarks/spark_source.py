@@ -89,11 +89,11 @@ def memory_sqs() -> Iterator[str]:
             server.terminate()
 
 
-def runs(python: Path, url: str) -> dict[str, Any]:
-    """What `spark_runs` prints. Raises CalledProcessError, with Spark's own complaint on standard error."""
+def runs(python: Path, url: str, *, module: str = "benchmarks.spark_runs") -> dict[str, Any]:
+    """What the module prints. Raises CalledProcessError, with Spark's own complaint on standard error."""
     environment = os.environ | KEYS | {"PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
-        [python, "-m", "benchmarks.spark_runs", url],
+        [python, "-m", module, url],
         cwd=ROOT,
         env=environment,
         check=True,

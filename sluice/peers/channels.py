@@ -19,6 +19,7 @@ from sluice.errors import Malformed
 from sluice.rendezvous.descriptions import description_fault
 
 LOOPBACK = "127.0.0.1"
+OF_LOOPBACK = "127."  # all of 127.0.0.0/8 is this machine, on Linux
 SEND_CHUNK_BYTES = 16 * 1024  # what every WebRTC implementation takes as one message
 SEND_BUFFER_BYTES = 256 * 1024  # beyond it `send` waits; Snowflake's proxy uses the same
 CLOSE_TIMEOUT_S = 5.0
@@ -28,10 +29,11 @@ CLOSE_TIMEOUT_S = 5.0
 class Network:
     """Which addresses a peer offers. No STUN server is asked unless named here: aiortc's own default is Google's.
 
-    `loopback` offers 127.0.0.1 and uses nothing else, whatever the machine and the other end have.
+    `loopback` offers `loopback_address` and uses nothing else, whatever the machine and the other end have.
     """
 
     loopback: bool = False
+    loopback_address: str = LOOPBACK
     stun_urls: tuple[str, ...] = ()
 
 
@@ -192,7 +194,7 @@ class Peer:
 
     async def _describe(self, description: RTCSessionDescription) -> str:
         if self._network.loopback:
-            _gather_on_loopback(self._connection)
+            _gather_on_loopback(self._connection, self._network.loopback_address)
         await self._connection.setLocalDescription(description)
         local = self._connection.localDescription
         return json.dumps({"type": local.type, "sdp": local.sdp})
@@ -214,8 +216,8 @@ class Peer:
             raise Malformed(f"SDP {kind}: {type(error).__name__}: {error}") from error
 
 
-def _gather_on_loopback(connection: RTCPeerConnection) -> None:
-    """Has the connection's one ICE agent gather on 127.0.0.1 alone.
+def _gather_on_loopback(connection: RTCPeerConnection, address: str) -> None:
+    """Has the connection's one ICE agent gather on one address of the loopback alone.
 
     aioice leaves 127.0.0.1 out of its host candidates and has no setting for it. Replacing the method on this agent
     touches no other connection; replacing aioice's `get_host_addresses` would change every one in the process.
@@ -225,7 +227,7 @@ def _gather_on_loopback(connection: RTCPeerConnection) -> None:
     gather = agent.get_component_candidates
 
     async def gather_on_loopback(component: int, addresses: list[str]) -> Any:  # noqa: ARG001 - aioice calls it so
-        return await gather(component=component, addresses=[LOOPBACK])
+        return await gather(component=component, addresses=[address])
 
     agent.get_component_candidates = gather_on_loopback
 
@@ -236,10 +238,10 @@ def _media(sdp: str) -> list[str]:
 
 
 def _loopback_candidates(sdp: str) -> str:
-    """Without the candidates that are elsewhere: a socket on 127.0.0.1 can't reach them."""
+    """Without the candidates that are elsewhere: a socket on the loopback can't reach them."""
     return "".join(line for line in sdp.splitlines(keepends=True) if not _is_elsewhere(line))
 
 
 def _is_elsewhere(line: str) -> bool:
     # a=candidate:<foundation> <component> <transport> <priority> <address> <port> …
-    return line.startswith("a=candidate:") and line.split()[4:5] != [LOOPBACK]
+    return line.startswith("a=candidate:") and not "".join(line.split()[4:5]).startswith(OF_LOOPBACK)

@@ -10,7 +10,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import botocore.session
-from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    DeferredRefreshableCredentials,
+)
 
 from sluice_spark.errors import InvalidOption
 from sluice_spark.signing import Credentials
@@ -90,6 +95,33 @@ def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
         return Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
 
     return now
+
+
+def client_session(identity: Identity, *, region: str | None) -> Any:
+    """A session of botocore whose clients call as the identity, and refresh an assumed role before it expires."""
+    session = _session(identity)
+    if identity.role_arn:
+        known = region or session.get_config_variable("region")
+        source = session.get_credentials()
+        if source is None:
+            raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
+        role = _assumed(session, source, identity, identity.role_arn, known)
+        session = _session(identity)  # that one remembers whose credentials it found
+        session.register_component("credential_provider", CredentialResolver([_Known(role)]))
+    return session
+
+
+class _Known(CredentialProvider):
+    """Finds what it was given."""
+
+    METHOD = CANONICAL_NAME = "sluice-spark"
+
+    def __init__(self, credentials: Any) -> None:
+        super().__init__()
+        self._credentials = credentials
+
+    def load(self) -> Any:
+        return self._credentials
 
 
 def _assumed(session: Any, source: Any, identity: Identity, role_arn: str, region: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sluice_spark.access import credentials_of, resolved_endpoint
 from sluice_spark.client import SqsClient
+from sluice_spark.dispatching import reached
 from sluice_spark.errors import InvalidOption
 from sluice_spark.options import Options, parsed
 from sluice_spark.staging import StagedLog
@@ -44,9 +45,7 @@ def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = N
         empty = _seen_empty(source, query, deadline)
         if empty:
             time.sleep(STAGED_WITHIN_S)
-        total = _staged(source)
-        while _reached(query) < total:
-            _wait(query)
+        total = _taken(source, query) if source.executors else _read(source, query)
     finally:
         query.stop()
     return Drained(total, empty)
@@ -83,6 +82,21 @@ def visible(source: Options) -> int:
     return asyncio.run(asked())
 
 
+def _read(source: Options, query: Any) -> int:
+    """How many messages were staged, once they are all committed."""
+    total = _staged(source)
+    while _reached(query) < total:
+        _wait(query)
+    return total
+
+
+def _taken(source: Options, query: Any) -> int:
+    """As above: with `mode=executors` nothing is staged outside batches, and an offset counts up to its batch."""
+    query.processAllAvailable()
+    end = _end(query)
+    return reached(open_store(source.staging_location, source.identity.profile), end).totals.messages if end else 0
+
+
 def _staged(source: Options) -> int:
     """Messages in the log, from its beginning."""
     view = StagedLog(open_store(source.staging_location, source.identity.profile)).view()
@@ -91,6 +105,12 @@ def _staged(source: Options) -> int:
 
 def _reached(query: Any) -> int:
     """How many messages lie before the last finished batch's end. PySpark gives an offset as text of a Python dict."""
+    end = _end(query)
+    return int(end["numRecordsIn"]) if end else 0
+
+
+def _end(query: Any) -> Mapping[str, Any] | None:
     progress = query.lastProgress
     end = progress and progress["sources"][0]["endOffset"]
-    return int(ast.literal_eval(end)["numRecordsIn"]) if end else 0
+    found: Mapping[str, Any] | None = ast.literal_eval(end) if end else None
+    return found

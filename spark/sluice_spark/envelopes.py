@@ -71,16 +71,18 @@ def _s3(envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Unwrapped]:
         raise ValueError("not an S3 notification")  # noqa: TRY004  a bad record, as every other
     rows: dict[tuple[str | None, ...], Unwrapped] = {}
     for record in records:
-        facts = _object_facts(record)
+        facts = object_facts(record)
         if facts["event"].startswith(REMOVED) and not choice.removed:
             continue
         if fnmatchcase(facts["key"], choice.glob):
-            identity = (facts["event"], facts["bucket"], facts["key"], facts.get("versionId"), facts.get("sequencer"))
+            names = ("event", "bucket", "key", "versionId", "eTag", "sequencer")
+            identity = tuple(facts.get(name) for name in names)
             rows.setdefault(identity, Unwrapped(orjson.dumps(record).decode(), facts))
     return list(rows.values())
 
 
-def _object_facts(record: Any) -> dict[str, str]:
+def object_facts(record: Any) -> dict[str, str]:
+    """What one record of a notification says. Raises ValueError."""
     try:
         event = str(record["eventName"]).removeprefix(PREFIX)
         bucket, held = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]

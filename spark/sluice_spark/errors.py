@@ -12,7 +12,12 @@ SluiceSparkError
 │   ├── SegmentTaken          another writer published this number
 │   ├── Fenced                another driver writes this log: this one must stop
 │   ├── SegmentMissing        an offset names a segment that is gone: never skipped over
+│   ├── OutOfTime             a task held its messages too long to publish them: it releases them, and begins again
 │   └── UnknownFormat         written by a version that this one can't read
+├── ObjectError               of an object that a notification of S3 names
+│   ├── ObjectGone            removed, or overwritten since: the option s3Missing says what follows
+│   ├── ObjectUnreadable      too large, archived, with a key of its own: a bad record
+│   └── ObjectRefused         access, or S3 doesn't answer: fails the task, which Spark tries again
 └── InvalidOffset             not an offset of ours
 """
 
@@ -85,8 +90,28 @@ class SegmentMissing(LogError):
     """The log has no such segment, or no longer."""
 
 
+class OutOfTime(LogError):
+    """Others might have received the messages before they could be published."""
+
+
 class UnknownFormat(LogError):
     """A format or version that this package can't read."""
+
+
+class ObjectError(SluiceSparkError):
+    """An object that wasn't read."""
+
+
+class ObjectGone(ObjectError):
+    """What the notification named is no longer there."""
+
+
+class ObjectUnreadable(ObjectError):
+    """There, but of no use, and that won't change."""
+
+
+class ObjectRefused(ObjectError):
+    """S3 refused, or didn't answer."""
 
 
 class InvalidOffset(SluiceSparkError):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any
 
@@ -34,7 +35,8 @@ _PYTHON_TYPES: Mapping[int, Any] = {
     pa.timestamp("us").id: datetime,
 }
 
-Parse = Callable[[str], Any]
+Parse = Callable[[Any], Any]  # of a body, or of a line of a file
+Fit = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,11 @@ def added_columns(wanted: Deserialisation) -> Sequence[str]:
     return columns if wanted.raw else [*columns, f"{REASON} string"]
 
 
+def file_columns(wanted: Deserialisation) -> Sequence[str]:
+    """DDL of the columns beside a message's own where objects are read: a value is a record of one."""
+    return [f"{ENVELOPE} map<string, string>", f"{VALUE} struct<{wanted.schema}>", f"{REASON} string"]
+
+
 def parser(wanted: Deserialisation) -> Parse:
     """The function from a body to a mapping. Raises InvalidOption where there is none."""
     if wanted.format == "raw":
@@ -91,15 +98,15 @@ def deserialised(
 ) -> pa.RecordBatch:
     """The rows with their added columns; fewer or more where an envelope holds none or several. `types`: Arrow's, of
     the added columns."""
-    indexes, opened, reasons = _opened(batch.column("body").to_pylist(), wanted.envelopes, choice)
+    indexes, payloads, reasons = opened(batch.column("body").to_pylist(), wanted.envelopes, choice)
     taken = batch.take(pa.array(indexes, pa.int64()))
     names, columns = list(taken.schema.names), list(taken.columns)
-    columns[names.index("body")] = pa.array([each.body for each in opened], pa.string())
+    columns[names.index("body")] = pa.array([each.body for each in payloads], pa.string())
     if wanted.envelopes:
         names.append(ENVELOPE)
-        columns.append(pa.array([list(each.facts.items()) for each in opened], pa.map_(pa.string(), pa.string())))
+        columns.append(facts_of(payloads))
     if wanted.format != "raw":
-        values, reasons = _values([each.body for each in opened], reasons, types[VALUE], parse)
+        values, reasons = values_of([each.body for each in payloads], reasons, types[VALUE], parse)
         names.append(VALUE)
         columns.append(values)
     return pa.RecordBatch.from_arrays([*columns, pa.array(reasons, pa.string())], names=[*names, REASON])
@@ -111,11 +118,12 @@ def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     return batch.filter(good), batch.filter(pa.array([not each.as_py() for each in good], pa.bool_()))
 
 
-def _opened(
+def opened(
     bodies: Sequence[str], envelopes: Sequence[str], choice: S3Choice
 ) -> tuple[list[int], list[Unwrapped], list[str | None]]:
+    """The payloads, each with the index of its body, and why it is none: then it is the body itself."""
     indexes: list[int] = []
-    opened: list[Unwrapped] = []
+    payloads: list[Unwrapped] = []
     reasons: list[str | None] = []
     for index, body in enumerate(bodies):
         try:
@@ -124,63 +132,96 @@ def _opened(
         except ValueError as error:
             inside, reason = [Unwrapped(body, {})], str(error)
         indexes += [index] * len(inside)
-        opened += inside
+        payloads += inside
         reasons += [reason] * len(inside)
-    return indexes, opened, reasons
+    return indexes, payloads, reasons
 
 
-def _values(
-    bodies: Sequence[str], reasons: Sequence[str | None], kind: pa.DataType, parse: Parse
+def facts_of(payloads: Sequence[Unwrapped]) -> pa.Array:
+    """The column `envelope`."""
+    return pa.array([list(each.facts.items()) for each in payloads], pa.map_(pa.string(), pa.string()))
+
+
+def values_of(
+    bodies: Sequence[str | bytes], reasons: Sequence[str | None], kind: pa.DataType, parse: Parse
 ) -> tuple[pa.Array, list[str | None]]:
-    pairs = [_value(body, reason, kind, parse) for body, reason in zip(bodies, reasons, strict=True)]
-    values = pa.array([value for value, _ in pairs], kind)
-    return values, [reason for _, reason in pairs]
+    """The values, null where there is a reason; those given, and those found."""
+    fit = _fitting(kind)
+    pairs = [_value(body, reason, fit, parse) for body, reason in zip(bodies, reasons, strict=True)]
+    try:
+        return pa.array([value for value, _ in pairs], kind), [reason for _, reason in pairs]
+    except Exception:  # noqa: BLE001  pyarrow says neither which record doesn't fit nor by one type of error
+        pairs = [(None, reason) if reason else _held(value, kind) for value, reason in pairs]
+    return pa.array([value for value, _ in pairs], kind), [reason for _, reason in pairs]
 
 
-def _value(body: str, reason: str | None, kind: pa.DataType, parse: Parse) -> tuple[Any, str | None]:
+def _value(body: str | bytes, reason: str | None, fit: Fit, parse: Parse) -> tuple[Any, str | None]:
     if reason is not None:
         return None, reason
     try:
         value = parse(body)
         if not isinstance(value, Mapping):
             return None, f"{type(value).__name__} where an object is expected"
-        fitting = _fitting(value, kind)
-        pa.scalar(fitting, kind)
+        return fit(value), None
     except Exception as error:  # noqa: BLE001  the record is reported as bad, whatever the user's function raised
         return None, f"{type(error).__name__}: {error}"
-    return fitting, None
 
 
-def _fitting(value: Any, kind: pa.DataType) -> Any:
-    """As pyarrow takes it for the type; text stands for what JSON has no type for. Raises ValueError or TypeError."""
-    if value is None:
-        return None
-    if pa.types.is_nested(kind):
-        return _nested(value, kind)
-    if isinstance(value, str):
-        return _from_text(value, kind)
-    if pa.types.is_decimal(kind):
-        return Decimal(str(value))
-    expected = _PYTHON_TYPES.get(kind.id)
-    # pyarrow would cut 1.5 to 1, and take 1 for a moment in 1970
-    if expected and (not isinstance(value, expected) or isinstance(value, bool)):
-        raise TypeError(f"{value!r} where {kind} is expected")
-    return value
+def _held(value: Any, kind: pa.DataType) -> tuple[Any, str | None]:
+    try:
+        pa.scalar(value, kind)
+    except Exception as error:  # noqa: BLE001  as above
+        return None, f"{type(error).__name__}: {error}"
+    return value, None
 
 
-def _nested(value: Any, kind: pa.DataType) -> Any:
+@lru_cache(maxsize=256)  # types are few, values many: what a type asks for is found out once
+def _fitting(kind: pa.DataType) -> Fit:
+    """The function that makes a value as pyarrow takes it for the type; text stands for what JSON has no type for. It
+    raises ValueError or TypeError."""
     if pa.types.is_struct(kind):
-        return {field.name: _fitting(_entry(value, field), field.type) for field in kind}
+        return _fitting_struct(kind)
     if pa.types.is_map(kind):
-        return [(name, _fitting(each, kind.item_type)) for name, each in _of(value, Mapping).items()]
-    return [_fitting(each, kind.value_type) for each in _of(value, list)]
+        item = _fitting(kind.item_type)
+        return lambda value: None if value is None else [(k, item(v)) for k, v in _of(value, Mapping).items()]
+    if pa.types.is_nested(kind):
+        entry = _fitting(kind.value_type)
+        return lambda value: None if value is None else [entry(each) for each in _of(value, list)]
+    return _fitting_scalar(kind)
 
 
-def _entry(value: Any, field: pa.Field) -> Any:
-    found = _of(value, Mapping).get(field.name)
-    if found is None and not field.nullable:
-        raise ValueError(f"field {field.name!r} is missing")
-    return found
+def _fitting_struct(kind: pa.DataType) -> Fit:
+    fields = [(field.name, _fitting(field.type), field.nullable) for field in kind]
+
+    def fit(value: Any) -> Any:
+        if value is None:
+            return None
+        given, found = _of(value, Mapping), {}
+        for name, fit_field, nullable in fields:
+            each = given.get(name)
+            if each is None and not nullable:
+                raise ValueError(f"field {name!r} is missing")
+            found[name] = each if each is None else fit_field(each)
+        return found
+
+    return fit
+
+
+def _fitting_scalar(kind: pa.DataType) -> Fit:
+    of_text = from_text(kind)
+    if pa.types.is_decimal(kind):
+        return lambda value: None if value is None else Decimal(str(value))
+    expected = _PYTHON_TYPES.get(kind.id)
+
+    def fit(value: Any) -> Any:
+        if isinstance(value, str):
+            return of_text(value)
+        # pyarrow would cut 1.5 to 1, and take 1 for a moment in 1970
+        if expected and value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
+            raise TypeError(f"{value!r} where {kind} is expected")
+        return value
+
+    return fit
 
 
 def _of(value: Any, kind: type) -> Any:
@@ -189,15 +230,21 @@ def _of(value: Any, kind: type) -> Any:
     return value
 
 
-def _from_text(value: str, kind: pa.DataType) -> Any:
+def from_text(kind: pa.DataType) -> Fit:
+    """The function that reads text of a type that JSON has none for; of any other it is text. It raises ValueError, of
+    a decimal ArithmeticError."""
     if pa.types.is_timestamp(kind):
-        at = datetime.fromisoformat(value)
-        return at if at.tzinfo or not kind.tz else at.replace(tzinfo=UTC)
+        return _aware if kind.tz else datetime.fromisoformat
     if pa.types.is_date(kind):
-        return date.fromisoformat(value)
+        return date.fromisoformat
     if pa.types.is_decimal(kind):
-        return Decimal(value)
-    return b64decode(value, validate=True) if pa.types.is_binary(kind) else value
+        return Decimal
+    return partial(b64decode, validate=True) if pa.types.is_binary(kind) else str
+
+
+def _aware(value: str) -> datetime:
+    at = datetime.fromisoformat(value)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _fastavro() -> Any:

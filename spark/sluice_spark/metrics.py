@@ -1,7 +1,7 @@
 """A query's metrics by the names of FLIP-477 and FLIP-33, from what its progress says. Pure: no Spark, no clock.
 
-Cumulative counters stand in the source's offsets, so they go on over restarts. What only the tasks see (bad records,
-the messages' times) comes from an observation on the frame: `sluice_spark.listener.observed`.
+Cumulative counters stand in the source's offsets, so they go on over restarts. What only the tasks see (the last
+batch's bad records, the messages' times) comes from an observation on the frame: `sluice_spark.listener.observed`.
 """
 
 import ast
@@ -93,11 +93,12 @@ def measured(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[s
         at_ms=sample.ended_ms,
         end=sample.end,
         busy_ms=sample.ended_ms if records or not before else before.busy_ms,
-        errors=(before.errors if before else 0) + int(observed.get(ERRORS) or 0),
+        # an offset counts those before its batch, and a progress without a batch has the offset of the last
+        errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), before.errors if before else 0),
         lags=_lags(sample) or (before.lags if before else {}),
     )
     rates = {"numRecordsInPerSecond": records / seconds, "numBytesInPerSecond": size / seconds}
-    values = _values(reading, rates, observing=sample.observed is not None)
+    values = _values(reading, rates)
     if sample.latest is not None:
         values["pendingRecords"] = max(0, sample.latest.totals.messages - sample.end.totals.messages)
     return reading, values
@@ -107,21 +108,19 @@ def idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
     """The metrics while nothing comes: counters stand, rates are none, the idle time grows."""
     reading = replace(before, at_ms=max(at_ms, before.at_ms))
     none = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
-    return reading, _values(reading, none, observing=bool(before.lags))
+    return reading, _values(reading, none)
 
 
-def _values(reading: Reading, rates: Mapping[str, float], *, observing: bool) -> dict[str, float]:
-    values: dict[str, float] = {
+def _values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
+    return {
         "numRecordsIn": reading.end.totals.messages,
         "numBytesIn": reading.end.totals.size,
+        "numRecordsInErrors": reading.errors,
         "numSqsDeletionsFailed": reading.end.deletions_failed,
         "sourceIdleTime": reading.at_ms - reading.busy_ms,
         **rates,
         **reading.lags,
     }
-    if observing:
-        values["numRecordsInErrors"] = reading.errors
-    return values
 
 
 def _lags(sample: Sample) -> dict[str, float]:

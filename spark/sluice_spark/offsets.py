@@ -32,13 +32,23 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A position with what lies before it. `counters` by FLIP-477's and FLIP-33's names."""
+    """A position with what lies before it. `counters` by FLIP-477's and FLIP-33's names.
+
+    `counted_until`: `totals` and `deletions_failed` are of what lies before that, where it isn't the position itself.
+    With `mode=executors` it is where the batch begins: its tasks have yet to receive the rest.
+    """
 
     position: Position
     totals: Totals = field(default_factory=Totals)
     deletions_failed: int = 0
     errors: int = 0  # bad records that lie before `errors_until`
     errors_until: Position = Position(0)
+    counted_until: Position | None = None
+
+    @property
+    def counted(self) -> Position:
+        """How far the totals reach."""
+        return self.counted_until or self.position
 
     def json(self) -> dict[str, Any]:
         """As Spark stores it."""
@@ -51,6 +61,7 @@ class Offset:
             "numSqsDeletionsFailed": self.deletions_failed,
             "numRecordsInErrors": self.errors,
             "errorsUntil": [self.errors_until.segment, self.errors_until.row],
+            **({"countedUntil": [self.counted.segment, self.counted.row]} if self.counted_until else {}),
         }
 
     @classmethod
@@ -64,6 +75,8 @@ class Offset:
             )
             errors = int(offset.get("numRecordsInErrors", 0))
             errors_until = Position(*(int(number) for number in offset.get("errorsUntil", (0, 0))))
+            counted = offset.get("countedUntil")
+            counted_until = Position(*(int(number) for number in counted)) if counted is not None else None
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidOffset(f"malformed offset: {offset}") from error
         if segment < 0 or row < 0:
@@ -75,4 +88,5 @@ class Offset:
             deletions_failed=failed,
             errors=errors,
             errors_until=errors_until,
+            counted_until=counted_until,
         )

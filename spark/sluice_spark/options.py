@@ -10,11 +10,15 @@ from sluice_spark.envelopes import ENVELOPES, S3Choice
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats import FORMATS, Deserialisation
 from sluice_spark.planning import Admission
+from sluice_spark.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
 
 CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20
 VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
+EXECUTORS_VISIBILITY_S = 120  # asked for with each receive, unless the option says another
+EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a long poll
+ASCII_LIMIT = 127
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+")
@@ -49,7 +53,9 @@ class Options:
     rate_limit: int | None = None
     deserialisation: Deserialisation = field(default_factory=Deserialisation)
     s3: S3Choice = field(default_factory=S3Choice)
+    files: S3Files = field(default_factory=S3Files)
     retention_s: float = RETENTION_DEFAULT_S
+    executors: bool = False
 
 
 def parsed(given: Mapping[str, str]) -> Options:
@@ -80,12 +86,53 @@ def _checked_together(options: Options) -> None:
     wanted = options.deserialisation
     if wanted.format != "raw" and not wanted.schema:
         raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
-    if wanted.format == "raw" and wanted.schema:
+    _checked_files(options)
+    if wanted.format == "raw" and wanted.schema and not options.files.read:
         raise InvalidOption("schema", "needs a format: json, avro, or a function")
-    if wanted.format == "raw" and wanted.quarantine:
+    if wanted.format == "raw" and wanted.quarantine and not options.files.read:
         raise InvalidOption("badRecords", "a path needs a format: json, avro, or a function")
     if options.s3 != S3Choice() and "s3" not in wanted.envelopes:
         raise InvalidOption("s3Glob" if options.s3.glob != "*" else "s3Removed", "needs envelope s3")
+    if options.executors:
+        _checked_executors(options, fifo=fifo)
+
+
+def _checked_executors(options: Options, *, fifo: bool) -> None:
+    if fifo:
+        raise InvalidOption("mode", "'executors' can't keep a FIFO queue's order, which is not of one task: driver")
+    if options.after_commit:
+        raise InvalidOption(
+            "deleteMode", "'afterCommit' needs a receiver that outlives the tasks: mode driver, or staged, or none"
+        )
+    if options.files.read:
+        raise InvalidOption("s3Format", "which objects were read is known in one place: mode driver")
+    visibility_s = options.visibility_s or EXECUTORS_VISIBILITY_S
+    if visibility_s < EXECUTORS_VISIBILITY_LEAST_S:
+        raise InvalidOption("visibilityTimeout", f"with mode executors at least {EXECUTORS_VISIBILITY_LEAST_S} seconds")
+    if options.retention_s < 2 * visibility_s:
+        raise InvalidOption("retention", f"with mode executors at least twice the visibility timeout, {visibility_s} s")
+
+
+def _checked_files(options: Options) -> None:
+    files, wanted = options.files, options.deserialisation
+    if not files.read:
+        given = next((name for name, value in _FILE_FIELDS.items() if getattr(files, value[0]) != _default(name)), None)
+        if given:
+            raise InvalidOption(given, "needs s3Format: csv, json or parquet")
+        return
+    if wanted.envelopes[-1:] != ("s3",):
+        raise InvalidOption("s3Format", "needs an envelope that ends in s3")
+    if wanted.format != "raw":
+        raise InvalidOption("s3Format", f"the body is S3's notification: not with format {wanted.format!r}")
+    if not wanted.schema:
+        raise InvalidOption("schema", f"missing: s3Format {files.format!r} needs the columns of the files")
+    for name in ("s3CsvHeader", "s3CsvDelimiter"):
+        if files.format != CSV and getattr(files, _FILE_FIELDS[name][0]) != _default(name):
+            raise InvalidOption(name, "needs s3Format csv")
+
+
+def _default(name: str) -> Any:
+    return getattr(S3Files(), _FILE_FIELDS[name][0])
 
 
 def sparks_own(lowered: str) -> bool:
@@ -204,6 +251,37 @@ def _s3(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Opti
     return lambda options, value: replace(options, s3=replace(options.s3, **{name: parse(value)}))
 
 
+def _word(offered: tuple[str, ...]) -> Callable[[str], str]:
+    return lambda value: str(_one_of(value, {name: name for name in offered}, ()))
+
+
+def _delimiter(value: str) -> str:
+    found = {r"\t": "\t", "tab": "\t"}.get(value.lower(), value)
+    if len(found) != 1 or found in '"\r\n' or ord(found) > ASCII_LIMIT:
+        raise ValueError(f"{value!r} is not one ASCII character, nor tab")
+    return found
+
+
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s]+.*", value):
+        raise ValueError(f"{value!r} is not a URL")
+    return value
+
+
+_FILE_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "s3Format": ("format", _word(FILE_FORMATS)),
+    "s3Missing": ("missing", _word(MISSING_POLICIES)),
+    "s3CsvHeader": ("csv_header", _flag),
+    "s3CsvDelimiter": ("csv_delimiter", _delimiter),
+    "s3MaxObjectBytes": ("object_bytes", _size),
+    "s3Endpoint": ("endpoint", _url),
+}
+
+
+def _files(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
+    return lambda options, value: replace(options, files=replace(options.files, **{name: parse(value)}))
+
+
 _BY_NAME: Mapping[str, Callable[[Options, str], Options]] = {
     "queueUrl": _field("queue_urls", _queue_urls),
     "region": _field("region", _text),
@@ -220,7 +298,7 @@ _BY_NAME: Mapping[str, Callable[[Options, str], Options]] = {
     "visibilityTimeout": _field("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": _field("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": lambda options, value: replace(options, **_one_of(value, _DELETE_MODES, ())),
-    "mode": lambda options, value: (_one_of(value, {"driver": True}, ("executors",)), options)[1],
+    "mode": lambda options, value: replace(options, executors=_one_of(value, {"driver": False, "executors": True}, ())),
     "retention": _field("retention_s", _time),
     "format": _deserialisation("format", _format),
     "schema": _deserialisation("schema", _text),
@@ -228,6 +306,7 @@ _BY_NAME: Mapping[str, Callable[[Options, str], Options]] = {
     "envelope": _deserialisation("envelopes", _envelopes),
     "s3Glob": _s3("glob", _text),
     "s3Removed": _s3("removed", _flag),
+    **{name: _files(*value) for name, value in _FILE_FIELDS.items()},
 }
 _NAMES = {name.lower(): name for name in _BY_NAME}
 _PARSERS = {name.lower(): parser for name, parser in _BY_NAME.items()}

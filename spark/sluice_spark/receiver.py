@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 VISIBILITY = "VisibilityTimeout"
 VISIBLE = "ApproximateNumberOfMessages"
+OBJECTS_BYTES = 2048  # of a parsed message beside its texts, with its receipt handle and system attributes
 TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
 
 
@@ -38,7 +39,7 @@ class Limits:
     segment_messages: int = 20_000
     segment_bytes: int = 16 * 2**20
     segment_age_s: float = 0.25
-    buffer_bytes: int = 48 * 2**20  # received, not yet durable; plus what is on its way
+    buffer_bytes: int = 48 * 2**20  # in memory: received, not yet durable; plus what is on its way
     undeleted: int = 100_000  # durable, not yet deleted
     backlog_messages: int = 1_000_000  # durable, not yet in a batch
     backlog_bytes: int = 2 * 2**30
@@ -151,7 +152,7 @@ class _Run:
         self._receives: set[asyncio.Task[None]] = set()
         self._deletes: asyncio.Queue[tuple[_Deletion, str, Sequence[str]]] = asyncio.Queue()
         self._buffer: list[Received] = []
-        self._buffered = self._buffered_bytes = self._undeleted = self._deletions_failed = 0
+        self._buffered = self._buffered_bytes = self._in_memory = self._undeleted = self._deletions_failed = 0
         self._oldest = 0.0
         self._rate = Rate(per_second=intake.rate_limit)
         self._taken = self._taken_bytes = 0
@@ -199,12 +200,16 @@ class _Run:
 
     @property
     def _room(self) -> bool:
-        if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted_limit:
+        if self._full or self._undeleted_limit:
             return False
         if self._enough or not self._rate.open(time.monotonic()):
             return False
         ahead = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
         return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
+
+    @property
+    def _full(self) -> bool:
+        return self._in_memory >= self._limits.buffer_bytes
 
     @property
     def _undeleted_limit(self) -> bool:
@@ -250,7 +255,7 @@ class _Run:
                     fleet.empty_answers += await self._emptied(fleet)
                     if fleet.empty_answers and self._intake.until_empty:
                         return
-                if self._buffered_bytes >= self._limits.buffer_bytes or self._undeleted_limit:
+                if self._full or self._undeleted_limit:
                     return
                 if self._enough or not self._rate.open(time.monotonic()):
                     return
@@ -274,13 +279,21 @@ class _Run:
         self._buffer.append(received)
         self._buffered += len(received.messages)
         self._buffered_bytes += size
+        self._in_memory += size + _beside_bodies(received.messages)
         self._taken, self._taken_bytes = self._taken + len(received.messages), self._taken_bytes + size
         self._rate.took(len(received.messages))
 
     async def _publish(self) -> None:
-        taken, self._buffer = self._buffer, []
+        """What is in the buffer; its memory counts until it is durable."""
+        taken, self._buffer, in_memory = self._buffer, [], self._in_memory
         self._buffered = self._buffered_bytes = 0
-        fresh, again = self._without_duplicates(_ordered(taken))
+        try:
+            await self._stage(taken)
+        finally:
+            self._in_memory -= in_memory
+
+    async def _stage(self, taken: Sequence[Received]) -> None:
+        fresh, again = self._staged.unread(*self._without_duplicates(_ordered(taken)))
         number = None
         if fresh:
             failed, self._deletions_failed = self._deletions_failed, 0
@@ -294,7 +307,7 @@ class _Run:
             ids = [message["MessageId"] for answer in fresh for message in answer.messages]
             self._staged.seen.staged(number, ids)
         if self._intake.after_commit:
-            self._held.hold(self._staged.log.next_number - 1, fresh + again)
+            self._held.hold(self._staged.log.next_number - 1, [_handles_only(each) for each in (*fresh, *again)])
         elif self._intake.delete:
             self._order_deletion(number, fresh + again)
 
@@ -383,6 +396,23 @@ class _Run:
             await asyncio.gather(*(self._client.release(url, handles) for url, handles in _chunks(received)))
         except SluiceSparkError as error:
             log.warning("messages stay invisible until their time-out: %s", error)
+
+
+def _beside_bodies(messages: Sequence[Mapping[str, Any]]) -> int:
+    """About the bytes that the messages take in memory, without their bodies' text."""
+    attributes = [value for message in messages if "MessageAttributes" in message for value in _values_of(message)]
+    return OBJECTS_BYTES * (len(messages) + len(attributes)) + sum(map(len, attributes))
+
+
+def _values_of(message: Mapping[str, Any]) -> Iterator[str]:
+    for value in message["MessageAttributes"].values():
+        yield value.get("StringValue") or value.get("BinaryValue") or ""
+
+
+def _handles_only(received: Received) -> Received:
+    """What is still needed of messages that are durable."""
+    handles = [{"ReceiptHandle": message["ReceiptHandle"]} for message in received.messages]
+    return Received(received.queue_url, handles)
 
 
 def _attempt_id(queue_url: str) -> str | None:

@@ -12,7 +12,8 @@ import pyarrow.compute  # makes pa.compute
 
 from sluice_spark.errors import UnknownFormat
 
-VERSION = 1
+VERSION = 2  # 1 had no epoch, and counters always
+VERSIONS = (1, VERSION)
 HEADER_KEY = b"sluice.segment"
 HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to read a header without its rows
 _MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format wraps
@@ -43,16 +44,26 @@ SPARK_SCHEMA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What is known of a segment without its rows. `*_before` and `deletions_failed` are cumulative over the log."""
+    """What is known of a segment without its rows. `*_before` and `deletions_failed` are cumulative over the log, and
+    None and 0 where a task published the segment (`mode=executors`): it doesn't know the others.
+
+    `epoch` orders the drivers of a log: the number of the empty segment with which the writer's driver claimed it.
+    """
 
     number: int
     writer: str
     published_ms: int
     messages: int = 0
     size: int = 0
-    messages_before: int = 0
-    size_before: int = 0
+    messages_before: int | None = 0
+    size_before: int | None = 0
     deletions_failed: int = 0
+    epoch: int = -1
+
+    @property
+    def planned(self) -> bool:
+        """Whether a task published it, under the number that it was given."""
+        return self.messages_before is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +129,8 @@ def rows_of(content: pa.Buffer) -> pa.Table:
 def _header(schema: pa.Schema) -> Header:
     values = json.loads((schema.metadata or {}).get(HEADER_KEY, b"{}"))
     version = values.pop("version", None)
-    if version != VERSION:
-        raise UnknownFormat(f"segment of version {version!r}, this package reads {VERSION}")
+    if version not in VERSIONS:
+        raise UnknownFormat(f"segment of version {version!r}, this package reads {VERSIONS}")
     if not schema.remove_metadata().equals(SCHEMA):
         raise UnknownFormat(f"segment with other columns than version {VERSION} has: {schema.names}")
     return Header(**values)

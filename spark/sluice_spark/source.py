@@ -10,8 +10,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,18 +28,25 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from sluice_spark import bad_records
-from sluice_spark.access import credentials_of, resolved_endpoint
+from sluice_spark.access import credentials_of, region_of, resolved_endpoint
 from sluice_spark.client import SqsClient
+from sluice_spark.depth import Depth
+from sluice_spark.dispatching import Dispatcher, adopted
 from sluice_spark.drain import visible
 from sluice_spark.errors import InvalidOption
+from sluice_spark.executors import Order, segment, task_intake
 from sluice_spark.fifo import Share, is_fifo, shared
-from sluice_spark.formats import ENVELOPE, REASON, VALUE, added_columns, deserialised, parser, split
+from sluice_spark.formats import ENVELOPE, REASON, VALUE, added_columns, deserialised, file_columns, parser, split
+from sluice_spark.notified import Notified
 from sluice_spark.offsets import Offset, Position
 from sluice_spark.options import WAIT_LIMIT_S, Options, parsed
-from sluice_spark.planning import Admission, Slice, admitted, sliced
+from sluice_spark.planning import ROWS_PER_TASK, Admission, Extent, Slice, admitted, sliced
 from sluice_spark.quarantine import quarantined
 from sluice_spark.receiver import Intake, Receiver
-from sluice_spark.segments import SPARK_SCHEMA
+from sluice_spark.s3_files import check_columns
+from sluice_spark.s3_objects import fetched, open_objects
+from sluice_spark.s3_rows import object_rows
+from sluice_spark.segments import SPARK_SCHEMA, rows_of
 from sluice_spark.sink import batch_writer, stream_writer
 from sluice_spark.staging import StagedLog, batches
 from sluice_spark.store import Store, open_store
@@ -49,6 +57,7 @@ log = logging.getLogger(__name__)
 NAME = "sqs"
 BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
 RETAIN_EVERY_S = 60.0
+OBJECTS_PER_TASK = 20  # messages, where a row names an object to read: a GET takes some 30 ms
 AVAILABLE_EVERY_S = 0.1  # how soon a run of `availableNow` sees that something is staged
 
 try:  # Spark 4.2 and later
@@ -58,11 +67,18 @@ except ImportError:
 
 
 class Rows(InputPartition):
-    """Rows of the log for one task. Names a place; never a key."""
+    """Rows of the log for one task, or of a segment that the task is to receive. Names a place; never a key."""
 
-    def __init__(self, location: str, profile: str | None, slices: Sequence[Slice], share: Share | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        profile: str | None,
+        slices: Sequence[Slice],
+        share: Share | None = None,
+        order: Order | None = None,
+    ) -> None:
         super().__init__(None)
-        self.location, self.profile, self.slices, self.share = location, profile, slices, share
+        self.location, self.profile, self.slices, self.share, self.order = location, profile, slices, share, order
 
 
 class SqsDataSource(DataSource):
@@ -75,13 +91,20 @@ class SqsDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns; the first thing that Spark asks, so options are checked here."""
-        return ", ".join([SPARK_SCHEMA, *added_columns(parsed(self.options).deserialisation)])
+        options = parsed(self.options)
+        added = file_columns(options.deserialisation) if options.files.read else added_columns(options.deserialisation)
+        return ", ".join([SPARK_SCHEMA, *added])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded read: of the queues, or without `queueUrl` of the log that is retained."""
         options = parsed(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
+        if options.executors and options.queue_urls:
+            raise InvalidOption(
+                "mode", "a batch read ends when the queues are empty, on which tasks can't agree: driver"
+            )
+        check_columns(options.files, _arrow(schema, VALUE))
         return SqsReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
@@ -89,7 +112,8 @@ class SqsDataSource(DataSource):
         options = parsed(self.options)
         if not options.queue_urls:
             raise InvalidOption("queueUrl", "missing: a stream needs at least one")
-        return StreamReader(options, schema)
+        check_columns(options.files, _arrow(schema, VALUE))
+        return PlannedStreamReader(options, schema) if options.executors else StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
         """A bounded write to queues."""
@@ -111,6 +135,11 @@ class _Reading:
         assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
         spare_pyspark_zip()
         store = open_store(partition.location, partition.profile)
+        if partition.order:
+            rows = rows_of(segment(partition.order, store, _sqs(self._options), task_intake(self._options)))
+            part = Slice(partition.order.number, 0, rows.num_rows)
+            for batch in rows.replace_schema_metadata(None).to_batches():
+                yield from self._deserialised(part, batch, partition)
         for part in partition.slices:
             for batch in batches(store, [part]):
                 mine = shared(batch, partition.share) if partition.share else batch
@@ -120,6 +149,9 @@ class _Reading:
         wanted = self._options.deserialisation
         if wanted.raw:
             yield batch
+            return
+        if self._options.files.read:
+            yield from self._of_objects(part, batch, partition)
             return
         rows = deserialised(batch, wanted, self._options.s3, self._types(), parser(wanted))
         index = partition.share.index if partition.share else 0
@@ -131,9 +163,26 @@ class _Reading:
             rows = good
         yield rows
 
+    def _of_objects(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
+        """A row for each record of the objects, batch by batch; the quarantine has a file for each of these."""
+        options, errors = self._options, 0
+        wanted, index = options.deserialisation, partition.share.index if partition.share else 0
+        get = partial(fetched, _objects(options), limit=options.files.object_bytes)
+        kind = self._types()[VALUE]
+        found = object_rows(batch, wanted.envelopes, options.s3, files=options.files, kind=kind, get=get)
+        for piece, rows in enumerate(found):
+            errors += rows.num_rows - rows.column(REASON).null_count
+            if wanted.quarantine:
+                good, bad = split(rows)
+                quarantined(open_store(wanted.quarantine, partition.profile), part, bad, index, piece)
+                yield good
+            else:
+                yield rows
+        bad_records.noted(open_store(partition.location, partition.profile), part, errors, index)
+
     def _types(self) -> Mapping[str, pa.DataType]:
         added = [name for name in (ENVELOPE, VALUE, REASON) if self._schema and name in self._schema.names]
-        return {name: to_arrow_type(self._schema[name].dataType) for name in added} if self._schema else {}
+        return {name: _arrow(self._schema, name) for name in added} if self._schema else {}
 
 
 class SqsReader(_Reading, DataSourceReader):
@@ -148,17 +197,17 @@ class SqsReader(_Reading, DataSourceReader):
 
         All that was received is read: the limits are where receiving ends, a little is on its way then.
         """
-        staged = StagedLog(open_store(self._options.staging_location, self._options.identity.profile))
+        staged = _log(self._options)
         if not self._options.queue_urls:
             view = staged.view()
-            return _rows(self._options, sliced(view.between(Position(view.first), view.end)))
+            return _rows(self._options, _tasks(self._options, view.between(Position(view.first), view.end)))
         start = staged.end()
         staged.take_over(start)
         receiver = _receiver(self._options, staged, until_empty=True, enough=self._options.admission)
         receiver.start(staged.log.end)
         receiver.join()
         receiver.check()
-        return _rows(self._options, sliced(staged.log.between(start, staged.log.end)))
+        return _rows(self._options, _tasks(self._options, staged.log.between(start, staged.log.end)))
 
 
 class SqsStreamReader(_Reading, DataSourceStreamReader):
@@ -193,8 +242,9 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         Before 4.2 Spark says no start: then it is the last end that it was given, which it has committed by now.
         """
         given = start if start is not None else self._last
-        position = Offset.parse(given).position if given is not None else self._end
-        staged = self._started(position)
+        offset = Offset.parse(given) if given is not None else None
+        position = offset.position if offset else self._end
+        staged = self._started(position, offset)
         assert self._receiver is not None  # noqa: S101  tells mypy what _started did
         self._receiver.check()
         self._receiver.committed(position)
@@ -235,23 +285,24 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         """The rows between. Spark 4.0 and 4.1 call this with twice the same offset at a restart, to say where it
         begins."""
         first, last = Offset.parse(start).position, Offset.parse(end).position
-        staged = self._started(first)
+        staged = self._started(first, Offset.parse(start))
         if self._last is None or last >= self._end:
             self._end, self._last = last, end
         view = staged.log
         if first != last and first.segment < view.first:  # a batch planned before the place where we began
             view = StagedLog(open_store(self._options.staging_location, self._options.identity.profile)).view(first)
-        return _rows(self._options, sliced(view.between(first, last)))
+        return _rows(self._options, _tasks(self._options, view.between(first, last)))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Spark has written the batch; old segments may go."""
-        position = Offset.parse(end).position
-        staged = self._started(position)
+        offset = Offset.parse(end)
+        position = offset.position
+        staged = self._started(position, offset)
         staged.consumed(position)
         if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
             self._retained_at = time.monotonic()
             store = open_store(self._options.staging_location, self._options.identity.profile)
-            given = staged, store, position, self._options.retention_s
+            given = partial(staged.retain, position), store, position, self._options.retention_s
             threading.Thread(target=_retain, args=given, daemon=True).start()
 
     def stop(self) -> None:
@@ -259,10 +310,10 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         if self._receiver:
             self._receiver.stop()
 
-    def _started(self, start: Position) -> StagedLog:
+    def _started(self, start: Position, known: Offset | None = None) -> StagedLog:
         if self._staged is None:
-            staged = StagedLog(open_store(self._options.staging_location, self._options.identity.profile))
-            staged.take_over(start)
+            staged = _log(self._options)
+            staged.take_over(start, known)
             self._receiver = _receiver(self._options, staged, until_empty=self._available_now, enough=self._enough())
             self._receiver.start(start)
             self._end, self._staged = start, staged
@@ -274,12 +325,105 @@ class SqsStreamReader(_Reading, DataSourceStreamReader):
         return Admission(messages=visible(self._options) or None) if self._available_now else Admission()
 
     def _admission(self, limit: Any) -> Admission:
-        """The options', and a read limit that Spark asks for in addition."""
-        own = self._options.admission
-        asked = getattr(limit, "max_rows", None)
-        if asked is None:
-            return own
-        return Admission(messages=min(asked, own.messages or asked), size=own.size)
+        return _limited(self._options.admission, limit)
+
+
+class ExecutorsStreamReader(_Reading, DataSourceStreamReader):
+    """`mode=executors`: plans here, in Spark's driver-side Python process; `read`, in the executors', receives."""
+
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        self._options, self._schema = options, schema
+        self._dispatcher: Dispatcher | None = None
+        self._depth: Depth | None = None
+        self._last: Mapping[str, Any] | None = None  # the newest offset that Spark has
+        self._available_now = False
+        self._retained_at = 0.0
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Only options and columns travel."""
+        fresh = {"_dispatcher": None, "_depth": None, "_last": None, "_available_now": False, "_retained_at": 0.0}
+        return {"_options": self._options, "_schema": self._schema, **fresh}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """The oldest retained segment, as with `mode=driver`."""
+        start = Offset(position=adopted(self._store()))
+        self._started(start.position)
+        self._last = start.json()
+        return dict(self._last)
+
+    def latestOffset(  # noqa: N802  Spark's name
+        self, start: Mapping[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """After the segments that the next batch's tasks are to receive; `start` if the queues are empty.
+
+        Never waits for a message. Its totals are of what lies before `start`: see `Offset.counted_until`.
+        """
+        given = start if start is not None else self._last
+        known = Offset.parse(given) if given is not None else Offset(position=adopted(self._store()))
+        end = self._started(known.position).planned(known, _limited(self._options.admission, limit))
+        if end is None:
+            return dict(given) if given is not None else known.json()
+        if not self._options.deserialisation.raw:
+            errors = known.errors + bad_records.between(self._store(), known.errors_until, known.position)
+            end = replace(end, errors=errors, errors_until=known.position)
+        self._last = end.json()
+        return dict(self._last)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
+        """This run ends: once as many messages are taken as the queues hold now, or when they are empty."""
+        self._available_now = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name, 4.2 and later
+        """The last offset, with what the queues hold counted in: shows how far behind the query is."""
+        if self._dispatcher is None or self._last is None:
+            return None
+        return self._dispatcher.pending(Offset.parse(self._last)).json()
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
+        """Our own limits apply by themselves, so that they do on every version."""
+        return _newer.ReadAllAvailable()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """A task for each planned segment, there or not.
+
+        At a restart 4.0 and 4.1 first call this with twice the newest offset that they have, even if the batch that
+        ends there is to be run again: nothing can be said of the log then.
+        """
+        first, last = Offset.parse(start).position, Offset.parse(end).position
+        if self._last is None or last >= Offset.parse(self._last).position:
+            self._last = end
+        place = self._options.staging_location, self._options.identity.profile
+        if first == last:
+            return [Rows(*place, ())]
+        tasks = self._started(first).tasks(first, last, self._options.admission)
+        rows = [Rows(*place, slices) for slices in tasks.staged] + [Rows(*place, (), order=o) for o in tasks.orders]
+        return rows or [Rows(*place, ())]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Spark has written the batch; old segments may go."""
+        offset = Offset.parse(end)
+        dispatcher = self._started(offset.position)
+        if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
+            self._retained_at = time.monotonic()
+            given = partial(dispatcher.retain, offset), self._store(), offset.position, self._options.retention_s
+            threading.Thread(target=_retain, args=given, daemon=True).start()
+
+    def stop(self) -> None:
+        """Nothing is held here."""
+        if self._depth:
+            self._depth.stop()
+
+    def _store(self) -> Store:
+        return open_store(self._options.staging_location, self._options.identity.profile)
+
+    def _started(self, start: Position) -> Dispatcher:
+        if self._dispatcher is None:
+            options = self._options
+            self._depth = Depth(_sqs(options), options.queue_urls, deleting=options.delete)
+            self._dispatcher = Dispatcher(
+                self._store(), self._depth, start, rate_limit=options.rate_limit, ending=self._available_now
+            )
+        return self._dispatcher
 
 
 _TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else object
@@ -287,6 +431,25 @@ _TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else ob
 
 class StreamReader(SqsStreamReader, _TriggerAvailableNow):
     """With what this version of Spark has in addition."""
+
+
+class PlannedStreamReader(ExecutorsStreamReader, _TriggerAvailableNow):
+    """As above."""
+
+
+def _limited(own: Admission, limit: Any) -> Admission:
+    """The options' limits, and a read limit that Spark asks for in addition."""
+    asked = getattr(limit, "max_rows", None)
+    return own if asked is None else Admission(messages=min(asked, own.messages or asked), size=own.size)
+
+
+@lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
+def _sqs(options: Options) -> Callable[[], SqsClient]:
+    endpoint = resolved_endpoint(
+        options.queue_urls[0], region=options.region, endpoint=options.endpoint, identity=options.identity
+    )
+    credentials = credentials_of(options.identity, region=endpoint.region)
+    return lambda: SqsClient(endpoint, credentials, connections=options.connections)
 
 
 def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
@@ -309,6 +472,26 @@ def _receiver(options: Options, staged: StagedLog, *, until_empty: bool, enough:
     return Receiver(staged, lambda: SqsClient(endpoint, credentials, connections=2 * options.connections), intake)
 
 
+def _log(options: Options) -> StagedLog:
+    """To write: with what it takes to read no object twice."""
+    notified = Notified(options.deserialisation.envelopes, options.s3) if options.files.read else None
+    return StagedLog(open_store(options.staging_location, options.identity.profile), notified)
+
+
+def _tasks(options: Options, parts: Sequence[tuple[Extent, int, int]]) -> Sequence[Sequence[Slice]]:
+    return sliced(parts, OBJECTS_PER_TASK if options.files.read else ROWS_PER_TASK)
+
+
+def _objects(options: Options) -> Any:
+    region = options.region or (region_of(options.queue_urls[0]) if options.queue_urls else None)
+    return open_objects(options.identity, region=region, endpoint=options.files.endpoint)
+
+
+def _arrow(schema: StructType, name: str) -> pa.DataType:
+    """Of no columns where there is none."""
+    return to_arrow_type(schema[name].dataType) if name in schema.names else pa.struct([])
+
+
 def _rows(options: Options, tasks: Sequence[Sequence[Slice]]) -> Sequence[InputPartition]:
     """At least one partition: 4.0 and 4.1 fail on a batch read without any. With FIFO queues each task looks at all
     rows, for its share of the groups: in order, and none in two tasks."""
@@ -319,9 +502,9 @@ def _rows(options: Options, tasks: Sequence[Sequence[Slice]]) -> Sequence[InputP
     return [Rows(*place, task) for task in tasks or [()]]
 
 
-def _retain(staged: StagedLog, store: Store, committed: Position, retention_s: float) -> None:
+def _retain(segments: Callable[[float], int], store: Store, committed: Position, retention_s: float) -> None:
     try:
-        staged.retain(committed, retention_s)
+        segments(retention_s)
         bad_records.forget(store, committed, before=time.time() - retention_s)
     except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
         log.warning("old segments stay for now: %s", error)

@@ -35,8 +35,8 @@ class Store(Protocol):
     def head(self, name: str, size: int) -> bytes:
         """The first `size` bytes. Raises SegmentMissing."""
 
-    def names(self, prefix: str) -> Mapping[str, float]:
-        """Names under `prefix/`, with the epoch second each was published."""
+    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
+        """Names under `prefix/` that sort after `after`, with the epoch second each was published."""
 
     def remove(self, names: Iterable[str]) -> None:
         """What is gone already is fine."""
@@ -95,13 +95,15 @@ class FileStore:
         except FileNotFoundError as error:
             raise SegmentMissing(f"{self._root / name}") from error
 
-    def names(self, prefix: str) -> Mapping[str, float]:
+    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """Without files that are still being written."""
         try:
-            with os.scandir(self._root / prefix) as found:
-                return {f"{prefix}/{f.name}": f.stat().st_mtime for f in found if not f.name.startswith(".")}
+            with os.scandir(self._root / prefix) as entries:
+                found = {f"{prefix}/{entry.name}": entry for entry in entries if not entry.name.startswith(".")}
         except FileNotFoundError:
             return {}
+        published = ((name, _published_at(entry)) for name, entry in found.items() if name > after)
+        return {name: at for name, at in published if at is not None}
 
     def remove(self, names: Iterable[str]) -> None:
         """One by one."""
@@ -139,10 +141,12 @@ class S3Store:
         """A ranged GET."""
         return self._get(name, Range=f"bytes=0-{size - 1}")
 
-    def names(self, prefix: str) -> Mapping[str, float]:
+    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """All pages."""
-        whole = f"{self._prefix}{prefix}/"
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=whole)
+        place = {"Bucket": self._bucket, "Prefix": f"{self._prefix}{prefix}/"}
+        if after:
+            place["StartAfter"] = self._prefix + after
+        pages = self._client.get_paginator("list_objects_v2").paginate(**place)
         found = (item for page in pages for item in page.get("Contents", ()))
         return {item["Key"].removeprefix(self._prefix): item["LastModified"].timestamp() for item in found}
 
@@ -164,6 +168,14 @@ class S3Store:
 
     def _key(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + name}
+
+
+def _published_at(entry: os.DirEntry[str]) -> float | None:
+    """None if it was removed since it was listed."""
+    try:
+        return entry.stat().st_mtime
+    except FileNotFoundError:
+        return None
 
 
 def _flush_directory(directory: Path) -> None:

@@ -5,6 +5,7 @@ the built-in errors only: ConnectionError and its kin for what broke or is no HT
 """
 
 import asyncio
+import re
 import ssl
 import time
 from base64 import b64encode
@@ -27,15 +28,28 @@ CHUNK_SIZE_LIMIT = 128  # of the line that says a chunk's size, with its extensi
 HTTP_OK = 200
 HTTP_PORTS = {"http": 80, "https": 443}
 BODILESS = {204, 304}
+# A head as SQS's usually is: nothing in it says how the body comes but one length
+USUAL = re.compile(
+    rb"HTTP/1\.1 (\d{3}) [^\r]*"
+    rb"(?:\r\n(?!content-length|transfer-encoding|connection)[!-9;-~]+:[^\r\n]*|\r\nconnection: ?keep-alive)*"
+    rb"\r\ncontent-length: ?(\d+)"
+    rb"(?:\r\n(?!content-length|transfer-encoding|connection)[!-9;-~]+:[^\r\n]*|\r\nconnection: ?keep-alive)*",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. Header names are in lower case."""
+    """What came back. `head` is the status line and the headers, as they came."""
 
     status: int
-    headers: Mapping[str, str]
+    head: bytes
     body: bytes
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By name in lower case; read only where they are asked for, which on the way of most answers is nowhere."""
+        return _headers(self.head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +417,7 @@ class Reading:
         return self._answer(head, end) if self._filled == end else None
 
     def _answer(self, head: "_Head", end: int) -> Answer:
-        return Answer(head.status, head.headers, bytes(memoryview(self._buffer)[head.start : end]))
+        return Answer(head.status, head.text, bytes(memoryview(self._buffer)[head.start : end]))
 
     def _dechunked(self, head: "_Head") -> Answer | None:
         at = 0
@@ -438,7 +452,7 @@ class Reading:
             return None
         if self._filled > end + len(HEAD_END):
             raise ConnectionError("more bytes than the answer's chunks")
-        return Answer(head.status, head.headers, bytes(self._chunks))
+        return Answer(head.status, head.text, bytes(self._chunks))
 
     def _drop(self, count: int) -> None:
         if count:
@@ -458,7 +472,7 @@ class _Head:
     """A status line and headers, and what they say of the body, which begins at `start`."""
 
     status: int
-    headers: Mapping[str, str]
+    text: bytes
     length: int | None
     chunked: bool
     keeps: bool
@@ -467,23 +481,30 @@ class _Head:
     @classmethod
     def parse(cls, head: bytes) -> "_Head":
         """Raises ConnectionError for what is no HTTP/1.x."""
-        first, *lines = head.decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
+        if usual := USUAL.fullmatch(head):
+            return cls(int(usual[1]), head, int(usual[2]), chunked=False, keeps=True)
+        version, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
-            raise ConnectionError(f"no HTTP/1 answer: {first[:80]!r}")
-        headers: dict[str, str] = {}
-        for line in lines:
-            name, _, value = line.partition(":")
-            name, value = name.strip().lower(), value.strip()
-            if headers.setdefault(name, value) != value and name == "content-length":
-                raise ConnectionError("two different lengths of one answer")
+            raise ConnectionError(f"no HTTP/1 answer: {head[:80]!r}")
+        headers = _headers(head)
         chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         said = headers.get("content-length")
         if said is not None and not (said.isascii() and said.isdecimal()):
             raise ConnectionError(f"a length that is no number: {said[:80]!r}")
         length = None if said is None or chunked else int(said)
         connection = headers.get("connection", "keep-alive" if version != "HTTP/1.0" else "close").lower()
-        return cls(int(rest[:3]), headers, length, chunked, connection != "close")
+        return cls(int(rest[:3]), head, length, chunked, connection != "close")
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    """The first of each name; raises ConnectionError for two lengths."""
+    headers: dict[str, str] = {}
+    for line in head.decode("latin-1").split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        name, value = name.strip().lower(), value.strip()
+        if headers.setdefault(name, value) != value and name == "content-length":
+            raise ConnectionError("two different lengths of one answer")
+    return headers
 
 
 def _chunk_size(line: bytes) -> int:

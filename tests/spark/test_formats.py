@@ -50,6 +50,15 @@ def test_json_becomes_typed_values() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("number", ["0", "0.0", "-1.25", '"1.25"', "null"])
+def test_a_decimal_is_any_number_exactly(number: str) -> None:
+    (row,) = rows([f'{{"x": {number}, "m": {{"k": null}}, "o": null, "l": null}}'])
+    text = number.strip('"')
+    assert row["bad_record"] is None
+    assert row["value"]["x"] == (None if text == "null" else Decimal(text))
+    assert (row["value"]["m"], row["value"]["o"], row["value"]["l"]) == ([("k", None)], None, None)
+
+
 @pytest.mark.parametrize(
     "body",
     ["", "nonsense", "[]", "7", "null", '{"n": "7"}', '{"n": 1.5}', '{"n": true}', '{"n": 3000000000}', '{"s": 1}',

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ def test_the_first_progress_counts_from_the_log_and_rates_its_own_trigger() -> N
     assert values == {
         "numRecordsIn": 300,
         "numBytesIn": 3_000,
+        "numRecordsInErrors": 0,
         "numSqsDeletionsFailed": 2,
         "sourceIdleTime": 0,
         "numRecordsInPerSecond": 200,
@@ -59,7 +61,16 @@ def test_lags_are_of_the_last_message_and_stay_until_the_next() -> None:
 
 def test_what_was_not_observed_is_not_reported() -> None:
     _, values = measured(sample(offset(1)), None)
-    assert not {"numRecordsInErrors", "currentFetchEventTimeLag", "pendingRecords"} & set(values)
+    assert not {"currentFetchEventTimeLag", "pendingRecords"} & set(values)
+
+
+def test_bad_records_stand_in_the_offset_but_those_of_the_batch_itself() -> None:
+    reading, values = measured(sample(replace(offset(10), errors=4)), None)
+    assert values["numRecordsInErrors"] == 4
+    reading, values = measured(sample(replace(offset(20), errors=5), observed={"errors": 2}), reading)
+    assert values["numRecordsInErrors"] == 7
+    _, values = measured(sample(replace(offset(20), errors=5)), reading)
+    assert values["numRecordsInErrors"] == 7
 
 
 def test_what_is_staged_and_not_read_is_pending() -> None:
@@ -70,11 +81,14 @@ def test_what_is_staged_and_not_read_is_pending() -> None:
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3), st.integers(0, 5_000)), min_size=1))
 def test_counters_never_fall_and_every_metric_has_a_unit(steps: Sequence[tuple[int, int, int]]) -> None:
     reading: Reading | None = None
-    end, at_ms, seen = offset(0), 1_000, list[Mapping[str, float]]()
+    end, at_ms, known, seen = offset(0), 1_000, 0, list[Mapping[str, float]]()
     for messages, errors, later_ms in steps:
         at_ms += later_ms
         end = offset(end.totals.messages + messages, end.totals.size + 7 * messages, end.deletions_failed + errors)
-        reading, values = measured(sample(end, at_ms=at_ms, observed={"errors": errors}), reading)
+        reading, values = measured(
+            sample(replace(end, errors=known), at_ms=at_ms, observed={"errors": errors}), reading
+        )
+        known += errors
         seen.append(values)
         assert set(values) <= set(UNITS)
         assert all(value >= 0 for value in values.values())

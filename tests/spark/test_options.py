@@ -41,7 +41,7 @@ def test_several_queues() -> None:
         ("maxMessagesPerTrigger", "0"),
         ("retention", "1 fortnight"),
         ("deleteMode", "later"),
-        ("mode", "executors"),
+        ("mode", "workers"),
         ("roleArn", "me"),
         ("maxMessagePerTrigger", "1"),
         ("rateLimit", "0"),
@@ -82,3 +82,24 @@ def test_payload_options() -> None:
     options = parsed({**MINIMUM, "FORMAT": "JSON", "schema": "a int", "envelope": "sns, S3", "s3glob": "*.json"})
     assert (options.deserialisation.format, options.deserialisation.envelopes) == ("json", ("sns", "s3"))
     assert options.s3.glob == "*.json"
+
+
+@pytest.mark.parametrize(
+    ("option", "others"),
+    [
+        ("mode", {"queueUrl": "http://h/1/a.fifo"}),
+        ("deleteMode", {"deleteMode": "afterCommit"}),
+        ("visibilityTimeout", {"visibilityTimeout": "9"}),
+        ("retention", {"retention": "3m"}),
+        ("retention", {"visibilityTimeout": "3600"}),
+        ("s3Format", {"envelope": "s3", "s3Format": "csv", "schema": "a int"}),
+    ],
+)
+def test_what_executors_do_not_offer_is_named(option: str, others: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption, match=option):
+        parsed({**MINIMUM, "mode": "executors", **others})
+
+
+def test_a_mode() -> None:
+    assert parsed({**MINIMUM, "mode": "Executors", "deleteMode": "none"}).executors
+    assert not parsed({**MINIMUM, "mode": "driver"}).executors

@@ -107,7 +107,7 @@ def test_a_header_is_read_from_the_head_alone(store: Store) -> None:
 
 def test_another_format_is_refused(store: Store) -> None:
     header = begun(store).append(some(1))
-    foreign = encoded(some(1), header).to_pybytes().replace(b'"version": 1', b'"version": 9')
+    foreign = encoded(some(1), header).to_pybytes().replace(b'"version": 2', b'"version": 9')
     for content in (b"nonsense", foreign):
         with pytest.raises(UnknownFormat):
             header_of(content)

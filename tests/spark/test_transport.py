@@ -461,7 +461,7 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
 
 def test_an_answer_without_a_body_needs_no_length() -> None:
-    assert fed([b"HTTP/1.1 204 -\r\n\r\n"]) == Answer(204, {}, b"")
+    assert fed([b"HTTP/1.1 204 -\r\n\r\n"]) == Answer(204, b"HTTP/1.1 204 -", b"")
 
 
 def test_a_large_answer_leaves_no_large_buffer_behind() -> None:

@@ -568,6 +568,21 @@ async def test_on_loopback_nothing_but_loopback_is_offered() -> None:
 
 
 @run
+async def test_ends_on_different_addresses_of_the_loopback_reach_each_other() -> None:
+    async with Peer(Network(loopback=True, loopback_address="127.9.0.1"), ChannelLimits()) as client:
+        mine = client.open_channel()
+        offer = await client.offer()
+        assert set(candidate_addresses(offer)) == {"127.9.0.1"}
+        async with Peer(ON_LOOPBACK, ChannelLimits()) as proxy:
+            first = proxy.first_channel()
+            await client.accept(await proxy.answer(offer))
+            theirs = await first
+            assert await mine.opened()
+            await mine.send(b"ping")
+            assert await theirs.receive_exactly(4) == b"ping"
+
+
+@run
 async def test_on_loopback_the_other_ends_further_addresses_are_not_tried() -> None:
     async with Peer(ON_LOOPBACK, ChannelLimits()) as client, Peer(ON_LOOPBACK, ChannelLimits()) as proxy:
         client.open_channel()

@@ -8,6 +8,8 @@ import pytest
 
 WITHIN_S = 60
 
+pytestmark = pytest.mark.smoke
+
 
 def reader(spark_reader: Any, sqs: Any, staging: Path, **options: Any) -> Any:
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(staging), "waitTimeSeconds": 1}
@@ -98,3 +100,17 @@ def test_a_queue_that_is_not_there_fails_the_query_with_the_cause(spark: Any, sq
     query = stream(spark, sqs, tmp_path)
     with pytest.raises(Exception, match="QueueDoesNotExist"):
         query.awaitTermination(WITHIN_S)
+
+
+def test_available_now_takes_what_is_there_in_several_batches_and_ends(
+    spark: Any, sqs: Any, fill: Any, tmp_path: Path
+) -> None:
+    if spark.version.startswith(("4.0.", "4.1.")):
+        pytest.skip("Spark 4.0 and 4.1 run one micro-batch of a Python source: sluice_spark.drain is there for them")
+    fill(2000)
+    frame = reader(spark.readStream, sqs, tmp_path / "staging", maxMessagesPerTrigger=700).load()
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    assert query.awaitTermination(WITHIN_S)
+    assert sorted(bodies(spark, tmp_path)) == [f"{number:06d}" for number in range(2000)]
+    assert len([each for each in query.recentProgress if each["numInputRows"]]) > 1

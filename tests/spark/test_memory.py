@@ -1,0 +1,75 @@
+"""The receiver's memory is bounded by its byte limit, however slow the staging location is."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sluice_spark.access import Endpoint
+from sluice_spark.client import BATCH_LIMIT, SqsClient
+from sluice_spark.receiver import OBJECTS_BYTES, Intake, Limits, Receiver
+from sluice_spark.signing import Credentials
+from sluice_spark.staging import StagedLog
+from sluice_spark.store import FileStore
+
+WITHIN_S = 30
+CONNECTIONS = 8
+LIMIT = 4 * 2**20
+
+
+class Stuck(FileStore):
+    """Publishes once it is let; the claim at the start goes through."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.let, self.asked = Event(), Event()
+
+    def publish(self, name: str, content: pa.Buffer) -> None:
+        if not name.endswith("0.arrow"):
+            self.asked.set()
+            self.let.wait(WITHIN_S)
+        super().publish(name, content)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("body_bytes", [100, 4096, 200_000])
+def test_receiving_stops_at_the_byte_limit_while_staging_is_stuck_and_goes_on_after(
+    sqs: Any, tmp_path: Path, body_bytes: int
+) -> None:
+    count = 4 * LIMIT // (body_bytes + OBJECTS_BYTES)
+    queue = sqs.queues["q"]
+    queue.fill((f"{number:06d}".ljust(body_bytes, "x") for number in range(count)), time.time())
+    store = Stuck(tmp_path)
+    staged = StagedLog(store)
+    staged.take_over(staged.oldest())
+    limits = Limits(buffer_bytes=LIMIT, segment_bytes=LIMIT // 8, segment_messages=100)
+    intake = Intake(
+        queue_urls=(sqs.queue_url("q"),), connections=CONNECTIONS, wait_s=1, until_empty=True, limits=limits
+    )
+    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
+    receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=2 * CONNECTIONS), intake)
+    receiver.start(staged.log.end)
+    assert store.asked.wait(WITHIN_S)
+
+    def held() -> int:
+        return int(queue.counts(time.time())["ApproximateNumberOfMessagesNotVisible"]) * (body_bytes + OBJECTS_BYTES)
+
+    until(lambda: held() >= LIMIT)
+    receives = sqs.calls["ReceiveMessage"]
+    receiver.join(0.5)  # it has time to receive more, and doesn't
+    assert sqs.calls["ReceiveMessage"] - receives <= CONNECTIONS
+    assert held() <= LIMIT + CONNECTIONS * BATCH_LIMIT * (body_bytes + OBJECTS_BYTES)
+    store.let.set()
+    receiver.join(WITHIN_S)
+    receiver.check()
+    assert staged.log.backlog(staged.oldest()).messages == count
+    assert set(queue.counts(time.time()).values()) == {0}

@@ -1,0 +1,246 @@
+"""`mode=executors` on Spark: none of 4,000 messages lost, none doubled, whatever dies."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.with_spark.driver import started
+from tests.spark.with_spark.test_faults import (
+    EXPECTED,
+    MESSAGES,
+    WITHIN_S,
+    Drivers,
+    Scripted,
+    bodies,
+    committed,
+    finished,
+)
+
+VISIBILITY_S = 10  # the least with mode=executors
+
+
+@pytest.fixture
+def drivers(spark: Any) -> Iterator[Drivers]:  # spark: it sets the environment that programs inherit
+    running = Drivers()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def given(sqs: Any, tmp_path: Path) -> dict[str, Any]:
+    options = {
+        "queueUrl": sqs.queue_url("q"),
+        "endpoint": sqs.url,
+        "stagingLocation": str(tmp_path / "staging"),
+        "mode": "executors",
+        "visibilityTimeout": str(VISIBILITY_S),
+        "maxMessagesPerTrigger": "1000",
+    }
+    return {"options": options, "checkpoint": str(tmp_path / "checkpoint"), "out": str(tmp_path / "out")}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 2 * WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def emptied(sqs: Any) -> bool:
+    return set(sqs.queues["q"].counts(time.time()).values()) == {0}
+
+
+def workers(session: int) -> list[int]:
+    """Spark's Python workers of the session: forked by a daemon, and named as it is."""
+    found = []
+    for path in Path("/proc").iterdir():
+        try:
+            if path.name.isdigit() and os.getsid(int(path.name)) == session and _daemon(path.name):
+                parent = path.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+                found += [int(path.name)] if _daemon(parent) else []
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _daemon(process: str) -> bool:
+    return b"pyspark.daemon" in Path("/proc", process, "cmdline").read_bytes()
+
+
+class WorkersKilled(Scripted):
+    """Kills the workers instead of all."""
+
+    def __call__(self, action: str, *, done: bool) -> None:
+        if self.driver is None or (action, done) != (self.action, self.done):
+            return
+        self.call -= 1
+        if not self.call:
+            for worker in workers(self.driver.pid):
+                os.kill(worker, signal.SIGKILL)
+
+
+def test_a_stream_delivers_each_message_once_and_empties_the_queue(
+    spark: Any, sqs: Any, fill: Callable[[int], None], given: Any
+) -> None:
+    fill(MESSAGES)
+    assert finished(spark, sqs, given) == EXPECTED
+    assert emptied(sqs)
+    rows = spark.read.schema("body string, batch int").parquet(given["out"])
+    assert max(row["count"] for row in rows.groupBy("batch").count().collect()) <= 1000
+
+
+def test_a_batch_has_a_task_for_each_segment_and_a_second_action_receives_nothing(
+    spark: Any, sqs: Any, fill: Callable[[int], None], given: Any
+) -> None:
+    """A batch of several tasks, slower than the visibility timeout is left to be."""
+    fill(25_000)
+    del given["options"]["maxMessagesPerTrigger"]
+    seen: list[tuple[int, int, int]] = []
+
+    def twice(batch: Any, number: int) -> None:
+        tasks, first = batch.rdd.getNumPartitions(), batch.count()
+        receives = sqs.calls["ReceiveMessage"]
+        seen.append((tasks, first, batch.count()))
+        assert sqs.calls["ReceiveMessage"] == receives
+        del number
+
+    frame = spark.readStream.format("sqs").options(**given["options"]).load()
+    query = frame.writeStream.option("checkpointLocation", given["checkpoint"]).foreachBatch(twice).start()
+    try:
+        until(lambda: query.exception() is not None or sum(first for _, first, _ in seen) >= 25_000)
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert seen[0][0] == 3
+    assert all(first == second for _, first, second in seen)
+    assert sum(first for _, first, _ in seen) == 25_000
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(("ReceiveMessage", 30, True), id="after receive"),
+        pytest.param(("DeleteMessageBatch", 3, False), id="after stage"),  # the first is the probe for permission
+        pytest.param(("DeleteMessageBatch", 150, True), id="after delete"),
+    ],
+)
+def test_a_worker_that_dies_in_a_task_loses_and_doubles_nothing(  # noqa: PLR0917  fixtures
+    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, moment: tuple[str, int, bool]
+) -> None:
+    action, call, done = moment
+    watch = WorkersKilled(sqs, action, call=call, done=done)
+    fill(MESSAGES)
+    watch.driver = drivers.start(given)
+    until(lambda: emptied(sqs) or watch.driver.poll() is not None)
+    until(lambda: len(bodies(spark, given)) >= MESSAGES or watch.driver.poll() is not None)
+    assert watch.call <= 0
+    assert watch.driver.poll() is None
+    assert bodies(spark, given) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(("ReceiveMessage", 130, True), id="after receive"),
+        pytest.param(("DeleteMessageBatch", 150, False), id="after stage"),
+        pytest.param(("DeleteMessageBatch", 150, True), id="after delete"),
+    ],
+)
+def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917  fixtures
+    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, moment: tuple[str, int, bool]
+) -> None:
+    """It and its executors, amid the second batch."""
+    action, call, done = moment
+    watch = Scripted(sqs, action, call=call, done=done)
+    fill(MESSAGES)
+    watch.driver = drivers.start(given)
+    watch.driver.wait(2 * WITHIN_S)
+    assert watch.call <= 0
+    assert finished(spark, sqs, given, maxMessagesPerTrigger="700") == EXPECTED
+    assert emptied(sqs)
+
+
+def test_a_driver_killed_after_the_sinks_write_loses_and_doubles_nothing(
+    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
+) -> None:
+    fill(MESSAGES)
+    driver = drivers.start({**given, "die_in_batch": 1})
+    driver.wait(2 * WITHIN_S)
+    assert committed(given) == 1
+    assert finished(spark, sqs, given, maxMessagesPerTrigger="300", maxConnections="3") == EXPECTED
+
+
+def test_a_query_may_go_on_with_a_receiver_in_the_driver(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
+    """And back: `mode` is no part of an offset."""
+    for number, mode in enumerate(("executors", "driver", "executors")):
+        sqs.queues["q"].fill((f"{number} {each}" for each in range(500)), time.time())
+        assert len(finished(spark, sqs, given, mode=mode)) == 500 * (number + 1)
+    assert len(set(bodies(spark, given))) == 1500
+
+
+def test_of_two_drivers_the_newer_goes_on_and_the_older_is_fenced(
+    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
+) -> None:
+    fill(MESSAGES // 2)
+    older = drivers.start(given)
+    until(lambda: len(bodies(spark, given)) == MESSAGES // 2)
+    newer = started(spark, given)
+    try:
+        until(lambda: newer.lastProgress is not None or newer.exception() is not None)
+        sqs.queues["q"].fill(EXPECTED[MESSAGES // 2 :], time.time())
+        _, said = older.communicate(timeout=2 * WITHIN_S)
+        assert b"Fenced" in said or b"CONCURRENT" in said.upper()
+        until(lambda: emptied(sqs) or newer.exception() is not None)
+        newer.processAllAvailable()
+    finally:
+        newer.stop()
+    assert bodies(spark, given) == EXPECTED
+
+
+def test_bad_records_are_counted_and_said_in_their_column(spark: Any, sqs: Any, given: Any) -> None:
+    sqs.queues["q"].fill(['{"a": 1}', "nonsense", '{"a": 3}'], time.time())
+    options = {**given["options"], "format": "json", "schema": "a int"}
+    frame = spark.readStream.format("sqs").options(**options).load().selectExpr("value.a", "bad_record")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", given["checkpoint"])
+    query = writer.start(given["out"])
+    try:
+        until(lambda: query.exception() is not None or emptied(sqs))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    rows = spark.read.parquet(given["out"]).collect()
+    assert sorted(row.a or 0 for row in rows) == [0, 1, 3]
+    assert sum(row.bad_record is not None for row in rows) == 1
+
+
+def test_a_drain_reads_what_is_there(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
+    from sluice_spark import drain  # noqa: PLC0415  may be missing here
+
+    fill(MESSAGES)
+    frame = spark.readStream.format("sqs").options(**given["options"]).load().select("body")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", given["checkpoint"])
+    drained = drain(writer.option("path", given["out"]), given["options"], within_s=WITHIN_S)
+    assert (drained.messages, drained.empty) == (MESSAGES, True)
+    assert sorted(row.body for row in spark.read.parquet(given["out"]).collect()) == EXPECTED
+
+
+def test_a_batch_read_says_where_it_receives(spark: Any, given: Any) -> None:
+    del given["options"]["maxMessagesPerTrigger"]
+    with pytest.raises(Exception, match="mode"):
+        spark.read.format("sqs").options(**given["options"]).load().count()
+
+
+def test_available_now_takes_all_that_is_there_in_batches(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
+    """Spark 4.0 and 4.1 run one batch then."""
+    batches = MESSAGES // 1000 if tuple(map(int, spark.version.split(".")[:2])) >= (4, 2) else 1
+    fill(MESSAGES)
+    frame = spark.readStream.format("sqs").options(**given["options"]).load().select("body")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", given["checkpoint"])
+    query = writer.trigger(availableNow=True).start(given["out"])
+    assert query.awaitTermination(2 * WITHIN_S)
+    assert len(spark.read.parquet(given["out"]).collect()) == 1000 * batches
