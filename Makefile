@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo test test-main test-slow test-spark test-spark-versions check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := rendezvous splitting federation dynamic spark_source
+BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
@@ -20,7 +20,7 @@ help:       ## this list
 
 setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK command line
 
-demo: setup ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
+demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
 	python -m sluice.local.demo
 
 test: test-main test-spark ## all suites but the slow ones

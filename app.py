@@ -8,13 +8,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import App, Validations
+from aws_cdk import App, Stack, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from sluice.errors import BadConfiguration
 from stacks.assets import Assets
 from stacks.federation import FederationStack
+from stacks.operations import OperationsStack
 from stacks.parameters import Parameters
+from stacks.pipeline import PipelineStack
 from stacks.rendezvous import RendezvousStack
 from stacks.splitting import SplittingStack
 from stacks.state import StateStack
@@ -35,9 +37,14 @@ def add_stacks(app: App) -> None:
     """Everything that is deployed, checked by AWS Solutions' rules."""
     parameters = Parameters.read(app.node.get_all_context())
     state = StateStack(app, parameters)
-    RendezvousStack(app, parameters, state=state, assets=Assets(PROJECT))
-    SplittingStack(app, parameters, state=state, assets=Assets(PROJECT))
-    FederationStack(app, parameters, state=state, assets=Assets(PROJECT))
+    watched: list[Stack] = [
+        RendezvousStack(app, parameters, state=state, assets=Assets(PROJECT)),
+        SplittingStack(app, parameters, state=state, assets=Assets(PROJECT)),
+        FederationStack(app, parameters, state=state, assets=Assets(PROJECT)),
+    ]
+    if state.pipeline is not None:
+        watched.append(PipelineStack(app, parameters, state=state, pipeline=state.pipeline, project=PROJECT))
+    OperationsStack(app, parameters, state=state, watched=watched)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 

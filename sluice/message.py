@@ -119,7 +119,7 @@ class Outgoing:
         if self.attributes:
             fields["MessageAttributes"] = {name: value.api() for name, value in self.attributes.items()}
         if self.trace_header is not None:
-            fields["MessageSystemAttributes"] = {TRACE_HEADER: Value("String", self.trace_header).api()}
+            fields["MessageSystemAttributes"] = trace_attributes(self.trace_header)
         if self.group_id is not None:
             fields["MessageGroupId"] = self.group_id
         if self.deduplication_id is not None:
@@ -129,6 +129,11 @@ class Outgoing:
     def entry(self, entry_id: str) -> dict[str, Any]:
         """An entry of `SendMessageBatch`."""
         return {"Id": entry_id} | self.fields()
+
+
+def trace_attributes(trace_header: str | None) -> dict[str, Any]:
+    """The system attributes of a message to be sent; none without a trace."""
+    return {} if trace_header is None else {TRACE_HEADER: Value("String", trace_header).api()}
 
 
 def size_of(body: str, attributes: Attributes) -> int:

@@ -88,26 +88,30 @@ class Assets:
     def bundle(self, *names: str) -> Bundle:
         """What pyproject.toml lists under these extras."""
         extras = tomllib.loads((self.project / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        requirements = [normal(_name(requirement)) for name in names for requirement in extras[name]]
+        requirements = [normal(required_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
 
     def layer(self, bundle: Bundle, target: Target) -> Built:
         """The bundle as a Lambda layer; installed by pip at the first call, afterwards found. Raises `BundleFailed`."""
         pins = pinned(bundle.requirements, (self.project / "requirements.txt").read_text())
-        key = _hash({"pins": "\n".join(pins).encode(), "target": target.name.encode()})
+        key = content_key({"pins": "\n".join(pins).encode(), "target": target.name.encode()})
         folder = self._build / "bundles" / f"{bundle.name}-{key}"
         if not folder.exists():
-            with _unfinished(folder) as new:
-                _install(pins, target, into=new / "python")
+            with unfinished(folder) as new:
+                install(pins, target, into=new / "python")
         return Built(folder, key)
 
-    def code(self, function: str) -> Built:
-        """Our code for one function."""
+    def code(self, function: str, *, beside: Mapping[str, str] | None = None) -> Built:
+        """Our code for one function, and what lies `beside` it: names to files of the project.
+
+        Raises `BundleFailed` for a file that can't be read.
+        """
         files = {path.as_posix(): (self.project / path).read_bytes() for path in self.sources(function)}
-        key = _hash(files)
+        files |= {name: _content(self.project / path) for name, path in (beside or {}).items()}
+        key = content_key(files)
         folder = self._build / "code" / f"{function}-{key}"
         if not folder.exists():
-            with _unfinished(folder) as new:
+            with unfinished(folder) as new:
                 _write(files, new)
         return Built(folder, key)
 
@@ -125,6 +129,13 @@ class Assets:
     @property
     def _build(self) -> Path:
         return self.project / "build"
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleFailed(f"{path} can't be read: {error.strerror}") from error
 
 
 def _imported(project: Path, source: PurePosixPath) -> Iterator[PurePosixPath]:
@@ -160,14 +171,14 @@ PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)$")
 VIA = re.compile(r"^ +#(?: {3}| via )(?P<name>[A-Za-z0-9._-]+)")
 
 
-def pinned(requirements: Collection[str], lock: str) -> tuple[str, ...]:
+def pinned(requirements: Collection[str], lock: str, *, runtime: Collection[str] = RUNTIME) -> tuple[str, ...]:
     """The pins of what is required and of all that needs, without what the runtime has, in order of names.
 
     `lock` is pip-compile's file, whose comments say who needs a package. Raises `BundleFailed`.
     """
     pins, needed_by = _read_lock(lock)
     wanted = set(requirements)
-    while more := {name for name, users in needed_by.items() if users & wanted and name not in RUNTIME} - wanted:
+    while more := {name for name, users in needed_by.items() if users & wanted and name not in runtime} - wanted:
         wanted |= more
     for name in sorted(wanted - pins.keys()):
         raise BundleFailed(f"requirements.txt doesn't pin {name}: make lock")
@@ -188,7 +199,7 @@ def _read_lock(lock: str) -> tuple[Mapping[str, str], Mapping[str, set[str]]]:
     return pins, needed_by
 
 
-def _name(requirement: str) -> str:
+def required_name(requirement: str) -> str:
     """`jq` of `jq>=1.8; python_version > '3'`."""
     return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
@@ -198,7 +209,8 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _install(pins: Sequence[str], target: Target, *, into: Path) -> None:
+def install(pins: Sequence[str], target: Target, *, into: Path) -> None:
+    """Puts the pins' wheels for the target into a folder, as they are imported from. Raises `BundleFailed`."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
     # The pins are complete, so nothing has to be resolved, and nothing comes in that the key doesn't cover.
     options = ["--no-deps", "--only-binary=:all:", "--target", str(into), *_wheel_options(target)]
@@ -227,19 +239,19 @@ def _drop_noise(installed: Path) -> None:
 
 
 @contextmanager
-def _unfinished(folder: Path) -> Iterator[Path]:
+def unfinished(folder: Path) -> Iterator[Path]:
     """A new folder beside `folder` that takes its place when the block ends well. Of two at once, the first wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     try:
         yield new
-        _let_lambda_read(new)
+        _let_all_read(new)
         _take_place(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _let_lambda_read(folder: Path) -> None:
+def _let_all_read(folder: Path) -> None:
     """Modes go into the archive, and functions run as another user than whoever builds under a strict umask."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -259,7 +271,7 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
         (folder / path).write_bytes(content)
 
 
-def _hash(content: Mapping[str, bytes]) -> str:
+def content_key(content: Mapping[str, bytes]) -> str:
     """Of names and content; neither of times nor of modes."""
     digest = hashlib.sha256()
     for name, value in sorted(content.items()):

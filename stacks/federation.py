@@ -43,6 +43,7 @@ class FederationStack(Stack):
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
         super().__init__(scope, "SluiceFederation", description="Sluice: exchanges, links and routes between sites")
         self.parameters = parameters.federation
+        self.declared = parameters.declared
         self.state = state.federation
         self.tag = parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
         self.accounts = [Aws.ACCOUNT_ID, *parameters.federation.peer_accounts]
@@ -210,7 +211,7 @@ def _links_environment(stack: FederationStack, bridge: lambda_.Function) -> Mapp
         "COUNTS_SETTLE_S": str(parameters.counts_settle_s),
         "PEER_ACCOUNTS": stack.to_json_string(stack.accounts),
         "QUEUES": stack.to_json_string({"made": made, "patterns": list(parameters.queue_names)}),
-        "DECLARED": parameters.declared.to_json(),
+        "DECLARED": stack.declared.to_json(),
     }
 
 

@@ -18,6 +18,7 @@ from stacks.assets import Assets, Built, Target
 from stacks.parameters import Architecture, Parameters
 
 METRICS_NAMESPACE = "Sluice"
+TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}
@@ -39,6 +40,7 @@ class Plan:
     wildcards: Mapping[str, str] = field(default_factory=dict)  # in resources, beside those: each with its reason
     failures: sqs.IQueue | None = None  # where Lambda puts an asynchronous event that it gave up
     recursive_loop: lambda_.RecursiveLoop | None = None
+    files: Mapping[str, str] = field(default_factory=dict)  # beside the code: name to path in the project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Functions:
             runtime=RUNTIME,
             architecture=ARCHITECTURES[self.target.machine],
             handler=f"functions.{plan.name}.handler.handler",
-            code=_code(self.assets.code(plan.name)),
+            code=_code(self.assets.code(plan.name, beside=plan.files)),
             layers=[self.layer],
             role=self._role(plan, log_group),
             log_group=log_group,
@@ -83,11 +85,17 @@ class Functions:
             environment=self._environment(plan),
             dead_letter_queue=plan.failures,
             recursive_loop=plan.recursive_loop,
+            tracing=lambda_.Tracing.ACTIVE if self.parameters.operations.tracing else None,
         )
         acknowledge(
             function, "AwsSolutions-L1", "Bundles are built for one Python; a new one comes with its own release."
         )
         return function
+
+    @property
+    def _traces(self) -> list[iam.PolicyStatement]:
+        """What it takes to send segments to X-Ray, where functions do."""
+        return [allow("xray", TRACE_ACTIONS, "*")] if self.parameters.operations.tracing else []
 
     def _environment(self, plan: Plan) -> dict[str, str]:
         return {
@@ -110,8 +118,10 @@ class Functions:
             self.stack,
             f"{plan.name.capitalize()}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, write_logs])},
+            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, write_logs, *self._traces])},
         )
+        if self._traces:
+            acknowledge(role, "AwsSolutions-IAM5[Resource::*]", "X-Ray takes segments from a role, for no resource.")
         acknowledge_run_time_queues(role, plan.run_time_queues)
         for resource, reason in plan.wildcards.items():
             acknowledge(role, f"AwsSolutions-IAM5[Resource::{resource}]", reason)

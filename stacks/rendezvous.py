@@ -1,13 +1,14 @@
-"""The rendezvous: three functions with what starts them, the clients' user, and the outputs that programs read.
+"""The rendezvous: its functions with what starts them, the clients' user, and the outputs that programs read.
 
 Every role's statements stand here, whole: nothing is granted by a construct on the side.
 """
 
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
@@ -15,7 +16,7 @@ from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from stacks.assets import Assets
 from stacks.functions import CONSUME_ACTIONS, Functions, Plan, acknowledge_run_time_queues, allow, queue_arn
 from stacks.parameters import Parameters
-from stacks.state import BROKER_TIMEOUT, StateStack
+from stacks.state import BROKER_TIMEOUT, COUNTERS_TIMEOUT, StateStack
 
 BATCH = 10  # messages of one event: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 PROXY_TIMEOUT = Duration.seconds(20)  # a poll is held for ten
@@ -24,6 +25,10 @@ SWEEP_EVERY = Duration.minutes(1)
 
 BOOK_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")
 SWEEP_ACTIONS = ("Query", "DeleteItem", "BatchWriteItem")
+COUNTERS_ACTIONS = ("BatchGetItem", "PutItem", "UpdateItem")
+EVENTS_BATCH = 1_000
+COUNTERS_CONCURRENCY = 2  # the least there is: all of them write the same few items
+COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
 RUN_TIME_QUEUES = (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
 
 
@@ -36,10 +41,13 @@ class RendezvousStack(Stack):
         self.parameters = parameters
         self.answer_queues = queue_arn(self, f"{ANSWER_QUEUE_PREFIX}*")
         self.mailboxes = queue_arn(self, f"{MAILBOX_PREFIX}*")
-        self.functions = Functions.of(self, parameters, assets, extras=["functions"])
+        extras = ["functions", "geoip"] if parameters.rendezvous.geoip_file else ["functions"]
+        self.functions = Functions.of(self, parameters, assets, extras=extras)
         broker_url = _proxy(self)
         _broker(self)
         _sweeper(self)
+        if state.counters_queue is not None:
+            _counters(self, state.counters_queue)
         _outputs(self, broker_url=broker_url, user=_client_user(self))
 
 
@@ -50,7 +58,9 @@ def _broker(stack: RendezvousStack) -> None:
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
         environment=_shared_environment(stack)
+        | _events_environment(stack)
         | {"BRIDGES": parameters.bridges, "TIMEOUTS_QUEUE_URL": state.timeouts_queue.queue_url},
+        files=_country_files(stack),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=_broker_statements(stack),
         # A tick re-arms itself while offers wait. Lambda would take that for a runaway loop and stop it at the 16th:
@@ -85,6 +95,7 @@ def _broker_statements(stack: RendezvousStack) -> list[iam.PolicyStatement]:
             stack.mailboxes,
         ),
         allow("sqs", ["CreateQueue"], stack.answer_queues),
+        *_events_statements(stack),
     ]
 
 
@@ -95,17 +106,20 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
         environment=_shared_environment(stack)
+        | _events_environment(stack)
         | {
             "BRIDGES": parameters.bridges,
             "ALLOWED_RELAY_PATTERN": parameters.allowed_relay_pattern,
             "HELD_PROXIES_MIN": str(parameters.held_proxies_min),
             "HELD_PROXIES_MAX": str(parameters.held_proxies_max),
         },
+        files=_country_files(stack),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
             allow("dynamodb", BOOK_ACTIONS, stack.state.table.table_arn),
             allow("sqs", ["CreateQueue", "ReceiveMessage", "SendMessage"], stack.mailboxes),
             allow("sqs", ["SendMessage"], stack.answer_queues),
+            *_events_statements(stack),
         ],
     )
     # Volunteers have no credentials: the protocol's broker is open to all.
@@ -129,6 +143,55 @@ def _sweeper(stack: RendezvousStack) -> None:
     )
     target = targets.LambdaFunction(stack.functions.make(plan))
     events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(SWEEP_EVERY), targets=[target])
+
+
+def _counters(stack: RendezvousStack, queue: sqs.IQueue) -> None:
+    state, parameters = stack.state, stack.parameters.rendezvous
+    plan = Plan(
+        name="counters",
+        timeout=COUNTERS_TIMEOUT,
+        memory_mb=parameters.counters_memory_mb,
+        environment=_shared_environment(stack),
+        allowed=[
+            allow("dynamodb", COUNTERS_ACTIONS, state.table.table_arn),
+            allow("sqs", CONSUME_ACTIONS, queue.queue_arn),
+            allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
+        ],
+    )
+    lambda_.EventSourceMapping(
+        stack,
+        "CountersTrigger",
+        target=stack.functions.make(plan),
+        event_source_arn=queue.queue_arn,
+        batch_size=EVENTS_BATCH,
+        max_batching_window=Duration.seconds(parameters.counters_window_s),
+        report_batch_item_failures=True,
+        max_concurrency=COUNTERS_CONCURRENCY,
+    )
+
+
+def _events_environment(stack: RendezvousStack) -> dict[str, str]:
+    """What a function needs to publish what it sees; nothing where nothing is published."""
+    exchange = stack.parameters.rendezvous.events_exchange
+    if exchange is None:
+        return {}
+    file = {"GEOIP_FILE": COUNTRIES_FILE} if stack.parameters.rendezvous.geoip_file else {}
+    return file | {
+        "EVENTS_EXCHANGE": exchange,
+        "EVENTS_INGRESS_URL": stack.state.federation.ingresses[0].queue.queue_url,
+        "SITE_TAG": stack.parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}",
+    }
+
+
+def _events_statements(stack: RendezvousStack) -> list[iam.PolicyStatement]:
+    if stack.parameters.rendezvous.events_exchange is None:
+        return []
+    return [allow("sqs", ["SendMessage"], stack.state.federation.ingresses[0].queue.queue_arn)]
+
+
+def _country_files(stack: RendezvousStack) -> dict[str, str]:
+    path = stack.parameters.rendezvous.geoip_file
+    return {} if path is None else {COUNTRIES_FILE: path}
 
 
 def _client_user(stack: RendezvousStack) -> iam.User:

@@ -6,10 +6,18 @@ from typing import cast
 
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from stacks.parameters import BoundQueueParameters, Parameters, RendezvousParameters, SplitQueueParameters
+from stacks.functions import acknowledge
+from stacks.parameters import (
+    COUNTERS_QUEUE,
+    BoundQueueParameters,
+    Parameters,
+    RendezvousParameters,
+    SplitQueueParameters,
+)
 
 # The broker function's longest run. Lambda asks for a visibility timeout of six times as much:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
@@ -22,12 +30,14 @@ SPLITTER_TIMEOUT = Duration.seconds(20)
 CONTROL_TIMEOUT = Duration.seconds(60)
 SPLIT_RETENTION = Duration.days(14)
 SPLIT_MAX_RECEIVES = 20  # more than the splitter's own limit, after which it says why
+COUNTERS_TIMEOUT = Duration.seconds(30)
 EXCHANGE_TIMEOUT = Duration.seconds(30)
 EXCHANGE_VISIBILITY = Duration.seconds(6 * 30 + 1)  # a batch may wait a second to be filled
 BRIDGE_TIMEOUT = Duration.seconds(30)  # as SQS's own default visibility timeout: any queue may feed a route
 LINKS_TIMEOUT = Duration.seconds(60)
 LINKS_VISIBILITY = Duration.seconds(6 * 60)
 FEDERATION_MAX_RECEIVES = 20  # more than the functions' own limits, after which they say why
+LOGS_PREFIX = "logs/"  # of what EMR Serverless writes
 DEAD_LETTERS_RETENTION = Duration.days(14)  # the longest that SQS keeps anything
 
 
@@ -45,7 +55,9 @@ class StateStack(Stack):
         self.splitting_dead_letters = _dead_letters(self, "SplittingDeadLetters")
         self.control_queue = _control_queue(self, dead_letters=self.splitting_dead_letters)
         self.split_queues = _split_queues(self, parameters)
+        self.counters_queue = _counters_queue(self, parameters.rendezvous, dead_letters=self.dead_letters)
         self.federation = _federation(self, parameters, keep=keep)
+        self.pipeline = _pipeline(self, parameters, keep=keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +96,15 @@ class FederationState:
         """The queues that peer sites send to."""
         ingresses = [cast("sqs.Queue", ingress.queue) for ingress in self.ingresses if ingress.from_links]
         return [self.links_queue, *ingresses]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineState:
+    """What the jobs keep, and what is wanted of them. `queues` are those whose main queue the land job reads."""
+
+    queues: SplitQueues
+    bucket: s3.Bucket
+    table: dynamodb.Table
 
 
 def _table(scope: Construct, id_: str, *, keep: bool) -> dynamodb.Table:
@@ -128,6 +149,24 @@ def _queue(scope: Construct, id_: str, *, dead_letters: sqs.IQueue, name: str | 
         retention_period=RETENTION,
         visibility_timeout=BROKER_VISIBILITY_TIMEOUT,
         dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=MAX_RECEIVES),
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+    )
+
+
+def _counters_queue(
+    scope: Construct, parameters: RendezvousParameters, *, dead_letters: sqs.IQueue
+) -> sqs.Queue | None:
+    """Rendezvous events to be counted; none where none are published."""
+    if parameters.events_exchange is None:
+        return None
+    visibility_s = 6 * int(COUNTERS_TIMEOUT.to_seconds()) + parameters.counters_window_s
+    return sqs.Queue(
+        scope,
+        "CountersQueue",
+        retention_period=SPLIT_RETENTION,
+        visibility_timeout=Duration.seconds(visibility_s),
+        dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=FEDERATION_MAX_RECEIVES),
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
     )
@@ -192,8 +231,34 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
                 for number, each in enumerate(parameters.federation.ingresses)
             ),
         ],
-        bound={each.name: bound(number, each) for number, each in enumerate(parameters.federation.queues)},
+        bound={each.name: bound(number, each) for number, each in enumerate(parameters.federation.queues)}
+        | ({COUNTERS_QUEUE: stack.counters_queue} if stack.counters_queue else {})
+        # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
+        | {each.parameters.queue_id: each.source for each in stack.split_queues},
     )
+
+
+def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> PipelineState | None:
+    """None where no split queue is the pipeline's."""
+    queue_id = parameters.pipeline.queue_id
+    queues = next((each for each in stack.split_queues if each.parameters.queue_id == queue_id), None)
+    if queues is None:
+        return None
+    bucket = s3.Bucket(
+        stack,
+        "PipelineBucket",
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        enforce_ssl=True,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        removal_policy=RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY,
+        lifecycle_rules=[
+            # Staged segments go when the source's own retention says so: it alone knows which of them are still read.
+            s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
+            s3.LifecycleRule(id="logs", prefix=LOGS_PREFIX, expiration=Duration.days(parameters.log_retention_days)),
+        ],
+    )
+    acknowledge(bucket, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail has who did what.")
+    return PipelineState(queues=queues, bucket=bucket, table=_table(stack, "PipelineTable", keep=keep))
 
 
 def _split_queues(stack: StateStack, parameters: Parameters) -> Sequence[SplitQueues]:

@@ -20,7 +20,9 @@ SPLIT_QUEUES = [
     {"queue_id": "ordered", "fifo": True},
     {"queue_id": "notified", "sns": True},
     {"queue_id": "traffic"},
+    {"queue_id": "landed"},
 ]
+PIPELINE_QUEUE = "landed"  # whose main queue the pipeline reads
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +50,7 @@ def deployed(cloud: Cloud) -> Deployed:
         "sluice.rendezvous.held_proxies_min": HELD_PROXIES,
         "sluice.rendezvous.keep_state": False,
         "sluice.splitting.queues": SPLIT_QUEUES,
+        "sluice.pipeline.queue_id": PIPELINE_QUEUE,
     }
     return Deployed(Deployer(cloud=cloud, context=parameters).deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
 

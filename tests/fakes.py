@@ -1,13 +1,17 @@
 """In-memory stand-ins for what the rendezvous asks of AWS. The contract suite holds them to the adapters' promises."""
 
+import itertools
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import CallFailed, QueueGone
-from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
-from sluice.rendezvous.ports import Claim, OfferRecord, State
+from sluice.rendezvous.events import matched_poll
+from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Pool, Profile, WaitingProxy
+from sluice.rendezvous.ports import Claim, NowMs, OfferRecord, State
+from sluice.rendezvous.statistics import Counts, Tally
+from sluice.rendezvous.witness import Witness
 
 
 @dataclass
@@ -41,6 +45,10 @@ class FakePools:
 
     def count(self, pool: Pool, *, now_ms: int) -> int:
         return sum(proxy.pool is pool and proxy.waits_until_ms > now_ms for proxy in self.proxies.values())
+
+    def profiles(self, pool: Pool, *, now_ms: int) -> Sequence[Profile]:
+        here = [proxy for proxy in self.proxies.values() if proxy.pool is pool and proxy.waits_until_ms > now_ms]
+        return [proxy.profile for proxy in here]
 
     def note_offers(self, pool: Pool, number: int, *, now_ms: int) -> None:
         self.demand[pool, now_ms // HOLD_MS] += number
@@ -83,6 +91,10 @@ class FakeOfferBook:
                 poll_id=proxy.poll_id,
                 sid=proxy.sid,
                 mailbox=proxy.mailbox,
+                nat=offer.nat,
+                country=offer.country,
+                trace=offer.trace,
+                poll=matched_poll(proxy, at_ms=now_ms),
             )
             return Claim.WON
 
@@ -99,8 +111,8 @@ class FakeOfferBook:
     def unanswer(self, offer: OfferRecord) -> None:
         self._step(offer, State.ANSWERED, State.MATCHED)
 
-    def time_out(self, offer: OfferRecord) -> bool:
-        return self._step(offer, State.MATCHED, State.TIMED_OUT) is not None
+    def time_out(self, offer: OfferRecord) -> OfferRecord | None:
+        return self._step(offer, State.MATCHED, State.TIMED_OUT)
 
     def _step(self, offer: OfferRecord, before: State, after: State) -> OfferRecord | None:
         with self.lock:
@@ -192,6 +204,44 @@ class FakeQueues:
             raise self.failing[url]
         if url not in self.made:
             raise QueueGone(url)
+
+
+@dataclass
+class FakeStatistics:
+    """Counts in dicts. `failing` is why nothing can be counted."""
+
+    counts: Counts = field(default_factory=Counter)
+    days: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counter))
+    marks: set[tuple[str, str]] = field(default_factory=set)
+    failing: str = ""
+
+    def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
+        if self.failing:
+            return {tally.event_id: self.failing for tally in tallies}
+        for tally in tallies:
+            new = [mark.count for mark in tally.marks if (tally.day, mark.name) not in self.marks]
+            self.marks |= {(tally.day, mark.name) for mark in tally.marks}
+            self.counts.update(tally.counts)
+            self.days[tally.day].update([*tally.counts, *new])
+        return {}
+
+    def totals(self) -> Counts:
+        return Counter(self.counts)
+
+    def of_day(self, day: str) -> Counts:
+        return Counter(self.days.get(day, Counter()))
+
+
+def witness_of(now_ms: NowMs) -> Witness:
+    """Every address is German, and its hash says what it is of."""
+    ids = (f"event{number}" for number in itertools.count())
+    return Witness(
+        country_of=lambda address: "DE" if address else "??",
+        hash_of=lambda address: f"hash of {address}" if address else None,
+        trace=lambda: "Root=1-0-0",
+        now_ms=now_ms,
+        new_id=lambda: next(ids),
+    )
 
 
 def url(name: str) -> str:

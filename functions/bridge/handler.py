@@ -90,6 +90,8 @@ def _publish(outcome: Outcome, route: Forward) -> None:
     if counts.get("MessagesForwarded"):
         counts["LagMs"] = outcome.lag_ms
     publish(SERVICE, counts, dimensions=of_route)
+    if outcome.lag_ms:
+        publish(SERVICE, {"LagMs": outcome.lag_ms})  # of all routes together, for an alarm: routes come and go
     if outcome.outage is not None:
         publish(SERVICE, {"PeerNotReached": 1})  # an alarm holds on to it
         logger.warning("PeerNotReached", route=route.bridge.name, error=str(outcome.outage))

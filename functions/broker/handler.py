@@ -35,7 +35,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
 
 def offers(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Serves a batch of offers."""
-    broker = parts().broker()
+    witness = parts().witnesses.witness()
+    broker = parts().broker(witness)
     outcomes: Counter[str] = Counter()
 
     def serve(record: SQSRecord) -> None:
@@ -50,19 +51,22 @@ def offers(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureR
         max_receives=OFFER_RECEIVES,
     )
     broker.matchmaker.candidates.note_demand()
+    outcomes.update(parts().witnesses.publish(witness))
     publish(SERVICE, outcomes)
     return response
 
 
 def ticks(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Times out what is due."""
-    time_outs = parts().time_outs()
+    witness = parts().witnesses.witness()
+    time_outs = parts().time_outs(witness)
     outcomes: Counter[str] = Counter()
 
     def serve(record: SQSRecord) -> None:
         outcomes["OffersTimedOut"] += time_outs.handle(Tick.parse(record.body))
 
     response = process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)
+    outcomes.update(parts().witnesses.publish(witness))
     publish(SERVICE, outcomes)
     return response
 
@@ -74,4 +78,6 @@ def post_of(record: SQSRecord) -> Post:
         client_id=(client_id.string_value or "") if client_id else "",
         body=record.body,
         sent_at_ms=int(record.attributes.sent_timestamp),
+        # Lambda's own trace is of the batch: it only links to its messages'.
+        trace=record.attributes.aws_trace_header,
     )

@@ -8,6 +8,7 @@ import os
 from functools import cache
 from typing import Any
 
+from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
@@ -19,11 +20,14 @@ from sluice.federation.codec import DynamicOp, decode_control
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.operations import CHANGES
 from sluice.federation.registrar import Registrar
+from sluice.federation.registry import routes_down
 from sluice.federation.settings import LinksSettings
 
 SERVICE = "links"
 FIFO_SUFFIX = ".fifo"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
+
+logger = Logger()
 
 
 @cache
@@ -100,7 +104,17 @@ def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if isinstance(operation, str) and operation in CHANGES:
             dynamics.sync(heartbeat=operation == "sweep")
             _after(registrar, dynamics)
+        if operation == "sweep":
+            _tell_of_routes(registrar)
     return result
+
+
+def _tell_of_routes(registrar: Registrar) -> None:
+    """How things stand, said at every sweep: an alarm holds on to it, also to its absence."""
+    down = routes_down(registrar.registry())
+    publish(SERVICE, {"RoutesDown": len(down)})
+    if down:
+        logger.warning("RoutesDown", routes=down)
 
 
 def _after(registrar: Registrar, dynamics: Dynamics) -> None:

@@ -26,10 +26,11 @@ def parts() -> ProxyParts:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serves one request; blocks while a proxy or a client waits."""
+    witness = parts().witnesses.witness()
     try:
-        response = parts().site().serve(Request.parse(event))
+        response = parts().site(witness).serve(Request.parse(event))
     except Exception:  # whatever it was, the caller gets a status and the log the cause
         logger.exception("RequestFailed", path=event.get("rawPath"))
         response = Response(status=503, metrics=("RequestsFailed",))
-    publish(SERVICE, Counter(response.metrics))
+    publish(SERVICE, Counter(response.metrics) + parts().witnesses.publish(witness))
     return response.event()

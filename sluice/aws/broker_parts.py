@@ -11,10 +11,12 @@ from sluice.aws.offer_book import DynamoOfferBook
 from sluice.aws.proxy_pools import DynamoProxyPools
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import DeadLetters
+from sluice.aws.witnesses import Witnesses
 from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.matchmaker import Candidates, Matchmaker
 from sluice.rendezvous.ports import OfferBook, ProxyPools, Queues
 from sluice.rendezvous.timeouts import Tick, TickArmer, TimeOuts
+from sluice.rendezvous.witness import Witness
 from sluice.settings import BrokerSettings
 
 BATCH = 10  # records of an event, each served in a thread of its own
@@ -31,6 +33,7 @@ class BrokerParts:
     dead_letters: DeadLetters
     executor: Executor
     armer: TickArmer
+    witnesses: Witnesses
 
     @classmethod
     def make(cls, settings: BrokerSettings) -> "BrokerParts":
@@ -44,6 +47,7 @@ class BrokerParts:
             dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
             executor=ThreadPoolExecutor(BATCH),
             armer=TickArmer(_tick_sender(queues, settings.timeouts_queue_url), now_ms),
+            witnesses=Witnesses.make(settings.events, table=settings.table),
         )
 
     @property
@@ -51,7 +55,7 @@ class BrokerParts:
         """Which of the function's two queues has the ticks."""
         return self.settings.timeouts_queue_url.rsplit("/", 1)[1]
 
-    def broker(self) -> Broker:
+    def broker(self, witness: Witness) -> Broker:
         """For one batch of offers."""
         matchmaker = Matchmaker(
             book=self.book,
@@ -66,15 +70,17 @@ class BrokerParts:
             armer=self.armer,
             bridges=self.settings.bridges,
             now_ms=now_ms,
+            witness=witness,
         )
 
-    def time_outs(self) -> TimeOuts:
+    def time_outs(self, witness: Witness) -> TimeOuts:
         """For one batch of ticks."""
         return TimeOuts(
             book=self.book,
             queues=self.queues,
             send_tick=_tick_sender(self.queues, self.settings.timeouts_queue_url),
             now_ms=now_ms,
+            witness=witness,
         )
 
 

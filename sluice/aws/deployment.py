@@ -25,6 +25,10 @@ class NotUsable(BadConfiguration):
     """There is no deployment that could be used; the text says what to do."""
 
 
+class NotDeployed(NotUsable):
+    """A stack isn't there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """The outputs. `broker_url` is where `/proxy`, `/answer` and `/client` are."""
@@ -40,7 +44,7 @@ class Deployment:
 def read_deployment(connection: Connection) -> Deployment:
     """Asks CloudFormation. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
     outputs = stack_outputs(connection, STACK)
-    values = {field.name: _output(outputs, field.name) for field in fields(Deployment)}
+    values = {field.name: _output(outputs, STACK, _key(field.name)) for field in fields(Deployment)}
     return Deployment(**values | {"broker_url": reachable(values["broker_url"], connection.endpoint_url)})
 
 
@@ -53,7 +57,7 @@ def reachable(function_url: str, endpoint_url: str | None) -> str:
 
 
 def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """The outputs of a stack. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
+    """The outputs of a stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
     client: CloudFormationClient = connection.client("cloudformation")
     try:
         with calls("DescribeStacks"):
@@ -63,9 +67,16 @@ def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
+def stack_output(connection: Connection, stack: str, key: str) -> str:
+    """One output of a stack. Raises what `stack_outputs` does, and `NotUsable` where it isn't among them."""
+    return _output(stack_outputs(connection, stack), stack, key)
+
+
 def _explained(error: CallFailed, stack: str, region: str) -> Exception:
     if error.code == NO_STACK:
-        return NotUsable(f"stack {stack} is not deployed in {region}: `make deploy`, or `sluice local up` and --local")
+        return NotDeployed(
+            f"stack {stack} is not deployed in {region}: `make deploy`, or `sluice local up` and --local"
+        )
     if error.code in NO_CREDENTIALS:
         return NotUsable("no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud")
     if error.code in BAD_CREDENTIALS:
@@ -73,8 +84,11 @@ def _explained(error: CallFailed, stack: str, region: str) -> Exception:
     return error
 
 
-def _output(outputs: Mapping[str, str], name: str) -> str:
-    key = "".join(word.capitalize() for word in name.split("_"))
+def _key(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _output(outputs: Mapping[str, str], stack: str, key: str) -> str:
     if not outputs.get(key):
-        raise NotUsable(f"stack {STACK} has no output {key}: it is an older one, or still being made; `make deploy`")
+        raise NotUsable(f"stack {stack} has no output {key}: it is an older one, or still being made; `make deploy`")
     return outputs[key]

@@ -10,7 +10,7 @@ from sluice.aws.records import MAX_ATTRIBUTES, MAX_REASON, PACKED, REASON, SOURC
 from sluice.aws.split_queues import SplitQueues
 from sluice.federation.codec import plain_attributes
 from sluice.federation.ports import DeadLetter
-from sluice.message import Value
+from sluice.message import Value, trace_attributes
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -55,7 +55,7 @@ class BoundQueues:
 
 @dataclass(frozen=True, slots=True)
 class MessageDeadLetters:
-    """`sluice.federation.ports.DeadLetters`: attributes as they were, with the reason and the queue."""
+    """`sluice.federation.ports.DeadLetters`: attributes and trace as they were, with the reason and the queue."""
 
     client: "SQSClient"
     url: str
@@ -72,4 +72,5 @@ class MessageDeadLetters:
                 MessageBody=letter.message.body,
                 # boto3's type is a TypedDict of the same fields.
                 MessageAttributes={name: value.api() for name, value in {**kept, **said}.items()},  # type: ignore[misc]
+                MessageSystemAttributes=trace_attributes(letter.message.trace_header),  # type: ignore[arg-type]  # see above
             )

@@ -19,7 +19,9 @@ from sluice.aws.clients import calls, error_code
 from sluice.aws.items import Item, attributes, delete_all, number, query_pages, text
 from sluice.aws.proxy_pools import pool_key
 from sluice.errors import CallFailed
-from sluice.rendezvous.matching import PATIENCE_MS, WaitingProxy
+from sluice.rendezvous.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.events import PollEvent, matched_poll, read_event
+from sluice.rendezvous.matching import PATIENCE_MS, Nat, WaitingProxy
 from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import Claim, OfferRecord, State
 
@@ -31,6 +33,7 @@ MATCH_KEPT_S = 60 * 60  # longer than any answer takes to come
 CONDITION_FAILED = "ConditionalCheckFailedException"
 TRANSACTION_CANCELED = "TransactionCanceledException"
 OFFER_ITEM = 2  # its place in the claim's transaction
+NO_SITE = "-"  # of an event that isn't published yet: who publishes it says where
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class DynamoOfferBook:
                     TransactItems=[
                         {"Delete": self._taken(proxy, now_ms=now_ms)},
                         {"Put": self._match_of(proxy, offer, now_ms=now_ms)},
-                        {"Update": self._matched(offer, proxy, reply_to=reply_to)},
+                        {"Update": self._matched(offer, proxy, reply_to=reply_to, now_ms=now_ms)},
                     ]
                 )
         except CallFailed as error:
@@ -96,12 +99,12 @@ class DynamoOfferBook:
             "ExpressionAttributeValues": attributes({":over": now_ms - PATIENCE_MS}),
         }
 
-    def _matched(self, offer: OfferRecord, proxy: WaitingProxy, *, reply_to: str) -> Any:
+    def _matched(self, offer: OfferRecord, proxy: WaitingProxy, *, reply_to: str, now_ms: int) -> Any:
         return {
             "TableName": self.table,
             "Key": _key(offer),
-            "UpdateExpression": "SET #state = :matched, reply_to = :reply_to, poll_id = :poll, sid = :sid, "
-            "mailbox = :mailbox",
+            "UpdateExpression": "SET #state = :matched, reply_to = :reply_to, poll_id = :poll_id, sid = :sid, "
+            "mailbox = :mailbox, nat = :nat, country = :country, trace = :trace, poll = :poll",
             "ConditionExpression": "#state = :received",
             "ExpressionAttributeNames": {"#state": "state"},
             "ExpressionAttributeValues": attributes(
@@ -109,9 +112,13 @@ class DynamoOfferBook:
                     ":matched": State.MATCHED,
                     ":received": State.RECEIVED,
                     ":reply_to": reply_to,
-                    ":poll": proxy.poll_id,
+                    ":poll_id": proxy.poll_id,
                     ":sid": proxy.sid,
                     ":mailbox": proxy.mailbox,
+                    ":nat": offer.nat,
+                    ":country": offer.country,
+                    ":trace": offer.trace or "",
+                    ":poll": matched_poll(proxy, at_ms=now_ms).to_json(site=NO_SITE),
                 }
             ),
         }
@@ -135,9 +142,9 @@ class DynamoOfferBook:
         """See the port."""
         self._step(offer, State.ANSWERED, State.MATCHED)
 
-    def time_out(self, offer: OfferRecord) -> bool:
+    def time_out(self, offer: OfferRecord) -> OfferRecord | None:
         """See the port."""
-        return self._step(offer, State.MATCHED, State.TIMED_OUT) is not None
+        return self._step(offer, State.MATCHED, State.TIMED_OUT)
 
     def _step(self, offer: OfferRecord, before: State, after: State) -> OfferRecord | None:
         """Moves an offer from one state to the next; None where it isn't in the first, or another proxy's."""
@@ -238,7 +245,16 @@ def _record(item: Item) -> OfferRecord:
         poll_id=text(item, "poll_id"),
         sid=text(item, "sid"),
         mailbox=text(item, "mailbox"),
+        nat=Nat(text(item, "nat") or Nat.UNKNOWN),
+        country=text(item, "country") or UNKNOWN_COUNTRY,
+        trace=text(item, "trace") or None,
+        poll=_poll(text(item, "poll")),
     )
+
+
+def _poll(body: str) -> PollEvent | None:
+    event = read_event(body) if body else None
+    return event if isinstance(event, PollEvent) else None
 
 
 def _refused_item(error: CallFailed) -> Item | None:

@@ -9,12 +9,15 @@ from sluice.aws.mailbox_book import DynamoMailboxBook
 from sluice.aws.offer_book import DynamoOfferBook
 from sluice.aws.proxy_pools import DynamoProxyPools
 from sluice.aws.queues import SqsQueues
+from sluice.aws.statistics_book import DynamoStatistics
+from sluice.aws.witnesses import Witnesses
 from sluice.rendezvous.http import Site
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.matchmaker import Candidates, Matchmaker
 from sluice.rendezvous.ports import OfferBook, ProxyPools, Queues
 from sluice.rendezvous.volunteers import Volunteers
+from sluice.rendezvous.witness import Witness
 from sluice.settings import ProxySettings
 
 
@@ -27,6 +30,7 @@ class ProxyParts:
     pools: ProxyPools
     queues: Queues
     mailbox: Mailbox
+    witnesses: Witnesses
 
     @classmethod
     def make(cls, settings: ProxySettings) -> "ProxyParts":
@@ -39,15 +43,21 @@ class ProxyParts:
             pools=DynamoProxyPools(dynamodb_client(), settings.table),
             queues=queues,
             mailbox=Mailbox(queues, mailbox_book, now_ms, new_id),
+            witnesses=Witnesses.make(settings.events, table=settings.table),
         )
 
-    def site(self) -> Site:
+    def site(self, witness: Witness) -> Site:
         """For one request."""
         return Site(
-            volunteers=self._volunteers(), clients=self._clients(), pools=self.pools, now_ms=now_ms, new_id=new_id
+            volunteers=self._volunteers(witness),
+            clients=self._clients(witness),
+            pools=self.pools,
+            statistics=DynamoStatistics(dynamodb_client(), self.settings.table, now_ms),
+            now_ms=now_ms,
+            new_id=new_id,
         )
 
-    def _volunteers(self) -> Volunteers:
+    def _volunteers(self, witness: Witness) -> Volunteers:
         return Volunteers(
             book=self.book,
             pools=self.pools,
@@ -58,9 +68,10 @@ class ProxyParts:
             held_max=self.settings.held_max,
             now_ms=now_ms,
             new_id=new_id,
+            witness=witness,
         )
 
-    def _clients(self) -> HttpClients:
+    def _clients(self, witness: Witness) -> HttpClients:
         matchmaker = Matchmaker(
             book=self.book,
             queues=self.queues,
@@ -73,4 +84,5 @@ class ProxyParts:
             mailbox=self.mailbox,
             bridges=self.settings.bridges,
             now_ms=now_ms,
+            witness=witness,
         )

@@ -5,13 +5,14 @@ waiting#<pool>     <clients>#<polled_at_ms>#<poll_id>          a proxy whose pol
 demand#<pool>      <ten seconds>                               how many offers asked for the pool in them
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, text
-from sluice.rendezvous.matching import HOLD_MS, Pool, WaitingProxy
+from sluice.rendezvous.matching import HOLD_MS, Nat, Pool, Profile, WaitingProxy
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -38,6 +39,7 @@ class DynamoProxyPools:
                         "sid": proxy.sid,
                         "mailbox": proxy.mailbox,
                         "waits_until": proxy.waits_until_ms,
+                        "profile": json.dumps(asdict(proxy.profile)),
                         "expires_at": proxy.polled_at_ms // 1000 + KEPT_S,
                     }
                 ),
@@ -72,6 +74,17 @@ class DynamoProxyPools:
                 ExpressionAttributeValues=attributes({":pk": _pool_pk(pool), ":now": now_ms}),
             )
         return counted["Count"]
+
+    def profiles(self, pool: Pool, *, now_ms: int) -> Sequence[Profile]:
+        """See the port. One page, as of `count`."""
+        with calls("Query"):
+            found = self.client.query(
+                TableName=self.table,
+                KeyConditionExpression="pk = :pk",
+                FilterExpression="waits_until > :now",
+                ExpressionAttributeValues=attributes({":pk": _pool_pk(pool), ":now": now_ms}),
+            )
+        return [_profile(item) for item in found["Items"]]
 
     def note_offers(self, pool: Pool, number: int, *, now_ms: int) -> None:
         """See the port."""
@@ -121,4 +134,10 @@ def _waiting_proxy(pool: Pool, item: Item) -> WaitingProxy:
         clients=int(clients),
         polled_at_ms=int(polled_at_ms),
         mailbox=text(item, "mailbox"),
+        profile=_profile(item),
     )
+
+
+def _profile(item: Item) -> Profile:
+    known = json.loads(text(item, "profile") or "{}")
+    return Profile(**known | {"nat": Nat(known.get("nat", Nat.UNKNOWN))})

@@ -54,7 +54,8 @@ class Publishing:
 
     `headers` are what headers exchanges match: those that SQS has a type for become attributes. `group` is the message
     group at a FIFO ingress; None is one of the exchange and the key, so what has one key stays in order. A FIFO ingress
-    takes one `deduplication_id` once in five minutes: so what failed may be published again as it is.
+    takes one `deduplication_id` once in five minutes: so what failed may be published again as it is. `trace_header` is
+    of X-Ray; None is the one of the function that publishes, where it is one.
     """
 
     exchange: str
@@ -65,6 +66,7 @@ class Publishing:
     ttl_ms: int | None = None
     group: str | None = None
     deduplication_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    trace_header: str | None = None
 
     def outgoing(self, *, fifo: bool) -> Outgoing:
         """As SQS takes it. Raises `Malformed` or `TooLarge`, which say what of it can't be."""
@@ -85,6 +87,7 @@ class Publishing:
             attributes=_sealed(self.body, attributes, metadata),
             group_id=self._group() if fifo else self.group,
             deduplication_id=self.deduplication_id if fifo else None,
+            trace_header=self.trace_header,
         )
 
     def _group(self) -> str:
@@ -266,6 +269,7 @@ def publish(
     attributes: Mapping[str, Attribute] | None = None,
     ttl_ms: int | None = None,
     group: str | None = None,
+    trace_header: str | None = None,
     ingress_url: str | None = None,
     client: "SQSClient | None" = None,
 ) -> str:
@@ -283,6 +287,7 @@ def publish(
         attributes=attributes or {},
         ttl_ms=ttl_ms,
         group=group,
+        trace_header=trace_header,
     )
     url = ingress_url or os.environ.get(INGRESS_VARIABLE) or _no_ingress()
     publisher = Publisher.at(url) if client is None else Publisher(url, client)

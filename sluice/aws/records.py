@@ -18,6 +18,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.clients import calls
 from sluice.errors import HeldBack, SenderFault
+from sluice.message import trace_attributes
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -40,7 +41,7 @@ class DeadLetters:
     url: str
 
     def send(self, record: SQSRecord, reason: str) -> None:
-        """Sends the message on, body and attributes as they were, with the reason and its queue."""
+        """Sends the message on, body, attributes and trace as they were, with the reason and its queue."""
         with calls("SendMessage"):
             self.client.send_message(
                 QueueUrl=self.url,
@@ -48,6 +49,8 @@ class DeadLetters:
                 MessageAttributes=dead_letter_attributes(
                     record.raw_event.get("messageAttributes", {}), reason=reason, source=record.event_source_arn
                 ),
+                # boto3's type is a TypedDict of the same fields.
+                MessageSystemAttributes=trace_attributes(record.attributes.aws_trace_header),  # type: ignore[arg-type]
             )
 
 

@@ -56,11 +56,11 @@ def read_status(
     deployment: Deployment, *, sqs: "SQSClient", dynamodb: "DynamoDBClient", now_ms: int
 ) -> RendezvousStatus:
     """Looks, and changes nothing but the receive counts of the dead letters looked at. Raises `CallFailed`."""
-    dead_letters = _depth(sqs, deployment.dead_letters_url)
+    dead_letters = depth_of(sqs, deployment.dead_letters_url)
     pools = DynamoProxyPools(dynamodb, deployment.table_name)
     return RendezvousStatus(
-        offers_queue=_depth(sqs, deployment.offers_queue_url),
-        timeouts_queue=_depth(sqs, deployment.timeouts_queue_url),
+        offers_queue=depth_of(sqs, deployment.offers_queue_url),
+        timeouts_queue=depth_of(sqs, deployment.timeouts_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
         waiting={pool: pools.count(pool, now_ms=now_ms) for pool in Pool},
@@ -68,7 +68,8 @@ def read_status(
     )
 
 
-def _depth(sqs: "SQSClient", url: str) -> Depth:
+def depth_of(sqs: "SQSClient", url: str) -> Depth:
+    """How much a queue holds now. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):
         found = sqs.get_queue_attributes(
             QueueUrl=url,

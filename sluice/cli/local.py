@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sluice.local.cloud import Cloud, CloudFailed, find, start
+from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, start
 from sluice.local.deployer import Deployer
+from sluice.local.jobs import JOBS_FOLDER, end_all
 from sluice.local.sites import DEFAULT_SITE, Site
 
 app = typer.Typer(no_args_is_help=True, help="The embedded cloud: AWS on loopback, with our stacks deployed to it.")
@@ -22,6 +23,7 @@ SiteArguments = Annotated[
 SiteArgument = Annotated[
     Site | None, typer.Argument(parser=Site.parse, metavar="[ACCOUNT/REGION]", help="The first site, if not given.")
 ]
+JOBS_GRACE_S = 30
 KeepState = Annotated[bool, typer.Option("--keep-state", help="Come back with what was there at the last `down`.")]
 
 
@@ -36,7 +38,8 @@ def up(sites: SiteArguments = None, *, keep_state: KeepState = False) -> None:
 
 @app.command()
 def down() -> None:
-    """Stop the cloud and the functions that it runs."""
+    """Stop the cloud, the functions that it runs, and the pipeline's jobs that read from it."""
+    end_all(FOLDER / JOBS_FOLDER, grace_s=JOBS_GRACE_S)
     cloud = find()
     if cloud:
         cloud.stop()

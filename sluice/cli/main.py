@@ -12,13 +12,16 @@ from sluice.cli import (
     exchanges,
     links,
     local,
+    pipeline,
     publishing,
     queue_routes,
     rendezvous,
     routes,
+    site_status,
     split,
 )
 from sluice.cli.output import show_error
+from sluice.cli.sites import SiteCommand
 from sluice.errors import SluiceError
 
 
@@ -56,6 +59,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # its tracebacks show the values of variables, secrets included
     help="A serverless switching fabric for Amazon SQS.",
 )
+app.command(cls=SiteCommand)(site_status.status)
 app.add_typer(rendezvous.app, name="rendezvous")
 app.add_typer(split.app, name="split")
 app.add_typer(exchanges.app, name="exchange")
@@ -66,6 +70,7 @@ app.add_typer(queue_routes.app, name="queue")
 app.add_typer(dynamic_routes.app, name="dynamic")
 app.command()(publishing.publish)
 app.command()(publishing.consume)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(local.app, name="local")
 
 

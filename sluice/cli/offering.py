@@ -24,7 +24,7 @@ async def offer_all(
     deployment = read_deployment(connection)
     way = http_exchange(deployment) if http else sqs_exchange(connection, deployment, sqscreds=sqscreds)
     async with way as exchange:
-        return await attempt_all(exchange, plan, count=count, concurrency=concurrency)
+        return await attempt_all(exchange, [plan] * count, concurrency=concurrency)
 
 
 def document(attempts: Sequence[Attempt]) -> dict[str, Any]:

@@ -45,6 +45,22 @@ def run_program(command: Sequence[str], environment: Mapping[str, str], opened: 
     return program.returncode if program.returncode >= 0 else SIGNALLED - program.returncode
 
 
+def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The exit code of a program that gets our signals and has the whole of this environment."""
+    program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - our own arguments
+    with _signals_to(program):
+        code = _ended(program)
+    return code if code >= 0 else SIGNALLED - code
+
+
+def _ended(program: "subprocess.Popen[bytes]") -> int:
+    while True:
+        try:
+            return program.wait()
+        except KeyboardInterrupt:  # from the terminal: the program has got it too, and ends in its own way
+            continue
+
+
 def _end(program: "subprocess.Popen[bytes]") -> None:
     program.terminate()
     try:

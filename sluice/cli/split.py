@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,7 +149,7 @@ def status(
     if as_json:
         show_json(found)
     elif session_id is None:
-        _show_sessions(found["sessions"])
+        show_sessions(found["sessions"])
     else:
         _show_session(found)
 
@@ -161,7 +161,7 @@ def watch(*, region: Region = None, profile: Profile = None, local: Local = None
     while True:
         sessions = client.ask("status")["sessions"]
         console().clear()
-        _show_sessions(sessions)
+        show_sessions(sessions)
         time.sleep(WATCH_EVERY_S)
 
 
@@ -231,7 +231,8 @@ def _owner() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def _show_sessions(sessions: list[dict[str, Any]]) -> None:
+def show_sessions(sessions: Sequence[Mapping[str, Any]]) -> None:
+    """A line a session, as operation `status` says it."""
     rows = [
         (
             each["session_id"],

@@ -345,8 +345,7 @@ class Registrar:
 
     def queue_name(self, bridge: Bridge) -> str:
         """The name of the queue that is made for a bridge: known before it is there."""
-        digest = hashlib.sha256(f"{self.here.tag}/{bridge.name}".encode()).hexdigest()[:NAME_CHARACTERS]
-        return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
+        return bridge_queue_name(self.here.tag, bridge)
 
     @_do.register
     def _(self, action: SetBinding, registry: Registry) -> Iterable[Event]:
@@ -443,6 +442,12 @@ class Registrar:
         except QueueGone:
             return True
         return True
+
+
+def bridge_queue_name(tag: str, bridge: Bridge) -> str:
+    """The queue that is made for a bridge whose messages come from the site with this tag."""
+    digest = hashlib.sha256(f"{tag}/{bridge.name}".encode()).hexdigest()[:NAME_CHARACTERS]
+    return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
 
 
 def _is_shared(registry: Registry, record: BridgeRecord, queue: str) -> bool:

@@ -645,6 +645,17 @@ def state_of(record: BridgeRecord, link: LinkRecord) -> str:
     return State.CONNECTING.value if link.carries and not is_set_up else link.status.state.value
 
 
+def routes_down(registry: Registry) -> list[str]:
+    """The names of the bridges that should carry messages and don't, whichever end says so."""
+    return sorted(name for name, record in registry.bridges.items() if _is_down(record, registry))
+
+
+def _is_down(record: BridgeRecord, registry: Registry) -> bool:
+    link = registry.links.get(record.bridge.link)
+    state = State.CLOSING.value if link is None else state_of(record, link)
+    return state not in {State.OPERATIONAL, State.PAUSED, State.CLOSING, State.CLOSED}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
     """What the bridge function has to know of the bridge that reads a queue."""

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.errors import SluiceError
-from sluice.local import demo_federation, demo_rendezvous, demo_splitting
+from sluice.local import demo_federation, demo_pipeline, demo_rendezvous, demo_splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
+from sluice.local.jobs import spark_python
 from sluice.local.sites import DEFAULT_SITE
 
 FOLDER = BUILD / "demo-cloud"
@@ -24,6 +25,8 @@ PARAMETERS: dict[str, object] = {
     **demo_rendezvous.PARAMETERS,
     **demo_splitting.PARAMETERS,
     **demo_federation.PARAMETERS,
+    **demo_pipeline.PARAMETERS,
+    "sluice.federation.queues": [*demo_federation.QUEUES, *demo_pipeline.QUEUES],
     "sluice.rendezvous.keep_state": False,
 }
 NEXT = """[bold]What to try next[/]
@@ -52,27 +55,38 @@ def main() -> None:
     cloud: Cloud | None = None
     try:
         with console.status("starting the embedded cloud") as status:
+            python = spark_python(None)
+            demo_pipeline.prepare()
             cloud = start(FOLDER, ends_with_us=True)
             status_of = status.update
             cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(*SITES)
             names = " and ".join(map(str, SITES))
             console.print(f"deployed to {names} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
             site, peer = (SiteAccess(cloud, each) for each in SITES)
-            rendezvous = asyncio.run(demo_rendezvous.run(site, progress=status_of))
-            splitting = asyncio.run(demo_splitting.run(site, progress=status_of))
-            federation = asyncio.run(demo_federation.run(site, peer, progress=status_of))
+            with demo_pipeline.joined(site, peer, python=python, progress=status_of) as way:
+                way.publish()
+                rendezvous = asyncio.run(demo_rendezvous.run(site, demo_rendezvous.LARGE, progress=status_of))
+                at_peer = asyncio.run(demo_rendezvous.run(peer, demo_rendezvous.SMALL, progress=status_of))
+                splitting = asyncio.run(demo_splitting.run(site, progress=status_of))
+                federation = asyncio.run(demo_federation.run(site, peer, progress=status_of))
+                offers = {str(site.site): demo_rendezvous.LARGE.offers, str(peer.site): demo_rendezvous.SMALL.offers}
+                pipeline = way.finish(offers, progress=status_of)
     except (SluiceError, ExceptionGroup) as error:
         console.print(f"[red]{error}")
         sys.exit(1)
     finally:
         if cloud:
             cloud.stop()
-    _show(console, "Rendezvous", rendezvous.rows())
+    _show(console, f"Rendezvous at {site.site}", rendezvous.rows())
+    _show(console, f"Rendezvous at {peer.site}", at_peer.rows())
     _show(console, "Splitting", splitting.rows())
     _show(console, "Federation", federation.rows())
+    _show(console, "All four joined", pipeline.rows())
+    console.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{pipeline.statistics}", soft_wrap=True)
     console.print(NEXT, soft_wrap=True)
     console.print(f"all of it in {time.monotonic() - started:.0f} s; nothing is left running")
-    sys.exit(0 if all(each.is_right() for each in (rendezvous, splitting, federation)) else 1)
+    results = rendezvous, at_peer, splitting, federation, pipeline
+    sys.exit(0 if all(each.is_right() for each in results) else 1)
 
 
 def _show(console: Console, title: str, rows: list[tuple[str, str]]) -> None:

@@ -8,7 +8,8 @@ import asyncio
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from sluice.aws.deployment import stack_outputs
 from sluice.aws.publisher import Publisher, Publishing
 from sluice.aws.sessions import of_environment
 from sluice.aws.split_queues import SplitQueues
-from sluice.cli.federation_sites import Asking, OpenSite, SiteName, asked_by, open_site
+from sluice.cli.federation_sites import OpenSite, SiteName, asked_by, open_site
 from sluice.cli.route_declarations import Ends, add_route, wait_until_operational
 from sluice.errors import SluiceError
 from sluice.federation.links import Bridge
@@ -44,8 +45,8 @@ DELETED_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.05
 PARAMETERS: dict[str, object] = {
     "sluice.federation.peer_accounts": [DEFAULT_SITE.account, PEER_SITE.account],
-    "sluice.federation.queues": [{"name": QUEUE, "fifo": True}],
 }
+QUEUES: Sequence[Mapping[str, object]] = ({"name": QUEUE, "fifo": True},)
 
 
 class Missing(SluiceError):
@@ -87,7 +88,7 @@ def lay(source: SiteAccess, dest: SiteAccess, route: Bridge, *, queue: str) -> W
 
     The link is made if need be. Raises what the command line would say.
     """
-    with asked_by(_sites_of(source.cloud)):
+    with asked_sites(source.cloud):
         both = Ends.of(str(dest.site), str(source.site), src_local=False)
         both.site.client.ask("bind", exchange=route.dest, queue=queue, key=route.key)
         made = add_route(both, route, link=None)
@@ -106,14 +107,14 @@ def lay(source: SiteAccess, dest: SiteAccess, route: Bridge, *, queue: str) -> W
     )
 
 
-def _sites_of(cloud: Cloud) -> Asking:
+def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
     """The command line's sites are those of the cloud that `sluice local up` starts; ours are another's."""
 
     def ask(name: SiteName) -> ControlClient:
         site = Site(name.local_account or DEFAULT_SITE.account, name.region)
         return ControlClient.of(of_environment(cloud.environment(site)), FEDERATION)
 
-    return ask
+    return asked_by(ask)
 
 
 def _reads(source: OpenSite, route: str) -> str:

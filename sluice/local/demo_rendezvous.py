@@ -5,26 +5,52 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import aiohttp
 
 from sluice.aws.exchanges import sqs_exchange
 from sluice.local.access import SiteAccess
+from sluice.local.countries import COUNTRIES, address_in
 from sluice.local.requests import by_action, read_requests
 from sluice.peers.attempts import Attempt, Outcome, Plan, attempt_all
 from sluice.peers.channels import Network
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
+from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
+from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.matching import Nat
 
-EARLY_CLIENTS = 3  # before any proxy is there
-CLIENTS = 24
 CLIENTS_AT_ONCE = 6
 VOLUNTEERS = 8
 PAYLOAD_BYTES = 20_000
 WAITING_WITHIN_S = 60
 PARAMETERS: dict[str, object] = {"sluice.rendezvous.held_proxies_min": 2 * VOLUNTEERS}
 ON_LOOPBACK = Network(loopback=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How many clients: `early` ones before any proxy is there, then `clients`, of all countries in turn."""
+
+    early: int
+    clients: int
+
+    @property
+    def offers(self) -> int:
+        """All of them."""
+        return self.early + self.clients
+
+    def plans(self, number: int) -> Sequence[Plan]:
+        """Of the first `number` clients."""
+        addresses = [address_in(country) for country in COUNTRIES]
+        return [
+            Plan(network=Network(loopback=True, loopback_address=address), payload_bytes=PAYLOAD_BYTES)
+            for address in islice(cycle(addresses), number)
+        ]
+
+
+LARGE, SMALL = Size(early=3, clients=24), Size(early=2, clients=9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +77,7 @@ class Result:
             ("bytes echoed", f"{sum(attempt.bytes_back for attempt in self.attempts):,}"),
             ("offer to answer, median (the client waits 1 s before it looks)", _ms(answered)),
             ("offer to open channel, median", _ms(opened)),
-            ("SQS requests per rendezvous, without the 1 of the sweep", self._requests_per_rendezvous()),
+            ("SQS requests per rendezvous, without its events and the 1 of the sweep", self._requests_per_rendezvous()),
         ]
 
     def _requests_per_rendezvous(self) -> str:
@@ -66,15 +92,14 @@ def _ms(values: Sequence[float]) -> str:
     return f"{statistics.median(values):,.0f} ms" if values else "none"
 
 
-async def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Result:
+async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) -> Result:
     """Some clients too early, then volunteers, then clients."""
-    plan = Plan(network=ON_LOOPBACK, payload_bytes=PAYLOAD_BYTES)
     async with (
         sqs_exchange(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
         aiohttp.ClientSession() as session,
     ):
-        progress(f"{EARLY_CLIENTS} clients, and no proxy yet")
-        early = await attempt_all(exchange, plan, count=EARLY_CLIENTS, concurrency=EARLY_CLIENTS)
+        progress(f"{site.site}: {size.early} clients, and no proxy yet")
+        early = await attempt_all(exchange, size.plans(size.early), concurrency=size.early)
         volunteers = [
             asyncio.create_task(_volunteer(session, site.deployment.broker_url).run()) for _ in range(VOLUNTEERS)
         ]
@@ -82,15 +107,23 @@ async def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Result:
             progress(f"{VOLUNTEERS} proxies start to poll")
             await _until_waiting(session, site.deployment.broker_url)
             offset = site.cloud.request_log.stat().st_size
-            progress(f"{CLIENTS} clients, {CLIENTS_AT_ONCE} at once")
-            attempts = await attempt_all(exchange, plan, count=CLIENTS, concurrency=CLIENTS_AT_ONCE)
+            progress(f"{size.clients} clients, {CLIENTS_AT_ONCE} at once")
+            attempts = await attempt_all(exchange, size.plans(size.clients), concurrency=CLIENTS_AT_ONCE)
         finally:
             for task in volunteers:
                 task.cancel()
             await asyncio.gather(*volunteers, return_exceptions=True)
-    requests = by_action(read_requests(site.cloud.request_log, offset=offset))
+    noted = read_requests(site.cloud.request_log, offset=offset)
+    requests = by_action(request for request in noted if _is_of_rendezvous(request.queue, site))
     del requests["DeleteQueue"]  # of the early clients' queues, if their sweep came meanwhile
     return Result(early=early, attempts=attempts, requests=requests)
+
+
+def _is_of_rendezvous(queue: str, site: SiteAccess) -> bool:
+    """Not of what its events cause."""
+    deployment = site.deployment
+    own = {url.rsplit("/", 1)[1] for url in (deployment.offers_queue_url, deployment.timeouts_queue_url)}
+    return queue in own or queue.startswith((ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX))
 
 
 def _volunteer(session: aiohttp.ClientSession, broker_url: str) -> Volunteer:

@@ -4,7 +4,8 @@ Each mend says what AWS does. ministack's version is pinned, and every mend chec
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,30 @@ def name_by_region() -> None:
         return name
 
     provisioners._physical_name = physical_by_region  # noqa: SLF001 - see above
+
+
+def keep_traces_of_batches() -> None:
+    """An entry of `SendMessageBatch` keeps its trace header, as a message that is sent alone does.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html
+    """
+    sqs = ministack.services.sqs
+    send, send_batch = sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"]  # noqa: SLF001 - no public hook
+    waiting: ContextVar[Iterator[dict[str, Any]] | None] = ContextVar("waiting", default=None)
+
+    def send_with_trace(data: dict[str, Any], queue_url: str) -> Any:
+        entry = next(waiting.get() or iter(()), {})  # a batch's entries are sent in their order
+        traced = {name: entry[name] for name in ("MessageSystemAttributes",) if name in entry}
+        return send({**data, **traced}, queue_url)
+
+    def send_entries(data: dict[str, Any], queue_url: str) -> Any:
+        token = waiting.set(iter(data.get("Entries", [])))
+        try:
+            return send_batch(data, queue_url)
+        finally:
+            waiting.reset(token)
+
+    sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"] = send_with_trace, send_entries  # noqa: SLF001
 
 
 def run_functions_with(python: Path) -> None:

@@ -24,6 +24,7 @@ def main(runtime_python: str, request_log: str, parent: str = "") -> None:
     mends.know_mappings_functions()
     mends.refuse_second_mappings()
     mends.name_by_region()
+    mends.keep_traces_of_batches()
     mends.run_functions_with(Path(runtime_python))
     mends.log_requests(RequestLog(Path(request_log)))
     sys.argv[1:] = []  # ministack reads them too

@@ -50,16 +50,16 @@ class Attempt:
         return self.outcome is Outcome.ECHOED
 
 
-async def attempt_all(exchange: Exchange, plan: Plan, *, count: int, concurrency: int) -> Sequence[Attempt]:
-    """`count` clients, at most `concurrency` at once; in the order they were begun. `exchange`'s errors get through."""
+async def attempt_all(exchange: Exchange, plans: Sequence[Plan], *, concurrency: int) -> Sequence[Attempt]:
+    """A client for each plan, at most `concurrency` at once; in their order. `exchange`'s errors get through."""
     free = asyncio.Semaphore(concurrency)
 
-    async def one() -> Attempt:
+    async def one(plan: Plan) -> Attempt:
         async with free:
             return await attempt(exchange, plan)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one()) for _ in range(count)]
+        tasks = [group.create_task(one(plan)) for plan in plans]
     return [task.result() for task in tasks]
 
 

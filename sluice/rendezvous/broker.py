@@ -6,11 +6,13 @@ from enum import StrEnum
 
 from sluice.errors import Refused
 from sluice.rendezvous.bridges import Bridge
+from sluice.rendezvous.events import OfferOutcome
 from sluice.rendezvous.matching import is_stale
 from sluice.rendezvous.matchmaker import Matchmaker, offer_letter
 from sluice.rendezvous.offers import NO_PROXIES, Method, Offer, error_reply, is_client_id, parse_offer
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord, Queues, State
 from sluice.rendezvous.timeouts import TickArmer
+from sluice.rendezvous.witness import Witness
 
 ANSWER_QUEUE_PREFIX = "snowflake-client-"
 # A client reads once and never deletes; its queue is swept after two minutes.
@@ -30,11 +32,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
-    """A message in the offers queue, as it came."""
+    """A message in the offers queue, as it came. `trace` is the X-Ray trace header that its client gave it."""
 
     client_id: str
     body: str
     sent_at_ms: int
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,7 @@ class Broker:
     armer: TickArmer
     bridges: Mapping[bytes, Bridge]
     now_ms: NowMs
+    witness: Witness
 
     def serve(self, post: Post) -> Outcome:
         """Replies or matches, at most once for each message however often it is delivered."""
@@ -67,7 +71,7 @@ class Broker:
             return Outcome.REFUSED
         if earlier is not None and earlier.state is State.MATCHED:
             return self._repeat(offer, earlier)
-        return self._match(offer, record, reply_to)
+        return self._match(offer, self.witness.described(record, offer, trace=post.trace), reply_to)
 
     def _parse(self, post: Post) -> Offer:
         return parse_offer(
@@ -81,6 +85,7 @@ class Broker:
     def _match(self, offer: Offer, record: OfferRecord, reply_to: str) -> Outcome:
         if not self.matchmaker.match(offer, record, reply_to=reply_to):
             self.queues.send(reply_to, error_reply(NO_PROXIES))
+            self.witness.offer_ended(record, OfferOutcome.DENIED)
             return Outcome.DENIED
         self.armer.cover(sent_at_ms=offer.sent_at_ms)
         return Outcome.MATCHED

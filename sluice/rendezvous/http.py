@@ -2,21 +2,26 @@
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.errors import Malformed
 from sluice.rendezvous.amp import armor, decode_path
+from sluice.rendezvous.daily_log import daily_log
+from sluice.rendezvous.exposition import CONTENT_TYPE, exposition
 from sluice.rendezvous.http_clients import ClientOutcome, ClientReply, HttpClients
 from sluice.rendezvous.matching import Pool
 from sluice.rendezvous.offers import Method, answer_reply, error_reply
 from sluice.rendezvous.polls import MAX_BODY_BYTES, answer_status, parse_answer, parse_poll
-from sluice.rendezvous.ports import NowMs, ProxyPools
+from sluice.rendezvous.ports import NowMs, ProxyPools, Statistics
 from sluice.rendezvous.volunteers import Volunteers
+from sluice.times import DAY_MS, day_of
 
 AMP_PREFIX = "/amp/client/"
 AMP_MAX_AGE_S = 15
+LOGGED_DAYS = 7  # in `/metrics`
 LEGACY_STATUS = {
     ClientOutcome.MATCHED: 200,
     ClientOutcome.DENIED: 503,
@@ -27,12 +32,13 @@ LEGACY_STATUS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """An HTTP request; names of headers in lower case."""
+    """An HTTP request; names of headers in lower case. `address` is where it came from, empty where nobody says."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
+    address: str = ""
 
     @classmethod
     def parse(cls, event: Mapping[str, Any]) -> "Request":
@@ -43,6 +49,7 @@ class Request:
             path=event.get("rawPath", "/"),
             headers={name.lower(): value for name, value in event.get("headers", {}).items()},
             body=base64.b64decode(body) if event.get("isBase64Encoded") else body.encode(),
+            address=event["requestContext"]["http"].get("sourceIp", ""),
         )
 
 
@@ -68,6 +75,7 @@ class Site:
     volunteers: Volunteers
     clients: HttpClients
     pools: ProxyPools
+    statistics: Statistics
     now_ms: NowMs
     new_id: Callable[[], str]
 
@@ -82,6 +90,8 @@ class Site:
             ("POST", "/answer"): self._answer,
             ("POST", "/client"): self._client,
             ("GET", "/debug"): self._debug,
+            ("GET", "/metrics"): self._metrics,
+            ("GET", "/prometheus"): self._prometheus,
             ("GET", "/robots.txt"): _robots,
         }
         route = routes.get((request.method, request.path))
@@ -92,7 +102,7 @@ class Site:
             poll = parse_poll(request.body)
         except Malformed:
             return Response(status=400, metrics=("PollsMalformed",))
-        outcome, body = self.volunteers.poll(poll)
+        outcome, body = self.volunteers.poll(poll, address=request.address)
         return _json(body, outcome)
 
     def _answer(self, request: Request) -> Response:
@@ -100,7 +110,7 @@ class Site:
             answer = parse_answer(request.body)
         except Malformed:
             return Response(status=400, metrics=("AnswersMalformed",))
-        delivered = self.volunteers.answer(answer)
+        delivered = self.volunteers.answer(answer, address=request.address)
         return _json(answer_status(delivered=delivered), "AnswersDelivered" if delivered else "AnswersTooLate")
 
     def _client(self, request: Request) -> Response:
@@ -139,6 +149,21 @@ class Site:
         lines = [f"current snowflakes available: {sum(waiting.values())}"]
         lines += [f"\t{pool} pool: {count}" for pool, count in waiting.items()]
         return Response(status=200, body="\n".join(lines) + "\n")
+
+    def _metrics(self, request: Request) -> Response:  # noqa: ARG002 - every route takes the request
+        """The log of the days that are over and had something to count, the earliest first."""
+        now_ms = self.now_ms()
+        days = [day_of(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
+        counted = ((day, self.statistics.of_day(day)) for day in days)
+        return Response(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
+
+    def _prometheus(self, request: Request) -> Response:  # noqa: ARG002 - every route takes the request
+        now_ms = self.now_ms()
+        available = Counter(
+            (profile.type, str(profile.nat)) for pool in Pool for profile in self.pools.profiles(pool, now_ms=now_ms)
+        )
+        page = exposition(self.statistics.totals(), available)
+        return Response(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
 def _robots(request: Request) -> Response:  # noqa: ARG001 - every route takes the request

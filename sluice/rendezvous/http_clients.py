@@ -9,12 +9,14 @@ from enum import StrEnum
 
 from sluice.errors import Refused
 from sluice.rendezvous.bridges import Bridge
+from sluice.rendezvous.events import OfferOutcome
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.matching import PATIENCE_MS
 from sluice.rendezvous.matchmaker import Matchmaker
 from sluice.rendezvous.offers import NO_PROXIES, TIMED_OUT, Method, Offer, parse_offer
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord
 from sluice.rendezvous.volunteers import LETTER_MS
+from sluice.rendezvous.witness import Witness
 
 
 class ClientOutcome(StrEnum):
@@ -43,6 +45,7 @@ class HttpClients:
     mailbox: Mailbox
     bridges: Mapping[bytes, Bridge]
     now_ms: NowMs
+    witness: Witness
 
     def serve(self, body: str, *, client_id: str, method: Method) -> ClientReply:
         """Blocks until the answer comes, at most some five seconds."""
@@ -55,16 +58,25 @@ class HttpClients:
         return self._match(offer)
 
     def _match(self, offer: Offer) -> ClientReply:
-        record = OfferRecord(client_id=offer.client_id, sent_at_ms=offer.sent_at_ms, method=offer.method)
-        self.book.record(record)
+        received = OfferRecord(client_id=offer.client_id, sent_at_ms=offer.sent_at_ms, method=offer.method)
+        self.book.record(received)
+        record = self.witness.described(received, offer)
         matched = self.matchmaker.match(offer, record, reply_to=self.mailbox.url())
         self.matchmaker.candidates.note_demand()
         if not matched:
+            self.witness.offer_ended(record, OfferOutcome.DENIED)
             return ClientReply(outcome=ClientOutcome.DENIED, text=NO_PROXIES)
         letter = self.mailbox.wait_for(offer.client_id, until_ms=offer.sent_at_ms + PATIENCE_MS)
-        if letter is None and not self.book.time_out(record):
+        if letter is None and not self._time_out(record):
             # Answered in the last moment: the answer is on its way.
             letter = self.mailbox.wait_for(offer.client_id, until_ms=self.now_ms() + LETTER_MS)
         if letter is None:
             return ClientReply(outcome=ClientOutcome.TIMED_OUT, text=TIMED_OUT)
         return ClientReply(outcome=ClientOutcome.MATCHED, text=letter["answer"])
+
+    def _time_out(self, record: OfferRecord) -> bool:
+        ended = self.book.time_out(record)
+        if ended is None:
+            return False
+        self.witness.offer_ended(ended, OfferOutcome.TIMEOUT)
+        return True

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sluice.rendezvous.addresses import UNKNOWN_COUNTRY
+
 HOLD_MS = 10_000  # how long a proxy's poll is held open, and its place in the pool good
 PATIENCE_MS = 5_000  # how long after its offer was sent a client is answered
 
@@ -24,6 +26,21 @@ class Pool(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What statistics want to know of a poll, beside its clients: nothing of it decides who is matched.
+
+    `address` is the keyed hash of the proxy's; `trace` the X-Ray trace header of the function that holds the poll.
+    """
+
+    type: str = "unknown"
+    nat: Nat = Nat.UNKNOWN
+    country: str = UNKNOWN_COUNTRY
+    address: str | None = None
+    relay_extension: bool = False
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingProxy:
     """A proxy whose poll is held open.
 
@@ -37,6 +54,7 @@ class WaitingProxy:
     clients: int
     polled_at_ms: int
     mailbox: str
+    profile: Profile = Profile()
 
     @property
     def waits_until_ms(self) -> int:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from sluice.rendezvous.matching import Pool, WaitingProxy
+from sluice.rendezvous.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.events import PollEvent
+from sluice.rendezvous.matching import Nat, Pool, Profile, WaitingProxy
 from sluice.rendezvous.offers import Method
+from sluice.rendezvous.statistics import Counts, Tally
 
 NowMs = Callable[[], int]  # wall clock, milliseconds since 1970
 
@@ -25,7 +28,8 @@ class OfferRecord:
     """An offer in the book: its key is (client_id, sent_at_ms).
 
     Once matched it has `reply_to`, the URL of the queue where its client hears, and the `poll_id`, `sid` and `mailbox`
-    of its proxy.
+    of its proxy. `nat`, `country`, `trace` and `poll`, which is how the proxy's poll ended, are for the event that
+    tells of its end.
     """
 
     client_id: str
@@ -36,6 +40,10 @@ class OfferRecord:
     poll_id: str = ""
     sid: str = ""
     mailbox: str = ""
+    nat: Nat = Nat.UNKNOWN
+    country: str = UNKNOWN_COUNTRY
+    trace: str | None = None
+    poll: PollEvent | None = None
 
 
 class Claim(StrEnum):
@@ -64,8 +72,8 @@ class OfferBook(Protocol):
     def unanswer(self, offer: OfferRecord) -> None:
         """Undoes `answer` where the answer could not be sent, so that the time-out still reaches the client."""
 
-    def time_out(self, offer: OfferRecord) -> bool:
-        """Ends a matched offer without an answer; False where its answer came first."""
+    def time_out(self, offer: OfferRecord) -> OfferRecord | None:
+        """Ends a matched offer without an answer, and returns it; None where its answer came first."""
 
     def matched(self, *, since_ms: int, until_ms: int) -> Sequence[OfferRecord]:
         """The offers sent in [since, until] that wait for their proxy's answer, oldest first."""
@@ -92,11 +100,27 @@ class ProxyPools(Protocol):
     def count(self, pool: Pool, *, now_ms: int) -> int:
         """How many wait, roughly (eventually consistent)."""
 
+    def profiles(self, pool: Pool, *, now_ms: int) -> Sequence[Profile]:
+        """What is known of those that `count` counts."""
+
     def note_offers(self, pool: Pool, number: int, *, now_ms: int) -> None:
         """Counts offers that asked for this pool."""
 
     def recent_offers(self, pool: Pool, *, now_ms: int) -> int:
         """How many offers asked for this pool in the last hold time, at its busiest."""
+
+
+class Statistics(Protocol):
+    """What was counted of this site's rendezvous."""
+
+    def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
+        """Counts events. The ids of those that aren't counted, with the reason: they may be added again."""
+
+    def totals(self) -> Counts:
+        """All since the beginning."""
+
+    def of_day(self, day: str) -> Counts:
+        """Those of one UTC day; empty where nothing was counted, or too long ago."""
 
 
 class MailboxBook(Protocol):

@@ -13,9 +13,11 @@ from threading import Lock
 
 from sluice.errors import Malformed, QueueGone
 from sluice.rendezvous.decoding import read_object
+from sluice.rendezvous.events import OfferOutcome
 from sluice.rendezvous.matching import PATIENCE_MS
 from sluice.rendezvous.offers import TIMED_OUT, error_reply
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord, Queues
+from sluice.rendezvous.witness import Witness
 
 LATEST_MS = 1_000  # how much later than its due time an offer may be timed out
 EARLIEST_MS = 1_500  # a tick that comes sooner than this may be reading the book already, before the offer is in it
@@ -75,6 +77,7 @@ class TimeOuts:
     queues: Queues
     send_tick: Callable[[Tick, int], None]
     now_ms: NowMs
+    witness: Witness
 
     def handle(self, tick: Tick) -> int:
         """Times out every unanswered offer that is due; returns how many. Safe to repeat."""
@@ -88,8 +91,10 @@ class TimeOuts:
         return sum(self._time_out(offer) for offer in due)
 
     def _time_out(self, offer: OfferRecord) -> bool:
-        if not self.book.time_out(offer):
+        ended = self.book.time_out(offer)
+        if ended is None:
             return False
+        self.witness.offer_ended(ended, OfferOutcome.TIMEOUT)
         with suppress(QueueGone):  # swept already: nobody is left to tell
             self.queues.send(offer.reply_to, error_reply(TIMED_OUT))
         return True

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sluice.errors import DestinationFault, QueueGone
+from sluice.rendezvous import events
 from sluice.rendezvous.bridges import RelayPattern
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.matching import Pool, WaitingProxy, pool_of, proxies_to_hold
+from sluice.rendezvous.matching import Pool, Profile, WaitingProxy, pool_of, proxies_to_hold
 from sluice.rendezvous.offers import Method, answer_reply
 from sluice.rendezvous.polls import Answer, Poll, PollStatus, accepts, poll_reply, refused_reply
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord, ProxyPools, Queues
+from sluice.rendezvous.witness import Witness
 
 LETTER_MS = 3_000  # from a won claim to the letter in the mailbox
 
@@ -25,6 +27,14 @@ class PollOutcome(StrEnum):
     DEFERRED = "PollsDeferred"  # enough proxies wait already
     REFUSED = "PollsRefused"  # its relay pattern doesn't cover ours
     LOST = "PollsLost"  # claimed, but the offer never came: its broker died in between
+
+
+# What events call it. Who is claimed is told of with the offer that claimed it, also where it never came.
+ENDED_AS = {
+    PollOutcome.IDLE: events.PollOutcome.IDLE,
+    PollOutcome.DEFERRED: events.PollOutcome.IDLE,
+    PollOutcome.REFUSED: events.PollOutcome.REJECTED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +50,17 @@ class Volunteers:
     held_max: int
     now_ms: NowMs
     new_id: Callable[[], str]
+    witness: Witness
 
-    def poll(self, poll: Poll) -> tuple[PollOutcome, str]:
-        """Blocks up to ten seconds. Returns the body for the proxy."""
+    def poll(self, poll: Poll, *, address: str) -> tuple[PollOutcome, str]:
+        """Blocks up to ten seconds. Returns the body for the proxy; `address` is where its poll came from."""
+        profile, polled_at_ms = self.witness.profile(poll, address=address), self.now_ms()
+        outcome, body = self._poll(poll, profile)
+        if outcome in ENDED_AS:
+            self.witness.poll_ended(poll, profile, ENDED_AS[outcome], polled_at_ms=polled_at_ms)
+        return outcome, body
+
+    def _poll(self, poll: Poll, profile: Profile) -> tuple[PollOutcome, str]:
         if not accepts(poll.relay_pattern, allowed=self.allowed):
             return PollOutcome.REFUSED, refused_reply()
         pool = pool_of(poll.nat)
@@ -56,6 +74,7 @@ class Volunteers:
                 clients=poll.clients,
                 polled_at_ms=self.now_ms(),
                 mailbox=self.mailbox.url(),
+                profile=profile,
             )
         )
 
@@ -83,19 +102,25 @@ class Volunteers:
         body = poll_reply(PollStatus.MATCHED, offer=letter["offer"], nat=letter["nat"], relay=letter["relay"])
         return PollOutcome.MATCHED, body
 
-    def answer(self, answer: Answer) -> bool:
-        """Whether the answer went to its client; False where that is gone. Never blocks."""
+    def answer(self, answer: Answer, *, address: str) -> bool:
+        """Whether the answer, which came from this address, went to its client; False where that is gone.
+
+        Never blocks.
+        """
         offer = self.book.answer(hash_sid(answer.sid))
         if offer is None:
+            self.witness.answered_too_late(address=address)
             return False
         try:
             self._deliver(offer, answer.answer)
         except QueueGone:
+            self.witness.answer_lost(offer)
             return False
         except DestinationFault:
             # The client still hears something: its tick finds the offer unanswered.
             self.book.unanswer(offer)
             raise
+        self.witness.answered(offer)
         return True
 
     def _deliver(self, offer: OfferRecord, answer: str) -> None:

@@ -1,7 +1,7 @@
 """The books and pools keep their ports' promises: the DynamoDB adapters on moto, and the fakes beside them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import boto3
 import pytest
@@ -10,7 +10,8 @@ from moto import mock_aws
 from sluice.aws.mailbox_book import DynamoMailboxBook
 from sluice.aws.offer_book import DynamoOfferBook
 from sluice.aws.proxy_pools import DynamoProxyPools
-from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
+from sluice.rendezvous.events import matched_poll
+from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, Profile, WaitingProxy
 from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import Claim, MailboxBook, OfferBook, OfferRecord, ProxyPools, State
 from tests.fakes import FakeMailboxBook, FakeOfferBook, FakePools
@@ -215,3 +216,29 @@ def test_mailboxes_are_found_by_age_and_forgotten(table: Table) -> None:
     assert [page for page in table.mailboxes.created_before(NOW + 1) if page] == [[("old", NOW)]]
     table.mailboxes.forget([("old", NOW)])
     assert [page for page in table.mailboxes.created_before(NOW + 2) if page] == [[("young", NOW + 1)]]
+
+
+def test_a_matched_offer_knows_what_is_to_be_told_of_it_and_of_its_proxys_poll(table: Table) -> None:
+    profile = Profile(
+        type="webext", nat=Nat.UNRESTRICTED, country="DE", address="0a", relay_extension=True, trace="Root=1"
+    )
+    waiting = replace(proxy(clients=3), profile=profile)
+    described = replace(offer(), nat=Nat.RESTRICTED, country="FR", trace="Root=2")
+    table.book.record(offer())
+    table.pools.enter(waiting)
+    assert table.pools.waiting(Pool.UNRESTRICTED, limit=1) == [waiting]
+    assert claim(table, described, waiting, now_ms=NOW + 70) is Claim.WON
+    found = table.book.time_out(offer())
+    assert found is not None
+    assert (found.nat, found.country, found.trace) == (Nat.RESTRICTED, "FR", "Root=2")
+    assert found.poll == matched_poll(waiting, at_ms=NOW + 70)
+    assert found.poll.waited_ms == 70
+
+
+def test_of_those_who_wait_their_profiles_are_known(table: Table) -> None:
+    for number, type_ in enumerate(("webext", "badge", "badge")):
+        table.pools.enter(replace(proxy(f"p{number}"), profile=Profile(type=type_)))
+    table.pools.enter(proxy("late", polled_at_ms=NOW - HOLD_MS))
+    found = table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW)
+    assert sorted(profile.type for profile in found) == ["badge", "badge", "webext"]
+    assert table.pools.profiles(Pool.RESTRICTED, now_ms=NOW) == []

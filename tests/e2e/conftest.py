@@ -32,6 +32,9 @@ def all_sites(cloud: Cloud, way: Way) -> list[FederatedSite]:
         "sluice.federation.trust_publishers": True,
         "sluice.federation.sqs_url": way.url,
         "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
+        # Nothing is declared, so that after a test there is nothing.
+        "sluice.rendezvous.events_exchange": None,
+        "sluice.federation.exchanges": [],
     }
     deployed = Deployer(cloud=cloud, context=parameters).deploy(*SITES)
     return [FederatedSite(deployed, site) for site in SITES]

@@ -24,6 +24,9 @@ def sites(cloud: Cloud) -> Iterator[list[FederatedSite]]:
         "sluice.federation.access": "role",
         "sluice.federation.external_id": "between-us",
         "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
+        # Nothing is declared, so that after a test there is nothing.
+        "sluice.rendezvous.events_exchange": None,
+        "sluice.federation.exchanges": [],
     }
     places = [Site(account=account, region="eu-west-1") for account in ACCOUNTS]
     deployed = Deployer(cloud=cloud, context=parameters).deploy(*places)

@@ -26,6 +26,8 @@ class Templates:
     rendezvous: Mapping[str, Any]
     splitting: Mapping[str, Any]
     federation: Mapping[str, Any]
+    pipeline: Mapping[str, Any]  # empty where there is none
+    operations: Mapping[str, Any]
 
     def of_type(self, kind: str) -> dict[str, Resource]:
         """The properties of every resource of a type, by logical id, of the state and the rendezvous."""
@@ -49,9 +51,10 @@ def layer() -> Path:
 @pytest.fixture(scope="session")
 def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Templates]:
     """Synthesizes with parameters on top of cdk.json's: `synth(**{"sluice.rendezvous.x": 1})`."""
+    outdir = str(tmp_path_factory.mktemp("cdk"))  # one for all: the packages of Spark's jobs are copied there but once
 
     def synthesize(**parameters: object) -> Templates:
-        made = app.new_app({**CONTEXT, **parameters}, outdir=str(tmp_path_factory.mktemp("cdk")))
+        made = app.new_app({**CONTEXT, **parameters}, outdir=outdir)
         app.add_stacks(made)
         return _templates(made.synth())
 
@@ -59,14 +62,19 @@ def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
 
 
 def _templates(assembly: CloudAssembly) -> Templates:
+    deployed = {stack.stack_name for stack in assembly.stacks}
+
     def template(stack: str) -> Any:
-        return json.loads((Path(assembly.directory) / f"{stack}.template.json").read_text())
+        file = Path(assembly.directory) / f"{stack}.template.json"
+        return json.loads(file.read_text()) if stack in deployed else {}
 
     return Templates(
         state=template("SluiceState"),
         rendezvous=template("SluiceRendezvous"),
         splitting=template("SluiceSplitting"),
         federation=template("SluiceFederation"),
+        pipeline=template("SluicePipeline"),
+        operations=template("SluiceOperations"),
     )
 
 

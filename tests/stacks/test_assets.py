@@ -12,7 +12,7 @@ from stacks.assets import LAMBDA_PYTHON, Assets, Bundle, BundleFailed, Target, p
 from stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 
-FUNCTIONS = ("broker", "proxy", "sweeper")
+FUNCTIONS = ("broker", "jobs", "proxy", "sweeper")
 RUNTIME_PACKAGES = ("boto3", "botocore", "s3transfer", "dateutil", "urllib3", "six.py")
 LOCK = """\
 # a comment
@@ -77,6 +77,19 @@ def test_packages_on_the_way_to_a_module_come_with_it(project: Path) -> None:
         "sluice/deep/__init__.py",
         "sluice/deep/three.py",
     ]
+
+
+def test_a_file_lies_beside_the_code_by_another_name(project: Path) -> None:
+    (project / "data").mkdir()
+    (project / "data" / "v1.mmdb").write_bytes(b"1")
+    built = Assets(project).code("broker", beside={"countries.mmdb": "data/v1.mmdb"})
+    assert (built.folder / "countries.mmdb").read_bytes() == b"1"
+    assert built.key != Assets(project).code("broker").key
+
+
+def test_a_file_that_isnt_there_is_named(project: Path) -> None:
+    with pytest.raises(BundleFailed, match=r"v1\.mmdb can't be read: No such file"):
+        Assets(project).code("broker", beside={"countries.mmdb": "v1.mmdb"})
 
 
 def test_the_codes_key_doesnt_depend_on_time_or_on_what_isnt_imported(project: Path) -> None:

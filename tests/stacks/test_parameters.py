@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from sluice.errors import BadConfiguration, BadParameter
+from sluice.federation.declared import Declared
 from sluice.rendezvous.bridges import parse_bridges
 from stacks.parameters import (
     DECLARED_SECTIONS,
     FEDERATION_PARSERS,
+    OPERATIONS_PARSERS,
+    PIPELINE_PARSERS,
     RENDEZVOUS_PARSERS,
     SHARED,
     SPLIT_QUEUE_PARSERS,
@@ -16,7 +19,9 @@ from stacks.parameters import (
     Architecture,
     FederationParameters,
     LogLevel,
+    OperationsParameters,
     Parameters,
+    PipelineParameters,
     RendezvousParameters,
     SplitQueueParameters,
     SplittingParameters,
@@ -37,6 +42,8 @@ def test_cdk_json_lists_every_parameter_with_its_default() -> None:
     assert set(listed) == {field.name for field in fields(Parameters)}
     assert set(listed["rendezvous"]) == {field.name for field in fields(RendezvousParameters)}
     assert set(listed["splitting"]) == {field.name for field in fields(SplittingParameters)}
+    assert set(listed["pipeline"]) == {field.name for field in fields(PipelineParameters)}
+    assert set(listed["operations"]) == {field.name for field in fields(OperationsParameters)}
 
 
 def test_every_parameter_has_a_parser() -> None:
@@ -45,7 +52,11 @@ def test_every_parameter_has_a_parser() -> None:
     assert set(SPLIT_QUEUE_PARSERS) == {field.name for field in fields(SplitQueueParameters)}
     federated = set(FEDERATION_PARSERS) - set(DECLARED_SECTIONS) | {"declared"}
     assert federated == {field.name for field in fields(FederationParameters)}
-    assert {*SHARED, "rendezvous", "splitting", "federation"} == {field.name for field in fields(Parameters)}
+    assert set(PIPELINE_PARSERS) == {field.name for field in fields(PipelineParameters)}
+    assert set(OPERATIONS_PARSERS) == {field.name for field in fields(OperationsParameters)}
+    assert {*SHARED, "rendezvous", "splitting", "federation", "pipeline", "operations"} == {
+        field.name for field in fields(Parameters)
+    }
 
 
 QUEUES = "sluice.splitting.queues"
@@ -226,3 +237,39 @@ def test_links_and_routes_are_declared() -> None:
 def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, cause: str) -> None:
     with pytest.raises(BadParameter, match=cause):
         Parameters.read({f"sluice.federation.{key}": value})
+
+
+@pytest.mark.parametrize(
+    ("context", "cause"),
+    [
+        ({"sluice.rendezvous.events_exchange": "amq.direct"}, "amq.direct is of type direct, not topic"),
+        ({"sluice.rendezvous.events_exchange": "a b"}, "an exchange's name is 1 to 127 of"),
+        ({"sluice.rendezvous.events_exchange": 5}, "is not a text"),
+        ({"sluice.rendezvous.geoip_file": "../countries.mmdb"}, "not the path of a .mmdb file within the project"),
+        ({"sluice.rendezvous.geoip_file": "/etc/passwd"}, "not the path of a .mmdb file within the project"),
+        (
+            {"sluice.federation.queues": [{"name": "rendezvous-counters"}]},
+            "the queue where rendezvous events are counted",
+        ),
+    ],
+)
+def test_where_events_cant_go_is_said(context: dict[str, object], cause: str) -> None:
+    with pytest.raises(BadParameter, match=cause):
+        Parameters.read(context)
+
+
+def test_without_events_their_queues_name_is_free_and_nothing_is_declared_for_them() -> None:
+    read = Parameters.read(
+        {
+            "sluice.rendezvous.events_exchange": None,
+            "sluice.federation.exchanges": [],
+            "sluice.federation.queues": [{"name": "rendezvous-counters"}],
+        }
+    )
+    assert read.declared == Declared()
+
+
+def test_a_standard_exchange_for_events_isnt_declared_again() -> None:
+    read = Parameters.read({"sluice.rendezvous.events_exchange": "amq.topic", "sluice.federation.exchanges": []})
+    assert read.declared.exchanges == ()
+    assert [binding.exchange for binding in read.declared.bindings] == ["amq.topic"]

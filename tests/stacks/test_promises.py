@@ -1,5 +1,6 @@
 """What the stacks promise, each read from the templates that are deployed."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from tests.stacks.conftest import CONTEXT, Resource, Templates
 
 Synth = Callable[..., Templates]
 
-FUNCTIONS = ("Broker", "Proxy", "Sweeper")
+FUNCTIONS = ("Broker", "Counters", "Proxy", "Sweeper")
 TABLES = ("Table", "SplittingTable")
 TABLE_BOOK = {f"dynamodb:{action}" for action in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")}
 TABLE_SWEEP = {f"dynamodb:{action}" for action in ("Query", "DeleteItem", "BatchWriteItem")}
@@ -20,6 +21,8 @@ WRITE_LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 CONSUME = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
 HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
 ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
+INGRESS = "FederationIngress.Arn"
+EVENT_VARIABLES = {"EVENTS_EXCHANGE", "EVENTS_INGRESS_URL", "SITE_TAG"}
 ADOPTED = "arn:aws:sqs:eu-central-1:123456789012:their-offers"
 
 
@@ -83,20 +86,97 @@ def trigger_queues(templates: Templates) -> Mapping[str, Resource]:
 
 def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
     triggers = trigger_queues(templates)
-    assert set(triggers) == {"OffersQueue", "TimeoutsQueue"}
+    assert set(triggers) == {"OffersQueue", "TimeoutsQueue", "CountersQueue"}
     for trigger in triggers.values():
         assert trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
+def brokers_triggers(templates: Templates) -> Mapping[str, Resource]:
+    """Without the one of the counters, where nobody waits."""
+    return {name: trigger for name, trigger in trigger_queues(templates).items() if name != "CountersQueue"}
+
+
+def test_events_are_counted_many_at_once(synth: Synth) -> None:
+    trigger = trigger_queues(synth(**{"sluice.rendezvous.counters_window_s": 7}))["CountersQueue"]
+    assert (trigger["BatchSize"], trigger["MaximumBatchingWindowInSeconds"]) == (1_000, 7)
+    assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
+
+
+def test_the_counters_queue_keeps_events_for_two_weeks_and_dead_letters_what_kills_its_function(
+    templates: Templates,
+) -> None:
+    queue = templates.one("AWS::SQS::Queue", "CountersQueue")
+    assert queue["MessageRetentionPeriod"] == 14 * 86_400
+    redrive = queue["RedrivePolicy"]
+    # More than the function's own limit, after which it says why.
+    assert (text(redrive["deadLetterTargetArn"]), redrive["maxReceiveCount"]) == ("DeadLetters.Arn", 20)
+
+
+def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
+    assert allowed(statements_of(templates, "Counters")) == pairs(
+        ({f"dynamodb:{action}" for action in ("BatchGetItem", "PutItem", "UpdateItem")}, {"Table.Arn"}),
+        (CONSUME, {"CountersQueue.Arn"}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
+        (WRITE_LOGS, {"CountersLogs.Arn"}),
+    )
+
+
+def declared(templates: Templates) -> Any:
+    """What the links function is told to make."""
+    functions = templates.federation["Resources"].values()
+    [variables] = [
+        found["Properties"]["Environment"]["Variables"]
+        for found in functions
+        if found["Type"] == "AWS::Lambda::Function" and "DECLARED" in found["Properties"]["Environment"]["Variables"]
+    ]
+    return json.loads(variables["DECLARED"])
+
+
+def test_the_events_exchange_is_declared_and_bound_to_the_counters(templates: Templates) -> None:
+    assert declared(templates)["exchanges"] == [{"name": "events", "type": "topic", "alternate": None}]
+    assert declared(templates)["bindings"] == [
+        {"exchange": "events", "queue": "rendezvous-counters", "key": "rendezvous.#", "arguments": {}}
+    ]
+
+
+def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Synth) -> None:
+    templates = synth(
+        **{
+            "sluice.rendezvous.events_exchange": "seen",
+            "sluice.federation.exchanges": [{"name": "orders", "type": "direct"}],
+        }
+    )
+    assert [each["name"] for each in declared(templates)["exchanges"]] == ["orders", "seen"]
+    variables = templates.one("AWS::Lambda::Function", "Proxy")["Environment"]["Variables"]
+    assert variables["EVENTS_EXCHANGE"] == "seen"
+
+
+def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth) -> None:
+    templates = synth(**{"sluice.rendezvous.events_exchange": "null"})
+    assert set(trigger_queues(templates)) == {"OffersQueue", "TimeoutsQueue"}
+    assert declared(templates)["bindings"] == []
+    for function in ("Broker", "Proxy"):
+        assert ("sqs:SendMessage", INGRESS) not in allowed(statements_of(templates, function))
+        variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
+        assert not EVENT_VARIABLES & set(variables)
+
+
+def test_the_functions_know_their_site_as_federation_does(synth: Synth) -> None:
+    templates = synth(**{"sluice.federation.tag": "frankfurt"})
+    for function in ("Broker", "Proxy"):
+        variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
+        assert (variables["SITE_TAG"], text(variables["EVENTS_INGRESS_URL"])) == ("frankfurt", "FederationIngress")
+
+
 def test_a_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
-    for trigger in trigger_queues(templates).values():
+    for trigger in brokers_triggers(templates).values():
         assert trigger["BatchSize"] == 10
         assert "MaximumBatchingWindowInSeconds" not in trigger
         assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
 
 
 def test_every_queue_with_a_trigger_gives_up_to_the_dead_letters_after_three_receives(templates: Templates) -> None:
-    for name in trigger_queues(templates):
+    for name in brokers_triggers(templates):
         redrive = templates.one("AWS::SQS::Queue", name)["RedrivePolicy"]
         assert (text(redrive["deadLetterTargetArn"]), redrive["maxReceiveCount"]) == ("DeadLetters.Arn", 3)
 
@@ -104,7 +184,8 @@ def test_every_queue_with_a_trigger_gives_up_to_the_dead_letters_after_three_rec
 def test_a_message_stays_invisible_for_six_times_the_functions_timeout(templates: Templates) -> None:
     for name, trigger in trigger_queues(templates).items():
         timeout_s = templates.one("AWS::Lambda::Function", text(trigger["FunctionName"]).strip("{}"))["Timeout"]
-        assert templates.one("AWS::SQS::Queue", name)["VisibilityTimeout"] >= 6 * timeout_s
+        window_s = trigger.get("MaximumBatchingWindowInSeconds", 0)
+        assert templates.one("AWS::SQS::Queue", name)["VisibilityTimeout"] >= 6 * timeout_s + window_s
 
 
 def test_offers_and_ticks_are_kept_for_five_minutes_and_dead_letters_for_two_weeks(templates: Templates) -> None:
@@ -147,7 +228,7 @@ def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Broker")) == pairs(
         (TABLE_BOOK, {"Table.Arn"}),
         (CONSUME, {"OffersQueue.Arn", "TimeoutsQueue.Arn"}),
-        ({"sqs:SendMessage"}, {"TimeoutsQueue.Arn", "DeadLetters.Arn", ANSWERS, MAILBOXES}),
+        ({"sqs:SendMessage"}, {"TimeoutsQueue.Arn", "DeadLetters.Arn", ANSWERS, MAILBOXES, INGRESS}),
         ({"sqs:CreateQueue"}, {ANSWERS}),
         (WRITE_LOGS, {"BrokerLogs.Arn"}),
     )
@@ -157,7 +238,7 @@ def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Proxy")) == pairs(
         (TABLE_BOOK, {"Table.Arn"}),
         ({"sqs:CreateQueue", "sqs:ReceiveMessage", "sqs:SendMessage"}, {MAILBOXES}),
-        ({"sqs:SendMessage"}, {ANSWERS}),
+        ({"sqs:SendMessage"}, {ANSWERS, INGRESS}),
         (WRITE_LOGS, {"ProxyLogs.Arn"}),
     )
 
@@ -262,8 +343,9 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
         "POWERTOOLS_LOG_LEVEL",
     }
     own = {
-        "Broker": {"BRIDGES", "TIMEOUTS_QUEUE_URL"},
-        "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX"},
+        "Broker": {"BRIDGES", "TIMEOUTS_QUEUE_URL"} | EVENT_VARIABLES,
+        "Counters": set(),
+        "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX"} | EVENT_VARIABLES,
         "Sweeper": set(),
     }
     for function, extra in own.items():
@@ -274,15 +356,21 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
 
 
 def test_functions_run_with_the_limits_that_are_asked_for(synth: Synth) -> None:
-    asked = {"broker_memory_mb": 1024, "proxy_memory_mb": 300, "sweeper_memory_mb": 200, "broker_max_concurrency": 7}
+    asked = {
+        "broker_memory_mb": 1024,
+        "counters_memory_mb": 512,
+        "proxy_memory_mb": 300,
+        "sweeper_memory_mb": 200,
+        "broker_max_concurrency": 7,
+    }
     templates = synth(**{f"sluice.rendezvous.{name}": value for name, value in asked.items()})
     limits = {
         name: (function["MemorySize"], function["Timeout"])
         for name in FUNCTIONS
         for function in [templates.one("AWS::Lambda::Function", name)]
     }
-    assert limits == {"Broker": (1024, 10), "Proxy": (300, 20), "Sweeper": (200, 60)}
-    assert {trigger["ScalingConfig"]["MaximumConcurrency"] for trigger in trigger_queues(templates).values()} == {7}
+    assert limits == {"Broker": (1024, 10), "Counters": (512, 30), "Proxy": (300, 20), "Sweeper": (200, 60)}
+    assert {trigger["ScalingConfig"]["MaximumConcurrency"] for trigger in brokers_triggers(templates).values()} == {7}
 
 
 def test_functions_log_to_groups_of_their_own_that_forget(synth: Synth) -> None:

@@ -66,11 +66,12 @@ def test_every_synth_gives_the_same_bytes_whatever_the_environment(assembly: dic
 
 def test_another_clone_gives_the_same_bytes(assembly: dict[str, str], layer: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
-    for part in ("functions", "sluice", "stacks"):
+    for part in ("functions", "sluice", "spark", "stacks"):
         shutil.copytree(PROJECT / part, clone / part, ignore=shutil.ignore_patterns("__pycache__"))
     for part in ("app.py", "pyproject.toml", "requirements.txt"):
         shutil.copy(PROJECT / part, clone)
     shutil.copytree(layer.parent, clone / "build" / "bundles")
+    shutil.copytree(PROJECT / "build" / "spark-archives", clone / "build" / "spark-archives")
     assert digests(synthesize(tmp_path / "theirs", project=clone)) == assembly
 
 
@@ -88,6 +89,7 @@ def normalized(templates: Templates) -> Any:
         "SluiceState": templates.state,
         "SluiceRendezvous": templates.rendezvous,
         "SluiceSplitting": templates.splitting,
+        "SluicePipeline": templates.pipeline,
     }
     text = json.dumps(stacks)
     return json.loads(re.sub(r"\b[0-9a-f]{64}\b", "HASH", text))

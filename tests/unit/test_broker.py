@@ -15,7 +15,7 @@ from sluice.rendezvous.matchmaker import Candidates, Matchmaker
 from sluice.rendezvous.offers import NO_PROXIES
 from sluice.rendezvous.ports import State
 from sluice.rendezvous.timeouts import Tick, TickArmer
-from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url
+from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url, witness_of
 
 RELAY = "wss://relay.example/"
 BRIDGES = by_fingerprint(
@@ -35,6 +35,7 @@ class World:
     def __post_init__(self) -> None:
         self.queues = FakeQueues(self.clock)
         self.book = FakeOfferBook(self.pools)
+        self.witness = witness_of(self.clock)
         self.armer = TickArmer(lambda tick, delay_s: self.ticks.append((tick, delay_s)), self.clock)
 
     def broker(self) -> Broker:
@@ -52,6 +53,7 @@ class World:
             armer=self.armer,
             bridges=BRIDGES,
             now_ms=self.clock,
+            witness=self.witness,
         )
 
     def proxy(self, name: str, *, pool: Pool = Pool.UNRESTRICTED, clients: int = 0) -> WaitingProxy:

@@ -15,6 +15,7 @@ from sluice.rendezvous.http import Request, Response, Site
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.matching import PATIENCE_MS, Pool
 from sluice.rendezvous.matchmaker import Candidates, Matchmaker
+from tests.fakes import FakeStatistics
 from tests.unit.test_broker import BRIDGES, DESCRIPTION
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_volunteers import World as ProxyWorld
@@ -27,6 +28,10 @@ CLIENT = b"1.0\n" + json.dumps({"offer": DESCRIPTION, "nat": "unknown"}).encode(
 class World(ProxyWorld):
     """The proxy function with its HTTP face."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.statistics = FakeStatistics()
+
     def site(self) -> Site:
         matchmaker = Matchmaker(
             book=self.book,
@@ -35,10 +40,20 @@ class World(ProxyWorld):
             now_ms=self.clock,
         )
         clients = HttpClients(
-            book=self.book, matchmaker=matchmaker, mailbox=self.mailbox, bridges=BRIDGES, now_ms=self.clock
+            book=self.book,
+            matchmaker=matchmaker,
+            mailbox=self.mailbox,
+            bridges=BRIDGES,
+            now_ms=self.clock,
+            witness=self.witness,
         )
         return Site(
-            volunteers=self.volunteers, clients=clients, pools=self.pools, now_ms=self.clock, new_id=self.new_id
+            volunteers=self.volunteers,
+            clients=clients,
+            pools=self.pools,
+            statistics=self.statistics,
+            now_ms=self.clock,
+            new_id=self.new_id,
         )
 
     def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Response:

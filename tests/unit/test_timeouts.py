@@ -11,7 +11,7 @@ from sluice.rendezvous.matching import PATIENCE_MS
 from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import OfferRecord, State
 from sluice.rendezvous.timeouts import LATEST_MS, Tick, TickArmer, TimeOuts
-from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url
+from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url, witness_of
 
 
 def matched(client_id: str, sent_at_ms: int) -> OfferRecord:
@@ -30,7 +30,10 @@ class World:
         self.due: list[tuple[int, int, Tick]] = []
         self.ticks = 0
         self.armers = [TickArmer(self.send, self.clock) for _ in range(2)]
-        self.time_outs = TimeOuts(book=self.book, queues=self.queues, send_tick=self.send, now_ms=self.clock)
+        self.witness = witness_of(self.clock)
+        self.time_outs = TimeOuts(
+            book=self.book, queues=self.queues, send_tick=self.send, now_ms=self.clock, witness=self.witness
+        )
         self.timed_out_at: dict[str, int] = {}
 
     def send(self, tick: Tick, delay_s: int) -> None:

@@ -14,7 +14,9 @@ from sluice.rendezvous.offers import Method
 from sluice.rendezvous.polls import Answer, Poll
 from sluice.rendezvous.ports import Claim, OfferRecord, State
 from sluice.rendezvous.volunteers import PollOutcome, Volunteers, hash_sid
-from tests.fakes import Clock, FakeMailboxBook, FakeOfferBook, FakePools, FakeQueues, url
+from tests.fakes import Clock, FakeMailboxBook, FakeOfferBook, FakePools, FakeQueues, url, witness_of
+
+ADDRESS = "192.0.2.1"
 
 
 @dataclass
@@ -32,6 +34,7 @@ class World:
         ids = (f"id{number}" for number in itertools.count())
         self.new_id = lambda: next(ids)
         self.mailbox = Mailbox(self.queues, self.mailboxes, self.clock, self.new_id)
+        self.witness = witness_of(self.clock)
         self.volunteers = Volunteers(
             book=self.book,
             pools=self.pools,
@@ -42,6 +45,7 @@ class World:
             held_max=10,
             now_ms=self.clock,
             new_id=self.new_id,
+            witness=self.witness,
         )
 
     def matched_offer(self, sid: str = "s", *, method: Method = Method.SQS) -> OfferRecord:
@@ -78,7 +82,7 @@ def letter(poll_id: str) -> str:
 def test_a_poll_that_nobody_claims_ends_after_ten_seconds_and_leaves_its_pool() -> None:
     world = World()
     started_ms = world.clock.ms
-    outcome, body = world.volunteers.poll(poll())
+    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
     assert outcome is PollOutcome.IDLE
     assert json.loads(body)["Status"] == "no match"
     assert world.clock.ms - started_ms == HOLD_MS
@@ -89,7 +93,7 @@ def test_a_claimed_poll_gets_its_offer() -> None:
     world = World()
     world.queues.arrivals.append(letter("id0"))
     world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # as if an offer had claimed it
-    outcome, body = world.volunteers.poll(poll())
+    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
     assert outcome is PollOutcome.MATCHED
     assert json.loads(body) == {
         "Status": "client match", "Offer": "o", "NAT": "unknown", "NextPoll": 20000, "RelayURL": "wss://r/",
@@ -99,26 +103,26 @@ def test_a_claimed_poll_gets_its_offer() -> None:
 def test_letters_for_an_earlier_poll_are_skipped() -> None:
     world = World()
     world.queues.arrivals += [letter("earlier"), letter("id0")]
-    assert world.volunteers.poll(poll())[0] is PollOutcome.MATCHED
+    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollOutcome.MATCHED
 
 
 def test_a_poll_claimed_in_its_last_moment_waits_for_the_letter() -> None:
     world = World()
     world.pools.leave = lambda proxy: bool(world.queues.arrivals.append(letter("id0")))  # type: ignore[method-assign, func-returns-value]  # the claim's letter comes as the poll ends
-    assert world.volunteers.poll(poll())[0] is PollOutcome.MATCHED
+    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollOutcome.MATCHED
 
 
 def test_a_claim_whose_letter_never_comes_is_no_match_and_is_counted() -> None:
     world = World()
     world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # claimed, and then the broker died
-    outcome, body = world.volunteers.poll(poll())
+    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
     assert (outcome, json.loads(body)["Status"]) == (PollOutcome.LOST, "no match")
 
 
 @pytest.mark.parametrize("pattern", [None, "example.com$"])
 def test_a_proxy_that_would_not_reach_our_relays_is_refused_at_once(pattern: str | None) -> None:
     world = World()
-    outcome, body = world.volunteers.poll(poll(pattern))
+    outcome, body = world.volunteers.poll(poll(pattern), address=ADDRESS)
     assert (outcome, json.loads(body)["Status"]) == (PollOutcome.REFUSED, "incorrect relay pattern")
     assert world.queues.made == set()
 
@@ -126,7 +130,7 @@ def test_a_proxy_that_would_not_reach_our_relays_is_refused_at_once(pattern: str
 def test_when_enough_wait_a_poll_is_sent_away_at_once() -> None:
     world = World(held_min=0)
     started_ms = world.clock.ms
-    outcome, body = world.volunteers.poll(poll())
+    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
     assert (outcome, json.loads(body)["NextPoll"]) == (PollOutcome.DEFERRED, 20_000)
     assert world.clock.ms == started_ms
 
@@ -134,8 +138,8 @@ def test_when_enough_wait_a_poll_is_sent_away_at_once() -> None:
 def test_demand_makes_room() -> None:
     world = World(held_min=0)
     world.pools.note_offers(Pool.UNRESTRICTED, 3, now_ms=world.clock.ms)
-    assert world.volunteers.poll(poll())[0] is PollOutcome.IDLE
-    assert world.volunteers.poll(poll(nat=Nat.RESTRICTED))[0] is PollOutcome.DEFERRED
+    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollOutcome.IDLE
+    assert world.volunteers.poll(poll(nat=Nat.RESTRICTED), address=ADDRESS)[0] is PollOutcome.DEFERRED
 
 
 def test_an_environment_keeps_its_mailbox_for_an_hour() -> None:
@@ -152,7 +156,7 @@ def test_a_mailbox_that_has_vanished_is_made_anew_next_time() -> None:
     first = world.mailbox.url()
     world.queues.made.clear()
     with pytest.raises(QueueGone):
-        world.volunteers.poll(poll())
+        world.volunteers.poll(poll(), address=ADDRESS)
     assert world.pools.proxies == {}
     assert world.mailbox.url() != first
 
@@ -160,7 +164,7 @@ def test_a_mailbox_that_has_vanished_is_made_anew_next_time() -> None:
 def test_an_answer_reaches_its_client_once() -> None:
     world = World()
     world.matched_offer()
-    answers = [world.volunteers.answer(Answer(sid="s", answer="a")) for _ in range(2)]
+    answers = [world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS) for _ in range(2)]
     assert answers == [True, False]
     assert world.queues.queues[url("snowflake-client-c")] == ['{"answer": "a"}']
 
@@ -168,23 +172,23 @@ def test_an_answer_reaches_its_client_once() -> None:
 def test_an_answer_to_a_client_over_http_goes_to_the_mailbox_that_waits_for_it() -> None:
     world = World()
     world.matched_offer(method=Method.HTTP)
-    world.volunteers.answer(Answer(sid="s", answer="a"))
+    world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
     assert json.loads(world.queues.queues[url("snowflake-client-c")][0]) == {"for": "c", "answer": "a"}
 
 
 def test_an_answer_from_a_stranger_or_after_the_time_out_is_too_late() -> None:
     world = World()
-    assert not world.volunteers.answer(Answer(sid="s", answer="a"))
+    assert not world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
     offer = world.matched_offer()
     world.book.time_out(offer)
-    assert not world.volunteers.answer(Answer(sid="s", answer="a"))
+    assert not world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
 
 
 def test_an_answer_whose_client_is_swept_is_too_late() -> None:
     world = World()
     world.matched_offer()
     world.queues.made.clear()
-    assert not world.volunteers.answer(Answer(sid="s", answer="a"))
+    assert not world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
 
 
 def test_an_answer_that_cannot_be_sent_leaves_the_offer_to_its_time_out() -> None:
@@ -192,5 +196,5 @@ def test_an_answer_that_cannot_be_sent_leaves_the_offer_to_its_time_out() -> Non
     world.matched_offer()
     world.queues.failing[url("snowflake-client-c")] = CallFailed("SendMessage", "InternalError", "later")
     with pytest.raises(CallFailed):
-        world.volunteers.answer(Answer(sid="s", answer="a"))
+        world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
     assert next(iter(world.book.offers.values())).state is State.MATCHED

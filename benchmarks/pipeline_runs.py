@@ -1,0 +1,91 @@
+"""The measured half of `benchmarks.pipeline`: runs in an environment that has Spark, prints its findings as JSON.
+
+`python -m benchmarks.pipeline_runs URL`, where URL is an in-memory SQS's. The land job, from a full queue to tables,
+and the bare source before it to a sink that writes nothing, both with the same trigger and on one Spark.
+"""
+
+import json
+import sys
+import tempfile
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from sluice_spark.jobs.land import QUERY_NAME, Landing, land
+from sluice_spark.jobs.session import prepared
+
+from benchmarks.spark_runs import CONNECTIONS, WARM_UP, Run, Server, by_source, measured, rows_of, session, until
+
+LATENCY_MS = 20
+MESSAGES = 120_000
+
+
+def main() -> None:
+    """Both; one line of JSON."""
+    server = Server(sys.argv[1])
+    server.control("latency", seconds=LATENCY_MS / 1000)
+    with session() as spark, tempfile.TemporaryDirectory(prefix="sluice-pipeline-") as folder:
+        runs = [
+            by_source(spark, server, "queue-0", LATENCY_MS, Path(folder) / "source"),
+            by_land(prepared(spark), server, "queue-1", Path(folder) / "land"),
+        ]
+    print(json.dumps({"runs": [asdict(run) for run in runs]}), flush=True)
+
+
+def by_land(spark: SparkSession, server: Server, queue: str, place: Path) -> Run:
+    """The job as `sluice_job.py land` runs it."""
+    landing = Landing(
+        source={
+            "queueUrl": server.queue_url(queue),
+            "endpoint": server.url,
+            "stagingLocation": str(place / "staging"),
+            "maxConnections": str(CONNECTIONS),
+        },
+        checkpoint=str(place / "checkpoint"),
+        tables=str(place / "tables"),
+        table_format="parquet",
+        quarantine=str(place / "quarantine"),
+        trigger_seconds=1.0,
+    )
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            land(spark, landing)
+        except BaseException as error:  # noqa: BLE001  shown where the benchmark waits
+            failed.append(error)
+
+    job = threading.Thread(target=run, daemon=True)
+    job.start()
+    query = _query(spark, failed)
+    try:
+        server.fill(queue, WARM_UP)
+        until(lambda: rows_of(query) == WARM_UP and server.empty(queue), query)
+        return measured(
+            lambda: rows_of(query) == WARM_UP + MESSAGES and server.empty(queue),
+            server,
+            query,
+            way="land",
+            latency_ms=LATENCY_MS,
+            messages=MESSAGES,
+            queue=queue,
+        )
+    finally:
+        query.stop()
+        job.join()
+
+
+def _query(spark: SparkSession, failed: list[BaseException]) -> Any:
+    """Once it has started. Raises what kept it from that."""
+    while True:
+        if failed:
+            raise failed[0]
+        found = [each for each in spark.streams.active if each.name == QUERY_NAME]
+        if found:
+            return found[0]
+
+
+if __name__ == "__main__":
+    main()

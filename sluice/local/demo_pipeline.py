@@ -1,0 +1,367 @@
+"""The demo's four capabilities joined: what happens at two sites comes to one of them, is split there, and landed.
+
+Rendezvous events of both sites and an application's messages meet at the second site's exchange, over a dynamic route.
+Its split queue is bound to it: a session takes one country's events to a local Spark job, another job lands the rest.
+A queue of its own at each site sees what was published, so that the totals are reconciled message by message.
+"""
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from sluice.aws.consumer import queue_url
+from sluice.aws.control_client import ControlClient
+from sluice.aws.deployment import stack_outputs
+from sluice.aws.publisher import Publisher, Publishing
+from sluice.aws.split_queues import SplitQueues
+from sluice.cli.federation_sites import open_site
+from sluice.cli.route_declarations import Ends, add_route, wait_until_operational
+from sluice.cli.sessions import OpenSession, session
+from sluice.errors import SluiceError
+from sluice.federation.links import Bridge
+from sluice.federation.metadata import open_attributes
+from sluice.local.access import SiteAccess
+from sluice.local.cloud import BUILD, PROJECT
+from sluice.local.countries import write_database
+from sluice.local.demo_federation import OPERATIONAL_WITHIN_S, asked_sites
+from sluice.local.jobs import command, environment
+from sluice.local.pipeline import landing
+from sluice.message import Message, Outgoing, Value
+from sluice.pipeline.jobs import Landing, Places, Reach, statistics_arguments
+
+EXCHANGE, KEYS = "events", "#"
+QUEUE = "pipeline"  # the split queue, by its queue_id
+AUDIT = "audit"  # what was published, at each site
+SPLIT_COUNTRY = "DE"
+ORDERS = 200  # the application's messages, at the first site
+UNREADABLE = 2  # messages whose metadata nobody can read, straight to the split queue
+ASTRAY = 1  # messages to an exchange that isn't there
+FOLDER = BUILD / "demo"
+DATABASE = FOLDER / "countries.mmdb"
+PLOT = FOLDER / "statistics.svg"
+QUIET_S = 4.0  # longer than a message takes from site to site
+ARRIVED_WITHIN_S = 90.0
+DELETED_WITHIN_S = 30.0
+LOOK_EVERY_S = 0.25
+JOB_WITHIN_S = 240.0
+PARAMETERS: dict[str, object] = {
+    "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT).as_posix(),
+    "sluice.rendezvous.counters_window_s": 1,
+}
+QUEUES: Sequence[Mapping[str, object]] = ({"name": AUDIT},)
+FEDERATION, SPLITTING, STATE = "SluiceFederation", "SluiceSplitting", "SluicePipeline"
+
+
+class JobFailed(SluiceError):
+    """A Spark job ended with an error; the text has the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """What one receiver got: of each message its id, and its event where it is one."""
+
+    ids: Sequence[str]
+    events: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Ids by where they came; `published` is what both sites' exchanges were given, `own` the part of the first."""
+
+    sites: tuple[str, str]
+    published: Arrived
+    own: Arrived
+    landed: Arrived
+    split: Arrived
+    quarantined: int
+    dead_letters: int
+    offers: Mapping[str, int]  # by site, as their clients counted them
+    statistics: str
+    plot: Path
+    seconds: Mapping[str, float]
+
+    @property
+    def sent(self) -> int:
+        """By whatever way."""
+        return len(set(self.published.ids)) + UNREADABLE + ASTRAY
+
+    @property
+    def reconciled(self) -> int:
+        """At one of the four ends."""
+        return len(self.landed.ids) + len(self.split.ids) + self.quarantined + self.dead_letters
+
+    def is_right(self) -> bool:
+        """Each message at exactly one end, the first site's all among them, and an event for every offer."""
+        once = Counter([*self.landed.ids, *self.split.ids])
+        whole = once.keys() == set(self.published.ids) and max(once.values()) == 1
+        bridged = set(self.own.ids) <= set(self.published.ids)
+        ends = (self.quarantined, self.dead_letters) == (UNREADABLE, ASTRAY)
+        return whole and bridged and ends and self.sent == self.reconciled and self.offers == self._offer_events
+
+    @property
+    def _offer_events(self) -> Mapping[str, int]:
+        unique = {event["id"]: event["site"] for event in self.published.events if event["kind"] == "offer"}
+        return Counter(unique.values())
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For the summary."""
+        here, there = self.sites
+        kinds = Counter(event["kind"] for event in self.published.events)
+        unaccounted = set(self.published.ids) ^ {*self.landed.ids, *self.split.ids}
+        return [
+            (f"messages at exchange {EXCHANGE} of {there}", f"{len(self.published.ids):,}"),
+            (f"of these from {here}, by the dynamic route", f"{len(self.own.ids):,}"),
+            (
+                "rendezvous events: offers, polls, answers",
+                ", ".join(str(kinds[k]) for k in ("offer", "poll", "answer")),
+            ),
+            ("sent in all, with those that nobody can read or route", f"{self.sent:,}"),
+            ("landed in tables by Spark", f"{len(self.landed.ids):,}"),
+            (f"split, country {SPLIT_COUNTRY}, landed by a session's own Spark", f"{len(self.split.ids):,}"),
+            ("quarantined", f"{self.quarantined}"),
+            ("dead-lettered", f"{self.dead_letters}"),
+            ("unaccounted for, or twice", f"{len(unaccounted) + len(self.landed.ids) - len(set(self.landed.ids))}"),
+            *((name, f"{seconds:.0f} s") for name, seconds in self.seconds.items()),
+            ("the picture", str(self.plot.relative_to(PROJECT))),
+        ]
+
+
+def prepare() -> None:
+    """What the deployment needs: the countries."""
+    write_database(DATABASE)
+
+
+@dataclass(slots=True)
+class Joined:
+    """The way from both sites to the session, while it is open."""
+
+    source: SiteAccess
+    dest: SiteAccess
+    opened: OpenSession
+    python: Path
+
+    def publish(self) -> None:
+        """The application's messages at the first site; at the second, those that can't arrive."""
+        publisher = Publisher(_output(self.source, FEDERATION, "IngressUrl"), self.source.connection.client("sqs"))
+        publisher.publish_all(_order(number) for number in range(ORDERS))
+        astray = Publisher(_output(self.dest, FEDERATION, "IngressUrl"), self.dest.connection.client("sqs"))
+        astray.publish_all(Publishing(exchange="nowhere", body="to nobody") for _ in range(ASTRAY))
+        queue = self._split()
+        unreadable = Outgoing(body="{}", attributes={"x-qpid": Value("String", "{")})
+        queues = SplitQueues(self.dest.connection.client("sqs"), queue["source"])
+        queues.send_batch(_name(queue["source"]), [unreadable.entry(str(number)) for number in range(UNREADABLE)])
+
+    def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Result:
+        """Once all has arrived: lands, counts, draws. `offers`: by site."""
+        progress("what was published arrives")
+        seen = _Audits(self.source, self.dest).until_quiet()
+        self._until_split()
+        seconds: dict[str, float] = {}
+        main, mine = FOLDER / "main", FOLDER / "session"
+        for name, folder, url in (
+            ("Spark lands the rest, from its start to its end", main, self._split()["main"]),
+            ("the session's Spark", mine, self.opened.url_of(QUEUE)),
+        ):
+            progress(name)
+            seconds[name] = self._land(folder, url)
+        progress("statistics")
+        day = datetime.now(UTC).date().isoformat()
+        self._run(statistics_arguments(Places(root=str(main)), day=day))
+        text = (main / "statistics" / f"snowflake-stats-{day}.log").read_text()
+        landed, split = _landed(main), _landed(mine)
+        result = Result(
+            sites=(str(self.source.site), str(self.dest.site)),
+            published=seen[self.dest],
+            own=seen[self.source],
+            landed=landed,
+            split=split,
+            quarantined=_quarantined(main),
+            dead_letters=_count(self.dest, _output(self.dest, FEDERATION, "FederationDeadLettersUrl")),
+            offers={_output(each, FEDERATION, "SiteTag"): offers[str(each.site)] for each in (self.source, self.dest)},
+            statistics=text,
+            plot=PLOT,
+            seconds=seconds,
+        )
+        draw(result)
+        return result
+
+    def _split(self) -> Mapping[str, str]:
+        control = ControlClient.of(self.dest.connection)
+        [queue] = [each for each in control.ask("list")["queues"] if each["queue_id"] == QUEUE]
+        return {name: str(queue[name]) for name in ("source", "main")}
+
+    def _until_split(self) -> None:
+        """Nothing is on its way through the splitter any more."""
+        source, deadline = self._split()["source"], time.monotonic() + ARRIVED_WITHIN_S
+        while _count(self.dest, source) and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+
+    def _land(self, folder: Path, url: str) -> float:
+        started = time.monotonic()
+        self._run(self._landing(folder, url).arguments(drain=True))
+        return time.monotonic() - started
+
+    def _landing(self, folder: Path, url: str) -> Landing:
+        reach = Reach(region=self.dest.site.region, endpoint=self.dest.cloud.endpoint)
+        return landing(folder, queue_url=url, reach=reach)
+
+    def _run(self, arguments: Sequence[str]) -> None:
+        """The entry point that EMR Serverless runs, with its arguments."""
+        variables = self.dest.cloud.environment(self.dest.site)
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            command(self.python, arguments),
+            cwd=PROJECT,
+            env=environment(self.python, variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=JOB_WITHIN_S,
+        )
+        if done.returncode:
+            raise JobFailed(f"{arguments[0]}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+
+
+@contextmanager
+def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Callable[[str], None]) -> Iterator[Joined]:
+    """Binds, lays the dynamic route, starts the session: gives the way once it carries."""
+    progress(f"{dest.site} gets what is published at {source.site}")
+    with asked_sites(source.cloud):
+        for each in (source, dest):
+            client = open_site(str(each.site)).client
+            client.ask("sweep")  # declares what the deployment says, which the next minute would
+            client.ask("bind", exchange=EXCHANGE, queue=AUDIT, key=KEYS)
+        both = Ends.of(str(dest.site), str(source.site), src_local=False)
+        both.site.client.ask("bind", exchange=EXCHANGE, queue=QUEUE, key=KEYS)
+        wanted = Bridge(name="", link="", src=EXCHANGE, dest=EXCHANGE, dynamic=True)
+        made = add_route(both, wanted, link=None)
+        wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
+    filters = {"split_queues": {QUEUE: {"message_filter": {"country": f"^{SPLIT_COUNTRY}$"}}}}
+    control = ControlClient.of(dest.connection)
+    with session(control, filters, owner="demo", key="demo", progress=progress) as opened:
+        yield Joined(source, dest, opened, python)
+
+
+def _order(number: int) -> Publishing:
+    return Publishing(exchange=EXCHANGE, key="orders.new", body=json.dumps({"order": number}))
+
+
+# What was published
+
+
+@dataclass(slots=True)
+class _Audits:
+    """The queues that see everything."""
+
+    source: SiteAccess
+    dest: SiteAccess
+
+    def until_quiet(self) -> Mapping[SiteAccess, Arrived]:
+        """What came to each, once nothing has come to any for a while and the second site has all of the first's."""
+        messages: dict[SiteAccess, dict[str, Message]] = {self.source: {}, self.dest: {}}
+        deadline, quiet_since = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic()
+        while time.monotonic() < deadline:
+            if any([self._received(site, into) for site, into in messages.items()]):
+                quiet_since = time.monotonic()
+            elif (
+                time.monotonic() - quiet_since > QUIET_S and messages[self.source].keys() <= messages[self.dest].keys()
+            ):
+                break
+            else:
+                time.sleep(LOOK_EVERY_S)
+        return {site: _arrived(found) for site, found in messages.items()}
+
+    @staticmethod
+    def _received(site: SiteAccess, into: dict[str, Message]) -> bool:
+        queues = SplitQueues(site.connection.client("sqs"), queue_url(site.connection, AUDIT))
+        name = _name(queues.sibling_url)
+        found = queues.receive_batch(name)
+        if found:
+            queues.delete_batch(name, found)
+        into |= {_id(message): message for message in found}
+        return bool(found)
+
+
+def _arrived(messages: Mapping[str, Message]) -> Arrived:
+    bodies = (json.loads(message.body) for message in messages.values())
+    return Arrived(ids=list(messages), events=[body for body in bodies if "kind" in body])
+
+
+def _id(message: Message) -> str:
+    metadata = open_attributes(message.attributes).metadata
+    if metadata is None or metadata.message_id is None:
+        raise SluiceError(f"message {message.message_id} went through no exchange")
+    return metadata.message_id
+
+
+# What came of it
+
+
+def _landed(folder: Path) -> Arrived:
+    """The rows of table `messages`, by another reader than the one that wrote them."""
+    rows = _table(folder / "tables" / "messages", ["origin_id", "body"])
+    bodies = (json.loads(row["body"]) for row in rows)
+    return Arrived(ids=[row["origin_id"] for row in rows], events=[body for body in bodies if "kind" in body])
+
+
+def _quarantined(folder: Path) -> int:
+    return len(_table(folder / "quarantine" / "quarantine", ["reason"]))
+
+
+def _table(path: Path, columns: Collection[str]) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns)).to_pylist()
+    return rows
+
+
+def draw(result: Result) -> None:
+    """Offers by country, from the tables and the session together; and where the messages came."""
+    import matplotlib as mpl  # noqa: PLC0415 - takes a second, and only here
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
+
+    figure, (offers, ends) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    events = [each for each in (*result.landed.events, *result.split.events) if each["kind"] == "offer"]
+    countries, below = sorted({each["country"] for each in events}), Counter[str]()
+    for outcome in ("matched", "denied", "timeout"):
+        counts = Counter(each["country"] for each in events if each["outcome"] == outcome)
+        heights = [counts[country] for country in countries]
+        offers.bar(countries, heights, bottom=[below[country] for country in countries], label=outcome)
+        below += counts
+    offers.set(title="Offers by country, both sites", ylabel="offers")
+    offers.legend()
+    places = {
+        "landed": len(result.landed.ids),
+        f"split ({SPLIT_COUNTRY})": len(result.split.ids),
+        "quarantined": result.quarantined,
+        "dead-lettered": result.dead_letters,
+    }
+    bars = ends.barh(list(places), list(places.values()))
+    ends.bar_label(bars, padding=3)
+    ends.set(title=f"{result.sent:,} messages sent, {result.reconciled:,} accounted for", xlabel="messages")
+    ends.invert_yaxis()
+    figure.savefig(result.plot)
+    plt.close(figure)
+
+
+def _count(site: SiteAccess, url: str) -> int:
+    return SplitQueues(site.connection.client("sqs"), url).count(_name(url))
+
+
+def _output(site: SiteAccess, stack: str, name: str) -> str:
+    return stack_outputs(site.connection, stack)[name]
+
+
+def _name(url: str) -> str:
+    return url.rsplit("/", 1)[1]

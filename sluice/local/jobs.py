@@ -1,0 +1,241 @@
+"""The pipeline's jobs as local processes: `sluice.pipeline.operations.Runs` without EMR Serverless.
+
+The same decisions are made about them and they get the same arguments. A run has three files in the site's folder: its
+record, its log, and once it has ended its exit code.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sluice.errors import BadConfiguration
+from sluice.local.cloud import BUILD, PROJECT
+from sluice.local.job_process import SUFFIX
+from sluice.pipeline.jobs import Job
+from sluice.pipeline.operations import Wanted, Wish
+from sluice.pipeline.runs import Run, RunName, State
+
+ENTRY_POINT = PROJECT / "spark" / "sluice_job.py"
+PACKAGE = PROJECT / "spark" / "sluice_spark"
+SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
+JOBS_FOLDER = "pipeline"  # of a cloud: a folder a site
+KEPT_RUNS = 20
+LOOK_EVERY_S = 0.1
+KILLED_WITHIN_S = 10.0
+
+
+class NoSpark(BadConfiguration):
+    """There is no local Spark. The text says how to get it."""
+
+
+def spark_python(given: str | None) -> Path:
+    """The interpreter with PySpark: what is given, or the environment says, or `make test-spark` has made.
+
+    Raises `NoSpark`.
+    """
+    said = given or os.environ.get(SPARK_PYTHON)
+    if said:
+        if not os.access(said, os.X_OK):
+            raise NoSpark(f"{said} is no Python that can be run: give --spark-python, or set {SPARK_PYTHON}")
+        return Path(said)
+    made = [python for python in BUILD.glob("spark-*/bin/python") if (python.parents[1] / "ready").exists()]
+    if not made:
+        raise NoSpark(
+            f"there is no local Spark: `make test-spark` makes one under {BUILD}, "
+            f"or name a Python that has PySpark with --spark-python or {SPARK_PYTHON}"
+        )
+    return max(made, key=_version)
+
+
+def _version(python: Path) -> tuple[int, ...]:
+    _, _, version = python.parents[1].name.partition("-")
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def code_key() -> str:
+    """Changes with the jobs' code."""
+    digest = hashlib.sha256(ENTRY_POINT.read_bytes())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def command(python: Path, arguments: Sequence[str]) -> list[str]:
+    """How a job is run."""
+    return [str(python), str(ENTRY_POINT), *arguments]
+
+
+def environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """A job's: ours, `variables`, and our package. Spark's workers are to be of the same Python."""
+    path = os.pathsep.join(part for part in (str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if part)
+    return {**os.environ, **variables, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python), "PYTHONUNBUFFERED": "1"}
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Nobody else decides about the jobs of this folder meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRuns:
+    """The runs of one folder. `variables` lead them to the site; `python` has PySpark, and is asked for late."""
+
+    folder: Path
+    given_python: str | None
+    variables: Mapping[str, str]
+
+    def all(self, *, now_ms: int) -> Sequence[Run]:  # noqa: ARG002 - the port's: here they are few
+        """See the port."""
+        return [self._run(record) for record in self._records()]
+
+    def start(self, job: Job, *, token: str) -> str:  # noqa: ARG002 - the port's: who starts is alone
+        """See the port."""
+        python = spark_python(self.given_python)
+        self._forget_old()
+        record = self._new_record(job)
+        with self.log(record.stem).open("wb") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own arguments
+                [sys.executable, "-m", "sluice.local.job_process", str(record), *command(python, job.arguments)],
+                cwd=PROJECT,
+                env=environment(python, self.variables),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that ctrl-C reaches only who started it, and Spark's JVM ends with it
+            )
+        self._write(record, {"name": str(RunName.of(job)), "pid": process.pid, "arguments": list(job.arguments)})
+        return record.stem
+
+    def cancel(self, run_id: str, *, grace_s: int) -> None:
+        """See the port. Returns when it has ended."""
+        record = self._folder / f"{run_id}.json"
+        fields = json.loads(record.read_text())
+        self._write(record, fields | {"cancelled": True})
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(fields["pid"], signal.SIGTERM)
+        if not _ends(record, fields["pid"], within_s=grace_s):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(fields["pid"], signal.SIGKILL)
+            _ends(record, fields["pid"], within_s=KILLED_WITHIN_S)
+
+    def log(self, run_id: str) -> Path:
+        """What a run says."""
+        return self._folder / f"{run_id}.log"
+
+    def _run(self, record: Path) -> Run:
+        fields, ended = json.loads(record.read_text()), record.with_suffix(SUFFIX)
+        name = RunName.parse(fields["name"])
+        if name is None:
+            raise BadConfiguration(f"{record} names no job: delete it")
+        state, detail = _state(record, fields)
+        last = ended if ended.exists() else record
+        return Run(
+            run_id=record.stem,
+            name=name,
+            state=state,
+            created_at_ms=int(record.stem.partition("-")[0]),
+            ended_at_ms=int(last.stat().st_mtime * 1000),
+            detail=detail,
+        )
+
+    def _new_record(self, job: Job) -> Path:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / f"{time.time_ns() // 1_000_000}-{job.name}.json"
+
+    def _write(self, record: Path, fields: Mapping[str, object]) -> None:
+        unfinished = record.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(fields))
+        unfinished.replace(record)
+
+    def _forget_old(self) -> None:
+        ended = [record for record in self._records() if not self._run(record).live]
+        for record in ended[: -KEPT_RUNS or None]:
+            for file in self._folder.glob(f"{record.stem}.*"):
+                file.unlink()
+
+    def _records(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json"))
+
+    @property
+    def _folder(self) -> Path:
+        return self.folder / "runs"
+
+
+def _state(record: Path, fields: Mapping[str, object]) -> tuple[State, str]:
+    ended = record.with_suffix(SUFFIX)
+    if not ended.exists() and _runs(record, int(str(fields["pid"]))):
+        return (State.CANCELLING if fields.get("cancelled") else State.RUNNING), f"process {fields['pid']}"
+    if fields.get("cancelled"):
+        return State.CANCELLED, ""
+    code = ended.read_text() if ended.exists() else "none: it was killed"
+    return (State.SUCCESS, "") if code == "0" else (State.FAILED, f"exit code {code}")
+
+
+def _runs(record: Path, pid: int) -> bool:
+    """Whether the process is there, and is still the one of this record and not another of the same number."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # where we started it, it would else stay as a zombie
+    try:
+        os.kill(pid, 0)
+        said = Path(f"/proc/{pid}/cmdline").read_bytes() if sys.platform == "linux" else b""
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    # In the moment in which it is being started it has no command line yet.
+    return not said or str(record).encode() in said
+
+
+def _ends(record: Path, pid: int, *, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while _runs(record, pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
+
+
+def end_all(folder: Path, *, grace_s: int) -> int:
+    """Ends whatever runs for any site below a folder; how many that were."""
+    ended = 0
+    for site in sorted(folder.glob("*/runs")):
+        runs = LocalRuns(folder=site.parent, given_python=None, variables={})
+        for run in runs.all(now_ms=0):
+            if run.live:
+                runs.cancel(run.run_id, grace_s=grace_s)
+                ended += 1
+    return ended
+
+
+@dataclass(frozen=True, slots=True)
+class FileWishes:
+    """A file: `sluice.pipeline.operations.Wishes`."""
+
+    folder: Path
+
+    def load(self) -> Wish | None:
+        """See the port."""
+        if not self._file.exists():
+            return None
+        fields = json.loads(self._file.read_text())
+        return Wish(wanted=Wanted(fields["wanted"]), since=fields["since"])
+
+    def save(self, wish: Wish) -> None:
+        """See the port."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps({"wanted": wish.wanted.value, "since": wish.since}))
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "wanted.json"

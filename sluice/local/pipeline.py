@@ -1,0 +1,80 @@
+"""The pipeline of a site without EMR Serverless: the same operations, on local processes and folders."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sluice.local.jobs import ENTRY_POINT, FileWishes, LocalRuns, alone, code_key
+from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.jobs import Landing, Places, Program, Reach
+from sluice.pipeline.operations import Pipeline, perform
+from sluice.pipeline.runs import Step
+from sluice.pipeline.settings import JobLimits, JobsSettings
+
+TRIGGER_S = 1  # on EMR Serverless it is longer, which makes larger files
+GRACE_S = 60
+HERE = "local"
+SETTLES_AFTER = 3  # looks: one ends what ran, the next one starts
+LIMITS = JobLimits(
+    streaming=False,
+    trigger_s=TRIGGER_S,
+    failed_attempts_per_hour=1,
+    restart_after_failure_s=0,
+    shutdown_grace_s=GRACE_S,
+    batch_attempts=1,
+    batch_timeout_minutes=0,
+    statistics_at=None,
+    compaction_at=None,
+    compaction_days=2,
+)
+
+
+def landing(folder: Path, *, queue_url: str, reach: Reach) -> Landing:
+    """What lands in a local folder: Parquet, the one format that needs no jars."""
+    return Landing(queue_url=queue_url, places=Places(root=str(folder)), reach=reach, trigger_s=TRIGGER_S)
+
+
+def settings(folder: Path, *, queue_url: str, ingress_url: str, reach: Reach) -> JobsSettings:
+    """As the jobs function is told them."""
+    landed = landing(folder, queue_url=queue_url, reach=reach)
+    program = Program(entry_point=str(ENTRY_POINT), environment=HERE, code=code_key(), places=landed.places)
+    return JobsSettings(
+        application_id=HERE,
+        role_arn=HERE,
+        table=HERE,
+        ingress_url=ingress_url,
+        program=program,
+        landing=landed,
+        limits=LIMITS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPipeline:
+    """Asked as the jobs function is; nothing looks at it in between, so it does at once what that does in a minute."""
+
+    pipeline: Pipeline
+    runs: LocalRuns
+
+    @classmethod
+    def of(cls, runs: LocalRuns, told: JobsSettings, now_ms: Callable[[], int]) -> "LocalPipeline":
+        """With a site's folder behind it."""
+        wishes = FileWishes(runs.folder)
+        return cls(Pipeline(catalogue=Catalogue(told), runs=runs, wishes=wishes, now_ms=now_ms), runs)
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        """The result of an operation. Raises `BadJob`, or `NoSpark`."""
+        with alone(self.runs.folder):
+            answer = perform(self.pipeline, {"op": op, **fields})
+            for _ in range(SETTLES_AFTER):
+                if not any(outcome.decision.step in {Step.STOP, Step.WAIT} for outcome in answer.outcomes):
+                    break
+                answer = perform(self.pipeline, {"op": op, **fields})
+            return answer.result
+
+    def text(self, run_id: str, *, lines: int) -> str:
+        """The end of a run's log."""
+        log = self.runs.log(run_id)
+        said = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(said[-lines:])

@@ -1,0 +1,7 @@
+"""StartJobRun's entryPoint: the package is in the job's environment, the script is what EMR Serverless is given."""
+
+import sys
+
+from sluice_spark.jobs.main import main
+
+sys.exit(main())

@@ -1,0 +1,180 @@
+"""The jobs' arguments. A mistake names the argument and ends the program with exit code 2, as argparse does."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+
+from sluice_spark.errors import InvalidOption
+from sluice_spark.options import parsed as parsed_options
+
+TABLE_FORMATS = ("parquet", "iceberg", "delta")
+_LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")  # no backtick: it goes into SQL
+_NAMESPACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+LATE_DAYS_DEFAULT = 3
+TRIGGER_SECONDS_DEFAULT = 30.0
+COMPACT_DAYS_DEFAULT = 7
+TARGET_MB_DEFAULT = 128
+EVENTS_EXCHANGE = "events"
+
+
+def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
+    """The job's name in `job`, its arguments parsed. Exits with 2 where they can't be. `today` is a day of UTC."""
+    parser = argparse.ArgumentParser(prog="sluice_job", description="Sluice's jobs for Spark.", allow_abbrev=False)
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    _land(jobs.add_parser("land", help="from queues to tables", allow_abbrev=False))
+    _statistics(jobs.add_parser("statistics", help="a day's statistics", allow_abbrev=False), today)
+    _compact(jobs.add_parser("compact", help="small files into large ones", allow_abbrev=False))
+    _replay(jobs.add_parser("replay", help="back to an exchange", allow_abbrev=False))
+    given = parser.parse_args(arguments)
+    _check_together(parser, given)
+    return given
+
+
+def _land(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queue-url", required=True, metavar="URL[,URL]", help="queues to receive from")
+    parser.add_argument("--staging", required=True, type=_location, metavar="LOC", help="where messages are staged")
+    parser.add_argument("--checkpoint", required=True, type=_location, metavar="LOC", help="of the query")
+    _tables(parser)
+    parser.add_argument("--quarantine", required=True, type=_location, metavar="LOC", help="for what can't be read")
+    parser.add_argument("--drain", action="store_true", help="stop when the queues are empty and all is committed")
+    parser.add_argument("--trigger-seconds", type=_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
+    _sqs(parser)
+    parser.add_argument("--max-messages", type=_count, metavar="N", help="of a batch")
+    parser.add_argument("--late-days", type=_days, default=LATE_DAYS_DEFAULT, metavar="N")
+    parser.add_argument("--metrics", action="store_true", help="EMF lines on stdout")
+
+
+def _statistics(parser: argparse.ArgumentParser, today: date) -> None:
+    _tables(parser)
+    parser.add_argument("--day", type=lambda text: _day(text, today), metavar="YYYY-MM-DD|yesterday")
+    parser.add_argument("--output", required=True, type=_location, metavar="LOC")
+    parser.add_argument("--exchange", default=EVENTS_EXCHANGE, metavar="NAME", help="which has the events")
+    parser.add_argument("--stream", action="store_true", help="keep the hourly table up to date until stopped")
+    parser.add_argument("--checkpoint", type=_location, metavar="LOC", help="of the stream")
+    parser.add_argument("--trigger-seconds", type=_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
+
+
+def _compact(parser: argparse.ArgumentParser) -> None:
+    _tables(parser)
+    parser.add_argument("--days", type=_count, default=COMPACT_DAYS_DEFAULT, metavar="N", help="closed days to look at")
+    parser.add_argument("--target-mb", type=_count, default=TARGET_MB_DEFAULT, metavar="N", help="of a file")
+
+
+def _replay(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--tables", metavar="LOC", help="replay what has landed")
+    source.add_argument("--staging", type=_location, metavar="LOC", help="replay retained segments")
+    parser.add_argument("--table-format", choices=TABLE_FORMATS, default="parquet")
+    parser.add_argument("--queue-url", required=True, type=_queue_url, metavar="URL", help="an exchange's ingress")
+    parser.add_argument("--exchange", required=True, type=_exchange, metavar="NAME")
+    parser.add_argument("--from-exchange", metavar="NAME", help="only what came by it; else everything")
+    parser.add_argument("--from", required=True, type=_moment, dest="start", metavar="ISO", help="sent at or after")
+    parser.add_argument("--to", required=True, type=_moment, dest="end", metavar="ISO", help="sent before")
+    parser.add_argument("--rate", type=_count, metavar="N", help="messages per second at most")
+    _sqs(parser)
+
+
+def _tables(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tables", required=True, metavar="LOC", help="a location; with iceberg catalog.namespace")
+    parser.add_argument("--table-format", required=True, choices=TABLE_FORMATS)
+
+
+def _sqs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--region", metavar="R", help="of the queues; else from their URLs")
+    parser.add_argument("--endpoint", metavar="URL", help="of SQS")
+
+
+def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    tables = getattr(given, "tables", None)
+    if tables is not None:
+        wanted = _NAMESPACE if given.table_format == "iceberg" else _LOCATION
+        if not wanted.fullmatch(tables):
+            kind = "catalog.namespace" if given.table_format == "iceberg" else "an absolute path or s3://bucket/prefix"
+            parser.error(f"argument --tables: {tables!r} is not {kind}, as format {given.table_format} needs")
+        given.tables = tables.rstrip("/")
+    if given.job == "land":
+        _check_source(parser, given)
+    if given.job == "replay" and given.start >= given.end:
+        parser.error("argument --to: is not after --from")
+    if given.job == "statistics" and given.stream != (given.checkpoint is not None):
+        parser.error("argument --checkpoint: goes with --stream, and --stream needs it")
+    if given.job == "statistics" and given.stream == (given.day is not None):
+        parser.error("argument --day: one of it and --stream is needed")
+
+
+def source_options(given: argparse.Namespace) -> dict[str, str]:
+    """Of `land`: the source's."""
+    options = {
+        "queueUrl": given.queue_url,
+        "stagingLocation": given.staging,
+        "region": given.region,
+        "endpoint": given.endpoint,
+        "maxMessagesPerTrigger": given.max_messages and str(given.max_messages),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+_OF_OPTION = {"queueUrl": "--queue-url", "stagingLocation": "--staging", "region": "--region", "endpoint": "--endpoint"}
+
+
+def _check_source(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    try:
+        parsed_options(source_options(given))
+    except InvalidOption as error:
+        parser.error(f"argument {_OF_OPTION.get(error.option, error.option)}: {error.why}")
+
+
+def _location(text: str) -> str:
+    if not _LOCATION.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither an absolute path nor s3://bucket/prefix")
+    return text.rstrip("/")
+
+
+def _queue_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s]+/[^\s,]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a queue URL")
+    return text
+
+
+def _exchange(text: str) -> str:
+    limit = 127  # sluice/federation/exchanges.py
+    if not 1 <= len(text) <= limit:
+        raise argparse.ArgumentTypeError(f"a name of {len(text)} characters, not 1 to {limit}")
+    return text
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999999")
+    return int(text)
+
+
+def _days(text: str) -> int:
+    limit = 3650
+    if not re.fullmatch(r"\d{1,4}", text) or int(text) > limit:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days from 0 to {limit}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,5}(\.\d{1,3})?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return float(text)
+
+
+def _day(text: str, today: date) -> date:
+    if text == "yesterday":
+        return today - timedelta(days=1)
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither YYYY-MM-DD nor yesterday") from None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time as 2026-11-21T14:00:00Z") from None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

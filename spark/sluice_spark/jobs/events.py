@@ -1,0 +1,47 @@
+"""Rendezvous events, as the tables have them: a body that is one, or a bad record. Expressions of Spark SQL.
+
+An event is a JSON object with `kind`, `outcome`, `id`, `at` and `site`; what else is in it depends on the kind. Unknown
+kinds and fields are tolerated. A bridge may deliver an event twice: its `id` tells.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+
+UNKNOWN_COUNTRY = "??"
+UNKNOWN = "unknown"
+_SCHEMA = (
+    "kind string, outcome string, id string, at string, site string, method string, nat string, country string, "
+    "proxy_type string, relay_extension boolean, address string"
+)
+_COMMON = ("kind", "outcome", "id", "at", "site")
+_COUNTRY = "^([A-Z]{2}|[?]{2})$"
+_NATS = ("restricted", "unrestricted", UNKNOWN)
+
+
+def events(messages: DataFrame, exchange: str) -> DataFrame:
+    """The events among rows of table `messages`: their fields, and when they happened. Repeats are still there."""
+    found = messages.where(F.col("exchange") == exchange).select(
+        "happened_at", F.from_json("body", _SCHEMA).alias("event")
+    )
+    return found.where(~_bad()).select(
+        "happened_at",
+        *[F.col(f"event.{name}") for name in ("kind", "outcome", "id", "site", "method", "relay_extension", "address")],
+        F.coalesce(F.col("event.proxy_type"), F.lit(UNKNOWN)).alias("proxy_type"),
+        F.when(F.col("event.nat").isin(*_NATS), F.col("event.nat")).otherwise(UNKNOWN).alias("nat"),
+        F.when(F.col("event.country").rlike(_COUNTRY), F.col("event.country"))
+        .otherwise(UNKNOWN_COUNTRY)
+        .alias("country"),
+    )
+
+
+def bad_records(messages: DataFrame, exchange: str) -> DataFrame:
+    """Rows of the exchange that are no events."""
+    found = messages.where(F.col("exchange") == exchange)
+    return found.withColumn("event", F.from_json("body", _SCHEMA)).where(_bad()).drop("event")
+
+
+def _bad() -> Column:
+    missing = F.col("event").isNull()
+    for name in _COMMON:
+        missing = missing | F.col(f"event.{name}").isNull()
+    return missing

@@ -1,0 +1,51 @@
+"""The Spark session of a job: EMR Serverless gives one its master and resources, a bare machine gets a local one."""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from sluice_spark import register
+
+LOCAL_MASTER = "local[*]"
+_LOCAL: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+}
+# What the tables rely on, wherever a job runs
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",  # a partition `date` is a day of UTC
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 is Spark's and Hive's alone
+    "spark.sql.maxConcurrentOutputFileWriters": "64",  # a batch of few partitions isn't sorted by them
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # exchange `1` is a text
+}
+
+
+def job_session(name: str) -> SparkSession:
+    """The session, with the `sqs` format known. Where nothing says what master to use, this machine is."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if not _submitted():
+        builder = builder.master(LOCAL_MASTER)
+        for option, value in _LOCAL.items():
+            builder = builder.config(option, value)
+    spark = builder.getOrCreate()
+    prepared(spark)
+    return spark
+
+
+def _submitted() -> bool:
+    """Whether spark-submit started this program, or the environment says what it would."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+
+
+def prepared(spark: SparkSession) -> SparkSession:
+    """A session that is there, made fit for the jobs."""
+    for option, value in SETTINGS.items():
+        spark.conf.set(option, value)
+    register(spark)
+    return spark

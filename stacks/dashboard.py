@@ -1,0 +1,264 @@
+"""The site's dashboard: which metrics are drawn, and in which order. What calls people is in `stacks.operations`.
+
+What is made at run time, and what no alarm has to name, is found by a search expression: it is drawn once it is there,
+and no stack has to export its names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
+from stacks.functions import METRICS_NAMESPACE
+from stacks.state import SplitQueues
+
+SPARK_NAMESPACE = "Sluice/Spark"
+LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
+AGE, VISIBLE, IN_FLIGHT = (
+    "ApproximateAgeOfOldestMessage",
+    "ApproximateNumberOfMessagesVisible",
+    "ApproximateNumberOfMessagesNotVisible",
+)
+FIVE_MINUTES = Duration.minutes(5)
+WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
+
+OFFERS = ("OffersMatched", "OffersDenied", "OffersTimedOut", "OffersRefused", "OffersStale", "OffersRepeated")
+POLLS = ("PollsMatched", "PollsIdle", "PollsDeferred", "PollsRefused", "PollsLost")
+ANSWERS = ("AnswersDelivered", "AnswersTooLate", "RequestsFailed", "EventsNotPublished")
+SPLITTER = ("MessagesRead", "MessagesForwarded", "MessagesMirrored", "MessagesFailed", "FilterFaults")
+EXCHANGE = ("MessagesReceived", "MessagesRouted", "MessagesFailed", "MessagesRefused", "MessagesUndeliverable")
+JOBS = ("StreamsDown", "JobsFailed")
+SPARK_RATES = ("numRecordsInPerSecond",)
+SPARK_LAGS = ("currentFetchEventTimeLag", "currentEmitEventTimeLag", "sourceIdleTime")
+SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedQueue:
+    """A queue under the name that its alarm's id has, and as people are told of it."""
+
+    name: str
+    queue: sqs.IQueue
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What there is to draw at a site. `split` are by queue id, `main` is the pipeline's queue."""
+
+    offers: sqs.IQueue
+    sources: Sequence[WatchedQueue]
+    dead_letters: Sequence[WatchedQueue]
+    split: Mapping[str, SplitQueues]
+    main: sqs.IQueue | None
+    application_id: str | None
+
+
+def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
+    """The dashboard, from a message's first queue to its table, and below it what went wrong."""
+    dashboard = cloudwatch.Dashboard(
+        scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
+    )
+    for title, widgets in (
+        ("Rendezvous", _rendezvous(watched)),
+        ("Queues of functions", _queues(watched)),
+        ("Splitting", _splitting(watched)),
+        ("Federation", _federation()),
+        ("Pipeline", _pipeline(watched)),
+        ("What went wrong", _faults(watched)),
+    ):
+        dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {title}", width=WIDTH, height=1))
+        dashboard.add_widgets(*widgets)
+    return dashboard
+
+
+def ours(
+    name: str,
+    service: str,
+    *,
+    statistic: str = "Sum",
+    dimensions: Mapping[str, str] | None = None,
+    label: str | None = None,
+) -> cloudwatch.Metric:
+    """A metric that a function publishes."""
+    return cloudwatch.Metric(
+        namespace=METRICS_NAMESPACE,
+        metric_name=name,
+        dimensions_map={"service": service, **(dimensions or {})},
+        statistic=statistic,
+        period=FIVE_MINUTES,
+        label=label,
+    )
+
+
+def of_queue(
+    queue: sqs.IQueue | str, name: str, *, period: Duration = FIVE_MINUTES, label: str | None = None
+) -> cloudwatch.Metric:
+    """A metric of SQS's. By name, as an adopted queue's own metrics would name its account."""
+    return cloudwatch.Metric(
+        namespace="AWS/SQS",
+        metric_name=name,
+        dimensions_map={"QueueName": queue if isinstance(queue, str) else queue.queue_name},
+        statistic="Maximum",
+        period=period,
+        label=label,
+    )
+
+
+def denied_percent(*, least_offers: int) -> cloudwatch.MathExpression:
+    """Of the offers that got a proxy or none, over SQS and HTTP; zero where there are fewer than `least_offers`."""
+    parts = {
+        "bm": ours("OffersMatched", "broker"),
+        "bd": ours("OffersDenied", "broker"),
+        "pm": ours("OffersMatched", "proxy"),
+        "pd": ours("OffersDenied", "proxy"),
+    }
+    denied = "(FILL(bd, 0) + FILL(pd, 0))"
+    offers = f"({denied} + FILL(bm, 0) + FILL(pm, 0))"
+    return cloudwatch.MathExpression(
+        expression=f"IF({offers} >= {least_offers}, 100 * {denied} / {offers}, 0)",
+        using_metrics=dict(parts),
+        label="denied, %",
+        period=FIVE_MINUTES,
+    )
+
+
+def deletions_failed() -> cloudwatch.MathExpression:
+    """How many more there are than five minutes before: the source counts them since its log began."""
+    return cloudwatch.MathExpression(
+        expression="DIFF(total)",
+        using_metrics={"total": _spark("numSqsDeletionsFailed")},
+        label="deletions failed",
+        period=FIVE_MINUTES,
+    )
+
+
+def _spark(name: str) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=SPARK_NAMESPACE,
+        metric_name=name,
+        dimensions_map=LAND_QUERY,
+        statistic="Maximum",
+        period=FIVE_MINUTES,
+        label=name,
+    )
+
+
+def _graph(title: str, *left: cloudwatch.IMetric, stacked: bool = False, width: int = HALF) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=list(left), stacked=stacked, width=width, height=HEIGHT)
+
+
+def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
+    """Everything that there is when somebody looks."""
+    return cloudwatch.MathExpression(
+        expression=f"SEARCH('{what}', '{statistic}', {int(FIVE_MINUTES.to_seconds())})",
+        using_metrics={},
+        label=label,
+        period=FIVE_MINUTES,
+    )
+
+
+def _named(names: Iterable[str], service: str, *, statistic: str = "Sum") -> list[cloudwatch.IMetric]:
+    return [ours(name, service, statistic=statistic, label=name) for name in names]
+
+
+def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
+    over_http = [ours(name, "proxy", label=f"{name}, HTTP") for name in OFFERS[:3]]
+    return [
+        _graph("Offers, how they ended", *_named(OFFERS, "broker"), *over_http, stacked=True),
+        _graph("Denied, percent of offers", denied_percent(least_offers=1)),
+        _graph("Polls", *_named(POLLS, "proxy"), stacked=True),
+        _graph("Answers and requests", *_named(ANSWERS, "proxy")),
+        _graph(
+            "Offers queue",
+            of_queue(watched.offers, VISIBLE, label="waiting"),
+            of_queue(watched.offers, AGE, label="age of the oldest, s"),
+            width=WIDTH,
+        ),
+    ]
+
+
+def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
+    return [
+        _graph(title, *(of_queue(each.queue, name, label=each.told) for each in watched.sources))
+        for title, name in (("Age of the oldest message, s", AGE), ("Messages waiting", VISIBLE))
+    ]
+
+
+def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
+    counts = [
+        ours(name, "splitter", dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
+        for queue_id in watched.split
+        for name in SPLITTER
+    ]
+    sessions = f'{{{METRICS_NAMESPACE},queue,service,session}} MetricName="SessionMessages"'
+    mains = [of_queue(each.main, VISIBLE, label=f"{queue_id} main") for queue_id, each in watched.split.items()]
+    return [
+        _graph("Splitter", *counts, width=WIDTH),
+        _graph("Messages of sessions", _search(sessions, statistic="Sum"), stacked=True),
+        _graph("Waiting in main queues", *mains),
+    ]
+
+
+def _federation() -> list[cloudwatch.IWidget]:
+    by_route = f"{{{METRICS_NAMESPACE},route,service}}"
+    of_bridges = f'{{AWS/SQS,QueueName}} QueueName="{BRIDGE_QUEUE_PREFIX.rstrip("-")}"'
+    dropped = f'{{{METRICS_NAMESPACE},reason,service}} MetricName="MessagesDropped"'
+    return [
+        _graph("Exchanges", *_named(EXCHANGE, "exchange")),
+        _graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
+        _graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
+        _graph("Lag by route, ms", _search(f'{by_route} MetricName="LagMs"', statistic="Maximum")),
+        _graph("Bridge queues, age of the oldest, s", _search(f'{of_bridges} MetricName="{AGE}"', statistic="Maximum")),
+        _graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
+        _graph(
+            "Routes",
+            ours("RoutesDown", "links", statistic="Maximum", label="routes that carry nothing"),
+            ours("PeerNotReached", "bridge", label="batches that found no peer"),
+            width=WIDTH,
+        ),
+    ]
+
+
+def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
+    if watched.main is None:
+        return [cloudwatch.TextWidget(markdown="No split queue is the pipeline's.", width=WIDTH, height=1)]
+    widgets: list[cloudwatch.IWidget] = [
+        _graph(
+            "Main queue: messages",
+            of_queue(watched.main, VISIBLE, label="waiting"),
+            of_queue(watched.main, IN_FLIGHT, label="in flight"),
+        ),
+        _graph("Main queue: age of the oldest, s", of_queue(watched.main, AGE, label="age")),
+        _graph("Land job: messages a second", *map(_spark, SPARK_RATES)),
+        _graph("Land job: lags, ms", *map(_spark, SPARK_LAGS)),
+        _graph("Jobs", *_named(JOBS, "jobs", statistic="Maximum")),
+    ]
+    if watched.application_id is not None:
+        runs = f'Namespace="AWS/EMRServerless" ApplicationId="{watched.application_id}" MetricName='
+        for title, name in (("Job runs that failed", "FailedJobs"), ("Workers", "RunningWorkerCount")):
+            widgets.append(_graph(title, _search(f'{runs}"{name}"', statistic="Maximum")))
+    return widgets
+
+
+def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
+    of_functions = "{AWS/Lambda,FunctionName} FunctionName=Sluice"
+    dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters]
+    spark = [] if watched.main is None else [_graph("Land job: faults since its log began", *map(_spark, SPARK_FAULTS))]
+    return [
+        _graph("Dead letters", *dead),
+        *spark,
+        *(
+            _graph(title, _search(f'{of_functions} MetricName="{name}"', statistic=statistic))
+            for title, name, statistic in (
+                ("Errors of functions", "Errors", "Sum"),
+                ("Throttles", "Throttles", "Sum"),
+                ("Duration, 99 of 100, ms", "Duration", "p99"),
+                ("Functions at once", "ConcurrentExecutions", "Maximum"),
+            )
+        ),
+    ]

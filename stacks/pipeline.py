@@ -1,0 +1,383 @@
+"""The pipeline: an EMR Serverless application, the role that its jobs run as, and the function that looks after runs.
+
+CloudFormation has no type for a job run. So a deployment only says, in the function's environment, what should run; the
+function compares that with what does run, every minute, and starts and cancels accordingly. A deployment therefore
+neither waits for a stream to end nor fails because of one, and a start that got lost comes the next minute.
+
+On `architecture=local` there is neither application nor function: local Spark runs the jobs. The role is there.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, RemovalPolicy, Stack
+from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_emrserverless as emr
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_assets as s3_assets
+from constructs import Construct
+
+from sluice.pipeline.jobs import Workers
+from sluice.pipeline.settings import JobLimits
+from stacks.assets import Assets, Built, Target
+from stacks.environment import SparkAssets, image_target
+from stacks.functions import METRICS_NAMESPACE, Functions, Plan, acknowledge, allow
+from stacks.parameters import Architecture, Parameters, PipelineParameters
+from stacks.state import LOGS_PREFIX, PipelineState, StateStack
+
+LOOK_EVERY = Duration.minutes(1)
+JOBS_TIMEOUT = Duration.seconds(50)  # a look ends before the next one
+ARCHITECTURES = {Architecture.ARM64: "ARM64", Architecture.X86_64: "X86_64"}
+QUEUE_ACTIONS = (
+    "ReceiveMessage",
+    "DeleteMessage",
+    "ChangeMessageVisibility",
+    "GetQueueAttributes",
+    "GetQueueUrl",
+)
+JOB_FOLDERS = ("staging", "checkpoint", "tables", "quarantine", "statistics")
+OBJECT_ACTIONS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
+OF_FOLDERS = "Jobs name their objects at run time; the wildcard stands after the folder, in the pipeline's own bucket."
+OF_LOG_GROUPS = "DescribeLogGroups lists by prefix, and takes no log group."
+HTTPS = 443
+
+
+class PipelineStack(Stack):
+    """Stack `SluicePipeline`."""
+
+    def __init__(
+        self, scope: Construct, parameters: Parameters, *, state: StateStack, pipeline: PipelineState, project: Path
+    ) -> None:
+        super().__init__(scope, "SluicePipeline", description="Sluice: jobs on EMR Serverless")
+        self.parameters = parameters
+        self.options: PipelineParameters = parameters.pipeline
+        self.state = pipeline
+        self.ingress = state.federation.ingresses[0].queue
+        self.queue = pipeline.queues.main
+        self.kms_key_arns = parameters.splitting.kms_key_arns
+        if parameters.architecture is Architecture.LOCAL:
+            _job_role(self, conditions=_of_account(), statements=_job_statements(self))
+        else:
+            _on_emr(self, project)
+        _budget(self)
+        CfnOutput(self, "QueueUrl", value=self.queue.queue_url)
+        CfnOutput(self, "IngressUrl", value=self.ingress.queue_url)
+        CfnOutput(self, "BucketName", value=self.state.bucket.bucket_name)
+        CfnOutput(self, "TableFormat", value=self.options.table_format.value)
+
+
+def _on_emr(stack: PipelineStack, project: Path) -> None:
+    log_group = _log_group(stack)
+    application = _application(stack, log_group)
+    program = _program(stack, SparkAssets(project))
+    role = _job_role(
+        stack,
+        conditions={**_of_account(), "ArnEquals": {"aws:SourceArn": application.attr_arn}},
+        statements=[*_job_statements(stack), *_program_statements(program), *_log_statements(stack, log_group)],
+    )
+    function = _jobs_function(stack, Assets(project), application, role, program)
+    _alarms(stack)
+    CfnOutput(stack, "ApplicationId", value=application.attr_application_id)
+    CfnOutput(stack, "JobsFunctionName", value=function.function_name)
+    CfnOutput(stack, "JobLogGroupName", value=log_group.log_group_name)
+
+
+def _application(stack: PipelineStack, log_group: logs.LogGroup) -> emr.CfnApplication:
+    options, application = stack.options, emr.CfnApplication
+    return emr.CfnApplication(
+        stack,
+        "Application",
+        release_label=options.release_label,
+        type="SPARK",
+        architecture=ARCHITECTURES[stack.parameters.architecture],
+        auto_start_configuration=application.AutoStartConfigurationProperty(enabled=True),
+        auto_stop_configuration=application.AutoStopConfigurationProperty(
+            enabled=True, idle_timeout_minutes=options.idle_timeout_minutes
+        ),
+        maximum_capacity=application.MaximumAllowedResourcesProperty(
+            cpu=f"{options.max_vcpu} vCPU", memory=f"{options.max_memory_gb} GB", disk=f"{options.max_disk_gb} GB"
+        ),
+        scheduler_configuration=application.SchedulerConfigurationProperty(
+            max_concurrent_runs=options.max_concurrent_runs, queue_timeout_minutes=options.queue_timeout_minutes
+        ),
+        monitoring_configuration=application.MonitoringConfigurationProperty(
+            s3_monitoring_configuration=application.S3MonitoringConfigurationProperty(
+                log_uri=f"s3://{stack.state.bucket.bucket_name}/{LOGS_PREFIX}"
+            ),
+            cloud_watch_logging_configuration=application.CloudWatchLoggingConfigurationProperty(
+                enabled=True, log_group_name=log_group.log_group_name
+            ),
+        ),
+        network_configuration=_network(stack),
+    )
+
+
+def _network(stack: PipelineStack) -> emr.CfnApplication.NetworkConfigurationProperty | None:
+    """The VPC that workers are in, if any. There they need a NAT gateway, or endpoints."""
+    options = stack.options
+    if not options.subnet_ids:
+        return None
+    _endpoints(stack)
+    return emr.CfnApplication.NetworkConfigurationProperty(
+        subnet_ids=list(options.subnet_ids), security_group_ids=list(options.security_group_ids)
+    )
+
+
+def _endpoints(stack: PipelineStack) -> None:
+    options = stack.options
+    services = [service for service in options.vpc_endpoints if service != "s3"]
+    if services:
+        # The workers' own groups may let nothing in.
+        group = ec2.CfnSecurityGroup(
+            stack,
+            "EndpointsGroup",
+            group_description="Sluice: from jobs to AWS",
+            vpc_id=options.vpc_id,
+            security_group_ingress=[
+                ec2.CfnSecurityGroup.IngressProperty(
+                    ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=workers
+                )
+                for workers in options.security_group_ids
+            ],
+        )
+        for service in services:
+            _endpoint(stack, service, group)
+    if "s3" in options.vpc_endpoints:
+        ec2.CfnVPCEndpoint(
+            stack,
+            "S3Endpoint",
+            vpc_endpoint_type="Gateway",
+            service_name=f"com.amazonaws.{Aws.REGION}.s3",
+            vpc_id=str(options.vpc_id),
+            route_table_ids=list(options.route_table_ids),
+        )
+
+
+def _endpoint(stack: PipelineStack, service: str, group: ec2.CfnSecurityGroup) -> None:
+    ec2.CfnVPCEndpoint(
+        stack,
+        f"{service.capitalize()}Endpoint",
+        vpc_endpoint_type="Interface",
+        service_name=f"com.amazonaws.{Aws.REGION}.{service}",
+        vpc_id=str(stack.options.vpc_id),
+        subnet_ids=list(stack.options.subnet_ids),
+        security_group_ids=[group.attr_group_id],
+        private_dns_enabled=True,
+    )
+
+
+def _log_group(stack: PipelineStack) -> logs.LogGroup:
+    log_group = logs.LogGroup(stack, "JobLogs", removal_policy=RemovalPolicy.DESTROY)
+    resource = log_group.node.default_child
+    if isinstance(resource, logs.CfnLogGroup):
+        # The construct takes days only as words; the resource takes the number.
+        resource.retention_in_days = stack.parameters.log_retention_days
+    return log_group
+
+
+def _program(stack: PipelineStack, built: SparkAssets) -> Mapping[str, s3_assets.Asset]:
+    """By the variable that names it to the jobs function."""
+    target: Target = image_target(stack.parameters.architecture, stack.options.python.value)
+    return {
+        "ENTRY_POINT": _asset(stack, "EntryPoint", built.entry_point),
+        "ENVIRONMENT_ARCHIVE": _asset(stack, "Environment", built.environment(target)),
+        "CODE_ARCHIVE": _asset(stack, "Code", built.code()),
+    }
+
+
+def _asset(stack: PipelineStack, id_: str, built: Built) -> s3_assets.Asset:
+    return s3_assets.Asset(stack, id_, path=str(built.folder), asset_hash=built.key)
+
+
+def _of_account() -> dict[str, Mapping[str, str]]:
+    return {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}}
+
+
+def _job_role(
+    stack: PipelineStack, *, conditions: Mapping[str, object], statements: Sequence[iam.PolicyStatement]
+) -> iam.Role:
+    """What jobs run as."""
+    role = iam.Role(
+        stack,
+        "JobRole",
+        assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), dict(conditions)),
+        inline_policies={"Allowed": iam.PolicyDocument(statements=list(statements))},
+    )
+    for folder in (*JOB_FOLDERS, LOGS_PREFIX.rstrip("/")):
+        acknowledge(role, f"AwsSolutions-IAM5[Resource::{_imported(stack.state.bucket)}/{folder}/*]", OF_FOLDERS)
+    of_region = "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:*"
+    acknowledge(role, f"AwsSolutions-IAM5[Resource::{of_region}]", OF_LOG_GROUPS)
+    return role
+
+
+def _imported(bucket: s3.IBucket) -> str:
+    """The name under which cdk-nag knows another stack's bucket."""
+    state = Stack.of(bucket)
+    return str(state.resolve(state.export_value(bucket.bucket_arn))["Fn::ImportValue"])
+
+
+def _job_statements(stack: PipelineStack) -> list[iam.PolicyStatement]:
+    bucket = stack.state.bucket.bucket_arn
+    statements = [
+        allow("sqs", QUEUE_ACTIONS, stack.queue.queue_arn),
+        allow("sqs", ["SendMessage"], stack.ingress.queue_arn),  # replay
+        allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS)),
+        allow("s3", ["ListBucket", "GetBucketLocation"], bucket),
+    ]
+    if stack.kms_key_arns:
+        statements.append(allow("kms", ["Decrypt", "GenerateDataKey"], *stack.kms_key_arns))
+    if stack.options.assume_role_arns:
+        statements.append(allow("sts", ["AssumeRole"], *stack.options.assume_role_arns))
+    return statements
+
+
+def _program_statements(program: Mapping[str, s3_assets.Asset]) -> list[iam.PolicyStatement]:
+    """These objects, not the whole of the deployments' bucket."""
+    objects = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program.values()]
+    return [allow("s3", ["GetObject"], *objects)]
+
+
+def _log_statements(stack: PipelineStack, log_group: logs.LogGroup) -> list[iam.PolicyStatement]:
+    """https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html."""
+    of_region = stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
+    return [
+        allow("s3", ["PutObject"], f"{stack.state.bucket.bucket_arn}/{LOGS_PREFIX}*"),
+        allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], log_group.log_group_arn),
+        allow("logs", ["DescribeLogGroups"], of_region),
+    ]
+
+
+def _jobs_function(
+    stack: PipelineStack,
+    assets: Assets,
+    application: emr.CfnApplication,
+    role: iam.Role,
+    program: Mapping[str, s3_assets.Asset],
+) -> lambda_.Function:
+    runs = f"{application.attr_arn}/jobruns/*"
+    function = Functions.of(stack, stack.parameters, assets, extras=["functions"]).make(
+        Plan(
+            name="jobs",
+            timeout=JOBS_TIMEOUT,
+            memory_mb=stack.options.jobs_memory_mb,
+            environment=_environment(stack, application, role, program),
+            wildcards={"<Application.Arn>/jobruns/*": "Job runs get their ids when they start; of this application."},
+            allowed=[
+                allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
+                # Runs are tagged when they start.
+                allow("emr-serverless", ["CancelJobRun", "TagResource"], runs),
+                iam.PolicyStatement(
+                    actions=["iam:PassRole"],
+                    resources=[role.role_arn],
+                    conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+                ),
+                allow("dynamodb", ["GetItem", "PutItem"], stack.state.table.table_arn),
+            ],
+        )
+    )
+    look = targets.LambdaFunction(function, event=events.RuleTargetInput.from_object({"op": "look"}))
+    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(LOOK_EVERY), targets=[look])
+    return function
+
+
+def _environment(
+    stack: PipelineStack, application: emr.CfnApplication, role: iam.Role, program: Mapping[str, s3_assets.Asset]
+) -> Mapping[str, str]:
+    options = stack.options
+    workers = Workers(
+        cores=options.worker_vcpu,
+        memory_gb=options.worker_memory_gb,
+        disk_gb=options.worker_disk_gb,
+        max_executors=options.max_executors,
+    )
+    return {
+        "APPLICATION_ID": application.attr_application_id,
+        "JOB_ROLE_ARN": role.role_arn,
+        "PIPELINE_TABLE": stack.state.table.table_name,
+        "PIPELINE_BUCKET": stack.state.bucket.bucket_name,
+        "QUEUE_URL": stack.queue.queue_url,
+        "INGRESS_URL": stack.ingress.queue_url,
+        "TABLE_FORMAT": options.table_format.value,
+        "JOB_PYTHON": options.python.value,
+        "JOB_WORKERS": json.dumps(asdict(workers)),
+        "JOB_LIMITS": json.dumps(asdict(_limits(options))),
+        **{variable: asset.s3_object_url for variable, asset in program.items()},
+    }
+
+
+def _limits(options: PipelineParameters) -> JobLimits:
+    return JobLimits(
+        streaming=options.streaming,
+        trigger_s=options.trigger_s,
+        failed_attempts_per_hour=options.failed_attempts_per_hour,
+        restart_after_failure_s=options.restart_after_failure_s,
+        shutdown_grace_s=options.shutdown_grace_s,
+        batch_attempts=options.batch_attempts,
+        batch_timeout_minutes=options.batch_timeout_minutes,
+        statistics_at=options.statistics_at,
+        compaction_at=options.compaction_at,
+        compaction_days=options.compaction_days,
+    )
+
+
+def _alarms(stack: PipelineStack) -> None:
+    """That the stream stays down, and that a job failed: both need somebody to look."""
+    for name, periods, text in (
+        ("StreamsDown", 3, "The land job should run and doesn't: `sluice pipeline status` says why"),
+        ("JobsFailed", 1, "A job run failed: `sluice pipeline logs`"),
+    ):
+        cloudwatch.Alarm(
+            stack,
+            f"{name}Alarm",
+            alarm_description=text,
+            metric=cloudwatch.Metric(
+                namespace=METRICS_NAMESPACE,
+                metric_name=name,
+                dimensions_map={"service": "jobs"},
+                statistic="Maximum",
+                period=Duration.minutes(5),
+            ),
+            threshold=1,
+            evaluation_periods=periods,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            # Without a word from the function nobody looks after the stream.
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
+        )
+
+
+def _budget(stack: PipelineStack) -> None:
+    """Of the whole account: a budget by tag stays at zero until somebody activates the tag for billing."""
+    options = stack.options
+    if options.budget_usd is None:
+        return
+    budget = budgets.CfnBudget
+    budgets.CfnBudget(
+        stack,
+        "Budget",
+        budget=budget.BudgetDataProperty(
+            budget_type="COST",
+            time_unit="MONTHLY",
+            budget_limit=budget.SpendProperty(amount=options.budget_usd, unit="USD"),
+        ),
+        notifications_with_subscribers=[
+            budget.NotificationWithSubscribersProperty(
+                notification=budget.NotificationProperty(
+                    comparison_operator="GREATER_THAN",
+                    notification_type=kind,
+                    threshold=100,
+                    threshold_type="PERCENTAGE",
+                ),
+                subscribers=[budget.SubscriberProperty(address=str(options.budget_email), subscription_type="EMAIL")],
+            )
+            for kind in ("ACTUAL", "FORECASTED")
+        ],
+    )

@@ -1,0 +1,128 @@
+"""What operators hold on to, as deployed: traces that messages keep, one screen of the site, alarms and a dashboard."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sluice.aws.control_client import FEDERATION, ControlClient
+from sluice.aws.deployment import stack_output, stack_outputs
+from sluice.aws.publisher import Publisher, Publishing
+from sluice.cli.main import app
+from sluice.message import TRACE_HEADER
+from tests.deployed import Deployed
+
+WITHIN_S = 60
+EXCHANGE = "events"
+
+
+def new_trace() -> str:
+    """Another one each time: tests share their queues."""
+    random = uuid.uuid4().hex
+    return f"Root=1-{random[:8]}-{random[8:]};Sampled=1"
+
+
+def arrived(deployed: Deployed, url: str, trace: str) -> dict[str, Any]:
+    """The message of this trace, once it is there."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        received = deployed.sqs.receive_message(
+            QueueUrl=url,
+            MaxNumberOfMessages=10,
+            WaitTimeSeconds=2,
+            VisibilityTimeout=1,
+            MessageSystemAttributeNames=["All"],
+            MessageAttributeNames=["All"],
+        ).get("Messages", [])
+        for message in received:
+            if message["Attributes"].get(TRACE_HEADER) == trace:
+                deployed.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                return dict(message)
+    raise AssertionError(f"nothing with {trace} came to {url}")
+
+
+def send(deployed: Deployed, url: str, body: str, trace: str, **attributes: str) -> None:
+    deployed.sqs.send_message(
+        QueueUrl=url,
+        MessageBody=body,
+        MessageAttributes={name: {"DataType": "String", "StringValue": text} for name, text in attributes.items()},
+        MessageSystemAttributes={TRACE_HEADER: {"DataType": "String", "StringValue": trace}},
+    )
+
+
+@contextmanager
+def seeing(deployed: Deployed, key: str) -> Iterator[str]:
+    """The URL of a queue that gets what is published to the exchange."""
+    control = ControlClient.of(deployed.connection, FEDERATION)
+    control.ask("sweep")  # makes what is declared; by itself, within a minute
+    name = f"sluice-queue-{uuid.uuid4().hex[:8]}"
+    url = deployed.sqs.create_queue(QueueName=name)["QueueUrl"]
+    control.ask("bind", exchange=EXCHANGE, queue=name, key=key)
+    time.sleep(1.1)  # exchange functions look for a new version every second
+    try:
+        yield url
+    finally:
+        control.ask("unbind", exchange=EXCHANGE, queue=name, key=key)
+        deployed.sqs.delete_queue(QueueUrl=url)
+
+
+def test_an_exchange_and_its_dead_letters_keep_the_trace(deployed: Deployed) -> None:
+    outputs = stack_outputs(deployed.connection, "SluiceFederation")
+    ingress, trace = outputs["IngressUrl"], new_trace()
+    with seeing(deployed, "traced.#") as url:
+        publishing = Publishing(exchange=EXCHANGE, key="traced.a", body="routed", trace_header=trace)
+        Publisher(ingress, deployed.sqs).publish_all([publishing])
+        assert arrived(deployed, url, trace)["Body"] == "routed"
+    send(deployed, ingress, "lost", trace, exchange="nowhere")
+    assert arrived(deployed, outputs["FederationDeadLettersUrl"], trace)["Body"] == "lost"
+
+
+def test_a_splitter_keeps_the_trace(deployed: Deployed) -> None:
+    queue, trace = ControlClient.of(deployed.connection).ask("list")["queues"][0], new_trace()
+    send(deployed, queue["source"], "split", trace)
+    assert arrived(deployed, queue["main"], trace)["Body"] == "split"
+
+
+def test_an_offers_event_has_the_trace_that_its_client_gave_it(deployed: Deployed) -> None:
+    trace = new_trace()
+    offer = "1.0\n" + json.dumps({"offer": json.dumps({"type": "offer", "sdp": "v=0"}), "nat": "unknown"})
+    with seeing(deployed, "rendezvous.offer.#") as url:
+        send(deployed, deployed.offers_queue_url, offer, trace, ClientID=uuid.uuid4().hex[:16])
+        deadline = time.monotonic() + WITHIN_S
+        traces: set[str] = set()
+        while trace not in traces:
+            assert time.monotonic() < deadline, traces
+            received = deployed.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=2)
+            traces |= {json.loads(message["Body"])["trace"] for message in received.get("Messages", [])}
+
+
+def test_one_screen_shows_the_site(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in deployed.cloud.environment(deployed.site).items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["status", "--json"])
+    found = json.loads(done.stdout)
+    assert found["absent"] == {}
+    assert found["rendezvous"]["offers_queue"]["url"] == deployed.offers_queue_url
+    assert found["splitting"]["queues"]
+    assert found["federation"]["tag"] == stack_output(deployed.connection, "SluiceFederation", "SiteTag")
+    assert len(found["dead_letters"]) >= 4
+    # Its jobs are processes of this machine, which --local asks.
+    assert set(found["failed"]) == {"pipeline"}
+    assert done.exit_code == 1
+
+
+def test_alarms_and_dashboard_are_there(deployed: Deployed) -> None:
+    cloudwatch = deployed.client("cloudwatch")
+    alarms = cloudwatch.describe_alarms()["MetricAlarms"]
+    assert {"OffersAge", "RoutesDown", "PipelineAge", "SplittingDeadLetters"} <= {
+        alarm["AlarmName"].split("-")[1].partition("Alarm")[0]
+        for alarm in alarms
+        if alarm["AlarmName"].startswith("SluiceOperations-")
+    }
+    name = stack_output(deployed.connection, "SluiceOperations", "DashboardName")
+    assert json.loads(cloudwatch.get_dashboard(DashboardName=name)["DashboardBody"])["widgets"]

@@ -1,0 +1,252 @@
+"""Rendezvous events as deployed: from what happens, through the site's exchange, to the statistics that it serves."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sluice.aws.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.control_client import FEDERATION, ControlClient
+from sluice.aws.deployment import stack_outputs
+from sluice.aws.proxy_pools import DynamoProxyPools
+from sluice.aws.publisher import Publisher, Publishing
+from sluice.federation.ulids import is_ulid, ulid_of
+from sluice.local.traffic import Proxies, answer, offer_body
+from sluice.peers.methods import Denied, over_sqs
+from sluice.rendezvous.events import OfferEvent, PollEvent, read_event
+from sluice.rendezvous.matching import Pool
+from sluice.rendezvous.offers import NO_PROXIES, TIMED_OUT
+from sluice.times import DAY_MS, day_of, iso, ms_of
+from tests.deployed import Deployed
+
+WITHIN_S = 120
+EXCHANGE = "events"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Site:
+    """The deployed site, and a queue that gets every event of its rendezvous."""
+
+    def __init__(self, deployed: Deployed) -> None:
+        self.deployed = deployed
+        self.control = ControlClient.of(deployed.connection, FEDERATION)
+        self.control.ask("sweep")  # makes what is declared; by itself, within a minute
+        self.queue = f"sluice-queue-{uuid.uuid4().hex[:8]}"
+        self.url = deployed.sqs.create_queue(QueueName=self.queue)["QueueUrl"]
+        self.binding = {"exchange": EXCHANGE, "queue": self.queue, "key": "rendezvous.#", "arguments": {}}
+        self.control.ask("bind", **self.binding)
+        time.sleep(1.1)  # exchange functions look for a new version every second
+
+    @property
+    def tag(self) -> str:
+        return str(self.control.ask("site")["address"]["tag"])
+
+    def forget(self) -> None:
+        self.control.ask("unbind", **self.binding)
+        self.deployed.sqs.delete_queue(QueueUrl=self.url)
+
+    def messages(self, *wanted: tuple[str, str], since_ms: int) -> list[dict[str, Any]]:
+        """Those of what happened since, until there is one of each kind and outcome."""
+        found: list[dict[str, Any]] = []
+        deadline = time.monotonic() + WITHIN_S
+        while not set(wanted) <= {_ending(message) for message in found}:
+            assert time.monotonic() < deadline, Counter(map(_ending, found))
+            received = self.deployed.sqs.receive_message(
+                QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=2, MessageAttributeNames=["All"]
+            ).get("Messages", [])
+            for message in received:
+                self.deployed.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
+            found += [message for message in received if ms_of(json.loads(message["Body"])["at"]) >= since_ms]
+        return found
+
+    def publish(self, body: str, key: str) -> None:
+        ingress = stack_outputs(self.deployed.connection, "SluiceFederation")["IngressUrl"]
+        Publisher(ingress, self.deployed.sqs).publish(Publishing(exchange=EXCHANGE, key=key, body=body))
+
+    def page_with(self, path: str, *starts: str) -> str:
+        """The page, once it has lines that begin so."""
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            page = asyncio.run(self._page(path))
+            if all(any(line.startswith(start) for line in page.splitlines()) for start in starts):
+                return page
+            assert time.monotonic() < deadline, page
+            time.sleep(1)
+
+    async def _page(self, path: str) -> str:
+        async with aiohttp.ClientSession() as session, session.get(self.deployed.broker_url + path) as response:
+            assert response.status == 200
+            assert response.headers["Access-Control-Allow-Origin"] == "*"
+            return await response.text()
+
+
+def _ending(message: dict[str, Any]) -> tuple[str, str]:
+    body = json.loads(message["Body"])
+    return body["kind"], body["outcome"]
+
+
+@pytest.fixture
+def site(deployed: Deployed) -> Iterator[Site]:
+    made = Site(deployed)
+    yield made
+    made.forget()
+
+
+async def nobody_waits(pools: DynamoProxyPools) -> None:
+    while sum(pools.count(pool, now_ms=now_ms()) for pool in Pool):
+        await asyncio.sleep(0.2)
+
+
+async def somebody_waits(pools: DynamoProxyPools) -> None:
+    while not pools.count(Pool.UNRESTRICTED, now_ms=now_ms()):
+        await asyncio.sleep(0.2)
+
+
+async def a_scripted_minute(deployed: Deployed) -> int:
+    """An offer denied, one answered, one that nobody answers, and a poll to which nobody comes. When it began."""
+    pools = DynamoProxyPools(deployed.dynamodb, deployed.deployment.table_name)
+    credentials = ClientCredentials.parse(deployed.client_sqscreds)
+    client = open_client(credentials, region=deployed.region, endpoint_url=deployed.endpoint)
+    async with aiohttp.ClientSession() as session, ClientQueues(client, deployed.offers_queue_url) as queues:
+        proxies, exchange = Proxies(session, deployed.broker_url), over_sqs(queues)
+        await nobody_waits(pools)
+        began_ms = now_ms()
+        assert await exchange(offer_body("1")) == Denied(NO_PROXIES)
+        for answers in (True, False):
+            poll = asyncio.create_task(proxies.poll())
+            await somebody_waits(pools)
+            offered = asyncio.create_task(exchange(offer_body("2")))
+            polled = await poll
+            assert polled.matched
+            if answers:
+                assert await proxies.answer(polled.sid, answer("2")) == "success"
+            assert (await offered == Denied(TIMED_OUT)) is not answers
+        assert await proxies.answer(polled.sid, answer("2")) == "client gone"
+        assert not (await proxies.poll()).matched
+    return began_ms
+
+
+ENDINGS = (
+    *(("offer", outcome) for outcome in ("denied", "matched", "timeout")),
+    *(("poll", outcome) for outcome in ("idle", "matched")),
+    *(("answer", outcome) for outcome in ("success", "timeout")),
+)
+
+
+def test_what_happens_is_published_counted_and_served(deployed: Deployed, site: Site) -> None:
+    began_ms = asyncio.run(asyncio.wait_for(a_scripted_minute(deployed), WITHIN_S))
+    messages = site.messages(*ENDINGS, since_ms=began_ms)
+    assert Counter(map(_ending, messages)) == Counter([*ENDINGS, ("poll", "matched")])
+    for message in messages:
+        body = json.loads(message["Body"])
+        attributes = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
+        assert {name: attributes[name] for name in ("kind", "outcome", "country")} == {
+            name: body[name] for name in ("kind", "outcome", "country")
+        }
+        assert (is_ulid(body["id"]), body["site"], body["country"]) == (True, site.tag, "??")
+        assert "127.0.0.1" not in message["Body"]
+    events = {_ending(message): read_event(message["Body"]) for message in messages}
+    offer, poll = events["offer", "matched"], events["poll", "idle"]
+    assert isinstance(offer, OfferEvent)
+    assert isinstance(poll, PollEvent)
+    assert (offer.method, offer.proxy_type, offer.nat) == ("sqs", "standalone", "unknown")
+    assert poll.waited_ms >= 10_000
+    assert poll.address is not None
+
+    page = site.page_with(
+        "prometheus",
+        *(
+            f'snowflake_rounded_client_poll_total{{nat="unknown",status="{outcome}",cc="??",rendezvous_method="sqs"}} '
+            for outcome in ("denied", "matched", "timeout")
+        ),
+        'snowflake_rounded_proxy_answer_total{type="standalone",status="success"} ',
+        'snowflake_rounded_proxy_answer_total{type="unknown",status="timeout"} ',
+        'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="standalone",status="idle"} ',
+        'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="standalone",status="matched"} ',
+        'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unrestricted",type="standalone"} ',
+    )
+    numbers = [int(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("snowflake_rounded")]
+    assert all(number % 8 == 0 for number in numbers)
+
+
+def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> None:
+    yesterday_ms = now_ms() - DAY_MS
+    poll = PollEvent(
+        id=ulid_of("yesterday's poll", sent_at_ms=yesterday_ms),
+        at_ms=yesterday_ms,
+        outcome="idle",
+        nat="restricted",
+        country="DE",
+        proxy_type="webext",
+        relay_extension=True,
+        address="0" * 32,
+    )
+    again = replace(poll, id=ulid_of("another poll", sent_at_ms=yesterday_ms), nat="unrestricted")
+    offer = OfferEvent(
+        id=ulid_of("yesterday's offer", sent_at_ms=yesterday_ms),
+        at_ms=yesterday_ms,
+        outcome="denied",
+        nat="unknown",
+        country="FR",
+        method="http",
+    )
+    for event in (poll, again, offer, offer):  # a message may come twice
+        site.publish(event.to_json(site="elsewhere"), event.routing_key)
+    page = site.page_with("metrics", "snowflake-ips DE=1", "snowflake-ips-nat-unrestricted 1", "client-http-ips FR=8")
+    assert page == "\n".join(
+        [
+            f"snowflake-stats-end {day_of(now_ms())} 00:00:00 (86400 s)",
+            "snowflake-ips DE=1",
+            "snowflake-ips-iptproxy 0",
+            "snowflake-ips-standalone 0",
+            "snowflake-ips-webext 1",
+            "snowflake-ips-badge 0",
+            "snowflake-ips-total 1",
+            "snowflake-idle-count 8",
+            "snowflake-proxy-poll-with-relay-url-count 8",
+            "snowflake-proxy-poll-without-relay-url-count 0",
+            "snowflake-proxy-rejected-for-relay-url-count 0",
+            "client-denied-count 8",
+            "client-restricted-denied-count 8",
+            "client-unrestricted-denied-count 0",
+            "client-snowflake-match-count 0",
+            "client-snowflake-timeout-count 0",
+            "client-http-count 8",
+            "client-http-ips FR=8",
+            "client-ampcache-count 0",
+            "client-ampcache-ips ",
+            "client-sqs-count 0",
+            "client-sqs-ips ",
+            "snowflake-ips-nat-restricted 1",
+            "snowflake-ips-nat-unrestricted 1",
+            "snowflake-ips-nat-unknown 0",
+            "",
+        ]
+    )
+
+
+def test_what_is_no_event_is_a_dead_letter_with_the_reason(deployed: Deployed, site: Site) -> None:
+    site.publish(json.dumps({"kind": "offer", "at": iso(now_ms())}), "rendezvous.offer.denied.??")
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        letters = deployed.sqs.receive_message(
+            QueueUrl=deployed.deployment.dead_letters_url, WaitTimeSeconds=5, MessageAttributeNames=["All"]
+        ).get("Messages", [])
+        for letter in letters:
+            deployed.sqs.delete_message(
+                QueueUrl=deployed.deployment.dead_letters_url, ReceiptHandle=letter["ReceiptHandle"]
+            )
+        reasons = [letter["MessageAttributes"]["sluice-reason"]["StringValue"] for letter in letters]
+        if "Malformed: id is no text" in reasons:
+            return
+    pytest.fail("no dead letter")

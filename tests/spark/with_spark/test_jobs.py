@@ -1,0 +1,591 @@
+"""The jobs on Spark: each message lands once, whatever is killed; a day's statistics, line by line; compaction while
+others read and write; and back to an exchange."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.with_spark.driver import kill_session
+
+ENTRY = Path(__file__).parents[3] / "spark" / "sluice_job.py"
+WITHIN_S = 180
+VISIBILITY_S = 3
+GOOD, LATE, BAD = 3900, 60, 40
+DAY = date(2026, 11, 20)
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def sealed(exchange: str, **more: Any) -> dict[str, Any]:
+    text = json.dumps({"exchange": exchange, "key": "a.b", "trace": ["SITE1"], "id": f"SITE1.{ULID}", **more})
+    return {"x-qpid": {"type": "String", "string": text, "binary": None}}
+
+
+def message(number: int, body: str = "m", sent_at: datetime = NOON, **more: Any) -> dict[str, Any]:
+    return {
+        "message_id": f"{number:06d}",
+        "body": body,
+        "sent_at": sent_at,
+        "attributes": {},
+        "receive_count": 1,
+    } | more
+
+
+@pytest.fixture
+def job_spark(spark: Any) -> Any:
+    from sluice_spark.jobs.session import prepared  # noqa: PLC0415  needs PySpark
+
+    return prepared(spark)
+
+
+@pytest.fixture
+def received(job_spark: Any) -> Callable[[Iterable[Mapping[str, Any]]], Any]:
+    """Rows as the source gives them."""
+    from sluice_spark.segments import SPARK_SCHEMA  # noqa: PLC0415  may be missing here
+
+    def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
+        return job_spark.createDataFrame(list(rows), SPARK_SCHEMA).coalesce(1)
+
+    return frame
+
+
+@pytest.fixture
+def landed(job_spark: Any, tmp_path: Path) -> Iterator[Any]:
+    """What Spark calls with each batch, on tables of this test."""
+    from sluice_spark.jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
+    from sluice_spark.jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  as above
+    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+
+    job_spark.sparkContext.setLocalProperty(QUERY_ID, str(uuid.uuid4()))
+    yield Batches(
+        ParquetTable(f"{tmp_path}/tables/messages", messages_layout()),
+        ParquetTable(f"{tmp_path}/bad/quarantine", quarantine_layout()),
+        late_days=3,
+    )
+    job_spark.sparkContext.setLocalProperty(QUERY_ID, None)
+
+
+@pytest.fixture
+def messages(job_spark: Any, tmp_path: Path) -> Callable[..., Any]:
+    return lambda name="tables/messages": _table(tmp_path, name).read(job_spark)
+
+
+def _table(place: Path, name: str) -> Any:
+    from sluice_spark.jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  needs PySpark
+    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+
+    layout = quarantine_layout() if name.endswith("quarantine") else messages_layout()
+    return ParquetTable(f"{place}/{name}", layout)
+
+
+def ids(frame: Any) -> list[str]:
+    return sorted(row.message_id for row in frame.select("message_id").collect())
+
+
+# land
+
+
+def fill(queue: Any) -> None:
+    """Late ones are events of a week before; bad ones have metadata that can't be read."""
+    week_ago = (datetime.now(UTC) - timedelta(days=7)).strftime("%Y-%m-%dT%H:%M:%S.123Z")
+    late = json.dumps({"kind": "poll", "id": "1", "at": week_ago, "site": "s", "outcome": "idle"})
+    for number in range(GOOD + LATE + BAD):
+        text = json.dumps({"exchange": f"e{number % 3}"}) if number < GOOD + LATE else "{"
+        body = f"{number}" if number < GOOD or number >= GOOD + LATE else late
+        entry = {"MessageBody": body, "MessageAttributes": {"x-qpid": {"DataType": "String", "StringValue": text}}}
+        queue.send(entry, time.time())
+
+
+@pytest.mark.timeout(900)  # four programs start one after the other
+def test_a_job_killed_thrice_lands_each_message_once(job_spark: Any, sqs: Any, tmp_path: Path, messages: Any) -> None:
+    """Killed while it receives, when a batch is in the table, and when Spark has committed one."""
+    from sluice_spark.jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
+
+    sqs.queues["q"].visibility_s = VISIBILITY_S
+    fill(sqs.queues["q"])
+    sent = sorted(sqs.queues["q"].known)
+    arguments = {
+        "--queue-url": sqs.queue_url("q"),
+        "--endpoint": sqs.url,
+        "--staging": f"{tmp_path}/staging",
+        "--checkpoint": f"{tmp_path}/checkpoint",
+        "--tables": f"{tmp_path}/tables",
+        "--table-format": "parquet",
+        "--quarantine": f"{tmp_path}/bad",
+        "--max-messages": "900",
+        "--trigger-seconds": "0",
+    }
+    program = [sys.executable, str(ENTRY), "land", *[each for pair in arguments.items() for each in pair]]
+    log, commits = tmp_path / "tables" / "messages" / "_delta_log", tmp_path / "checkpoint" / "commits"
+    moments: list[Callable[[], bool]] = [
+        lambda: sqs.calls["DeleteMessageBatch"] > 40,
+        lambda: len(list(log.glob("*.json"))) > 2,
+        lambda: len([path for path in commits.glob("*") if path.name.isdigit()]) > 3,
+    ]
+    for reached in moments:
+        killed_when(reached, program)
+    rest = land(
+        job_spark,
+        Landing(
+            source={
+                "queueUrl": sqs.queue_url("q"),
+                "endpoint": sqs.url,
+                "stagingLocation": f"{tmp_path}/staging",
+                "waitTimeSeconds": "1",
+            },
+            checkpoint=f"{tmp_path}/checkpoint",
+            tables=f"{tmp_path}/tables",
+            table_format="parquet",
+            quarantine=f"{tmp_path}/bad",
+            drain=True,
+        ),
+    )
+    assert not rest.interrupted
+    assert sqs.queues["q"].known == {}
+    rows, bad = messages(), messages("bad/quarantine")
+    assert sorted(ids(rows) + ids(bad)) == sent
+    assert (rows.where("late").count(), bad.count()) == (LATE, BAD)
+    assert {row.exchange for row in rows.select("exchange").distinct().collect()} == {"e0", "e1", "e2"}
+
+
+def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_path: Path, messages: Any) -> None:
+    from sluice_spark.jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
+
+    sqs.queues["q"].fill([f"{number}" for number in range(500)], time.time())
+    source = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": f"{tmp_path}/staging"}
+    landing = Landing(
+        source=source | {"waitTimeSeconds": "1", "maxMessagesPerTrigger": "100"},
+        checkpoint=f"{tmp_path}/checkpoint",
+        tables=f"{tmp_path}/tables",
+        table_format="parquet",
+        quarantine=f"{tmp_path}/bad",
+        trigger_seconds=0,
+    )
+
+    def terminate(number: int) -> None:
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    done = land(job_spark, landing, terminate)
+    assert done.interrupted
+    assert done.totals.landed == len(ids(messages()))
+    committed = [path.name for path in (tmp_path / "checkpoint" / "commits").glob("*") if path.name.isdigit()]
+    assert len(committed) == done.totals.batches
+
+
+def killed_when(reached: Callable[[], bool], program: list[str]) -> None:
+    driver = subprocess.Popen(program, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + WITHIN_S
+    try:
+        while not reached():
+            assert driver.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        kill_session(driver.pid)
+        _, said = driver.communicate()
+        sys.stderr.buffer.write(said[-4000:])  # pytest shows it if the test fails
+
+
+def test_a_batch_that_comes_again_is_in_the_tables_once(received: Any, landed: Any, messages: Any) -> None:
+    batch = received([message(1), message(2, attributes=sealed("e")), message(3, attributes=bad_metadata())])
+    landed(batch, 0)
+    landed(batch, 0)
+    assert ids(messages()) == ["000001", "000002"]
+    assert ids(messages("bad/quarantine")) == ["000003"]
+    assert (landed.totals.landed, landed.totals.quarantined) == (2, 1)
+
+
+def bad_metadata() -> dict[str, Any]:
+    return {"x-qpid": {"type": "String", "string": "{", "binary": None}}
+
+
+def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_again(
+    received: Any, landed: Any, messages: Any, tmp_path: Path
+) -> None:
+    from sluice_spark.jobs.land import Batches  # noqa: PLC0415  needs PySpark
+
+    class Killed(Exception):
+        pass
+
+    class Unreachable:
+        def append(self, frame: Any, transaction: Any) -> bool:
+            raise Killed
+
+    batch = received([message(1), message(2, attributes=bad_metadata())])
+    with pytest.raises(Killed):
+        Batches(_table(tmp_path, "tables/messages"), Unreachable(), late_days=3)(batch, 0)
+    landed(batch, 0)
+    assert ids(messages()) == ["000001"]
+    assert ids(messages("bad/quarantine")) == ["000002"]
+
+
+def test_what_a_message_carries_is_in_columns(received: Any, landed: Any, messages: Any) -> None:
+    awkward = "a/b:c {%}*?"
+    rows = [
+        message(1, attributes=sealed(awkward, published=1_700_000_000_000)),
+        message(2, attributes={"exchange": _text("plain"), "routing-key": _text("k")}),
+        message(3, attributes=sealed("e", published=1 << 62)),
+        message(4),
+    ]
+    landed(received(rows), 0)
+    one, two, three, four = messages().orderBy("message_id").collect()
+    assert (one.exchange, one.routing_key, one.origin, one.sites) == (awkward, "a.b", "SITE1", ["SITE1"])
+    assert (one.origin_id, one.published_at.timestamp()) == (f"SITE1.{ULID}", 1_700_000_000)
+    assert (two.exchange, two.routing_key, two.origin) == ("plain", "k", None)
+    assert three.published_at is None
+    assert (four.exchange, four.routing_key, four.date, four.late) == ("none", None, DAY, False)
+
+
+def _text(value: str) -> dict[str, Any]:
+    return {"type": "String", "string": value, "binary": None}
+
+
+def test_metadata_that_cant_be_read_are_quarantined_with_a_reason(received: Any, landed: Any, messages: Any) -> None:
+    unreadable = [
+        bad_metadata(),
+        {"x-qpid": _text("5")},
+        {"x-qpid": _text("[" * 5000)},
+        {"x-qpid": _text('{"published": "soon"}')},
+        {"x-qpid": {"type": "Binary", "string": None, "binary": b"{}"}},
+        {"x-qpid": _text(json.dumps({"exchange": "é" * 127}))},  # a name that no folder can have
+    ]
+    rows = [message(number, attributes=attributes) for number, attributes in enumerate(unreadable)]
+    landed(received([*rows, message(99)]), 0)
+    assert ids(messages()) == ["000099"]
+    bad = messages("bad/quarantine")
+    assert ids(bad) == [row["message_id"] for row in rows]
+    assert {(bool(row.reason), row.date) for row in bad.collect()} == {(True, DAY)}
+
+
+def event(at: datetime, number: int, **more: Any) -> str:
+    at_text = at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+    return json.dumps({"kind": "poll", "outcome": "idle", "id": f"{number}", "at": at_text, "site": "s"} | more)
+
+
+def test_a_late_event_makes_no_file_in_an_old_partition(received: Any, landed: Any, messages: Any) -> None:
+    happened = {
+        "000001": (NOON - timedelta(days=3), DAY - timedelta(days=3), False),
+        "000002": (NOON - timedelta(days=4), DAY, True),
+        "000003": (NOON + timedelta(days=400), DAY, False),  # a clock that is ahead
+    }
+    landed(received([message(int(name), event(at, 1)) for name, (at, _, _) in happened.items()]), 0)
+    found = {row.message_id: (row.date, row.late) for row in messages().collect()}
+    assert found == {name: (day, late) for name, (_, day, late) in happened.items()}
+    assert (landed.totals.late, landed.totals.landed) == (1, 2)
+
+
+def test_a_body_that_only_looks_like_an_event_is_dated_when_it_was_sent(
+    received: Any, landed: Any, messages: Any
+) -> None:
+    bodies = ['{"at": "2020-01-01T00:00:00Z"}', event(NOON, 1).replace("2026-", "soon-"), '{"kind": [1', "{}"]
+    landed(received([message(number, body) for number, body in enumerate(bodies)]), 0)
+    assert {(row.date, row.late) for row in messages().collect()} == {(DAY, False)}
+    assert landed.totals.landed == len(bodies)
+
+
+class Answering:
+    """A session whose SQL says one thing, and what was asked of it and of a frame's writer."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows, self.asked, self.options, self.sparkSession = rows, [], {}, self
+        self.write = self
+
+    def sql(self, statement: str) -> "Answering":
+        self.asked.append(statement)
+        return self
+
+    def head(self, count: int) -> list[int]:
+        return self.rows[:count]
+
+    def option(self, name: str, value: Any) -> "Answering":
+        self.options[name] = value
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> "Answering":
+            self.asked.append(name)
+            return self
+
+        return call
+
+
+@pytest.mark.usefixtures("job_spark")  # columns are written down as DDL, which the JVM reads
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, there: bool) -> None:
+    from sluice_spark.jobs.landing import messages_layout  # noqa: PLC0415  needs PySpark
+    from sluice_spark.jobs.table_log import Transaction  # noqa: PLC0415  as above
+    from sluice_spark.jobs.tables import open_table  # noqa: PLC0415  as above
+
+    query = "b0b4b16a-3b5f-4d38-8e9a-000000000000"
+    table = open_table(kind, "s3://b/t" if kind == "delta" else "glue.sluice", "messages", messages_layout())
+    frame = Answering([1] if there else [])
+    assert table.append(frame, Transaction(app_id=query, version=7)) is not there  # type: ignore[arg-type]  a fake
+    created, looked_up = frame.asked[:2]
+    named = "delta.`s3://b/t/messages`" if kind == "delta" else "glue.sluice.messages"
+    assert created.startswith(f"CREATE TABLE IF NOT EXISTS {named} (`message_id` string, `body` string, ")
+    assert created.endswith(f"`late` boolean) USING {kind} PARTITIONED BY (`date`, `exchange`, `late`)")
+    written = "save" if kind == "delta" else "append"
+    assert (written in frame.asked) is not there
+    if kind == "delta":
+        assert looked_up == f"DESCRIBE HISTORY {named}"
+        expected = {"txnAppId": query, "txnVersion": 7, "userMetadata": f"{query}/7"}
+    else:
+        assert f"{named}.snapshots WHERE summary['sluice.query'] = '{query}'" in looked_up
+        expected = {
+            "fanout-enabled": "true",
+            "snapshot-property.sluice.query": query,
+            "snapshot-property.sluice.batch": "7",
+        }
+    assert frame.options == ({} if there else expected)
+
+
+# compact
+
+
+def test_readers_see_each_row_once_while_files_are_merged(
+    job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
+) -> None:
+    from sluice_spark.jobs.compact import KEPT_S, compact  # noqa: PLC0415  needs PySpark
+
+    def merged(**more: Any) -> Any:
+        return compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20, **more)
+
+    for number in range(3):
+        rows = [message(10 * number + row, attributes=sealed("a" if row % 2 else "b/c")) for row in range(4)]
+        landed(received(rows), number)
+    expected = ids(messages())
+    reader = messages()
+    done = merged()
+    landed(received([message(99)]), 3)
+    assert (done.files_before, done.files_after, done.rows) == (6, 2, 12)
+    assert ids(reader) == expected
+    assert ids(messages()) == [*expected, "000099"]
+    again = merged()
+    assert (again.files_before, again.removed) == (0, 0)
+    later = merged(now=time.time() + KEPT_S + 60)
+    assert later.removed == done.files_before
+    assert ids(messages()) == [*expected, "000099"]
+
+
+def test_two_compactions_at_once_leave_each_row_once(
+    job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
+) -> None:
+    from sluice_spark.jobs import compact  # noqa: PLC0415  needs PySpark
+
+    for number in range(2):
+        landed(received([message(number)]), number)
+    table = _table(tmp_path, "tables/messages")
+    small = list(table.log.snapshot().files.values())
+    first = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
+    second = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
+    assert (first.files_before, second.files_before) == (2, 0)
+    assert ids(messages()) == ["000000", "000001"]
+
+
+# statistics
+
+
+def poll(number: int, address: str | None, **more: Any) -> dict[str, Any]:
+    given = {
+        "address": address,
+        "country": "DE",
+        "proxy_type": "standalone",
+        "nat": "restricted",
+        "relay_extension": True,
+    }
+    return _event(number, given | {"kind": "poll", "outcome": "idle"} | more)
+
+
+def offer(number: int, **more: Any) -> dict[str, Any]:
+    given = {"kind": "offer", "outcome": "matched", "method": "sqs", "nat": "unknown", "country": "IR"}
+    return _event(number, given | more)
+
+
+def _event(number: int, fields: dict[str, Any]) -> dict[str, Any]:
+    at = fields.pop("happened", NOON + timedelta(seconds=number))
+    body = event(at, fields.pop("id", number), **fields)
+    return message(number, body, sent_at=max(at, NOON) + timedelta(seconds=1), attributes=sealed("events"))
+
+
+def scripted_day() -> list[dict[str, Any]]:
+    return [
+        poll(1, "p1"),
+        poll(2, "p1", nat="unrestricted", country="FR"),  # moved: its country is the first
+        poll(3, "p2", proxy_type="webext", relay_extension=False),
+        poll(4, "p3", proxy_type="strange", country="Atlantis", nat="odd"),
+        poll(5, "p4", outcome="rejected", relay_extension=False),  # its address isn't counted
+        poll(6, None, outcome="matched"),
+        *[offer(10 + each) for each in range(9)],  # two bins
+        offer(20, country="BE", method="http", nat="unrestricted", outcome="denied"),
+        offer(21, country="AT", method="http", outcome="denied"),
+        *[offer(30 + each, country="CA", method="http", outcome="timeout") for each in range(9)],
+        offer(40, country="??", method="ampcache", nat="restricted", outcome="denied"),
+        offer(41, id=40, country="??", method="ampcache", nat="restricted", outcome="denied"),  # delivered twice
+        offer(42, kind="answer", outcome="success"),
+        offer(43, kind="unheard-of", outcome="odd"),
+        offer(44, happened=NOON - timedelta(days=1)),  # of another day
+        message(50, "no event", attributes=sealed("events")),
+        message(51, event(NOON, 51), attributes=sealed("others")),
+    ]
+
+
+EXPECTED = """\
+snowflake-stats-end 2026-11-21 00:00:00 (86400 s)
+snowflake-ips DE=2,??=1
+snowflake-ips-iptproxy 0
+snowflake-ips-standalone 1
+snowflake-ips-webext 1
+snowflake-ips-badge 0
+snowflake-ips-total 3
+snowflake-idle-count 8
+snowflake-proxy-poll-with-relay-url-count 8
+snowflake-proxy-poll-without-relay-url-count 8
+snowflake-proxy-rejected-for-relay-url-count 8
+client-denied-count 8
+client-restricted-denied-count 8
+client-unrestricted-denied-count 8
+client-snowflake-match-count 16
+client-snowflake-timeout-count 16
+client-http-count 16
+client-http-ips CA=16,AT=8,BE=8
+client-ampcache-count 8
+client-ampcache-ips ??=8
+client-sqs-count 16
+client-sqs-ips IR=16
+snowflake-ips-nat-restricted 2
+snowflake-ips-nat-unrestricted 1
+snowflake-ips-nat-unknown 1
+"""
+
+
+def test_a_scripted_days_log_is_snowflakes_line_by_line(
+    job_spark: Any, received: Any, landed: Any, tmp_path: Path
+) -> None:
+    """Late events too, and again when more have come."""
+    from sluice_spark.jobs.statistics import Source, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
+    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+
+    source, output = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events"), f"{tmp_path}/out"
+    landed(received(scripted_day()), 0)
+    found = statistics(job_spark, source, DAY, output)
+    assert Path(found.log).read_text() == EXPECTED
+    assert (found.events, found.repeated, found.bad) == (29, 1, 1)
+    landed(received([message(60, event(NOON, 60), sent_at=NOON + timedelta(days=9), attributes=sealed("events"))]), 1)
+    assert landed.totals.late == 1
+    assert statistics(job_spark, source, DAY, output).events == found.events + 1
+    hours = ParquetTable(f"{output}/hourly", hourly_layout()).read(job_spark).where("country <> 'CA'")
+    sums = hours.groupBy("kind", "outcome").sum("events").toDF("kind", "outcome", "events").collect()
+    assert {(row.kind, row.outcome): row.events for row in sums} == {
+        ("poll", "idle"): 5,
+        ("poll", "rejected"): 1,
+        ("poll", "matched"): 1,
+        ("offer", "matched"): 9,
+        ("offer", "denied"): 3,
+        ("answer", "success"): 1,
+        ("unheard-of", "odd"): 1,
+    }
+
+
+def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
+    job_spark: Any, received: Any, landed: Any, tmp_path: Path
+) -> None:
+    from sluice_spark.jobs.statistics import Hours, Source, finished_hours, hourly_layout  # noqa: PLC0415  needs PySpark
+    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+
+    source = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events")
+    table = ParquetTable(f"{tmp_path}/out/hourly_live", hourly_layout())
+    landed(received([poll(number, "p", id=min(number, 3)) for number in range(5)]), 0)  # a repeat among them
+    writer = (
+        finished_hours(job_spark, source).writeStream.outputMode("append").foreachBatch(Hours(table, threading.Event()))
+    )
+    query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").start()
+    try:
+        query.processAllAvailable()
+        assert table.read(job_spark).count() == 0
+        landed(received([_event(9, {"happened": NOON + timedelta(hours=4)})]), 1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    (row,) = table.read(job_spark).collect()
+    assert (row.kind, row.events, row.date) == ("poll", 4, DAY)
+
+
+# replay
+
+
+@pytest.mark.parametrize("kind", ["standard", "fifo"])
+def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixtures
+    job_spark: Any, received: Any, landed: Any, sqs: Any, tmp_path: Path, kind: str
+) -> None:
+    from sluice_spark.jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+
+    from benchmarks.memory_sqs.queues import Queue  # noqa: PLC0415  may be missing here
+
+    name = "ingress.fifo" if kind == "fifo" else "ingress"
+    sqs.queues[name] = Queue(name)
+    rows = [
+        message(1, "one", attributes=sealed("events", headers={"h": 5}, ttl=9)),
+        message(2, "two", sent_at=NOON + timedelta(minutes=1), attributes={"colour": _text("red")}),
+        message(3, "three", sent_at=NOON + timedelta(minutes=2)),
+    ]
+    landed(received(rows), 0)
+    wanted = Replay(
+        queue_url=sqs.queue_url(name),
+        endpoint=sqs.url,
+        exchange="again",
+        start=NOON,
+        end=NOON + timedelta(minutes=2),
+        tables=f"{tmp_path}/tables",
+        rate=1000,
+    )
+    assert replay(job_spark, wanted) == 2
+    found = {each["Body"]: each["MessageAttributes"] for each in bodies_of(sqs.queues[name])}
+    assert sorted(found) == ["one", "two"]
+    known = {body: attributes["sluice-replayed"]["StringValue"] for body, attributes in found.items()}
+    assert known == {"one": f"SITE1.{ULID}", "two": "000002"}
+    says = json.loads(found["one"]["x-qpid"]["StringValue"])
+    assert says == {"exchange": "again", "key": "a.b", "headers": {"h": 5}, "id": f"SITE1.{ULID}"}
+    assert found["two"]["colour"]["StringValue"] == "red"
+
+
+def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: Any, sqs: Any, tmp_path: Path) -> None:
+    """Without what can't be read."""
+    from sluice_spark.jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+
+    sqs.queues["again"] = type(sqs.queues["q"])("again")
+    for number, text in enumerate(['{"exchange": "e"}', '{"exchange": "other"}', "{"]):
+        attributes = {"x-qpid": {"DataType": "String", "StringValue": text}}
+        sqs.queues["q"].send({"MessageBody": f"{number}", "MessageAttributes": attributes}, time.time())
+    options = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": f"{tmp_path}/staging"}
+    received = job_spark.read.format("sqs").options(**options).load().collect()
+    now = datetime.now(UTC)
+    wanted = Replay(
+        queue_url=sqs.queue_url("again"),
+        endpoint=sqs.url,
+        exchange="e",
+        from_exchange="e",
+        start=now - timedelta(hours=1),
+        end=now + timedelta(hours=1),
+        staging=f"{tmp_path}/staging",
+    )
+    assert replay(job_spark, wanted) == 1
+    (found,) = bodies_of(sqs.queues["again"])
+    expected = next(row.message_id for row in received if row.body == "0")
+    assert (found["Body"], found["MessageAttributes"]["sluice-replayed"]["StringValue"]) == ("0", expected)
+
+
+def bodies_of(queue: Any) -> list[dict[str, Any]]:
+    return [json.loads(queue.encoded(each)) for each in queue.receive(10, None, time.time())]

@@ -1,0 +1,268 @@
+"""What Spark's jobs are made of: that it is enough, for the right Python and machine, and the same every time."""
+
+import ast
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice.local.jobs import spark_python
+from sluice.pipeline.jobs import Places, Program
+from stacks.assets import BundleFailed
+from stacks.environment import ENTRY_POINT, PACKAGE, SparkAssets, image_target
+from stacks.parameters import Architecture
+from tests.stacks.conftest import PROJECT
+
+PYTHON = "3.11"
+ASSETS = SparkAssets(PROJECT)
+OF_SPARK = ("pyspark", "py4j")  # what the image has of Spark
+MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
+# Each of them has its own requirement, which whoever asks for that format installs: docs/spark.md
+OPTIONAL = {"fastavro"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Of a package that needs nothing, so that nothing is asked of an index."""
+    files = {
+        "requirements.txt": "alpha==1.0\n    # via sluice (pyproject.toml)\n",
+        "spark/pyproject.toml": "[project]\ndependencies = []\n",
+        "spark/sluice_job.py": "import sluice_spark\n",
+        "spark/sluice_spark/__init__.py": "",
+        "spark/sluice_spark/py.typed": "",
+        "spark/sluice_spark/jobs/land.py": "import sluice_spark\n",
+        "spark/sluice_spark/__pycache__/land.cpython-311.pyc": "",
+        "spark/README.md": "",
+    }
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    return tmp_path
+
+
+def names(archive: Path) -> list[str]:
+    with tarfile.open(archive) as tar:
+        return tar.getnames()
+
+
+def test_our_package_is_packed_as_it_is_imported_and_nothing_else(project: Path) -> None:
+    files = [name for name in names(SparkAssets(project).code().folder) if "." in name]
+    assert files == ["sluice_spark/__init__.py", "sluice_spark/jobs/land.py", "sluice_spark/py.typed"]
+
+
+def test_equal_content_is_an_equal_archive_wherever_and_whenever_it_is_packed(project: Path, tmp_path: Path) -> None:
+    before = SparkAssets(project).code()
+    packed = before.folder.read_bytes()
+    moved = project.rename(tmp_path.with_name("moved"))
+    for path in (moved / "spark").rglob("*"):
+        os.utime(path, (1, 1))
+    (moved / "build").rename(tmp_path.with_name("build-before"))
+    mask = os.umask(0o077)
+    try:
+        after = SparkAssets(moved).code()
+    finally:
+        os.umask(mask)
+    assert (after.key, after.folder.read_bytes()) == (before.key, packed)
+
+
+def test_no_archive_says_who_packed_it_and_when(project: Path) -> None:
+    content = SparkAssets(project).code().folder.read_bytes()
+    assert content[4:8] == bytes(4)  # gzip's own time: https://www.rfc-editor.org/rfc/rfc1952
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(content))) as tar:
+        assert {(member.mtime, member.uid, member.uname) for member in tar.getmembers()} == {(0, 0, "")}
+
+
+def test_the_key_changes_with_the_code_and_with_nothing_beside_it(project: Path) -> None:
+    before = SparkAssets(project).code().key
+    (project / "spark" / "README.md").write_text("more")
+    assert SparkAssets(project).code().key == before
+    (project / "spark" / "sluice_spark" / "jobs" / "land.py").write_text("")
+    assert SparkAssets(project).code().key != before
+
+
+def test_packages_that_aren_t_pinned_aren_t_packed(project: Path) -> None:
+    (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["beta>=1"]\n')
+    with pytest.raises(BundleFailed, match="doesn't pin beta"):
+        SparkAssets(project).environment(image_target(Architecture.ARM64, PYTHON))
+
+
+def test_packages_that_can_t_be_installed_leave_nothing_behind(project: Path) -> None:
+    (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["alpha"]\n')
+    (project / "requirements.txt").write_text("alpha==not-a-version\n")
+    with pytest.raises(BundleFailed, match="pip can't install alpha==not-a-version"):
+        SparkAssets(project).environment(image_target(Architecture.ARM64, PYTHON))
+    assert list((project / "build" / "spark-archives").iterdir()) == []
+
+
+def test_an_archive_that_is_there_isn_t_built_again() -> None:
+    target = image_target(Architecture.ARM64, PYTHON)
+    before = ASSETS.environment(target)
+    packed_at = before.folder.stat().st_mtime_ns
+    assert (ASSETS.environment(target), before.folder.stat().st_mtime_ns) == (before, packed_at)
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.13"])
+def test_images_take_wheels_of_their_python_and_machine(python: str) -> None:
+    target = image_target(Architecture.ARM64, python)
+    assert (target.python, target.machine) == (python, Architecture.ARM64)
+    assert "manylinux_2_28_aarch64" in target.wheels
+    assert target.name != image_target(Architecture.X86_64, python).name
+
+
+@pytest.fixture(scope="module", params=list(MACHINES))
+def packed(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
+    """A machine's name, and what is in the archive for it."""
+    return MACHINES[request.param], names(ASSETS.environment(image_target(request.param, PYTHON)).folder)
+
+
+def test_every_pin_is_packed_and_pyspark_isn_t(packed: tuple[str, list[str]]) -> None:
+    _, found = packed
+    packages = {name.removesuffix(".dist-info") for name in found if re.fullmatch(r"[^/]+\.dist-info", name)}
+    assert packages == {pin.replace("-", "_").replace("==", "-") for pin in ASSETS.pins()}
+    assert {"botocore", "pyarrow", "orjson"} <= {pin.partition("==")[0] for pin in ASSETS.pins()}
+
+
+def test_compiled_modules_are_for_the_image_s_python_and_machine(packed: tuple[str, list[str]]) -> None:
+    machine, found = packed
+    modules = [name for name in found if re.search(r"\.(cpython|abi3).*\.so$", name)]
+    assert {name.partition("/")[0] for name in modules} == {"orjson", "pyarrow"}
+    assert all(name.endswith(f".cpython-311-{machine}-linux-gnu.so") for name in modules)
+
+
+def top_levels(found: list[str]) -> set[str]:
+    return {name.partition("/")[0].removesuffix(".py") for name in found}
+
+
+def imports(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def test_whatever_our_package_imports_is_in_an_archive_or_the_image(packed: tuple[str, list[str]]) -> None:
+    _, found = packed
+    known = top_levels(found) | set(OF_SPARK) | {PACKAGE} | set(sys.stdlib_module_names) | OPTIONAL
+    sources = [*(PROJECT / "spark" / PACKAGE).rglob("*.py"), PROJECT / "spark" / ENTRY_POINT]
+    unknown = {(path.name, name) for path in sources for name in imports(path.read_text()) if name not in known}
+    assert unknown == set()
+
+
+def unpacked(archive: Path, into: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        tar.extractall(into, filter="data")
+    return into
+
+
+@pytest.fixture(scope="module")
+def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As a worker's working directory: both archives for this machine, unpacked; and of Spark what an image has."""
+    folder = tmp_path_factory.mktemp("job")
+    unpacked(ASSETS.environment(image_target(Architecture.LOCAL, "")).folder, folder / "environment")
+    unpacked(ASSETS.code().folder, folder / "code")
+    spark = subprocess.run(
+        [spark_python(None), "-c", "import pyspark; print(pyspark.__file__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in OF_SPARK:
+        (folder / "spark").mkdir(exist_ok=True)
+        (folder / "spark" / name).symlink_to(Path(spark.stdout.strip()).parents[1] / name)
+    return folder
+
+
+@pytest.mark.slow  # `make test-slow` makes Spark first
+def test_every_module_of_our_package_imports_from_the_archives_alone(job_folder: Path) -> None:
+    code = job_folder / "code"
+    modules = [
+        ".".join(path.relative_to(code).with_suffix("").parts).removesuffix(".__init__")
+        for path in sorted(code.rglob("*.py"))
+    ]
+    path = [str(job_folder / part) for part in ("environment", "code", "spark")]
+    program = (
+        f"import sys; sys.path += {path!r}\nimport importlib\nfor name in {modules!r}: importlib.import_module(name)"
+    )
+    # Isolated, without site-packages.
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{PACKAGE}.jobs.land" in modules
+
+
+@pytest.mark.slow  # see above
+def test_the_entry_point_says_its_arguments_with_the_archives_alone(job_folder: Path) -> None:
+    path = os.pathsep.join(["./environment", "./code", "./spark"])  # as Program's configuration says it
+    entry_point = str(PROJECT / "spark" / ENTRY_POINT)
+    done = subprocess.run(
+        [sys.executable, "-S", "-B", entry_point, "land", "--help"],
+        cwd=job_folder,
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--checkpoint" in done.stdout
+
+
+PROBE = """
+import json
+from pyspark.sql import SparkSession
+
+def files(_):
+    import botocore, orjson, pyarrow, sluice_spark.jobs.land
+    yield {module.__name__: module.__file__ for module in (botocore, orjson, pyarrow, sluice_spark)}
+
+spark = SparkSession.builder.getOrCreate()
+print("FOUND", json.dumps(spark.sparkContext.parallelize([1], 1).mapPartitions(files).first()))
+"""
+
+
+@pytest.mark.slow  # see above
+def test_executors_find_the_packages_where_spark_unpacks_the_archives(job_folder: Path, tmp_path: Path) -> None:
+    """On a cluster whose executor is a process in a folder of its own, with the configuration that jobs are given."""
+    home = tmp_path / "home"  # executors' folders are below it
+    home.mkdir()
+    for path in (job_folder / "spark" / "pyspark").resolve().iterdir():
+        (home / path.name).symlink_to(path)
+    environment = ASSETS.environment(image_target(Architecture.LOCAL, "")).folder
+    program = Program(
+        entry_point="", environment=str(environment), code=str(ASSETS.code().folder), places=Places(root=str(tmp_path))
+    )
+    ours = {"spark.archives", "spark.executorEnv.PYTHONPATH"}
+    configuration = {name: value for name, value in program.configuration.items() if name in ours}
+    configuration |= {"spark.ui.enabled": "false", "spark.executorEnv.PYSPARK_PYTHON": sys.executable}
+    (tmp_path / "probe.py").write_text(PROBE)
+    done = subprocess.run(
+        [
+            *(home / "bin" / "spark-submit", "--master", "local-cluster[1,1,1024]"),
+            *(word for name, value in configuration.items() for word in ("--conf", f"{name}={value}")),
+            tmp_path / "probe.py",
+        ],
+        cwd=tmp_path,
+        env={
+            **{name: value for name, value in os.environ.items() if name in {"PATH", "JAVA_HOME", "HOME"}},
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    [found] = [json.loads(line.removeprefix("FOUND ")) for line in done.stdout.splitlines() if "FOUND" in line] or [{}]
+    folders = {name: Path(file).parts[-3] for name, file in found.items()}
+    expected = dict.fromkeys(("botocore", "orjson", "pyarrow"), "environment") | {PACKAGE: "code"}
+    assert folders == expected, done.stderr[-5_000:]
+    assert all(str(home) in file for file in found.values())

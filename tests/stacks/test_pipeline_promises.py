@@ -1,0 +1,296 @@
+"""What the pipeline stack promises, each read from the templates that are deployed."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sluice.errors import BadParameter
+from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.jobs import COMPACT, STATISTICS
+from sluice.pipeline.settings import JobsSettings
+from stacks.parameters import Parameters
+from tests.stacks.conftest import CONTEXT, Resource, Templates
+from tests.stacks.test_promises import WRITE_LOGS, pairs, physical_names
+from tests.stacks.test_promises import text as plain_text
+
+Synth = Callable[..., Templates]
+
+KEY = "sluice.pipeline"
+OBJECTS = {
+    f"s3:{action}"
+    for action in ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
+}
+FOLDERS = ("staging", "checkpoint", "tables", "quarantine", "statistics")
+BUCKET = "PipelineBucket.Arn"
+SUBNETS, GROUPS = ["subnet-0123456789abcdef0"], ["sg-0123456789abcdef0"]
+VPC = {
+    f"{KEY}.vpc_id": "vpc-0123456789abcdef0",
+    f"{KEY}.subnet_ids": SUBNETS,
+    f"{KEY}.security_group_ids": GROUPS,
+    f"{KEY}.route_table_ids": ["rtb-0123456789abcdef0"],
+    f"{KEY}.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
+}
+
+
+def text(value: Any) -> str:
+    """As for other stacks; here assets are named too, and parts of what is joined are imported."""
+    match value:
+        case {"Fn::Sub": str(template)}:
+            return template
+        case {"Fn::Join": [str(separator), [*parts]]}:
+            return separator.join(text(part) for part in parts)
+        case {"Fn::ImportValue": str(export)}:
+            return (
+                plain_text(value) if "Bucket" not in export else f"PipelineBucket{'.Arn' if 'GetAtt' in export else ''}"
+            )
+    return plain_text(value)
+
+
+def resources(template: Resource, kind: str) -> dict[str, Resource]:
+    return {id_: found["Properties"] for id_, found in template["Resources"].items() if found["Type"] == kind}
+
+
+def one(template: Resource, kind: str, prefix: str = "") -> Resource:
+    [found] = [properties for id_, properties in resources(template, kind).items() if id_.startswith(prefix)]
+    return found
+
+
+def statements(templates: Templates, role: str) -> list[Resource]:
+    [policy] = one(templates.pipeline, "AWS::IAM::Role", role)["Policies"]
+    return list(policy["PolicyDocument"]["Statement"])
+
+
+def granted(templates: Templates, role: str) -> set[tuple[str, str]]:
+    plain = [each for each in statements(templates, role) if "Condition" not in each]
+    found = set()
+    for each in plain:
+        assert set(each) == {"Effect", "Action", "Resource"}
+        assert each["Effect"] == "Allow"
+        actions = each["Action"] if isinstance(each["Action"], list) else [each["Action"]]
+        on = each["Resource"] if isinstance(each["Resource"], list) else [each["Resource"]]
+        found |= {(action, text(resource)) for action in actions for resource in on}
+    return found
+
+
+def test_the_application_is_spark_on_arm_and_costs_nothing_at_rest(templates: Templates) -> None:
+    application = one(templates.pipeline, "AWS::EMRServerless::Application")
+    assert (application["ReleaseLabel"], application["Type"]) == ("emr-spark-8.1.0", "SPARK")
+    assert application["Architecture"] == "ARM64"
+    assert application["AutoStartConfiguration"] == {"Enabled": True}
+    assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 15}
+    assert application["MaximumCapacity"] == {"Cpu": "16 vCPU", "Memory": "64 GB", "Disk": "400 GB"}
+    assert application["SchedulerConfiguration"] == {"MaxConcurrentRuns": 5, "QueueTimeoutMinutes": 360}
+    assert not application.keys() & {"InitialCapacity", "NetworkConfiguration", "Name"}
+
+
+def test_the_application_logs_to_the_bucket_and_to_a_group_of_its_own(templates: Templates) -> None:
+    monitoring = one(templates.pipeline, "AWS::EMRServerless::Application")["MonitoringConfiguration"]
+    assert text(monitoring["S3MonitoringConfiguration"]["LogUri"]) == "s3://PipelineBucket/logs/"
+    assert monitoring["CloudWatchLoggingConfiguration"]["LogGroupName"]["Ref"].startswith("JobLogs")
+
+
+def test_application_and_packages_are_of_one_architecture(templates: Templates, synth: Synth) -> None:
+    other = synth(**{"sluice.architecture": "x86_64"})
+    assert one(other.pipeline, "AWS::EMRServerless::Application")["Architecture"] == "X86_64"
+    assert archive(other) != archive(templates)
+
+
+def archive(templates: Templates) -> str:
+    return text(one(templates.pipeline, "AWS::Lambda::Function")["Environment"]["Variables"]["ENVIRONMENT_ARCHIVE"])
+
+
+def test_jobs_may_do_exactly_this(templates: Templates) -> None:
+    programs = {resource for action, resource in granted(templates, "JobRole") if "cdk-hnb659fds-assets" in resource}
+    assert {program.rpartition(".")[2] for program in programs} == {"py", "tgz"}
+    assert len(programs) == 3
+    queue = {"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl"}
+    assert granted(templates, "JobRole") == pairs(
+        ({f"sqs:{action}" for action in queue}, {"Split0Main.Arn"}),
+        ({"sqs:SendMessage"}, {"FederationIngress.Arn"}),
+        (OBJECTS, {f"{BUCKET}/{folder}/*" for folder in FOLDERS}),
+        ({"s3:ListBucket", "s3:GetBucketLocation"}, {BUCKET}),
+        ({"s3:GetObject"}, programs),
+        ({"s3:PutObject"}, {f"{BUCKET}/logs/*"}),
+        (WRITE_LOGS | {"logs:DescribeLogStreams"}, {"JobLogs.Arn"}),
+        ({"logs:DescribeLogGroups"}, {"arn:{AWS::Partition}:logs:{AWS::Region}:{AWS::AccountId}:*"}),
+    )
+
+
+def test_only_this_application_of_this_account_runs_as_the_job_role(templates: Templates) -> None:
+    [statement] = one(templates.pipeline, "AWS::IAM::Role", "JobRole")["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
+        "ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": ["Application", "Arn"]}},
+    }
+
+
+def test_jobs_take_on_roles_and_use_keys_where_they_are_named(synth: Synth) -> None:
+    role, key = "arn:aws:iam::123456789012:role/theirs", "arn:aws:kms:eu-central-1:123456789012:key/k"
+    templates = synth(**{f"{KEY}.assume_role_arns": [role], "sluice.splitting.kms_key_arns": [key]})
+    assert granted(templates, "JobRole") >= pairs(
+        ({"sts:AssumeRole"}, {role}), ({"kms:Decrypt", "kms:GenerateDataKey"}, {key})
+    )
+
+
+def test_the_jobs_function_may_do_exactly_this(templates: Templates) -> None:
+    assert granted(templates, "JobsRole") == pairs(
+        ({"emr-serverless:StartJobRun", "emr-serverless:ListJobRuns"}, {"Application.Arn"}),
+        ({"emr-serverless:CancelJobRun", "emr-serverless:TagResource"}, {"Application.Arn/jobruns/*"}),
+        ({"dynamodb:GetItem", "dynamodb:PutItem"}, {"PipelineTable.Arn"}),
+        (WRITE_LOGS, {"JobsLogs.Arn"}),
+    )
+    [passed] = [each for each in statements(templates, "JobsRole") if "Condition" in each]
+    assert (passed["Action"], text(passed["Resource"])) == ("iam:PassRole", "JobRole.Arn")
+    assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
+
+
+def test_the_jobs_function_looks_every_minute(templates: Templates) -> None:
+    rule = one(templates.pipeline, "AWS::Events::Rule")
+    assert rule["ScheduleExpression"] == "rate(1 minute)"
+    assert [(text(each["Arn"]), each["Input"]) for each in rule["Targets"]] == [("Jobs.Arn", '{"op":"look"}')]
+    assert one(templates.pipeline, "AWS::Lambda::Function")["Timeout"] < 60
+
+
+def told(templates: Templates) -> JobsSettings:
+    """What the function reads when it is deployed so."""
+    variables = one(templates.pipeline, "AWS::Lambda::Function")["Environment"]["Variables"]
+    return JobsSettings.read({name: text(value) for name, value in variables.items()} | {"AWS_REGION": "eu-central-1"})
+
+
+def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(templates: Templates, synth: Synth) -> None:
+    asked = {"worker_vcpu": 2, "worker_memory_gb": 8, "max_executors": 7, "trigger_s": 5, "python": "3.13"}
+    settings = told(synth(**{f"{KEY}.{name}": value for name, value in asked.items()}))
+    land = Catalogue(settings).land()
+    configuration = land.program.configuration
+    assert configuration["spark.executor.cores"] == configuration["spark.driver.cores"] == "2"
+    assert configuration["spark.executor.memory"] == configuration["spark.executor.memoryOverhead"] == "4096m"
+    assert configuration["spark.dynamicAllocation.maxExecutors"] == "7"
+    assert configuration["spark.executorEnv.PYSPARK_PYTHON"] == "/usr/bin/python3.13"
+    assert land.arguments[land.arguments.index("--trigger-seconds") + 1] == "5"
+    assert {job.name for job in Catalogue(settings).scheduled(0)} == {STATISTICS, COMPACT}
+    assert land.digest != Catalogue(told(templates)).land().digest
+
+
+def test_batch_jobs_are_scheduled_where_a_time_is_given(synth: Synth) -> None:
+    settings = told(synth(**{f"{KEY}.statistics_at": "null", f"{KEY}.compaction_at": "23:59"}))
+    assert [job.name for job in Catalogue(settings).scheduled(0)] == [COMPACT]
+
+
+def test_archives_are_named_as_spark_unpacks_them(templates: Templates) -> None:
+    archives = told(templates).program.configuration["spark.archives"].split(",")
+    assert [re.fullmatch(r"s3://\S+/[0-9a-f]{64}\.tgz#(\w+)", each)[1] for each in archives] == ["environment", "code"]  # type: ignore[index]  # None fails the test too
+
+
+def test_the_bucket_is_kept_encrypted_and_closed(templates: Templates) -> None:
+    [bucket] = [each for each in templates.state["Resources"].values() if each["Type"] == "AWS::S3::Bucket"]
+    assert (bucket["DeletionPolicy"], bucket["UpdateReplacePolicy"]) == ("Retain", "Retain")
+    properties = bucket["Properties"]
+    [encryption] = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+    assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+    [statement] = one(templates.state, "AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    assert (statement["Effect"], statement["Action"]) == ("Deny", "s3:*")
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert "BucketName" not in properties
+
+
+def test_logs_and_unfinished_uploads_go_and_segments_stay_until_the_source_removes_them(synth: Synth) -> None:
+    bucket = one(synth(**{"sluice.log_retention_days": 7}).state, "AWS::S3::Bucket")
+    rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
+    assert (rules["logs"]["Prefix"], rules["logs"]["ExpirationInDays"]) == ("logs/", 7)
+    assert rules["unfinished-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+    assert {id_ for id_, rule in rules.items() if "ExpirationInDays" in rule} == {"logs"}
+
+
+def test_a_bucket_that_needn_t_be_kept_goes_with_its_stack(synth: Synth) -> None:
+    templates = synth(**{"sluice.rendezvous.keep_state": False})
+    [bucket] = [each for each in templates.state["Resources"].values() if each["Type"] == "AWS::S3::Bucket"]
+    assert bucket["DeletionPolicy"] == "Delete"
+
+
+def test_workers_are_in_a_vpc_where_one_is_named_and_reach_aws_from_there(synth: Synth) -> None:
+    templates = synth(**VPC)
+    network = one(templates.pipeline, "AWS::EMRServerless::Application")["NetworkConfiguration"]
+    assert network == {"SubnetIds": SUBNETS, "SecurityGroupIds": GROUPS}
+    endpoints = resources(templates.pipeline, "AWS::EC2::VPCEndpoint").values()
+    kinds = {text(each["ServiceName"]).rpartition(".")[2]: each["VpcEndpointType"] for each in endpoints}
+    interfaces = dict.fromkeys(("sqs", "sts", "logs", "kms"), "Interface")
+    assert kinds == {**interfaces, "s3": "Gateway"}
+    [ingress] = one(templates.pipeline, "AWS::EC2::SecurityGroup")["SecurityGroupIngress"]
+    assert (ingress["FromPort"], ingress["ToPort"], ingress["SourceSecurityGroupId"]) == (443, 443, GROUPS[0])
+
+
+def test_there_is_a_budget_where_an_amount_and_an_address_are_given(templates: Templates, synth: Synth) -> None:
+    assert not resources(templates.pipeline, "AWS::Budgets::Budget")
+    budget = one(
+        synth(**{f"{KEY}.budget_usd": 50, f"{KEY}.budget_email": "a@example.org"}).pipeline, "AWS::Budgets::Budget"
+    )
+    assert budget["Budget"]["BudgetLimit"] == {"Amount": 50, "Unit": "USD"}
+    notified = budget["NotificationsWithSubscribers"]
+    assert {each["Notification"]["NotificationType"] for each in notified} == {"ACTUAL", "FORECASTED"}
+    assert {each["Subscribers"][0]["Address"] for each in notified} == {"a@example.org"}
+
+
+def test_somebody_hears_that_the_stream_is_down_or_nobody_looks_after_it(templates: Templates) -> None:
+    alarms = resources(templates.pipeline, "AWS::CloudWatch::Alarm").values()
+    assert {alarm["MetricName"] for alarm in alarms} == {"StreamsDown", "JobsFailed"}
+    assert {alarm["TreatMissingData"] for alarm in alarms} == {"breaching"}
+
+
+def test_nothing_has_a_physical_name(templates: Templates) -> None:
+    assert physical_names(templates.pipeline) == set()
+
+
+def outputs(template: Resource) -> set[str]:
+    """Without those that other stacks import."""
+    return {name for name in template["Outputs"] if not name.startswith("ExportsOutput")}
+
+
+def test_programs_find_these_outputs(templates: Templates) -> None:
+    always = {"QueueUrl", "IngressUrl", "BucketName", "TableFormat"}
+    assert outputs(templates.pipeline) == always | {"ApplicationId", "JobsFunctionName", "JobLogGroupName"}
+
+
+def test_for_this_machine_there_is_the_role_alone(synth: Synth) -> None:
+    """The embedded cloud has no EMR Serverless: local Spark runs the jobs, and no packages are uploaded for it."""
+    local = synth(**{"sluice.architecture": "local"}).pipeline
+    assert {found["Type"] for found in local["Resources"].values()} == {"AWS::IAM::Role"}
+    assert outputs(local) == {"QueueUrl", "IngressUrl", "BucketName", "TableFormat"}
+
+
+def test_without_its_queue_there_is_no_pipeline(synth: Synth) -> None:
+    templates = synth(**{"sluice.splitting.queues": [{"queue_id": "other"}]})
+    assert templates.pipeline == {}
+    assert not resources(templates.state, "AWS::S3::Bucket")
+
+
+def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
+    arn = "arn:aws:sqs:eu-central-1:123456789012:theirs.fifo"
+    queue = {"queue_id": "q", "fifo": True, "existing_main_queue_arn": arn}
+    templates = synth(**{"sluice.splitting.queues": [queue], f"{KEY}.queue_id": "q"})
+    assert {("sqs:ReceiveMessage", arn), ("sqs:DeleteMessage", arn)} <= granted(templates, "JobRole")
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ({"worker_vcpu": 3}, "worker_vcpu: 3 is none of 1, 2, 4, 8, 16"),
+        ({"worker_memory_gb": 9}, "worker_memory_gb: 9: workers of 1 vCPU have 2 to 8 GB"),
+        ({"worker_vcpu": 8, "worker_memory_gb": 18}, "worker_memory_gb: 18: .* in steps of 4"),
+        ({"max_vcpu": 1}, "max_vcpu: 1 is less than a driver and an executor have, 2"),
+        ({"subnet_ids": SUBNETS}, "subnet_ids: subnets and security_group_ids go together"),
+        ({"vpc_endpoints": ["sqs"]}, "vpc_endpoints: endpoints need vpc_id and subnet_ids"),
+        ({"vpc_endpoints": ["ec2"]}, "vpc_endpoints: 'ec2' is none of"),
+        ({"budget_usd": 5}, "budget_usd: a budget needs"),
+        ({"statistics_at": "24:00"}, "statistics_at: '24:00' is not a time of day"),
+        ({"shutdown_grace_s": 5}, "shutdown_grace_s: 5 is not a whole number from 15"),
+        ({"table_format": "orc"}, "table_format: 'orc' is none of"),
+        ({"security_group_ids": ["mine"]}, "security_group_ids: 'mine' is not an id, sg-"),
+    ],
+)
+def test_what_can_t_be_is_refused_by_its_name(given: dict[str, object], cause: str) -> None:
+    with pytest.raises(BadParameter, match=f"{KEY}.{cause}"):
+        Parameters.read({**CONTEXT, **{f"{KEY}.{name}": value for name, value in given.items()}})

@@ -1,0 +1,308 @@
+"""`sluice status` from its arguments to its output and exit code.
+
+CloudFormation and Lambda are told by a fake on loopback: the links and the jobs function by their real operations. SQS,
+DynamoDB and CloudWatch are moto's.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+import boto3
+import pytest
+from moto import mock_aws
+from typer.testing import CliRunner, Result
+
+from sluice.cli.main import app
+from sluice.errors import SluiceError
+from sluice.peers.channels import LOOPBACK
+from tests.unit.test_cli_federation import EAST, Sites
+from tests.unit.test_pipeline_jobs import Site as PipelineSite
+
+REGION = EAST
+SESSION = {
+    "session_id": "s-1",
+    "owner": "me@here",
+    "started_at_ms": 0,
+    "status": "Ready",
+    "reason": "",
+    "messages": 12,
+    "queues": [{"queue_id": "orders", "mode": "steal", "returned": 0}],
+}
+
+
+@dataclass
+class FakeSite:
+    """What is deployed: stacks by name with their outputs, functions by name with what they do."""
+
+    stacks: dict[str, dict[str, str]] = field(default_factory=dict)
+    federation: Sites = field(default_factory=Sites)
+    pipeline: PipelineSite = field(default_factory=PipelineSite)
+    sqs: Any = None
+    broken: set[str] = field(default_factory=set)  # functions that fail
+
+    def queue(self, name: str, *messages: str) -> str:
+        url: str = self.sqs.create_queue(QueueName=name)["QueueUrl"]
+        for body in messages:
+            self.sqs.send_message(QueueUrl=url, MessageBody=body)
+        return url
+
+    def answer(self, path: str, body: str) -> tuple[int, str]:
+        """Status and text, of CloudFormation or of a function."""
+        if not path.startswith("/2015-03-31/functions/"):
+            name = parse_qs(body)["StackName"][0]
+            return (200, stack_xml(self.stacks[name])) if name in self.stacks else (400, NO_STACK_XML)
+        function = path.split("/")[3]
+        if function in self.broken:
+            return 500, json.dumps({"message": "out of order"})
+        request = json.loads(body)
+        try:
+            return 200, json.dumps({"result": self.function(function, request.pop("op"), request)})
+        except SluiceError as error:
+            return 200, json.dumps({"error": str(error)})
+
+    def function(self, name: str, op: str, fields: Mapping[str, Any]) -> Any:
+        if name == "links":
+            return self.federation[EAST].ask(op, **fields)
+        if name == "jobs":
+            return self.pipeline.ask(op, **fields)
+        sessions = {"version": 1, "sessions": [SESSION]}
+        queue = {"queue_id": "orders", "source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
+        return {"queues": [queue]} if op == "list" else sessions
+
+
+NO_STACK_XML = (
+    "<ErrorResponse><Error><Code>ValidationError</Code><Message>no such stack</Message></Error></ErrorResponse>"
+)
+
+
+def stack_xml(outputs: Mapping[str, str]) -> str:
+    members = "".join(
+        f"<member><OutputKey>{key}</OutputKey><OutputValue>{escape(value)}</OutputValue></member>"
+        for key, value in outputs.items()
+    )
+    return (
+        "<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>s</StackName>"
+        f"<Outputs>{members}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
+    )
+
+
+@contextmanager
+def served(site: FakeSite) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            status, text = site.answer(self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
+    """All of it deployed."""
+    made = FakeSite()
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws(), served(made) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDFORMATION", endpoint)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", endpoint)
+        deploy(made)
+        yield made
+
+
+def deploy(site: FakeSite) -> None:
+    site.sqs = boto3.client("sqs", region_name=REGION)
+    boto3.client("dynamodb", region_name=REGION).create_table(
+        TableName="t",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    dead = site.queue("dead", "1", "2", "3")
+    site.federation.add(EAST, "EAST")
+    site.stacks |= {
+        "SluiceRendezvous": {
+            "OffersQueueUrl": site.queue("offers", "1"),
+            "BrokerUrl": "https://abc.lambda-url.us-east-1.on.aws/",
+            "ClientUserName": "clients",
+            "TableName": "t",
+            "DeadLettersUrl": dead,
+            "TimeoutsQueueUrl": site.queue("timeouts"),
+        },
+        "SluiceSplitting": {"ControlFunctionName": "control"},
+        "SluiceFederation": {"LinksFunctionName": "links"},
+        "SluicePipeline": {"JobsFunctionName": "jobs", "QueueUrl": site.queue("landing", *"12345")},
+        "SluiceOperations": {"DeadLetterUrls": json.dumps({"dead letters of the rendezvous": dead})},
+    }
+
+
+def sluice(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["status", *arguments])
+
+
+def told(code: int = 0) -> Any:
+    done = sluice("--json")
+    assert done.exit_code == code, f"{done.output}{done.exception!r}"
+    return json.loads(done.stdout)
+
+
+def linked(site: FakeSite) -> None:
+    """A route from an existing queue here to another site."""
+    sites = site.federation
+    sites.add("us-west-2", "WEST")
+    sites.run("queue", "add", "us-west-2", EAST, "amq.fanout", "sluice-queue-1", "--quiet")
+
+
+def test_one_screen_has_all_of_the_site(site: FakeSite) -> None:
+    site.pipeline.pipeline.look()
+    done = sluice()
+    assert done.exit_code == 0, f"{done.output}{done.exception!r}"
+    said = done.stdout
+    for part in ("rendezvous", "splitting", "federation", "pipeline", "dead letters"):
+        assert f" {part} " in said
+    assert "offers queue           1 waiting, 0 in flight" in said
+    assert "me@here" in said
+    assert "amq.topic (topic)" in said
+    assert "land should be  running" in said
+    assert "5 waiting, 0 in flight" in said
+    assert said.rstrip().endswith("3")  # dead letters
+
+
+def test_for_programs_it_is_one_document_with_each_part_whole(site: FakeSite) -> None:
+    site.pipeline.pipeline.look()
+    document = told()
+    assert (document["region"], document["absent"], document["failed"]) == (REGION, {}, {})
+    assert document["rendezvous"]["offers_queue"]["visible"] == 1
+    [queue] = document["splitting"]["queues"]
+    assert (queue["source"]["visible"], queue["main"]["visible"]) == (1, 2)
+    assert [each["session_id"] for each in document["splitting"]["sessions"]] == ["s-1"]
+    assert document["federation"]["tag"] == "EAST"
+    assert document["pipeline"]["queue"]["visible"] == 5
+    assert [run["job"] for run in document["pipeline"]["runs"]]
+    assert document["dead_letters"]["dead letters of the rendezvous"]["visible"] == 3
+
+
+@pytest.mark.parametrize(
+    ("stack", "part"),
+    [
+        ("SluiceRendezvous", "rendezvous"),
+        ("SluiceSplitting", "splitting"),
+        ("SluiceFederation", "federation"),
+        ("SluicePipeline", "pipeline"),
+        ("SluiceOperations", "dead_letters"),
+    ],
+)
+def test_a_stack_that_is_not_deployed_says_so_and_the_others_are_shown(site: FakeSite, stack: str, part: str) -> None:
+    del site.stacks[stack]
+    document = told()
+    assert document[part] is None
+    assert document["absent"][part].startswith(f"stack {stack} is not deployed in {REGION}")
+    assert [
+        name for name in ("rendezvous", "splitting", "federation", "pipeline", "dead_letters") if document[name] is None
+    ] == [part]
+    done = sluice()
+    assert (done.exit_code, f"stack {stack} is not deployed" in done.stdout) == (0, True)
+
+
+def test_a_region_with_nothing_says_that_of_every_part(site: FakeSite) -> None:
+    site.stacks.clear()
+    document = told()
+    assert set(document["absent"]) == {"rendezvous", "splitting", "federation", "pipeline", "dead_letters"}
+
+
+def test_a_part_that_cannot_be_asked_says_why_and_the_exit_code_is_1(site: FakeSite) -> None:
+    site.broken.add("jobs")
+    document = told(code=1)
+    assert document["pipeline"] is None
+    assert document["failed"]["pipeline"].startswith("Invoke")
+    assert document["federation"]["tag"] == "EAST"
+    done = sluice()
+    assert (done.exit_code, "Invoke" in done.stderr) == (1, True)
+
+
+def test_a_stack_that_is_still_being_made_is_no_traceback(site: FakeSite) -> None:
+    del site.stacks["SluiceRendezvous"]["TableName"]
+    del site.stacks["SluicePipeline"]["QueueUrl"]
+    del site.stacks["SluiceOperations"]["DeadLetterUrls"]
+    failed = told(code=1)["failed"]
+    assert {name: text.split(":")[0] for name, text in failed.items()} == {
+        "rendezvous": "stack SluiceRendezvous has no output TableName",
+        "pipeline": "stack SluicePipeline has no output QueueUrl",
+        "dead_letters": "stack SluiceOperations has no output DeadLetterUrls",
+    }
+
+
+def test_a_route_shows_what_its_queue_holds_and_how_late_it_is(site: FakeSite) -> None:
+    linked(site)
+    site.queue("sluice-queue-1", "1", "2")
+    [bridge] = site.federation[EAST].ask("site")["bridges"]
+    said = {"LagMs": ("Sluice", {"route": bridge["name"], "service": "bridge"}, 1234.0)}
+    said["ApproximateAgeOfOldestMessage"] = ("AWS/SQS", {"QueueName": "sluice-queue-1"}, 77.0)
+    cloudwatch = boto3.client("cloudwatch", region_name=REGION)
+    for name, (namespace, dimensions, value) in said.items():
+        datum = {
+            "MetricName": name,
+            "Dimensions": [{"Name": key, "Value": text} for key, text in dimensions.items()],
+            "Timestamp": datetime.now(UTC),
+            "Value": value,
+        }
+        cloudwatch.put_metric_data(Namespace=namespace, MetricData=[datum])
+    [route] = told()["federation"]["routes"]
+    assert (route["queue"]["name"], route["queue"]["visible"]) == ("sluice-queue-1", 2)
+    assert (route["forwarded_ms"], route["waiting_s"]) == (1234.0, 77.0)
+    shown = sluice().stdout
+    assert "oldest waits, s" in shown
+    assert "1234" in shown
+
+
+def test_a_route_without_a_word_of_its_lag_has_none(site: FakeSite) -> None:
+    linked(site)
+    [route] = told()["federation"]["routes"]
+    assert (route["forwarded_ms"], route["waiting_s"]) == (None, None)
+    assert route["queue"] == {"name": "sluice-queue-1"}  # SQS has none such here
+    assert sluice().exit_code == 0
+
+
+def test_nothing_is_asked_for_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/nowhere",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+    }.items():
+        monkeypatch.setenv(name, value)
+    done = sluice("--region", REGION)
+    assert done.exit_code == 1
+    assert done.stderr.splitlines() == [
+        "no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud"
+    ]

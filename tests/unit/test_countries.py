@@ -1,0 +1,134 @@
+"""Where clients and proxies are: the best candidate of an SDP, and the country of an address."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.local.traffic import offer
+from sluice.rendezvous.addresses import keyed_hash
+from sluice.rendezvous.candidates import TYPES, best_address, client_address
+from sluice.rendezvous.countries import Countries, country_of_record
+from tests.mmdb import mmdb
+
+KEY = b"k" * 32
+
+
+def candidate(type_: str, priority: int, address: str, more: str = "") -> str:
+    return f"a=candidate:1 1 udp {priority} {address} 50000 typ {type_}{more}\r\n"
+
+
+Described = tuple[str, int, str]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(TYPES), st.integers(0, 2**31 - 1), st.ip_addresses().map(str)),
+        unique_by=lambda each: each[:2],
+    )
+)
+def test_the_best_candidate_is_of_the_first_type_there_is_and_of_its_highest_priority(found: list[Described]) -> None:
+    sdp = "v=0\r\n" + "".join(candidate(*each) for each in found) + "a=mid:0\r\n"
+    best = None
+    for type_ in ("host", "prflx", "srflx", "relay"):
+        of_type = [each for each in found if each[0] == type_]
+        if of_type:
+            best = max(of_type, key=lambda each: each[1])[2]
+            break
+    assert best_address(sdp) == best
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        candidate("host", 1, "0bd2cf3d-3b43.local"),
+        candidate("other", 1, "192.0.2.1"),
+        "a=candidate:1 1 udp x 192.0.2.1 1 typ host\r\n",
+        "a=candidate:\r\n",
+        " a=candidate:1 1 udp 1 192.0.2.1 1 typ host\r\n",
+    ],
+)
+def test_what_is_no_candidate_with_an_address_is_passed_over(line: str) -> None:
+    assert best_address(line) is None
+    assert best_address(line + candidate("relay", 1, "192.0.2.9", " raddr 10.0.0.1 rport 9")) == "192.0.2.9"
+
+
+def test_an_offers_own_candidate_is_found() -> None:
+    assert client_address(offer("1")) == "127.0.0.1"
+    assert client_address(json.dumps({"type": "offer", "sdp": ""})) is None
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("geoip") / "countries.mmdb"
+    path.write_bytes(
+        mmdb(
+            {
+                "5.0.0.0/8": {"country": {"iso_code": "DE"}, "registered_country": {"iso_code": "US"}},
+                "5.6.0.0/16": {"country_code": "at"},
+                "2a00::/16": {"country": "FR"},
+            }
+        )
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("address", "country"),
+    [
+        ("5.1.2.3", "DE"),
+        ("5.6.7.8", "AT"),
+        ("2a00::1", "FR"),
+        ("::ffff:5.1.2.3", "DE"),
+        ("6.1.2.3", "??"),
+        ("2b00::1", "??"),
+        ("10.1.2.3", "??"),
+        ("1.2.3", "??"),
+        ("", "??"),
+    ],
+)
+def test_a_country_is_the_databases(database: str, address: str, country: str) -> None:
+    assert Countries(database).of(address) == country
+
+
+@pytest.mark.parametrize(
+    "record", [None, [], "DE", {}, {"country": {}}, {"country": {"iso_code": 5}}, {"country": "DEU"}, {"country": "%!"}]
+)
+def test_a_record_without_a_code_is_of_no_country(record: Any) -> None:
+    assert country_of_record(record) == "??"
+
+
+def test_without_a_database_no_country_is_known_and_its_library_isnt_imported() -> None:
+    code = (
+        "import sys; sys.modules['maxminddb'] = None\n"
+        "from sluice.rendezvous.countries import Countries\n"
+        "print(Countries().of('5.1.2.3'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout == "??\n"
+
+
+def test_an_address_has_one_hash_however_it_is_spelled() -> None:
+    assert keyed_hash("2001:DB8:0::1", KEY) == keyed_hash("2001:db8::1", KEY)
+    assert keyed_hash("::ffff:192.0.2.1", KEY) == keyed_hash("192.0.2.1", KEY)
+    # HMAC-SHA256 of the four bytes, by another program: `printf '\300\000\002\001' | openssl dgst -sha256 -hmac …`
+    assert keyed_hash("192.0.2.1", KEY) == "6345701bce9c3f084afd21bac39e01ab"
+
+
+@given(st.ip_addresses().map(str), st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
+def test_another_days_hash_says_nothing(address: str, today: bytes, tomorrow: bytes) -> None:
+    hashed = keyed_hash(address, today)
+    assert hashed is not None
+    assert len(hashed) == 32
+    assert (keyed_hash(address, tomorrow) == hashed) == (today == tomorrow)
+
+
+def test_what_is_no_address_has_no_hash() -> None:
+    assert keyed_hash("nowhere", KEY) is None

@@ -1,0 +1,523 @@
+"""What the pipeline's jobs are, and what is done about their runs: the decisions, without AWS."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import BadSetting
+from sluice.pipeline.catalogue import BadJob, Catalogue
+from sluice.pipeline.jobs import COMPACT, LAND, REPLAY, STATISTICS, Job, Mode, Places, TableFormat, Workers
+from sluice.pipeline.operations import Pipeline, Wanted, Wish, perform, stream_is_down
+from sluice.pipeline.runs import LIVE, MS_PER_DAY, Decision, Run, RunName, State, Step, decide, request
+from sluice.pipeline.schedule import Daily
+from sluice.pipeline.settings import JobsSettings
+
+PROJECT = Path(__file__).parents[2]
+VARIABLES = {
+    "APPLICATION_ID": "app",
+    "JOB_ROLE_ARN": "arn:aws:iam::123456789012:role/job",
+    "PIPELINE_TABLE": "table",
+    "PIPELINE_BUCKET": "bucket",
+    "QUEUE_URL": "https://sqs/main",
+    "INGRESS_URL": "https://sqs/ingress",
+    "TABLE_FORMAT": "parquet",
+    "JOB_PYTHON": "3.11",
+    "JOB_WORKERS": '{"cores": 1, "memory_gb": 4, "disk_gb": 20, "max_executors": 4}',
+    "JOB_LIMITS": """{"streaming": true, "trigger_s": 30, "failed_attempts_per_hour": 5, "restart_after_failure_s": 60,
+        "shutdown_grace_s": 120, "batch_attempts": 2, "batch_timeout_minutes": 90, "statistics_at": "00:30",
+        "compaction_at": "01:30", "compaction_days": 2}""",
+    "ENTRY_POINT": "s3://assets/job.py",
+    "ENVIRONMENT_ARCHIVE": "s3://assets/e.tgz",
+    "CODE_ARCHIVE": "s3://assets/c.tgz",
+    "AWS_REGION": "eu-central-1",
+}
+SETTINGS = JobsSettings.read(VARIABLES)
+CATALOGUE = Catalogue(SETTINGS)
+NOON_MS = 20_000 * MS_PER_DAY + MS_PER_DAY // 2  # of 2024-10-04
+PAUSE_MS = 60_000
+
+
+def run(job: Job, run_id: str, state: State = State.RUNNING, *, at_ms: int = NOON_MS) -> Run:
+    return Run(run_id=run_id, name=RunName.of(job), state=state, created_at_ms=at_ms, ended_at_ms=at_ms)
+
+
+def land(*, code: str = "s3://assets/c.tgz") -> Job:
+    return Catalogue(replace(SETTINGS, program=replace(SETTINGS.program, code=code))).land()
+
+
+def decision(job: Job | None, *runs: Run, now_ms: int = NOON_MS, name: str = LAND) -> Decision:
+    return decide(name, job, runs, now_ms=now_ms, pause_ms=PAUSE_MS)
+
+
+OLD, NEW = land(), land(code="s3://assets/new.tgz")
+
+
+def test_the_land_job_is_told_where_everything_is() -> None:
+    assert list(OLD.arguments) == [
+        *("land", "--queue-url", "https://sqs/main", "--staging", "s3://bucket/staging"),
+        *("--checkpoint", "s3://bucket/checkpoint", "--tables", "s3://bucket/tables", "--table-format", "parquet"),
+        *("--quarantine", "s3://bucket/quarantine", "--trigger-seconds", "30", "--region", "eu-central-1", "--metrics"),
+    ]
+    assert CATALOGUE.drain("now").arguments == (*OLD.arguments, "--drain")
+
+
+def test_iceberg_tables_are_a_namespace_of_a_catalog_in_their_folder() -> None:
+    settings = JobsSettings.read({**VARIABLES, "TABLE_FORMAT": "iceberg"})
+    job = Catalogue(settings).land()
+    assert job.arguments[job.arguments.index("--tables") + 1] == "sluice.pipeline"
+    assert job.program.configuration["spark.sql.catalog.sluice.warehouse"] == "s3://bucket/tables"
+
+
+@pytest.mark.parametrize("table_format", list(TableFormat))
+def test_spark_s_parameters_can_be_told_apart_by_spaces(table_format: TableFormat) -> None:
+    settings = JobsSettings.read({**VARIABLES, "TABLE_FORMAT": table_format.value})
+    job = Catalogue(settings).land()
+    words = job.spark_submit_parameters.split(" ")
+    assert words[::2] == ["--conf"] * len(job.program.configuration)
+    assert dict(word.split("=", 1) for word in words[1::2]) == dict(job.program.configuration)
+
+
+def test_half_of_a_worker_s_memory_is_for_python() -> None:
+    configuration = replace(SETTINGS.program, workers=Workers(memory_gb=7)).configuration
+    assert configuration["spark.driver.memory"] == configuration["spark.driver.memoryOverhead"] == "3584m"
+
+
+def changed(job: Job) -> list[Job]:
+    return [
+        replace(job, program=replace(job.program, entry_point="s3://assets/other.py")),
+        replace(job, program=replace(job.program, code="s3://assets/other.tgz")),
+        replace(job, program=replace(job.program, environment="s3://assets/other.tgz")),
+        replace(job, program=replace(job.program, workers=Workers(cores=2))),
+        replace(job, arguments=(*job.arguments, "--drain")),
+        replace(job, attempts=9),
+        replace(job, timeout_minutes=9),
+    ]
+
+
+def test_every_change_of_a_job_is_another_digest() -> None:
+    digests = [job.digest for job in (OLD, *changed(OLD))]
+    assert len(set(digests)) == len(digests)
+    assert land().digest == OLD.digest
+
+
+def test_a_run_s_name_says_what_it_is_of() -> None:
+    for job in (OLD, CATALOGUE.drain("2024-10-04T12:00:00.000Z")):
+        assert RunName.parse(str(RunName.of(job))) == RunName.of(job)
+
+
+@pytest.mark.parametrize("text", ["", "somebody's", "/", "land/", "a/b/c/d"])
+def test_a_run_of_somebody_else_is_none_of_ours(text: str) -> None:
+    assert RunName.parse(text) is None
+
+
+def test_a_job_that_doesn_t_run_is_started() -> None:
+    found = decision(OLD)
+    assert (found.step, found.cancel) == (Step.START, ())
+    assert 1 <= len(found.token) <= 64
+
+
+def test_whoever_starts_the_same_job_at_the_same_time_starts_it_once() -> None:
+    ended = run(OLD, "1", State.CANCELLED)
+    assert decision(OLD, ended).token == decision(OLD, ended, now_ms=NOON_MS + 5_000).token
+    assert decision(OLD).token == decision(OLD, now_ms=NOON_MS + 5_000).token
+
+
+def test_a_start_after_another_run_is_another_start() -> None:
+    tokens = [
+        decision(OLD).token,
+        decision(OLD, now_ms=NOON_MS + MS_PER_DAY).token,
+        decision(OLD, run(OLD, "1", State.CANCELLED)).token,
+        decision(OLD, run(OLD, "2", State.CANCELLED)).token,
+        decision(NEW, run(OLD, "2", State.CANCELLED)).token,
+    ]
+    assert len(set(tokens)) == len(tokens)
+
+
+@pytest.mark.parametrize("state", [state for state in LIVE if state is not State.CANCELLING])
+def test_a_job_that_runs_or_soon_will_is_left_alone(state: State) -> None:
+    found = decision(OLD, run(OLD, "1", state))
+    assert (found.step, found.cancel) == (Step.KEEP, ())
+
+
+def test_of_two_that_were_started_the_older_goes_on() -> None:
+    found = decision(OLD, run(OLD, "2", at_ms=NOON_MS + 1), run(OLD, "1"))
+    assert (found.step, found.cancel) == (Step.KEEP, ("2",))
+
+
+def test_a_changed_job_starts_when_the_one_before_has_ended() -> None:
+    assert decision(NEW, run(OLD, "1")).step is Step.STOP
+    assert decision(NEW, run(OLD, "1")).cancel == ("1",)
+    assert decision(NEW, run(OLD, "1", State.CANCELLING)).step is Step.WAIT
+    assert decision(NEW, run(OLD, "1", State.CANCELLED)).step is Step.START
+
+
+def test_a_changed_job_doesn_t_wait_because_the_one_before_failed() -> None:
+    assert decision(NEW, run(OLD, "1", State.FAILED)).step is Step.START
+
+
+def test_a_stream_that_failed_is_started_again_after_a_pause() -> None:
+    failed = run(OLD, "1", State.FAILED)
+    waiting = decision(OLD, failed, now_ms=NOON_MS + PAUSE_MS - 1)
+    assert (waiting.step, waiting.failed) == (Step.WAIT, True)
+    assert decision(OLD, failed, now_ms=NOON_MS + PAUSE_MS).step is Step.START
+
+
+def test_a_stream_that_was_cancelled_is_started_at_once() -> None:
+    assert decision(OLD, run(OLD, "1", State.CANCELLED)).step is Step.START
+
+
+def test_what_isn_t_wanted_is_ended_once() -> None:
+    assert decision(None, run(OLD, "1")).cancel == ("1",)
+    assert decision(None, run(OLD, "1", State.CANCELLING)).step is Step.WAIT
+    assert decision(None, run(OLD, "1", State.SUCCESS)).step is Step.REST
+
+
+def test_a_drain_takes_the_stream_s_place() -> None:
+    drain = CATALOGUE.drain("s")
+    assert decision(drain, run(OLD, "1")).cancel == ("1",)
+    assert decision(drain, run(OLD, "1", State.CANCELLED)).step is Step.START
+    assert decision(OLD, run(drain, "2")).cancel == ("2",)
+
+
+@pytest.mark.parametrize("state", [State.SUCCESS, State.FAILED, State.CANCELLED])
+def test_a_slot_is_done_once_by_whichever_version(state: State) -> None:
+    job = CATALOGUE.scheduled(NOON_MS)[0]
+    later = replace(job, attempts=9)
+    found = decision(later, run(job, "1", state), name=STATISTICS)
+    assert (found.step, found.failed) == (Step.REST, state is State.FAILED)
+
+
+def test_a_batch_isn_t_begun_beside_another_of_its_job() -> None:
+    today, tomorrow = (CATALOGUE.scheduled(NOON_MS + days * MS_PER_DAY)[0] for days in (0, 1))
+    found = decision(tomorrow, run(today, "1"), name=STATISTICS)
+    assert (found.step, found.cancel) == (Step.KEEP, ())
+    assert decision(tomorrow, run(today, "1", State.SUCCESS), name=STATISTICS).step is Step.START
+
+
+RUNS = st.lists(
+    st.builds(
+        lambda job, state, at_ms, number: run(job, f"r{number}", state, at_ms=at_ms),
+        st.sampled_from([OLD, NEW, CATALOGUE.drain("s"), *CATALOGUE.scheduled(NOON_MS)]),
+        st.sampled_from(list(State)),
+        st.integers(NOON_MS - PAUSE_MS * 2, NOON_MS),
+        st.integers(0, 1_000),
+    ),
+    max_size=6,
+    unique_by=lambda each: each.run_id,
+)
+WANTED = st.sampled_from([None, OLD, NEW, CATALOGUE.drain("s")])
+
+
+@given(runs=RUNS, wanted=WANTED)
+def test_nothing_is_ever_started_beside_a_live_run_of_the_job(runs: list[Run], wanted: Job | None) -> None:
+    found = decision(wanted, *runs)
+    live = {each.run_id for each in runs if each.name.job == LAND and each.state in LIVE}
+    assert found.step is not Step.START or not live
+    assert set(found.cancel) <= live
+
+
+@given(runs=RUNS, wanted=WANTED)
+def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
+    """Whatever is there: when what is cancelled ends, in a few looks the one run that is wanted is the only one."""
+    cloud, now_ms = FakeRuns({each.run_id: each for each in runs}), NOON_MS + 10 * PAUSE_MS
+    for _ in range(4):
+        found = decide(LAND, wanted, cloud.all(now_ms=now_ms), now_ms=now_ms, pause_ms=PAUSE_MS)
+        for run_id in found.cancel:
+            cloud.cancel(run_id, grace_s=0)
+        if found.step is Step.START and wanted is not None:
+            cloud.start(wanted, token=found.token)
+        cloud.end_cancelled()
+    live = [each for each in cloud.found.values() if each.live and each.name.job == LAND]
+    assert len(live) <= 1
+    if wanted is None:
+        assert not live
+    elif wanted.mode is Mode.STREAMING:
+        assert [each.name for each in live] == [RunName.of(wanted)]
+    assert found.step in {Step.KEEP, Step.REST}
+
+
+def test_the_order_in_which_runs_are_listed_doesn_t_matter() -> None:
+    runs = [run(OLD, "1"), run(OLD, "2", at_ms=NOON_MS + 1), run(NEW, "3"), run(OLD, "4", State.FAILED)]
+    assert decision(OLD, *runs) == decision(OLD, *reversed(runs))
+
+
+def test_start_job_run_is_asked_for_a_stream_with_a_retry_policy() -> None:
+    asked = request(OLD, application_id="app", role_arn="role", token="t")
+    assert (asked["mode"], asked["retryPolicy"]) == ("STREAMING", {"maxFailedAttemptsPerHour": 5})
+    assert asked["executionTimeoutMinutes"] == 0
+    assert asked["tags"] == {"sluice:job": "land", "sluice:digest": OLD.digest}
+    batch = request(CATALOGUE.drain("s"), application_id="app", role_arn="role", token="t")
+    assert (batch["mode"], batch["retryPolicy"], batch["executionTimeoutMinutes"]) == ("BATCH", {"maxAttempts": 2}, 90)
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms", "day"),
+    [
+        ("00:30", NOON_MS, "2024-10-04"),
+        ("12:00", NOON_MS, "2024-10-04"),
+        ("12:01", NOON_MS, "2024-10-03"),
+        ("23:59", NOON_MS, "2024-10-03"),
+        ("00:00", 0, "1970-01-01"),
+    ],
+)
+def test_a_daily_job_was_last_due_today_or_yesterday(text: str, at_ms: int, day: str) -> None:
+    assert Daily.parse(text).last_due(at_ms).isoformat() == day
+
+
+def test_statistics_are_of_the_day_before_they_are_due() -> None:
+    statistics, compact = CATALOGUE.scheduled(NOON_MS)
+    assert (statistics.slot, compact.slot) == ("2024-10-03", "2024-10-04")
+    assert statistics.arguments[statistics.arguments.index("--day") + 1] == "2024-10-03"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "cause"),
+    [
+        ("land", {}, "no such batch job: land"),
+        ("other", {}, "no such batch job: other; there are statistics, compact, replay"),
+        (REPLAY, {"exchange": "e", "since": "s"}, "replay needs until"),
+        (STATISTICS, {"until": "u"}, "statistics knows no until"),
+    ],
+)
+def test_a_job_that_can_t_be_is_refused(name: str, fields: Mapping[str, str], cause: str) -> None:
+    with pytest.raises(BadJob, match=cause):
+        CATALOGUE.by_hand(name, fields, "s")
+
+
+def test_a_replay_goes_to_the_site_s_ingress() -> None:
+    fields = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
+    told = ["--exchange", "events", "--from", fields["since"], "--to", fields["until"], "--region", "eu-central-1"]
+    from_tables = CATALOGUE.by_hand(REPLAY, fields, "s").arguments
+    assert list(from_tables) == [
+        *("replay", *Places(root="s3://bucket").tables, "--queue-url", "https://sqs/ingress"),
+        *told,
+    ]
+    staged = CATALOGUE.by_hand(REPLAY, fields | {"staged": True}, "s").arguments
+    assert list(staged) == ["replay", "--staging", "s3://bucket/staging", "--queue-url", "https://sqs/ingress", *told]
+
+
+PARSE = """
+import json, sys
+from datetime import date
+from sluice_spark.jobs.arguments import parse
+for arguments in json.load(sys.stdin):
+    parse(arguments, today=date(2026, 11, 21))
+"""
+
+
+@pytest.mark.parametrize("table_format", list(TableFormat))
+def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat) -> None:
+    queue = "https://sqs.eu-central-1.amazonaws.com/123456789012/q"
+    variables = {**VARIABLES, "TABLE_FORMAT": table_format.value, "QUEUE_URL": queue, "INGRESS_URL": queue}
+    catalogue = Catalogue(JobsSettings.read(variables))
+    replay = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
+    jobs = [
+        *(catalogue.land(), catalogue.drain("s"), *catalogue.scheduled(NOON_MS)),
+        *(catalogue.by_hand(REPLAY, replay, "s"), catalogue.by_hand(REPLAY, replay | {"staged": True}, "s")),
+        catalogue.by_hand(STATISTICS, {}, "s"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE],
+        input=json.dumps([list(job.arguments) for job in jobs]),
+        env={"PYTHONPATH": str(PROJECT / "spark")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("JOB_LIMITS", "[]"), ("JOB_LIMITS", "{}"), ("JOB_WORKERS", "nope"), ("TABLE_FORMAT", "orc")]
+)
+def test_a_bad_setting_is_named(name: str, value: str) -> None:
+    with pytest.raises(BadSetting, match=name):
+        JobsSettings.read({**VARIABLES, name: value})
+
+
+@dataclass
+class FakeRuns:
+    """An application whose runs end when the test says so."""
+
+    found: dict[str, Run] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict)
+    graces: list[int] = field(default_factory=list)
+
+    def all(self, *, now_ms: int) -> Sequence[Run]:
+        return list(self.found.values())
+
+    def start(self, job: Job, *, token: str) -> str:
+        run_id = self.tokens.setdefault(token, f"run-{len(self.tokens)}")
+        if run_id not in self.found:
+            self.started.append(str(RunName.of(job)))
+            self.found[run_id] = run(job, run_id, State.SUBMITTED, at_ms=NOON_MS + len(self.tokens))
+        return run_id
+
+    def cancel(self, run_id: str, *, grace_s: int) -> None:
+        self.graces.append(grace_s)
+        self.found[run_id] = replace(self.found[run_id], state=State.CANCELLING)
+
+    def end_cancelled(self) -> None:
+        for run_id, each in self.found.items():
+            if each.state is State.CANCELLING:
+                self.found[run_id] = replace(each, state=State.CANCELLED)
+
+    def end(self, run_id: str, state: State) -> None:
+        self.found[run_id] = replace(self.found[run_id], state=state)
+
+
+@dataclass
+class FakeWishes:
+    wish: Wish | None = None
+
+    def load(self) -> Wish | None:
+        return self.wish
+
+    def save(self, wish: Wish) -> None:
+        self.wish = wish
+
+
+@dataclass
+class Site:
+    """The pipeline of one deployment, whose clock is the test's."""
+
+    runs: FakeRuns = field(default_factory=FakeRuns)
+    wishes: FakeWishes = field(default_factory=FakeWishes)
+    settings: JobsSettings = SETTINGS
+    at_ms: int = NOON_MS
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return Pipeline(
+            catalogue=Catalogue(self.settings), runs=self.runs, wishes=self.wishes, now_ms=lambda: self.at_ms
+        )
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        return perform(self.pipeline, {"op": op, **fields}).result
+
+    def names(self) -> list[str]:
+        return [name.partition("/")[0] for name in self.runs.started]
+
+    def deploy(self, code: str) -> None:
+        self.settings = replace(self.settings, program=replace(self.settings.program, code=code))
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_the_first_look_after_a_deployment_starts_what_is_to_run(site: Site) -> None:
+    site.ask("look")
+    assert site.names() == [LAND, STATISTICS, COMPACT]
+    site.ask("look")
+    assert len(site.names()) == 3
+
+
+def test_looking_at_the_same_time_twice_starts_once(site: Site) -> None:
+    other = Site(runs=FakeRuns(tokens=site.runs.tokens))
+    site.ask("look")
+    other.ask("look")
+    assert len(site.runs.tokens) == 3
+
+
+def test_a_changed_job_is_restarted_with_its_grace_period(site: Site) -> None:
+    site.ask("look")
+    site.deploy("s3://assets/new.tgz")
+    outcomes = site.pipeline.look()
+    assert stream_is_down(outcomes)
+    assert site.runs.graces == [120]
+    site.ask("look")
+    assert site.names().count(LAND) == 1
+    site.runs.end_cancelled()
+    assert not stream_is_down(site.pipeline.look())
+    assert site.names().count(LAND) == 2
+
+
+def test_a_stream_that_was_stopped_stays_so_over_deployments(site: Site) -> None:
+    site.ask("look")
+    assert site.ask("stop")["step"] == "stop"
+    site.runs.end_cancelled()
+    site.deploy("s3://assets/new.tgz")
+    assert not stream_is_down(site.pipeline.look())
+    assert site.ask("status")["wanted"] == "stopped"
+    assert site.names().count(LAND) == 1
+    assert site.ask("start")["step"] == "start"
+
+
+def test_starting_twice_is_safe(site: Site) -> None:
+    first, second = site.ask("start"), site.ask("start")
+    assert (first["step"], second["step"]) == ("start", "keep")
+    assert site.names() == [LAND]
+
+
+def test_an_operator_needn_t_wait_for_a_failed_stream_s_pause(site: Site) -> None:
+    run_id = site.ask("start")["run"]
+    site.runs.end(run_id, State.FAILED)
+    assert stream_is_down(site.pipeline.look())
+    assert site.ask("start")["step"] == "start"
+
+
+def test_a_drain_ends_the_stream_lands_what_is_there_and_stops(site: Site) -> None:
+    site.ask("look")
+    assert site.ask("drain")["step"] == "stop"
+    site.runs.end_cancelled()
+    drain = site.ask("look")[0]
+    assert drain["step"] == "start"
+    assert site.ask("drain")["step"] == "keep"
+    site.runs.end(drain["run"], State.SUCCESS)
+    site.ask("look")
+    assert site.ask("status")["wanted"] == Wanted.STOPPED
+    site.runs.found.clear()  # it is no longer listed
+    assert site.ask("look")[0]["step"] == "rest"
+
+
+def test_a_second_drain_is_another_one(site: Site) -> None:
+    for _ in range(2):
+        drain = site.ask("drain")
+        assert drain["step"] == "start"
+        site.runs.end(drain["run"], State.SUCCESS)
+        site.ask("look")
+        site.at_ms += 1_000
+
+
+def test_where_streaming_isn_t_wanted_nothing_starts_until_somebody_says_so() -> None:
+    limits = replace(SETTINGS.limits, streaming=False, statistics_at=None, compaction_at=None)
+    site = Site(settings=replace(SETTINGS, limits=limits))
+    site.ask("look")
+    assert site.names() == []
+    site.ask("start")
+    assert site.names() == [LAND]
+
+
+def test_a_batch_by_hand_is_a_run_of_its_own(site: Site) -> None:
+    started = site.ask("start", job=STATISTICS, day="2024-01-01")
+    assert started["step"] == "start"
+    site.runs.end(started["run"], State.SUCCESS)
+    site.at_ms += 1
+    assert site.ask("start", job=STATISTICS, day="2024-01-01")["step"] == "start"
+
+
+@pytest.mark.parametrize(
+    ("asked", "cause"),
+    [
+        ({"op": "dance"}, "no such operation: dance"),
+        ({}, "no such operation: None"),
+        ({"op": "start", "job": "dance"}, "no such batch job: dance"),
+        ({"op": "start", "day": "2024-01-01"}, "land takes no day"),
+        ({"op": "stop", "job": "dance"}, "no such job: dance"),
+    ],
+)
+def test_what_can_t_be_asked_is_refused(site: Site, asked: Mapping[str, str], cause: str) -> None:
+    with pytest.raises(BadJob, match=cause):
+        perform(site.pipeline, asked)
+    assert site.runs.started == []

@@ -1,0 +1,329 @@
+"""Events tell of every end once, with what statistics need and without an address; readers take what they know."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import CallFailed, Malformed
+from sluice.federation.ulids import is_ulid
+from sluice.rendezvous.bridges import RelayPattern
+from sluice.rendezvous.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
+from sluice.rendezvous.http import Request
+from sluice.rendezvous.matching import PATIENCE_MS, Nat, Pool
+from sluice.rendezvous.offers import Method
+from sluice.rendezvous.polls import Answer, Poll
+from sluice.rendezvous.timeouts import Tick, TimeOuts
+from sluice.times import day_of, iso, ms_of
+from tests.fakes import url
+from tests.unit.test_broker import World as BrokerWorld
+from tests.unit.test_broker import post
+from tests.unit.test_http import ANSWER_TEXT, CLIENT, POLL
+from tests.unit.test_http import World as HttpWorld
+from tests.unit.test_volunteers import World as ProxyWorld
+
+AT = 1_700_000_000_123
+PROXY_ADDRESS = "198.51.100.7"
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+common = {
+    "id": st.integers(0, 2**47).map(lambda at_ms: event_id("offer", "c", at_ms=at_ms)),
+    "at_ms": st.integers(0, 4_102_444_800_000),
+    "outcome": st.sampled_from(["matched", "idle", "of the future"]),
+    "nat": st.sampled_from(Nat),
+    "country": st.sampled_from(["DE", "??"]),
+    "proxy_type": st.none() | texts,
+    "trace": st.none() | texts,
+}
+offers = st.builds(OfferEvent, method=st.sampled_from(Method), waited_ms=st.integers(0), **common)
+polls = st.builds(
+    PollEvent,
+    clients=st.integers(0),
+    relay_extension=st.booleans(),
+    waited_ms=st.integers(0),
+    address=st.none() | texts,
+    **common,
+)
+answers = st.builds(AnswerEvent, **common)
+
+
+@given(offers | polls | answers)
+def test_an_event_is_read_as_it_was_written(event: Event) -> None:
+    assert read_event(event.to_json(site="s")) == event
+
+
+@given(offers | polls | answers, st.dictionaries(texts, st.integers(), max_size=3))
+def test_fields_that_nobody_knows_are_ignored(event: Event, more: dict[str, int]) -> None:
+    document = json.loads(event.to_json(site="s"))
+    assert read_event(json.dumps(more | document)) == event
+
+
+def test_a_denied_offer_as_it_is_published() -> None:
+    event = OfferEvent(
+        id=event_id("offer", "c", at_ms=AT - 20),
+        at_ms=AT,
+        outcome="denied",
+        nat="restricted",
+        country="DE",
+        trace="Root=1-0-0",
+        method="sqs",
+        waited_ms=20,
+    )
+    body = event.to_json(site="frankfurt")
+    assert body == (
+        f'{{"kind":"offer","id":"{event.id}","at":"2023-11-14T22:13:20.123Z","site":"frankfurt","trace":"Root=1-0-0",'
+        '"outcome":"denied","nat":"restricted","country":"DE","proxy_type":null,"method":"sqs","waited_ms":20}'
+    )
+    assert event.routing_key == "rendezvous.offer.denied.DE"
+    assert event.attributes == {"kind": "offer", "outcome": "denied", "country": "DE"}
+
+
+def document(**changes: Any) -> str:
+    event = OfferEvent(id=event_id("offer", "c", at_ms=AT), at_ms=AT, outcome="denied", method="sqs")
+    changed = json.loads(event.to_json(site="s")) | changes
+    return json.dumps({name: value for name, value in changed.items() if value is not ...})
+
+
+def test_a_kind_that_nobody_knows_is_no_event_and_no_fault() -> None:
+    assert read_event(document(kind="of the future")) is None
+
+
+@pytest.mark.parametrize("name", ["kind", "id", "at", "site", "outcome", "method"])
+@pytest.mark.parametrize("value", [..., None, 5, [], ""])
+def test_without_what_every_event_has_it_is_a_bad_record(name: str, value: object) -> None:
+    if value == "" and name in {"kind", "outcome", "method"}:
+        return  # a text, if an odd one
+    with pytest.raises(Malformed):
+        read_event(document(**{name: value}))
+
+
+@pytest.mark.parametrize("body", ["", "[]", "null", "no JSON", "[" * 100_000])
+def test_what_is_no_object_is_a_bad_record(body: str) -> None:
+    with pytest.raises(Malformed):
+        read_event(body)
+
+
+@pytest.mark.parametrize("change", [{"waited_ms": "5"}, {"waited_ms": True}, {"country": 5}, {"id": "x"}, {"at": "x"}])
+def test_a_field_of_another_type_is_a_bad_record(change: dict[str, object]) -> None:
+    with pytest.raises(Malformed):
+        read_event(document(**change))
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_times_come_back(at_ms: int) -> None:
+    assert ms_of(iso(at_ms)) == at_ms
+    assert iso(at_ms).startswith(day_of(at_ms) + "T")
+
+
+@pytest.mark.parametrize("text", ["2023-11-14T22:13:20.123+00:00", "2023-11-14T23:13:20.123+01:00"])
+def test_a_time_may_be_spelled_otherwise(text: str) -> None:
+    assert ms_of(text) == AT
+
+
+# What became of an offer
+
+
+def told(world: Any) -> list[Event]:
+    events = list(world.witness.take())
+    assert all(is_ulid(event.id) for event in events)
+    assert world.witness.take() == ()
+    return events
+
+
+def summary(events: list[Event]) -> list[tuple[str, str]]:
+    return [(event.kind, event.outcome) for event in events]
+
+
+def test_a_denied_offer_is_told_of() -> None:
+    world = BrokerWorld()
+    world.broker().serve(post(sent_at_ms=world.clock.ms - 40, nat="restricted"))
+    [event] = told(world)
+    assert isinstance(event, OfferEvent)
+    assert (event.outcome, event.method, event.nat, event.waited_ms) == ("denied", "sqs", "restricted", 40)
+    assert (event.proxy_type, event.trace, event.at_ms) == (None, "Root=1-0-0", world.clock.ms)
+
+
+def test_an_offer_denied_again_is_the_same_event() -> None:
+    world = BrokerWorld()
+    ids = set()
+    for _ in range(2):
+        world.broker().serve(post())
+        ids |= {event.id for event in told(world)}
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize("body", ["2.0\n{}", "1.0\n{}"])
+def test_what_is_refused_isnt_counted(body: str) -> None:
+    world = BrokerWorld()
+    world.broker().serve(type(post())(client_id="c", body=body, sent_at_ms=world.clock.ms))
+    assert told(world) == []
+
+
+def test_a_matched_offer_has_not_ended_yet() -> None:
+    world = BrokerWorld()
+    world.proxy("p")
+    world.broker().serve(post())
+    assert told(world) == []
+
+
+def proxy_poll() -> Poll:
+    return Poll(
+        sid="s", type="webext", nat=Nat.UNRESTRICTED, clients=3, relay_pattern=RelayPattern.parse("torproject.net$")
+    )
+
+
+def held(world: ProxyWorld) -> BrokerWorld:
+    """A poll that is held when an offer comes, which claims its proxy 7,000 ms later."""
+    broker = BrokerWorld(world.clock, world.pools)
+    broker.queues, broker.book = world.queues, world.book
+    receive = world.queues.receive
+
+    def offer_comes(url: str, *, wait_s: int) -> str | None:
+        world.queues.receive = receive  # type: ignore[method-assign]  # once
+        world.clock.ms += 7_000
+        broker.broker().serve(post(sent_at_ms=world.clock.ms - 100, nat="restricted"))
+        return receive(url, wait_s=wait_s)
+
+    world.queues.receive = offer_comes  # type: ignore[method-assign]  # the broker works meanwhile
+    return broker
+
+
+def test_an_answered_offer_is_told_of_with_its_poll_and_its_answer() -> None:
+    world = ProxyWorld()
+    held(world)
+    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    assert told(world) == []
+    world.clock.ms += 150
+    assert world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address="")
+    answer, poll, offer = told(world)
+    assert isinstance(poll, PollEvent)
+    assert isinstance(offer, OfferEvent)
+    assert summary([answer, poll, offer]) == [("answer", "success"), ("poll", "matched"), ("offer", "matched")]
+    assert (poll.proxy_type, poll.nat, poll.country, poll.clients) == ("webext", "unrestricted", "DE", 3)
+    assert (poll.waited_ms, poll.relay_extension) == (7_000, True)
+    assert poll.address == f"hash of {PROXY_ADDRESS}"
+    assert (offer.proxy_type, offer.nat, offer.waited_ms, offer.trace) == ("webext", "restricted", 250, "Root=1-0-0")
+    assert (answer.proxy_type, answer.nat, answer.country) == ("webext", "unrestricted", "DE")
+
+
+def time_outs(world: ProxyWorld) -> TimeOuts:
+    return TimeOuts(
+        book=world.book,
+        queues=world.queues,
+        send_tick=lambda tick, delay_s: None,
+        now_ms=world.clock,
+        witness=world.witness,
+    )
+
+
+def test_an_offer_that_times_out_is_told_of_once_however_often_it_is_looked_at() -> None:
+    world = ProxyWorld()
+    held(world)
+    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    world.clock.ms += PATIENCE_MS
+    for _ in range(3):
+        time_outs(world).handle(Tick(0))
+    poll, offer = told(world)
+    assert summary([poll, offer]) == [("poll", "matched"), ("offer", "timeout")]
+    assert offer.proxy_type == "webext"
+    assert not world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address=PROXY_ADDRESS)
+    [late] = told(world)
+    assert summary([late]) == [("answer", "timeout")]
+    assert (late.proxy_type, late.country) == ("unknown", "DE")
+
+
+def test_an_answer_that_cant_be_sent_yet_leaves_the_end_to_the_time_out() -> None:
+    world = ProxyWorld()
+    held(world)
+    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    world.queues.failing[url("snowflake-client-c1")] = CallFailed("SendMessage", "Throttled", "")
+    with pytest.raises(CallFailed):
+        world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address="")
+    assert told(world) == []
+
+
+def test_an_answer_to_a_client_whose_queue_is_gone_is_a_time_out() -> None:
+    world = ProxyWorld()
+    held(world)
+    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    world.queues.made.remove(url("snowflake-client-c1"))
+    assert not world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address="")
+    assert summary(told(world)) == [("answer", "timeout"), ("poll", "matched"), ("offer", "timeout")]
+
+
+# What became of a poll
+
+
+@pytest.mark.parametrize(
+    ("pattern", "held_min", "outcome", "waited_ms"),
+    [("torproject.net$", 4, "idle", 10_000), ("torproject.net$", 0, "idle", 0), ("example.com$", 4, "rejected", 0)],
+)
+def test_a_poll_without_a_client_is_told_of(pattern: str, held_min: int, outcome: str, waited_ms: int) -> None:
+    world = ProxyWorld(held_min=held_min)
+    poll = Poll(sid="s", type="badge", nat=Nat.UNKNOWN, clients=1, relay_pattern=RelayPattern.parse(pattern))
+    world.volunteers.poll(poll, address=PROXY_ADDRESS)
+    [event] = told(world)
+    assert isinstance(event, PollEvent)
+    assert (event.outcome, event.waited_ms, event.relay_extension) == (outcome, waited_ms, True)
+    assert (event.proxy_type, event.nat, event.country, event.clients) == ("badge", "unknown", "DE", 1)
+
+
+def test_a_poll_that_names_no_relay_pattern_is_rejected_and_said_to_be_without() -> None:
+    world = ProxyWorld()
+    world.volunteers.poll(
+        Poll(sid="s", type="webext", nat=Nat.UNKNOWN, clients=0, relay_pattern=None), address="nowhere"
+    )
+    [event] = told(world)
+    assert isinstance(event, PollEvent)
+    assert (event.outcome, event.relay_extension) == ("rejected", False)
+
+
+def test_a_poll_whose_claim_was_lost_is_told_of_with_its_offer_and_not_twice() -> None:
+    world = ProxyWorld()
+    world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # claimed, and then the broker died
+    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    assert told(world) == []
+
+
+# Over HTTP
+
+
+def test_offers_over_http_are_told_of_by_their_own_method() -> None:
+    world = HttpWorld()
+    world.request("POST", "/client", CLIENT)
+    [denied] = told(world)
+    assert isinstance(denied, OfferEvent)
+    assert (denied.outcome, denied.method) == ("denied", "http")
+    world.silent_proxy()
+    world.request("POST", "/client", CLIENT)
+    poll, timed_out = told(world)
+    assert summary([poll, timed_out]) == [("poll", "matched"), ("offer", "timeout")]
+
+
+def test_an_offer_over_http_that_is_answered_is_told_of_by_who_answered_it() -> None:
+    world = HttpWorld()
+    world.waiting_proxy()
+    world.request("POST", "/client", CLIENT)
+    assert told(world) == []
+
+
+def test_where_a_poll_came_from_is_the_requests_address() -> None:
+    world = HttpWorld()
+    event = {
+        "rawPath": "/proxy",
+        "requestContext": {"http": {"method": "POST", "sourceIp": PROXY_ADDRESS}},
+        "body": POLL.decode(),
+    }
+    world.site().serve(Request.parse(event))
+    [poll] = told(world)
+    assert isinstance(poll, PollEvent)
+    assert poll.address == f"hash of {PROXY_ADDRESS}"
+    assert PROXY_ADDRESS not in poll.to_json(site="s").replace("hash of " + PROXY_ADDRESS, "")
+
+
+def test_available_proxies_are_known_by_type_and_nat() -> None:
+    world = ProxyWorld()
+    proxy = BrokerWorld(world.clock, world.pools).proxy("p", pool=Pool.RESTRICTED)
+    assert world.pools.profiles(Pool.RESTRICTED, now_ms=world.clock.ms) == [proxy.profile]

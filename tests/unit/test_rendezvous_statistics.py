@@ -1,0 +1,332 @@
+"""What events count as, and the two pages of it: Prometheus' and the daily log, line by line."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.rendezvous.counting import MAX_REMEMBERED, Counting
+from sluice.rendezvous.daily_log import daily_log
+from sluice.rendezvous.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
+from sluice.rendezvous.exposition import exposition
+from sluice.rendezvous.matching import Nat, Pool, Profile
+from sluice.rendezvous.statistics import FAMILIES, Count, Counts, rounded_up, tally
+from sluice.times import DAY_MS, day_of
+from tests.fakes import FakeStatistics
+from tests.unit.test_broker import World as BrokerWorld
+from tests.unit.test_http import World as HttpWorld
+
+AT = 1_700_000_000_000
+DAY = "2023-11-14"
+
+
+@dataclass
+class Script:
+    """Events of a day, each with an id of its own."""
+
+    statistics: FakeStatistics = field(default_factory=FakeStatistics)
+    at_ms: int = AT
+    number: int = 0
+
+    def offers(
+        self, number: int, outcome: str, *, nat: str = "unknown", country: str = "??", method: str = "sqs"
+    ) -> None:
+        for _ in range(number):
+            id_, at_ms = self._next("offer")
+            self._add(OfferEvent(id=id_, at_ms=at_ms, outcome=outcome, nat=nat, country=country, method=method))
+
+    def polls(
+        self,
+        number: int,
+        outcome: str,
+        *,
+        nat: str = "unknown",
+        type_: str | None = "standalone",
+        country: str = "??",
+        address: str | None = None,
+        relay_extension: bool = True,
+    ) -> None:
+        for _ in range(number):
+            id_, at_ms = self._next("poll")
+            self._add(
+                PollEvent(
+                    id=id_,
+                    at_ms=at_ms,
+                    outcome=outcome,
+                    nat=nat,
+                    proxy_type=type_,
+                    country=country,
+                    relay_extension=relay_extension,
+                    address=address,
+                )
+            )
+
+    def answers(self, number: int, outcome: str, *, type_: str = "standalone") -> None:
+        for _ in range(number):
+            id_, at_ms = self._next("answer")
+            self._add(AnswerEvent(id=id_, at_ms=at_ms, outcome=outcome, proxy_type=type_))
+
+    def _next(self, kind: str) -> tuple[str, int]:
+        self.number += 1
+        return event_id(kind, str(self.number), at_ms=self.at_ms), self.at_ms
+
+    def _add(self, event: Event) -> None:
+        self.statistics.add([tally(event)])
+
+    @property
+    def day(self) -> Counts:
+        return self.statistics.of_day(DAY)
+
+
+def scripted() -> Script:
+    script = Script()
+    script.offers(9, "denied", nat="restricted", country="DE")
+    script.offers(1, "denied", nat="unknown", country="FR")
+    script.offers(3, "denied", nat="unrestricted", country="AT", method="ampcache")
+    script.offers(17, "matched", country="DE")
+    script.offers(2, "timeout", country="??", method="http")
+    script.polls(5, "idle", nat="restricted", type_="webext", country="DE", address="a1")
+    script.polls(1, "matched", nat="unrestricted", type_="webext", country="DE", address="a1")
+    script.polls(3, "idle", nat="unrestricted", country="DE", address="a2")
+    script.polls(1, "matched", nat="unrestricted", type_="badge", country="FR", address="a3")
+    script.polls(1, "idle", nat="unknown", type_=None, country="AT", address="a4")
+    script.polls(1, "idle", nat="unknown", type_="iptproxy", address="a5", relay_extension=False)
+    script.polls(1, "idle", nat="unknown", type_="bloco", address=None)
+    script.polls(9, "rejected", nat="unknown", type_="webext", country="US", address="a6", relay_extension=False)
+    script.answers(2, "success")
+    script.answers(9, "timeout", type_="unknown")
+    return script
+
+
+def test_a_scripted_day_is_logged_as_snowflake_logs_it() -> None:
+    assert daily_log(DAY, scripted().day) == (
+        "snowflake-stats-end 2023-11-15 00:00:00 (86400 s)\n"
+        "snowflake-ips DE=2,??=1,AT=1,FR=1\n"
+        "snowflake-ips-iptproxy 1\n"
+        "snowflake-ips-standalone 1\n"
+        "snowflake-ips-webext 1\n"
+        "snowflake-ips-badge 1\n"
+        "snowflake-ips-total 5\n"
+        "snowflake-idle-count 16\n"
+        "snowflake-proxy-poll-with-relay-url-count 16\n"
+        "snowflake-proxy-poll-without-relay-url-count 16\n"
+        "snowflake-proxy-rejected-for-relay-url-count 16\n"
+        "client-denied-count 16\n"
+        "client-restricted-denied-count 16\n"
+        "client-unrestricted-denied-count 8\n"
+        "client-snowflake-match-count 24\n"
+        "client-snowflake-timeout-count 8\n"
+        "client-http-count 8\n"
+        "client-http-ips ??=8\n"
+        "client-ampcache-count 8\n"
+        "client-ampcache-ips AT=8\n"
+        "client-sqs-count 32\n"
+        "client-sqs-ips DE=32,FR=8\n"
+        "snowflake-ips-nat-restricted 1\n"
+        "snowflake-ips-nat-unrestricted 3\n"
+        "snowflake-ips-nat-unknown 2\n"
+    )
+
+
+def test_an_empty_day_has_every_line() -> None:
+    lines = daily_log(DAY, Counter()).splitlines()
+    assert len(lines) == 25
+    assert lines[1] == "snowflake-ips "
+    assert [line for line in lines[2:] if not line.endswith((" 0", "-ips "))] == []
+
+
+def test_countries_with_one_rounded_number_are_in_the_order_of_their_own() -> None:
+    script = Script()
+    for country, number in (("AT", 3), ("DE", 5), ("FR", 3)):
+        script.offers(number, "denied", country=country)
+    assert "client-sqs-ips DE=8,AT=8,FR=8" in daily_log(DAY, script.day).splitlines()
+
+
+def test_the_page_for_prometheus() -> None:
+    page = exposition(scripted().statistics.totals(), {("webext", "restricted"): 2, ("badge", "unknown"): 1})
+    samples = [line for line in page.splitlines() if not line.startswith("#")]
+    assert samples == [
+        'snowflake_available_proxies{type="badge",nat="unknown"} 1',
+        'snowflake_available_proxies{type="webext",nat="restricted"} 2',
+        'snowflake_proxy_total{type="badge",nat="unrestricted",cc="FR"} 1',
+        'snowflake_proxy_total{type="bloco",nat="unknown",cc="??"} 1',
+        'snowflake_proxy_total{type="iptproxy",nat="unknown",cc="??"} 1',
+        'snowflake_proxy_total{type="standalone",nat="unrestricted",cc="DE"} 3',
+        'snowflake_proxy_total{type="unknown",nat="unknown",cc="AT"} 1',
+        'snowflake_proxy_total{type="webext",nat="restricted",cc="DE"} 5',
+        'snowflake_proxy_total{type="webext",nat="unrestricted",cc="DE"} 1',
+        'snowflake_rounded_proxy_poll_total{nat="restricted",type="webext",status="idle"} 8',
+        'snowflake_rounded_proxy_poll_total{nat="unknown",type="bloco",status="idle"} 8',
+        'snowflake_rounded_proxy_poll_total{nat="unknown",type="iptproxy",status="idle"} 8',
+        'snowflake_rounded_proxy_poll_total{nat="unknown",type="unknown",status="idle"} 8',
+        'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="badge",status="matched"} 8',
+        'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="standalone",status="idle"} 8',
+        'snowflake_rounded_proxy_poll_total{nat="unrestricted",type="webext",status="matched"} 8',
+        'snowflake_rounded_proxy_answer_total{type="standalone",status="success"} 8',
+        'snowflake_rounded_proxy_answer_total{type="unknown",status="timeout"} 16',
+        'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="restricted",type="webext"} 8',
+        'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unknown",type="bloco"} 8',
+        'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unknown",type="unknown"} 8',
+        'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unrestricted",type="badge"} 8',
+        'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unrestricted",type="standalone"} 8',
+        'snowflake_rounded_proxy_poll_with_relay_url_extension_total{nat="unrestricted",type="webext"} 8',
+        'snowflake_rounded_proxy_poll_without_relay_url_extension_total{nat="unknown",type="iptproxy"} 8',
+        'snowflake_rounded_proxy_poll_without_relay_url_extension_total{nat="unknown",type="webext"} 16',
+        'snowflake_rounded_proxy_poll_rejected_relay_url_extension_total{nat="unknown",type="webext"} 16',
+        'snowflake_rounded_client_poll_total{nat="restricted",status="denied",cc="DE",rendezvous_method="sqs"} 16',
+        'snowflake_rounded_client_poll_total{nat="unknown",status="denied",cc="FR",rendezvous_method="sqs"} 8',
+        'snowflake_rounded_client_poll_total{nat="unknown",status="matched",cc="DE",rendezvous_method="sqs"} 24',
+        'snowflake_rounded_client_poll_total{nat="unknown",status="timeout",cc="??",rendezvous_method="http"} 8',
+        'snowflake_rounded_client_poll_total{nat="unrestricted",status="denied",cc="AT",'
+        'rendezvous_method="ampcache"} 8',
+    ]
+
+
+def test_every_family_of_the_page_says_what_it_is_before_its_first_sample() -> None:
+    page = exposition(scripted().statistics.totals(), {("webext", "restricted"): 2}).splitlines()
+    declared: dict[str, str] = {}
+    for line in page:
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in declared
+            declared[name] = kind
+        elif not line.startswith("# HELP "):
+            # https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+            found = re.fullmatch(r'([a-z_]+)\{([a-z_]+="[^"\\\n]*"(?:,[a-z_]+="[^"\\\n]*")*)\} (\d+)', line)
+            assert found, line
+            assert found[1] in declared
+    assert set(declared.values()) == {"counter", "gauge"}
+    assert [name for name, kind in declared.items() if kind == "counter"] == [
+        f"snowflake_{family.name}" for family in FAMILIES.values() if not family.daily
+    ]
+
+
+def test_without_anything_counted_the_pages_are_empty() -> None:
+    assert exposition(Counter(), {}) == ""
+    assert HttpWorld().request("GET", "/metrics").body == ""
+
+
+@given(st.integers(0, 10**12))
+def test_counts_are_rounded_up_to_the_next_multiple_of_eight(number: int) -> None:
+    assert rounded_up(number) == math.ceil(number / 8) * 8
+
+
+@pytest.mark.parametrize("outcome", ["of the future", ""])
+def test_an_outcome_that_nobody_knows_isnt_counted(outcome: str) -> None:
+    script = Script()
+    script.offers(1, outcome)
+    script.polls(1, outcome, address="a")
+    script.answers(1, outcome)
+    assert script.statistics.totals() == script.day == Counter()
+
+
+@pytest.mark.parametrize("odd", ['quote"', "line\nbreak", "pipe|", "x" * 33, "", "ü"])
+def test_a_label_from_elsewhere_doesnt_break_the_page(odd: str) -> None:
+    script = Script()
+    script.offers(1, "denied", nat=odd, country=odd, method=odd)
+    [count] = script.day
+    assert count == Count("rounded_client_poll_total", ("unknown", "denied", "unknown", "unknown"))
+
+
+# Uniqueness
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "c", None]),
+            st.sampled_from(list(Nat)),
+            st.sampled_from(["webext", "badge", None]),
+            st.sampled_from(["idle", "matched", "rejected"]),
+        )
+    )
+)
+def test_an_address_counts_once_and_once_for_each_nat_and_type(
+    polls: Sequence[tuple[str | None, Nat, str | None, str]],
+) -> None:
+    script = Script()
+    for address, nat, type_, outcome in polls:
+        script.polls(1, outcome, nat=nat, type_=type_, country="DE", address=address)
+    taken = [(a, nat, type_ or "unknown") for a, nat, type_, outcome in polls if a and outcome != "rejected"]
+    counted = script.day
+    assert counted[Count("addresses", ("DE",))] == len({address for address, *_ in taken})
+    for nat in Nat:
+        expected = len({a for a, n, _ in taken if n == nat})
+        assert counted[Count("addresses_by_nat", (nat,))] == expected
+    for type_ in ("webext", "badge", "unknown"):
+        assert counted[Count("addresses_by_type", (type_,))] == len({a for a, _, t in taken if t == type_})
+
+
+def test_a_day_begins_with_no_address_seen() -> None:
+    script = Script()
+    script.polls(1, "idle", address="a", country="DE")
+    script.at_ms += DAY_MS
+    script.polls(1, "idle", address="a", country="DE")
+    for day in (DAY, day_of(AT + DAY_MS)):
+        assert script.statistics.of_day(day)[Count("addresses", ("DE",))] == 1
+
+
+# At least once
+
+
+def events(number: int) -> list[Event]:
+    return [
+        OfferEvent(id=event_id("offer", str(each), at_ms=AT), at_ms=AT, outcome="denied", method="sqs")
+        for each in range(number)
+    ]
+
+
+def test_what_comes_again_isnt_counted_again() -> None:
+    statistics = FakeStatistics()
+    counting = Counting(statistics)
+    assert counting.count(events(3)) == {}
+    assert counting.count([*events(5), *events(5)]) == {}
+    assert statistics.totals().total() == 5
+
+
+def test_what_couldnt_be_counted_is_counted_when_it_comes_again() -> None:
+    statistics = FakeStatistics(failing="throttled")
+    counting = Counting(statistics)
+    assert counting.count(events(2)) == {event.id: "throttled" for event in events(2)}
+    statistics.failing = ""
+    assert counting.count(events(2)) == {}
+    assert statistics.totals().total() == 2
+
+
+def test_only_so_many_ids_are_remembered() -> None:
+    statistics = FakeStatistics()
+    counting = Counting(statistics)
+    counting.count(events(MAX_REMEMBERED + 1))
+    counting.count([events(1)[0], events(2)[1]])
+    assert statistics.totals().total() == MAX_REMEMBERED + 2
+
+
+# Over HTTP
+
+
+def test_the_log_has_the_days_that_are_over_the_earliest_first() -> None:
+    world = HttpWorld()
+    for ago in (0, 1, 3, 7, 8):
+        script = Script(world.statistics, at_ms=world.clock.ms - ago * DAY_MS)
+        script.offers(1, "denied")
+    response = world.request("GET", "/metrics")
+    ends = re.findall(r"snowflake-stats-end (\S+) ", response.body)
+    assert ends == [day_of(world.clock.ms - ago * DAY_MS) for ago in (6, 2, 0)]
+    assert response.event()["headers"]["Access-Control-Allow-Origin"] == "*"
+
+
+def test_prometheus_sees_who_waits_and_what_was_counted() -> None:
+    world = HttpWorld()
+    Script(world.statistics).offers(1, "denied", country="DE")
+    proxies = BrokerWorld(world.clock, world.pools)
+    for name, pool in (("p", Pool.RESTRICTED), ("q", Pool.UNRESTRICTED)):
+        proxies.proxy(name, pool=pool)
+    response = world.request("GET", "/prometheus")
+    assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert f'snowflake_available_proxies{{type="unknown",nat="{Profile().nat}"}} 2' in response.body.splitlines()
+    assert 'cc="DE"' in response.body

@@ -1,0 +1,113 @@
+"""One trace id from a client's offer to the queue whose messages become rows, hop by hop with the real functions.
+
+What Spark does with it is its own suite's: column `trace_header`.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice.aws.publisher import Publishing
+from sluice.federation.bindings import Binding
+from sluice.federation.deliveries import Receipt, forward, publish
+from sluice.federation.exchanges import Exchange, ExchangeType
+from sluice.federation.routing import Destination, RoutingTable
+from sluice.federation.tracing import Crossing
+from sluice.message import TRACE_HEADER, Message, Outgoing
+from sluice.rendezvous.broker import Outcome
+from sluice.rendezvous.events import OfferEvent
+from sluice.rendezvous.matching import PATIENCE_MS
+from sluice.rendezvous.timeouts import Tick, TimeOuts
+from sluice.splitting.copies import for_main, for_session, returned
+from tests.unit.test_broker import World, post
+
+TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+OF_THE_BATCH = "Root=1-00000000-000000000000000000000000"
+ULID = "01JD0000000000000000000000"
+NOW = 1_700_000_000_000
+CROSSING = Crossing(peer="WEST", tag="EAST")
+
+
+def denied(trace: str | None) -> OfferEvent:
+    """How an offer is told of that finds no proxy."""
+    world = World()
+    world.witness = replace(world.witness, trace=lambda: OF_THE_BATCH)
+    assert world.broker().serve(replace(post(), trace=trace)) is Outcome.DENIED
+    [event] = world.witness.take()
+    assert isinstance(event, OfferEvent)
+    return event
+
+
+def test_an_offers_event_has_the_offers_trace_and_not_that_of_its_batch() -> None:
+    assert denied(TRACE).trace == TRACE
+
+
+def test_an_offer_without_a_trace_has_its_batchs() -> None:
+    assert denied(None).trace == OF_THE_BATCH
+
+
+def test_it_is_still_there_when_somebody_else_tells_of_the_offers_end() -> None:
+    world = World()
+    world.proxy("p")
+    assert world.broker().serve(replace(post(), trace=TRACE)) is Outcome.MATCHED
+    world.clock.ms += PATIENCE_MS
+    time_outs = TimeOuts(
+        book=world.book,
+        queues=world.queues,
+        send_tick=lambda tick, delay_s: None,
+        now_ms=world.clock,
+        witness=replace(world.witness, trace=lambda: OF_THE_BATCH),
+    )
+    assert time_outs.handle(Tick(0)) == 1
+    [offer] = [event for event in world.witness.take() if isinstance(event, OfferEvent)]
+    assert offer.trace == TRACE
+
+
+def received(sent: Outgoing) -> Message:
+    """As the next function has it: by the names of SQS's own fields."""
+    fields = sent.fields()
+    system = {name: value["StringValue"] for name, value in fields.get("MessageSystemAttributes", {}).items()}
+    return Message(
+        message_id="id", body=sent.body, attributes=sent.attributes, system={"SentTimestamp": str(NOW), **system}
+    )
+
+
+def routed(message: Message, *, site: str, destination: Destination) -> Outgoing:
+    table = RoutingTable.of(
+        version=1,
+        exchanges=[Exchange(name="events", type=ExchangeType.TOPIC)],
+        queues=[destination],
+        bindings=[Binding(exchange="events", queue=destination.queue, key="#")],
+    )
+    receipt = Receipt(message=message, site=site, ulid=ULID, now_ms=NOW)
+    [copy] = publish(receipt, trusted=True, table=table).copies
+    return copy.outgoing
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_from_the_offer_to_the_pipelines_queue_it_is_one_trace(fifo: bool) -> None:
+    event = denied(TRACE)
+    published = Publishing(
+        exchange="events", key=event.routing_key, body=event.to_json(site="EAST"), trace_header=event.trace
+    )
+    suffix = ".fifo" if fifo else ""
+    bridge = Destination(queue="bridge", url=f"https://sqs/bridge{suffix}", crossing=CROSSING)
+    source = Destination(queue="source", url=f"https://sqs/source{suffix}")
+    on_the_bridge = received(routed(received(published.outgoing(fifo=fifo)), site="EAST", destination=bridge))
+    receipt = Receipt(message=on_the_bridge, site="EAST", ulid=ULID, now_ms=NOW)
+    crossed = forward(receipt, crossing=CROSSING, dest="events", fifo=fifo)
+    assert isinstance(crossed, Outgoing)
+    at_the_source = received(routed(received(crossed), site="WEST", destination=source))
+    landed = received(for_main(at_the_source, fifo=fifo))
+    assert (landed.trace_header, landed.body) == (TRACE, event.to_json(site="EAST"))
+
+
+def test_a_message_that_a_session_had_and_gave_back_keeps_it() -> None:
+    message = Message(message_id="id", body="b", system={TRACE_HEADER: TRACE})
+    at_the_session = received(for_session(message, key="k", fifo=False))
+    assert at_the_session.trace_header == TRACE
+    assert returned(at_the_session, key="k", fifo=False).trace_header == TRACE
+
+
+def test_without_a_trace_nothing_is_sent_in_its_place() -> None:
+    assert "MessageSystemAttributes" not in Publishing(exchange="e", body="b").outgoing(fifo=False).fields()
