@@ -108,7 +108,7 @@ class Result:
         return whole and bridged and ends and self.sent == self.reconciled and self.offers == self._offer_events
 
     @property
-    def _offer_events(self) -> Mapping[str, int]:
+    def _offer_events(self) -> Counter[str]:
         unique = {event["id"]: event["site"] for event in self.published.events if event["kind"] == "offer"}
         return Counter(unique.values())
 
@@ -120,10 +120,8 @@ class Result:
         return [
             (f"messages at exchange {EXCHANGE} of {there}", f"{len(self.published.ids):,}"),
             (f"of these from {here}, by the dynamic route", f"{len(self.own.ids):,}"),
-            (
-                "rendezvous events: offers, polls, answers",
-                ", ".join(str(kinds[k]) for k in ("offer", "poll", "answer")),
-            ),
+            ("events of polls and of answers", f"{kinds['poll']}, {kinds['answer']}"),
+            ("events of offers, of as many offers", f"{self._offer_events.total()} of {sum(self.offers.values())}"),
             ("sent in all, with those that nobody can read or route", f"{self.sent:,}"),
             ("landed in tables by Spark", f"{len(self.landed.ids):,}"),
             (f"split, country {SPLIT_COUNTRY}, landed by a session's own Spark", f"{len(self.split.ids):,}"),
@@ -270,7 +268,7 @@ class _Audits:
         messages: dict[SiteAccess, dict[str, Message]] = {self.source: {}, self.dest: {}}
         deadline, quiet_since = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic()
         while time.monotonic() < deadline:
-            if any([self._received(site, into) for site, into in messages.items()]):
+            if sum(self._received(site, into) for site, into in messages.items()):
                 quiet_since = time.monotonic()
             elif (
                 time.monotonic() - quiet_since > QUIET_S and messages[self.source].keys() <= messages[self.dest].keys()
@@ -281,14 +279,14 @@ class _Audits:
         return {site: _arrived(found) for site, found in messages.items()}
 
     @staticmethod
-    def _received(site: SiteAccess, into: dict[str, Message]) -> bool:
+    def _received(site: SiteAccess, into: dict[str, Message]) -> int:
         queues = SplitQueues(site.connection.client("sqs"), queue_url(site.connection, AUDIT))
         name = _name(queues.sibling_url)
         found = queues.receive_batch(name)
         if found:
             queues.delete_batch(name, found)
         into |= {_id(message): message for message in found}
-        return bool(found)
+        return len(found)
 
 
 def _arrived(messages: Mapping[str, Message]) -> Arrived:
