@@ -56,6 +56,7 @@ class Watched:
     split: Mapping[str, SplitQueues]
     main: sqs.IQueue | None
     application_id: str | None
+    stacks: Sequence[str]  # the names of those with functions
 
 
 def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
@@ -162,6 +163,14 @@ def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExp
     )
 
 
+def _words_of(dimension: str, name: str) -> str:
+    """Finds what has all these words. In quotes it would have to be the whole value.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
+    """
+    return " ".join(f"{dimension}={word}" for word in name.split("-") if word)
+
+
 def _named(names: Iterable[str], service: str, *, statistic: str = "Sum") -> list[cloudwatch.IMetric]:
     return [ours(name, service, statistic=statistic, label=name) for name in names]
 
@@ -206,7 +215,7 @@ def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
 
 def _federation() -> list[cloudwatch.IWidget]:
     by_route = f"{{{METRICS_NAMESPACE},route,service}}"
-    of_bridges = f'{{AWS/SQS,QueueName}} QueueName="{BRIDGE_QUEUE_PREFIX.rstrip("-")}"'
+    of_bridges = f"{{AWS/SQS,QueueName}} {_words_of('QueueName', BRIDGE_QUEUE_PREFIX)}"
     dropped = f'{{{METRICS_NAMESPACE},reason,service}} MetricName="MessagesDropped"'
     return [
         _graph("Exchanges", *_named(EXCHANGE, "exchange")),
@@ -246,7 +255,8 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
-    of_functions = "{AWS/Lambda,FunctionName} FunctionName=Sluice"
+    names = " OR ".join(f"FunctionName={stack}" for stack in watched.stacks)  # CloudFormation begins with them
+    of_functions = f"{{AWS/Lambda,FunctionName}} ({names})"
     dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters]
     spark = [] if watched.main is None else [_graph("Land job: faults since its log began", *map(_spark, SPARK_FAULTS))]
     return [

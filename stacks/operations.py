@@ -25,9 +25,8 @@ from stacks.dashboard import AGE, VISIBLE, Watched, WatchedQueue, deletions_fail
 from stacks.parameters import Architecture, OperationsParameters, Parameters
 from stacks.state import SPLIT_RETENTION, Ingress, StateStack
 
-FIVE_MINUTES = Duration.minutes(5)
 # Where the land job runs from time to time, what waits may be old, but not lost.
-UNSTREAMED_AGE_S = SPLIT_RETENTION.to_seconds() / 2
+UNSTREAMED_AGE_S = int(SPLIT_RETENTION.to_seconds()) // 2
 DEAD_LETTERS = "DeadLetters"  # how the ids of queues end that hold them
 DEAD_LETTERS_OF = {
     "DeadLetters": "dead letters of the rendezvous",
@@ -65,7 +64,7 @@ class OperationsStack(Stack):
         for name, rule in _rules(self):
             if _can_be(rule, parameters.architecture):
                 _alarm(self, name, rule)
-        dashboard = draw(self, _watched(self))
+        dashboard = draw(self, _watched(self, [each.stack_name for each in watched]))
         if self.topic is not None:
             _tell(self.topic, [self, *watched])
             _tell_of_runs(self, self.topic)
@@ -106,7 +105,7 @@ def _topic(stack: OperationsStack) -> sns.ITopic | None:
     return topic
 
 
-def _watched(stack: OperationsStack) -> Watched:
+def _watched(stack: OperationsStack, stacks: Sequence[str]) -> Watched:
     state = stack.state
     return Watched(
         offers=state.offers_queue,
@@ -115,6 +114,7 @@ def _watched(stack: OperationsStack) -> Watched:
         split={each.parameters.queue_id: each for each in state.split_queues},
         main=None if state.pipeline is None else state.pipeline.queues.main,
         application_id=None if stack.application is None else stack.application.attr_application_id,
+        stacks=stacks,
     )
 
 
@@ -144,7 +144,7 @@ def _dead_letters(state: StateStack) -> Iterator[WatchedQueue]:
     }
     for child in state.node.children:
         if isinstance(child, sqs.Queue) and child.node.id.endswith(DEAD_LETTERS):
-            yield WatchedQueue(child.node.id, child, told[child.node.id])
+            yield WatchedQueue(child.node.id, child, told.get(child.node.id, child.node.id))
 
 
 def _rules(stack: OperationsStack) -> Iterator[tuple[str, Rule]]:

@@ -61,6 +61,7 @@ class EventPublisher:
                 key=event.routing_key,
                 body=event.to_json(site=self.site),
                 attributes=event.attributes,
+                trace_header=event.trace,
             )
             for event in events
         )

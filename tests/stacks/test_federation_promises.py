@@ -14,7 +14,7 @@ ACCOUNTS = ("{AWS::AccountId}", PEER)
 PEER_QUEUES = {f"arn:{{AWS::Partition}}:sqs:*:{account}:SluiceState-Federation*" for account in ACCOUNTS}
 PEER_ROLES = {f"arn:{{AWS::Partition}}:iam::{account}:role/SluiceFederation-PeerRole*" for account in ACCOUNTS}
 INGRESSES = ("Ingress", "FifoIngress", "LinkIngress", "FifoLinkIngress", "Ingress0")
-USABLE = {"FederationBound0.Arn", "CountersQueue.Arn", HERE + "theirs-*"}
+USABLE = {"FederationBound0.Arn", "CountersQueue.Arn", "Split0Source.Arn", HERE + "theirs-*"}
 SEND = {"sqs:SendMessage"}
 
 

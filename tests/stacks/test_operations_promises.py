@@ -263,7 +263,7 @@ def test_what_is_made_at_run_time_is_searched_for(templates: Templates) -> None:
         for [options] in (row for row in drawn(templates) if len(row) == 1)
         if "expression" in options
     ]
-    for part in ('QueueName="sluice-bridge"', "{Sluice,route,service}", "{AWS/Lambda,FunctionName}"):
+    for part in ("QueueName=sluice QueueName=bridge", "{Sluice,route,service}", "FunctionName=SluiceRendezvous OR "):
         assert [each for each in searches if part in each], part
     assert all(re.fullmatch(r"(SEARCH\('.*', '\w+', 300\)|IF\(.*\))", each) for each in searches)
 

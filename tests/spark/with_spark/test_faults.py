@@ -2,6 +2,7 @@
 messages lost, none doubled."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -84,6 +85,7 @@ def staged(given: dict[str, Any]) -> int:
 
 def finished(spark: Any, sqs: Any, given: dict[str, Any], *, queue: str = "q", **options: str) -> list[str]:
     """All that the sink holds once a query in this process has gone on to the end and left the queue empty."""
+    _without_an_offset_cut_off(Path(given["checkpoint"]))
     query = started(spark, {**given, "options": {**given["options"], **options}})
     try:
         until(lambda: query.exception() is not None or set(sqs.queues[queue].counts(time.time()).values()) == {0})
@@ -91,6 +93,13 @@ def finished(spark: Any, sqs: Any, given: dict[str, Any], *, queue: str = "q", *
     finally:
         query.stop()
     return bodies(spark, given)
+
+
+def _without_an_offset_cut_off(checkpoint: Path) -> None:
+    """A checkpoint whose very first offset was being written is one that Spark refuses, and says to delete."""
+    offsets = checkpoint / "offsets"
+    if offsets.exists() and not any(path.name.isdigit() for path in offsets.iterdir()):
+        shutil.rmtree(checkpoint)
 
 
 class Scripted:

@@ -141,7 +141,7 @@ def test_a_drain_ends_while_a_producer_still_sends_and_the_next_brings_the_rest(
     assert set(sqs.queues["q"].counts(time.time()).values()) == {0}
 
 
-@pytest.mark.parametrize(("option", "value"), [("mode", "executors"), ("deleteMode", "later"), ("format", "xml")])
+@pytest.mark.parametrize(("option", "value"), [("mode", "workers"), ("deleteMode", "later"), ("format", "xml")])
 def test_what_is_not_offered_is_said_at_plan_time(
     spark: Any, sqs: Any, tmp_path: Path, option: str, value: str
 ) -> None:
