@@ -64,7 +64,7 @@ def main() -> None:
             console.print(f"deployed to {names} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
             site, peer = (SiteAccess(cloud, each) for each in SITES)
             with demo_pipeline.joined(site, peer, python=python, progress=status_of) as way:
-                way.publish()
+                way.publish(progress=status_of)
                 rendezvous = asyncio.run(demo_rendezvous.run(site, demo_rendezvous.LARGE, progress=status_of))
                 at_peer = asyncio.run(demo_rendezvous.run(peer, demo_rendezvous.SMALL, progress=status_of))
                 splitting = asyncio.run(demo_splitting.run(site, progress=status_of))

@@ -6,10 +6,12 @@ A queue of its own at each site sees what was published, so that the totals are 
 """
 
 import json
+import shutil
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -134,7 +136,8 @@ class Result:
 
 
 def prepare() -> None:
-    """What the deployment needs: the countries."""
+    """What the deployment needs, the countries, in a folder that has nothing of an earlier run."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
     write_database(DATABASE)
 
 
@@ -147,8 +150,12 @@ class Joined:
     opened: OpenSession
     python: Path
 
-    def publish(self) -> None:
-        """The application's messages at the first site; at the second, those that can't arrive."""
+    def publish(self, *, progress: Callable[[str], None]) -> None:
+        """The application's messages at the first site; at the second, those that can't arrive.
+
+        Returns when the first have come: then all functions on the way have started.
+        """
+        progress(f"{ORDERS} messages go from {self.source.site} to {self.dest.site}")
         publisher = Publisher(_output(self.source, FEDERATION, "IngressUrl"), self.source.connection.client("sqs"))
         publisher.publish_all(_order(number) for number in range(ORDERS))
         astray = Publisher(_output(self.dest, FEDERATION, "IngressUrl"), self.dest.connection.client("sqs"))
@@ -157,20 +164,22 @@ class Joined:
         unreadable = Outgoing(body="{}", attributes={"x-qpid": Value("String", "{")})
         queues = SplitQueues(self.dest.connection.client("sqs"), queue["source"])
         queues.send_batch(_name(queue["source"]), [unreadable.entry(str(number)) for number in range(UNREADABLE)])
+        deadline = time.monotonic() + ARRIVED_WITHIN_S
+        while _count(self.dest, queue["main"]) < ORDERS + UNREADABLE and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
 
     def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Result:
         """Once all has arrived: lands, counts, draws. `offers`: by site."""
         progress("what was published arrives")
         seen = _Audits(self.source, self.dest).until_quiet()
         self._until_split()
-        seconds: dict[str, float] = {}
+        progress("Spark lands the rest, and the session's own Spark its part")
         main, mine = FOLDER / "main", FOLDER / "session"
-        for name, folder, url in (
-            ("Spark lands the rest, from its start to its end", main, self._split()["main"]),
-            ("the session's Spark", mine, self.opened.url_of(QUEUE)),
-        ):
-            progress(name)
-            seconds[name] = self._land(folder, url)
+        with ThreadPoolExecutor(2) as both:
+            ends = [both.submit(self._land, main, self._split()["main"])]
+            ends.append(both.submit(self._land, mine, self.opened.url_of(QUEUE)))
+        names = "Spark lands the rest, from its start to its end", "the session's Spark, beside it"
+        seconds = {name: end.result() for name, end in zip(names, ends, strict=True)}
         progress("statistics")
         day = datetime.now(UTC).date().isoformat()
         self._run(statistics_arguments(Places(root=str(main)), day=day))

@@ -74,6 +74,7 @@ class Result:
             ("offers", f"{len(self.early) + len(self.attempts)}"),
             ("denied, as no proxy was there yet", f"{_count(self.early, Outcome.DENIED)}"),
             ("answered, and bytes back through WebRTC", f"{_count(self.attempts, Outcome.ECHOED)}"),
+            *((f"{attempt.outcome}", attempt.detail) for attempt in self.attempts if not attempt.echoed),
             ("bytes echoed", f"{sum(attempt.bytes_back for attempt in self.attempts):,}"),
             ("offer to answer, median (the client waits 1 s before it looks)", _ms(answered)),
             ("offer to open channel, median", _ms(opened)),

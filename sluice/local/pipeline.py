@@ -12,6 +12,7 @@ from sluice.pipeline.operations import Pipeline, perform
 from sluice.pipeline.runs import Step
 from sluice.pipeline.settings import JobLimits, JobsSettings
 
+CONNECTIONS = 4  # to the embedded cloud, for which long polls are work
 TRIGGER_S = 1  # on EMR Serverless it is longer, which makes larger files
 GRACE_S = 60
 HERE = "local"
@@ -32,7 +33,8 @@ LIMITS = JobLimits(
 
 def landing(folder: Path, *, queue_url: str, reach: Reach) -> Landing:
     """What lands in a local folder: Parquet, the one format that needs no jars."""
-    return Landing(queue_url=queue_url, places=Places(root=str(folder)), reach=reach, trigger_s=TRIGGER_S)
+    places = Places(root=str(folder))
+    return Landing(queue_url=queue_url, places=places, reach=reach, trigger_s=TRIGGER_S, connections=CONNECTIONS)
 
 
 def settings(folder: Path, *, queue_url: str, ingress_url: str, reach: Reach) -> JobsSettings:

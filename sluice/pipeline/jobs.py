@@ -79,6 +79,7 @@ class Landing:
     places: Places
     reach: Reach
     trigger_s: int = 30
+    connections: int | None = None  # receives at once; None is the source's default
 
     def arguments(self, *, drain: bool = False) -> Sequence[str]:
         """With `drain` it ends when the queue is empty."""
@@ -89,6 +90,7 @@ class Landing:
             *self.places.tables,
             *("--quarantine", self.places.folder("quarantine")),
             *("--trigger-seconds", str(self.trigger_s)),
+            *(("--max-connections", str(self.connections)) if self.connections else ()),
             *self.reach.arguments,
             "--metrics",
             *(["--drain"] if drain else []),

@@ -32,12 +32,13 @@ def parsed(job: str, arguments: dict[str, str]) -> Any:
 
 
 def test_land_has_the_sources_options_by_their_names() -> None:
-    given = parsed("land", LAND | {"--max-messages": "500", "--region": "eu-west-1"})
+    given = parsed("land", LAND | {"--max-messages": "500", "--max-connections": "9", "--region": "eu-west-1"})
     assert source_options(given) == {
         "queueUrl": QUEUE,
         "stagingLocation": "/s",
         "region": "eu-west-1",
         "maxMessagesPerTrigger": "500",
+        "maxConnections": "9",
     }
     assert (given.tables, given.trigger_seconds, given.late_days, given.drain) == ("/t", 30.0, 3, False)
 

@@ -41,6 +41,7 @@ def _land(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trigger-seconds", type=_seconds, default=TRIGGER_SECONDS_DEFAULT, metavar="S")
     _sqs(parser)
     parser.add_argument("--max-messages", type=_count, metavar="N", help="of a batch")
+    parser.add_argument("--max-connections", type=_count, metavar="N", help="receives at once")
     parser.add_argument("--late-days", type=_days, default=LATE_DAYS_DEFAULT, metavar="N")
     parser.add_argument("--metrics", action="store_true", help="EMF lines on stdout")
 
@@ -103,6 +104,9 @@ def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) 
         parser.error("argument --day: one of it and --stream is needed")
 
 
+DRAIN_WAIT_S = "2"
+
+
 def source_options(given: argparse.Namespace) -> dict[str, str]:
     """Of `land`: the source's."""
     options = {
@@ -111,6 +115,9 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
         "region": given.region,
         "endpoint": given.endpoint,
         "maxMessagesPerTrigger": given.max_messages and str(given.max_messages),
+        "maxConnections": given.max_connections and str(given.max_connections),
+        # A drain ends when the receive that is under way does: soon, and it takes nothing that comes meanwhile for long
+        "waitTimeSeconds": DRAIN_WAIT_S if given.drain else None,
     }
     return {name: value for name, value in options.items() if value is not None}
 
