@@ -28,11 +28,11 @@ def until_bound(site: FederatedSite, exchange: str, number: int, *, within_s: fl
 @pytest.mark.parametrize(
     ("exchange", "key", "arguments"),
     [
-        ("amq.direct", "k", {}),
+        pytest.param("amq.direct", "k", {}, marks=pytest.mark.slow),
         ("amq.topic", "k.#", {}),
-        ("amq.fanout", "", {}),
+        pytest.param("amq.fanout", "", {}, marks=pytest.mark.slow),
         ("amq.match", "all", {"x-match": "all", "colour": "red"}),
-        ("amq.match", "any", {"x-match": "any", "colour": "red", "size": 3}),
+        pytest.param("amq.match", "any", {"x-match": "any", "colour": "red", "size": 3}, marks=pytest.mark.slow),
     ],
 )
 def test_what_is_bound_here_comes_from_there_until_it_is_unbound(
@@ -48,6 +48,7 @@ def test_what_is_bound_here_comes_from_there_until_it_is_unbound(
     until_bound(b1, exchange, 0)
 
 
+@pytest.mark.slow
 def test_when_one_of_two_behind_a_fork_unbinds_the_other_still_gets_all(sites: list[FederatedSite]) -> None:
     """Z to A to C and E, both bound: what C wants no longer, E still does."""
     z, a, c, e = sites
@@ -66,6 +67,7 @@ def test_when_one_of_two_behind_a_fork_unbinds_the_other_still_gets_all(sites: l
     assert c.bodies(queues[0], 1, within_s=1) == []
 
 
+@pytest.mark.slow
 def test_along_a_line_each_gets_its_own(sites: list[FederatedSite]) -> None:
     queues = [site.bound("amq.topic", f"{place}.#") for place, site in enumerate(sites)]
     for nearer, farther in pairwise(sites):
@@ -77,6 +79,7 @@ def test_along_a_line_each_gets_its_own(sites: list[FederatedSite]) -> None:
         assert site.bodies(queue, 10) == TEN
 
 
+@pytest.mark.slow
 def test_a_mesh_both_ways_delivers_each_message_once(sites: list[FederatedSite]) -> None:
     three = sites[:3]
     queues = [site.bound("amq.fanout") for site in three]

@@ -43,6 +43,7 @@ def test_ten_pushed_arrive_in_order(b0: FederatedSite, b1: FederatedSite) -> Non
     assert b0.bodies(queue, 10) == TEN
 
 
+@pytest.mark.slow
 def test_a_loaded_queue_is_pulled_in_order(b0: FederatedSite, b1: FederatedSite) -> None:
     queue, source = b0.bound("amq.fanout"), b1.queue("source")
     b1.load(source, TEN[:5])
@@ -53,6 +54,7 @@ def test_a_loaded_queue_is_pulled_in_order(b0: FederatedSite, b1: FederatedSite)
     assert b1.count(source) == 0
 
 
+@pytest.mark.slow
 def test_a_source_queue_that_is_made_again_is_read_again(b0: FederatedSite, b1: FederatedSite) -> None:
     queue, source = b0.bound("amq.fanout"), b1.queue("source")
     b1.load(source, TEN[:5])
@@ -98,6 +100,7 @@ def test_a_queue_bound_twice_gets_one_copy(b0: FederatedSite, b1: FederatedSite)
     assert b0.bodies(queue, 10) == TEN
 
 
+@pytest.mark.slow
 def test_two_routes_share_one_source_queue(b0: FederatedSite, b1: FederatedSite) -> None:
     source = b1.queue("source", fifo=False)
     queues = [b0.bound("amq.direct", fifo=False), b0.bound("amq.fanout", fifo=False)]
@@ -145,7 +148,7 @@ def test_every_type_of_exchange_by_every_kind_of_route(b0: FederatedSite, b1: Fe
     assert all(b1.count(source) == 0 for source in sources)
 
 
-@pytest.mark.parametrize("way_round", ["pull", "push"])
+@pytest.mark.parametrize("way_round", ["pull", pytest.param("push", marks=pytest.mark.slow)])
 def test_nothing_is_lost_while_the_peer_is_down(b0: FederatedSite, b1: FederatedSite, way: Way, way_round: str) -> None:
     twenty = [f"Message {number}" for number in range(20)]
     by_exchange, by_queue, source = b0.bound("amq.topic", "#"), b0.bound("amq.fanout"), b1.queue("source")
@@ -192,6 +195,7 @@ def test_a_peer_that_refuses_is_failed_and_comes_back_when_asked(b0: FederatedSi
     assert b0.bodies(queue, 10) == TEN
 
 
+@pytest.mark.slow
 def test_paused_routes_keep_and_resumed_ones_send(b0: FederatedSite, b1: FederatedSite) -> None:
     queue = b0.bound("amq.fanout")
     route = b1.push(b0, "amq.fanout")
@@ -203,6 +207,7 @@ def test_paused_routes_keep_and_resumed_ones_send(b0: FederatedSite, b1: Federat
     assert b0.bodies(queue, 10) == TEN
 
 
+@pytest.mark.slow
 def test_a_link_that_drains_takes_nothing_more_in(b0: FederatedSite, b1: FederatedSite) -> None:
     queue = b0.bound("amq.fanout")
     b1.push(b0, "amq.fanout")
@@ -219,6 +224,7 @@ def test_a_link_that_drains_takes_nothing_more_in(b0: FederatedSite, b1: Federat
     assert b0.bodies(queue, 1, quiet_s=2) == ["this"]
 
 
+@pytest.mark.slow
 def test_opposite_queue_routes_pass_a_message_on_once(b0: FederatedSite, b1: FederatedSite) -> None:
     for site in (b0, b1):
         site.ask("exchange_add", name="turn", type="fanout")
@@ -232,7 +238,7 @@ def test_opposite_queue_routes_pass_a_message_on_once(b0: FederatedSite, b1: Fed
     assert (b0.count(here), b1.count(there)) == (0, 0)
 
 
-@pytest.mark.parametrize("number", [pytest.param(3, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_site_of_a_ring_gets_ten_each_once(sites: list[FederatedSite], number: int) -> None:
     ring = sites[:number]
     queues = [site.bound("amq.fanout") for site in ring]
@@ -244,6 +250,7 @@ def test_every_site_of_a_ring_gets_ten_each_once(sites: list[FederatedSite], num
         assert site.bodies(queue, 10, quiet_s=3) == TEN
 
 
+@pytest.mark.slow
 def test_along_a_tree_each_site_gets_its_own(sites: list[FederatedSite]) -> None:
     keys = ["zero.#", "one.#", "two.#", "three.#"]
     queues = [site.bound("amq.topic", key) for site, key in zip(sites, keys, strict=True)]
@@ -311,6 +318,7 @@ def test_what_cannot_be_is_refused_with_the_reason(b0: FederatedSite, b1: Federa
         b0.ask("bind", exchange="amq.topic", queue="somebody-elses", key="")
 
 
+@pytest.mark.slow
 def test_links_are_made_side_by_side(sites: list[FederatedSite]) -> None:
     """Everybody links to everybody at once: the links functions write over nobody."""
     pairs = [(site, peer) for site in sites for peer in sites if site is not peer]

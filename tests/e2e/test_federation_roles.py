@@ -46,6 +46,7 @@ def test_ten_arrive_by_the_peers_roles(sites: list[FederatedSite]) -> None:
     assert here.bodies(queue, 10) == TEN
 
 
+@pytest.mark.slow
 def test_without_the_external_id_a_link_is_refused(sites: list[FederatedSite]) -> None:
     here, there = sites
     address = there.address
@@ -58,6 +59,7 @@ def test_without_the_external_id_a_link_is_refused(sites: list[FederatedSite]) -
         here.ask("link_del", name=name)
 
 
+@pytest.mark.slow
 def test_a_stranger_gets_in_nowhere(sites: list[FederatedSite]) -> None:
     stranger = FederatedSite(sites[0].cloud, Site(account="555555555555", region="eu-west-1"))
     in_order = {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
