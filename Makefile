@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-main test-slow test-spark test-spark-versions check format bench deploy destroy lock clean
+.PHONY: help setup demo test test-slow test-spark test-spark-smoke test-spark-versions check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
@@ -23,11 +23,8 @@ setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK 
 demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
 	python -m sluice.local.demo
 
-test: test-main test-spark ## all suites but the slow ones
-	for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
-
-test-main: setup ## the same without Spark's
-	python -m pytest -m "not slow" --ignore=tests/spark
+test: setup ## all suites but the slow ones and those that need Spark itself
+	python -m pytest -m "not slow"
 
 test-slow: setup test-spark-versions ## the suites that take longer
 	python -m pytest -m slow
@@ -35,7 +32,10 @@ test-slow: setup test-spark-versions ## the suites that take longer
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's tests, on Spark itself
 	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark $(SPARK_TESTS) tests/spark
 
-test-spark-versions: ## the same, whole, on every version
+test-spark-smoke: ## a part of them, on every version
+	for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
+
+test-spark-versions: ## all of them, whole, on every version
 	for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done
 
 check: setup ## lint, types, and what may import what

@@ -28,7 +28,6 @@ from sluice_spark.quarantine import counts, quarantined
 from sluice_spark.s3_files import BATCH_ROWS, Records, S3Files, check_columns, partition_values, records
 from sluice_spark.s3_objects import fetched, open_objects
 from sluice_spark.s3_rows import object_rows
-from sluice_spark.source import SqsDataSource
 from sluice_spark.store import FileStore
 
 KIND = pa.struct([("id", pa.int32()), ("name", pa.string()), ("day", pa.date32())])
@@ -505,6 +504,12 @@ def test_options_are_parsed_in_any_case() -> None:
         format="csv", missing="ignore", csv_header=True, csv_delimiter="\t", object_bytes=2**30,
         endpoint="http://127.0.0.1:9000",
     )  # fmt: skip
+
+
+def test_the_columns_are_those_of_the_objects() -> None:
+    pytest.importorskip("pyspark", reason="make test-spark has it")
+    from sluice_spark.source import SqsDataSource  # noqa: PLC0415  may be missing here
+
     added = SqsDataSource({**GIVEN, "s3Format": "json", "badRecords": "/bad"}).schema().rpartition("trace_header")[2]
     assert added == " string, envelope map<string, string>, value struct<id int>, bad_record string"
 

@@ -58,13 +58,16 @@ def test_our_package_is_packed_as_it_is_imported_and_nothing_else(project: Path)
     assert files == ["sluice_spark/__init__.py", "sluice_spark/jobs/land.py", "sluice_spark/py.typed"]
 
 
-def test_equal_content_is_an_equal_archive_wherever_and_whenever_it_is_packed(project: Path, tmp_path: Path) -> None:
+def test_equal_content_is_an_equal_archive_wherever_and_whenever_it_is_packed(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     before = SparkAssets(project).code()
     packed = before.folder.read_bytes()
-    moved = project.rename(tmp_path.with_name("moved"))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    moved = project.rename(elsewhere / "project")
     for path in (moved / "spark").rglob("*"):
         os.utime(path, (1, 1))
-    (moved / "build").rename(tmp_path.with_name("build-before"))
+    (moved / "build").rename(elsewhere / "build-before")
     mask = os.umask(0o077)
     try:
         after = SparkAssets(moved).code()
