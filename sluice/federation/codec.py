@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+from sluice.documents import json_object
 from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.link_states import State, Status
 from sluice.federation.links import Bridge, Endpoint, Link
@@ -222,14 +223,7 @@ def encode_control(control: Control | DynamicOp) -> str:
 
 def decode_control(body: str) -> Control | DynamicOp:
     """Raises `Malformed`."""
-    try:
-        document = json.loads(body)
-    except RecursionError:
-        raise Malformed("nested too deep") from None
-    except ValueError as error:
-        raise Malformed(str(error)) from None
-    if not isinstance(document, dict):
-        raise Malformed("a control message is a JSON object")
+    document = json_object(body, of="a control message")
     link, sender = _text(document, "link"), address_of(document.get("from"))
     match document.get("op"):
         case "hello":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from sluice.documents import json_object
 from sluice.errors import Malformed
 from sluice.federation.ulids import is_ulid, ulid_of
 from sluice.rendezvous.addresses import UNKNOWN_COUNTRY
@@ -161,7 +162,7 @@ def read_event(body: str) -> Event | None:
 
     Raises `Malformed` for what has not all that every event has, or a field of another type.
     """
-    document = _document(body)
+    document = json_object(body, of="an event")
     kind, id_, site, outcome = (_text(document, name) for name in ("kind", "id", "site", "outcome"))
     at_ms = ms_of(_text(document, "at"))
     if not is_ulid(id_):
@@ -179,18 +180,6 @@ def read_event(body: str) -> Event | None:
 
 def _names(type_: type[Event]) -> list[str]:
     return [name for name in type_.__dataclass_fields__ if name in _TYPES]
-
-
-def _document(body: str) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except RecursionError:
-        raise Malformed("nested too deep") from None
-    except ValueError as error:
-        raise Malformed(str(error)) from None
-    if not isinstance(document, dict):
-        raise Malformed("an event is a JSON object")
-    return document
 
 
 def _text(document: Mapping[str, Any], name: str) -> str:

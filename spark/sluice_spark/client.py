@@ -10,7 +10,7 @@ import random
 import ssl
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -19,6 +19,7 @@ import orjson
 
 from sluice_spark.access import CredentialsNow, Endpoint
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
+from sluice_spark.segments import Received
 from sluice_spark.signing import Credentials, signed_headers
 from sluice_spark.transport import Answer, Transport
 
@@ -274,6 +275,16 @@ class _Signed:
     def fresh(self, key: Credentials, now: float) -> bool:
         """Signed with this key, and not long before or (the clock was set) after now."""
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
+
+
+def in_tens(received: Iterable[Received]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Receipt handles, by queue, as many as one call takes."""
+    by_queue: dict[str, list[str]] = {}
+    for answer in received:
+        by_queue.setdefault(answer.queue_url, []).extend(message["ReceiptHandle"] for message in answer.messages)
+    for queue_url, handles in by_queue.items():
+        for start in range(0, len(handles), BATCH_LIMIT):
+            yield queue_url, handles[start : start + BATCH_LIMIT]
 
 
 def _parsed(action: str, answer: Answer) -> dict[str, Any]:

@@ -14,14 +14,14 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from sluice_spark.client import BATCH_LIMIT, SqsClient
+from sluice_spark.client import BATCH_LIMIT, SqsClient, in_tens
 from sluice_spark.errors import (
     Fenced,
     LogError,
@@ -36,7 +36,7 @@ from sluice_spark.options import EXECUTORS_VISIBILITY_S, Options
 from sluice_spark.planned import accepted
 from sluice_spark.planning import Admission, connections_wanted
 from sluice_spark.segments import HEAD_BYTES, SCHEMA, Header, Received, body_size, encoded, header_of, rows_of, table
-from sluice_spark.staging import PUBLISH_AGAIN_S, PUBLISH_ATTEMPTS, segment_name
+from sluice_spark.staging import publish, segment_name
 from sluice_spark.store import Store
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class _Turn:
             raise
         await _release(sqs, found.surplus)
         try:
-            await asyncio.to_thread(self._publish, header, content)
+            await asyncio.to_thread(publish, self._store, header, content)
         except SegmentTaken:
             over.set()
             await _release(sqs, found.ours)
@@ -320,25 +320,6 @@ class _Turn:
         if max((taken.at for taken in self._taken), default=0.0) - self._began_at > visibility_s / 4:
             raise OutOfTime("receiving took too long")
 
-    def _publish(self, header: Header, content: pa.Buffer) -> None:
-        """Raises SegmentTaken if another was first. Any other error leaves open whether it came through: then the
-        messages are not released, as they may be in the log."""
-        name = segment_name(header.number)
-        for attempt in range(1, PUBLISH_ATTEMPTS + 1):
-            try:
-                self._store.publish(name, content)
-            except SegmentTaken:
-                if header_of(self._store.head(name, HEAD_BYTES)).writer != header.writer:
-                    raise
-                return  # an earlier try of ours had come through, and only its answer was lost
-            except (OSError, LogError) as error:
-                if attempt == PUBLISH_ATTEMPTS:
-                    raise
-                log.warning("publishing segment %d again: %s", header.number, error)
-                time.sleep(PUBLISH_AGAIN_S * attempt)
-            else:
-                return
-
     def _winners(self) -> pa.Buffer:
         content = published(self._order, self._store)
         if content is None:
@@ -461,16 +442,7 @@ async def _release(sqs: SqsClient, taken: Iterable[Received | _Taken]) -> None:
 
 async def _in_tens(received: Iterable[Received], call: Callable[[str, Sequence[str]], Awaitable[Any]]) -> None:
     """All calls at once: the client has a limit of connections."""
-    await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in _tens(received)))
-
-
-def _tens(received: Iterable[Received]) -> Iterator[tuple[str, Sequence[str]]]:
-    by_queue: dict[str, list[str]] = {}
-    for answer in received:
-        by_queue.setdefault(answer.queue_url, []).extend(message["ReceiptHandle"] for message in answer.messages)
-    for queue_url, handles in by_queue.items():
-        for start in range(0, len(handles), BATCH_LIMIT):
-            yield queue_url, handles[start : start + BATCH_LIMIT]
+    await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in in_tens(received)))
 
 
 async def _waited(over: asyncio.Event, within_s: float) -> None:

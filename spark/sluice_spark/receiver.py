@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice_spark.after_commit import Held
-from sluice_spark.client import BATCH_LIMIT, SqsClient
+from sluice_spark.client import SqsClient, in_tens
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
 from sluice_spark.fifo import in_order, is_fifo
 from sluice_spark.offsets import Position
@@ -331,7 +331,7 @@ class _Run:
         return fresh, again
 
     def _order_deletion(self, number: int | None, staged: Sequence[Received]) -> None:
-        chunks = list(_chunks(staged))
+        chunks = list(in_tens(staged))
         deletion = _Deletion(number, len(chunks))
         for queue_url, handles in chunks:
             self._undeleted += len(handles)
@@ -364,7 +364,7 @@ class _Run:
             timeout_s = await self._visibility_s()
             while True:
                 await asyncio.sleep(timeout_s / 2)
-                for queue_url, handles in _chunks(self._held.all()):
+                for queue_url, handles in in_tens(self._held.all()):
                     await self._extend(queue_url, handles, timeout_s)
         except SluiceSparkError as error:
             self._failed = error
@@ -393,7 +393,7 @@ class _Run:
 
     async def _release(self, received: Sequence[Received]) -> None:
         try:
-            await asyncio.gather(*(self._client.release(url, handles) for url, handles in _chunks(received)))
+            await asyncio.gather(*(self._client.release(url, handles) for url, handles in in_tens(received)))
         except SluiceSparkError as error:
             log.warning("messages stay invisible until their time-out: %s", error)
 
@@ -440,13 +440,3 @@ class _Deletion:
     number: int | None
     left: int
     whole: bool = True
-
-
-def _chunks(received: Sequence[Received]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Handles in tens, by queue."""
-    by_queue: dict[str, list[str]] = {}
-    for answer in received:
-        by_queue.setdefault(answer.queue_url, []).extend(message["ReceiptHandle"] for message in answer.messages)
-    for queue_url, handles in by_queue.items():
-        for start in range(0, len(handles), BATCH_LIMIT):
-            yield queue_url, handles[start : start + BATCH_LIMIT]

@@ -180,25 +180,34 @@ class StagedLog:
         return header_of(self._store.head(segment_name(number), HEAD_BYTES))
 
     def _publish(self, header: Header, content: pa.Buffer) -> None:
-        for attempt in range(1, PUBLISH_ATTEMPTS + 1):
-            try:
-                self._store.publish(segment_name(header.number), content)
-            except SegmentTaken as error:
-                if self._header(header.number).writer != self._writer:
-                    raise Fenced(f"segment {header.number} was published by another driver") from error
-                return  # an earlier try of ours had come through, and only its answer was lost
-            except (OSError, LogError) as error:
-                if attempt == PUBLISH_ATTEMPTS:
-                    raise
-                log.warning("publishing segment %d again: %s", header.number, error)
-                time.sleep(PUBLISH_AGAIN_S * attempt)
-            else:
-                return
+        try:
+            publish(self._store, header, content)
+        except SegmentTaken as error:
+            raise Fenced(f"segment {header.number} was published by another driver") from error
 
     def _advance(self, header: Header) -> None:
         with self._changing:
             self.log = self.log.appended(header)
         self._next = _following(header)
+
+
+def publish(store: Store, header: Header, content: pa.Buffer) -> None:
+    """Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through."""
+    name = segment_name(header.number)
+    for attempt in range(1, PUBLISH_ATTEMPTS + 1):
+        try:
+            store.publish(name, content)
+        except SegmentTaken:
+            if header_of(store.head(name, HEAD_BYTES)).writer != header.writer:
+                raise
+            return  # an earlier try of ours had come through, and only its answer was lost
+        except (OSError, LogError) as error:
+            if attempt == PUBLISH_ATTEMPTS:
+                raise
+            log.warning("publishing segment %d again: %s", header.number, error)
+            time.sleep(PUBLISH_AGAIN_S * attempt)
+        else:
+            return
 
 
 def segment_name(number: int) -> str:
