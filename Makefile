@@ -3,13 +3,14 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-spark test-spark-smoke test-spark-versions check format bench deploy destroy lock clean
+.PHONY: help setup demo test test-slow test-deployed test-alone test-on-spark test-spark test-spark-versions check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
+DEPLOYED := tests/e2e tests/interop
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -23,20 +24,28 @@ setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK 
 demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
 	python -m sluice.local.demo
 
-test: setup ## all suites but the slow ones and those that need Spark itself
-	python -m pytest -m "not slow"
+test: setup ## all suites but the slow ones; side by side, as the first of them mostly waits
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-alone test-on-spark
 
 test-slow: setup test-spark-versions ## the suites that take longer
 	python -m pytest -m slow
 
-test-spark: build/spark-$(SPARK)/ready ## the Spark package's tests, on Spark itself
-	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark $(SPARK_TESTS) tests/spark
+test-deployed: setup ## the suites on stacks deployed to the embedded cloud
+	python -m pytest -m "not slow" $(DEPLOYED)
 
-test-spark-smoke: ## a part of them, on every version
-	for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
+# The others leave the processors to the one whose stacks run in real time.
+test-alone: setup ## the suites that need neither that nor Spark
+	nice python -m pytest -m "not slow" --numprocesses=2 --dist=loadscope $(DEPLOYED:%=--ignore=%) --ignore=tests/spark
 
-test-spark-versions: ## all of them, whole, on every version
-	for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done
+test-on-spark: ## the Spark package's suite on one version, and a part of it on the others
+	+nice $(MAKE) test-spark
+	+for version in $(SPARK_OTHERS); do nice $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
+
+test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
+	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark --numprocesses=3 $(SPARK_TESTS) tests/spark
+
+test-spark-versions: ## the same on every version
+	+for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done
 
 check: setup ## lint, types, and what may import what
 	ruff check
@@ -76,7 +85,7 @@ build/spark-%/ready: spark/pyproject.toml requirements.txt
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(PYTHON) -m venv build/spark-$*
 	build/spark-$*/bin/pip install --quiet --constraint requirements.txt "pyspark==$*" --editable "spark[avro]" \
-		pytest pytest-timeout hypothesis "moto[s3,sqs]" boto3
+		pytest pytest-timeout pytest-xdist hypothesis "moto[s3,sqs]" boto3
 	touch $@
 
 node_modules/ready: package.json .venv/ready

@@ -14,6 +14,16 @@ import orjson
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 PREFIX = "s3:"  # in the configuration's event names, not in the notifications'
+# What EventBridge says of S3's events, by what notifications say: its names and fields are others
+BY_DETAIL_TYPE = {"Object Created": "ObjectCreated:", "Object Deleted": REMOVED}
+BY_DETAIL = {
+    "PutObject": "Put",
+    "POST Object": "Post",
+    "CopyObject": "Copy",
+    "CompleteMultipartUpload": "CompleteMultipartUpload",
+    "Permanently Deleted": "Delete",
+    "Delete Marker Created": "DeleteMarkerCreated",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +49,19 @@ def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence
         found = [
             Unwrapped(inner.body, {**outer.facts, **inner.facts})
             for outer in found
-            for inner in _OPEN[name](_parsed(outer.body), choice)
+            for inner in _OPEN[name](_parsed(outer.body), outer.facts, choice)
         ]
     return found
 
 
-def _sns(envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Unwrapped]:
+def _sns(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Unwrapped]:
     """https://docs.aws.amazon.com/sns/latest/dg/sns-message-and-json-formats.html."""
     if envelope.get("Type") != "Notification" or not isinstance(envelope.get("Message"), str):
         raise ValueError("not an SNS notification (is raw message delivery on?)")
     return [Unwrapped(envelope["Message"], _facts(envelope, "TopicArn", "MessageId", "Subject", "Timestamp"))]
 
 
-def _eventbridge(envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Unwrapped]:
+def _eventbridge(envelope: Mapping[str, Any], _: Mapping[str, str], __: S3Choice) -> Sequence[Unwrapped]:
     """https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html."""
     if "detail" not in envelope or "detail-type" not in envelope:
         raise ValueError("not an EventBridge event")
@@ -59,19 +69,23 @@ def _eventbridge(envelope: Mapping[str, Any], _: S3Choice) -> Sequence[Unwrapped
     return [Unwrapped(orjson.dumps(envelope["detail"]).decode(), facts)]
 
 
-def _s3(envelope: Mapping[str, Any], choice: S3Choice) -> Sequence[Unwrapped]:
+def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice) -> Sequence[Unwrapped]:
     """https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html.
 
+    Or the detail of an event that S3 gave EventBridge: https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html.
     An object that a notification lists twice comes once.
     """
     if envelope.get("Event") == TEST_EVENT:
         return []
     records = envelope.get("Records")
-    if not isinstance(records, list):
-        raise ValueError("not an S3 notification")  # noqa: TRY004  a bad record, as every other
+    if records is None and "detail-type" in outer:
+        listed = [(envelope, _detail_facts(envelope, outer))]
+    elif isinstance(records, list):
+        listed = [(record, object_facts(record)) for record in records]
+    else:
+        raise ValueError("not an S3 notification")
     rows: dict[tuple[str | None, ...], Unwrapped] = {}
-    for record in records:
-        facts = object_facts(record)
+    for record, facts in listed:
         if facts["event"].startswith(REMOVED) and not choice.removed:
             continue
         if fnmatchcase(facts["key"], choice.glob):
@@ -93,6 +107,21 @@ def object_facts(record: Any) -> dict[str, str]:
     return {"event": event, "bucket": bucket, "key": key, **_facts(record, "eventTime"), **more}
 
 
+def _detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:
+    """The same of what S3 gave EventBridge, whose keys come as they are."""
+    kind = outer["detail-type"]
+    how = str(detail.get("deletion-type") or detail.get("reason") or "")
+    event = BY_DETAIL_TYPE[kind] + BY_DETAIL.get(how, how) if kind in BY_DETAIL_TYPE else kind.replace(" ", "")
+    try:
+        bucket, held = str(detail["bucket"]["name"]), detail["object"]
+        key = str(held["key"])
+        more = {name: held.get(theirs) for name, theirs in (("eTag", "etag"), ("versionId", "version-id"))}
+        told = {"eventTime": outer.get("time"), **more, "size": held.get("size"), "sequencer": held.get("sequencer")}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not an event of S3: {error!r}") from error
+    return {"event": event, "bucket": bucket, "key": key, **_facts(told, *told)}
+
+
 def _facts(values: Mapping[str, Any], *names: str) -> dict[str, str]:
     return {name: str(values[name]) for name in names if values.get(name) is not None}
 
@@ -107,7 +136,7 @@ def _parsed(body: str) -> Mapping[str, Any]:
     return value
 
 
-_OPEN: Mapping[str, Callable[[Mapping[str, Any], S3Choice], Sequence[Unwrapped]]] = {
+_OPEN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str], S3Choice], Sequence[Unwrapped]]] = {
     "sns": _sns,
     "eventbridge": _eventbridge,
     "s3": _s3,

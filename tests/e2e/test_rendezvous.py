@@ -275,22 +275,28 @@ def test_a_malformed_request_is_a_400_with_an_empty_body(deployed: Deployed, pat
     assert run(answered()) == (400, b"")
 
 
-def test_two_hundred_offers_at_once_take_a_hundred_proxies_once_each(deployed: Deployed) -> None:
-    """A hundred answered, a hundred denied, no proxy twice."""
-    outcomes = asyncio.run(asyncio.wait_for(two_hundred_offers(deployed), 240))
-    assert outcomes == {"answered": 100, NO_PROXIES: 100, "answers from a proxy that answered before": 0}
+@pytest.mark.parametrize(
+    "waiting",
+    # A client gives up after five seconds, and a hundred at once are about what two processors serve by then.
+    [40, pytest.param(100, marks=pytest.mark.slow)],
+)
+def test_twice_as_many_offers_as_proxies_take_each_proxy_once(deployed: Deployed, waiting: int) -> None:
+    """Half of them answered, half of them denied, no proxy twice."""
+    outcomes = asyncio.run(asyncio.wait_for(offers_at_once(deployed, waiting), 240))
+    assert outcomes == {"answered": waiting, NO_PROXIES: waiting, "answers from a proxy that answered before": 0}
 
 
-async def two_hundred_offers(deployed: Deployed) -> Counter[str]:
+async def offers_at_once(deployed: Deployed, waiting: int) -> Counter[str]:
     async with proxies_of(deployed) as proxies:
-        await start_environments(deployed, proxies, 100)
+        await start_environments(deployed, proxies, waiting)
         await nobody_waits(deployed)
-        serving = [asyncio.create_task(answer_once(proxies, str(number))) for number in range(100)]
+        serving = [asyncio.create_task(answer_once(proxies, str(number))) for number in range(waiting)]
         pools = pools_of(deployed)
-        await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == 100)
-        client_ids = [f"crowd-{number:03d}" for number in range(200)]
+        await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == waiting)
+        client_ids = [f"crowd-of-{waiting}-{number:03d}" for number in range(2 * waiting)]
         await asyncio.to_thread(send_offers, deployed, client_ids)
         await asyncio.gather(*serving)
+        await until(lambda: sum("crowd-" in url for url in queues_of_clients(deployed)) == len(client_ids))
         replies = [await asyncio.to_thread(read_reply, deployed, client_id) for client_id in client_ids]
     answers = [reply["answer"] for reply in replies if "answer" in reply]
     outcomes = Counter(reply["error"] for reply in replies if "error" in reply)
@@ -325,7 +331,7 @@ def send_offers(deployed: Deployed, client_ids: list[str]) -> None:
             Entries=[
                 {
                     "Id": client_id,
-                    "MessageBody": offer_body(client_id.removeprefix("crowd-")),
+                    "MessageBody": offer_body(client_id.rpartition("-")[2]),
                     "MessageAttributes": {"ClientID": {"DataType": "String", "StringValue": client_id}},
                 }
                 for client_id in client_ids[start : start + 10]

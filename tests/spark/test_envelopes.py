@@ -67,6 +67,46 @@ def test_an_object_listed_twice_comes_once() -> None:
     assert keys(s3_record(), s3_record(), s3_record(sequencer="02")) == ["a", "a"]
 
 
+def s3_event(kind: str = "Object Created", **detail: object) -> str:
+    held = {"key": "a+b c", "size": 5, "etag": "e", "version-id": "v", "sequencer": "01"}
+    detail = {"version": "0", "bucket": {"name": "b"}, "object": held, **detail}
+    return json.dumps({"source": "aws.s3", "time": "2026-01-01T00:00:00Z", "detail-type": kind, "detail": detail})
+
+
+@pytest.mark.parametrize(
+    ("body", "event"),
+    [
+        (s3_event(reason="PutObject"), "ObjectCreated:Put"),
+        (s3_event(reason="CompleteMultipartUpload"), "ObjectCreated:CompleteMultipartUpload"),
+        (
+            s3_event("Object Deleted", reason="DeleteObject", **{"deletion-type": "Delete Marker Created"}),
+            "ObjectRemoved:DeleteMarkerCreated",
+        ),
+        (s3_event("Object Tags Added"), "ObjectTagsAdded"),
+    ],
+)
+def test_an_event_that_s3_gave_eventbridge_says_what_a_notification_says(body: str, event: str) -> None:
+    (found,) = unwrapped(body, ["eventbridge", "s3"], EVERYTHING)
+    names = ("event", "bucket", "key", "size", "eTag", "versionId", "sequencer", "eventTime")
+    expected = (event, "b", "a+b c", "5", "e", "v", "01", "2026-01-01T00:00:00Z")  # such a key isn't encoded
+    assert tuple(found.facts[name] for name in names) == expected
+
+
+def test_of_eventbridges_events_too_only_what_is_chosen_comes() -> None:
+    def chosen(choice: S3Choice) -> int:
+        bodies = [s3_event(), s3_event("Object Deleted")]
+        return sum(len(unwrapped(body, ["eventbridge", "s3"], choice)) for body in bodies)
+
+    assert (chosen(PLAIN), chosen(EVERYTHING), chosen(S3Choice(glob="*.csv"))) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("detail", [{}, {"bucket": {"name": "b"}}, {"bucket": "b", "object": {"key": "a"}}])
+def test_an_event_that_names_no_object_says_so(detail: object) -> None:
+    body = json.dumps({"source": "aws.s3", "detail-type": "Object Created", "detail": detail})
+    with pytest.raises(ValueError, match="not an event of S3"):
+        unwrapped(body, ["eventbridge", "s3"], PLAIN)
+
+
 @pytest.mark.parametrize("name", ["sns", "eventbridge", "s3"])
 @pytest.mark.parametrize("body", ["", "{", "[]", "{}", '"x"', '{"Records":[1]}', '{"Records":[{"eventName":"x"}]}'])
 def test_what_is_no_envelope_says_so(name: str, body: str) -> None:

@@ -66,6 +66,16 @@ def test_a_message_known_in_part_brings_what_is_new(envelope: str) -> None:
     assert [each.facts for each in unwrapped(left, envelopes, PLAIN)] == [each.facts for each in whole[1:]]
 
 
+def test_an_event_that_s3_gave_eventbridge_is_known_by_its_object() -> None:
+    def event(key: str) -> str:
+        detail = {"bucket": {"name": "b"}, "object": {"key": key, "etag": "e", "sequencer": "01"}}
+        return json.dumps({"detail-type": "Object Created", "detail": detail})
+
+    fresh, again = Notified(["eventbridge", "s3"], PLAIN).sifted(received(event("a"), event("b"), event("a")))
+    assert [keys(each, ["eventbridge", "s3"]) for each in bodies_of(fresh)] == [["a"], ["b"]]
+    assert [message["MessageId"] for answer in again for message in answer.messages] == ["m2"]
+
+
 def test_a_message_that_is_new_stays_as_it_came() -> None:
     text = json.dumps({"Records": [record("a"), record("b")]}, indent=3)
     fresh, _ = Notified(["s3"], PLAIN).sifted(received(text))

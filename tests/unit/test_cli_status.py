@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -272,7 +272,7 @@ def test_a_route_shows_what_its_queue_holds_and_how_late_it_is(site: FakeSite) -
         datum = {
             "MetricName": name,
             "Dimensions": [{"Name": key, "Value": text} for key, text in dimensions.items()],
-            "Timestamp": datetime.now(UTC),
+            "Timestamp": datetime.now(UTC) - timedelta(minutes=2),
             "Value": value,
         }
         cloudwatch.put_metric_data(Namespace=namespace, MetricData=[datum])
