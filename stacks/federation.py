@@ -48,10 +48,10 @@ class FederationStack(Stack):
         self.tag = parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
         self.accounts = [Aws.ACCOUNT_ID, *parameters.federation.peer_accounts]
         self.bridge_queues = queue_arn(self, f"{BRIDGE_QUEUE_PREFIX}*")
-        self.usable = [
-            *(queue.queue_arn for queue in self.state.bound.values()),
-            *(queue_arn(self, pattern) for pattern in parameters.federation.queue_names),
-        ]
+        named = [queue_arn(self, pattern) for pattern in parameters.federation.queue_names]
+        taken = self.state.taken
+        self.readable = [queue.queue_arn for name, queue in self.state.bound.items() if name not in taken] + named
+        self.bindable = [queue.queue_arn for queue in self.state.bound.values()] + named
         self.functions = Functions.of(self, parameters, assets, extras=["functions"])
         self.peer_role = _peer_role(self)
         _exchange(self)
@@ -115,7 +115,7 @@ def _exchange(stack: FederationStack) -> None:
             allowed=[
                 allow("dynamodb", ["GetItem"], state.table.table_arn),
                 allow("sqs", CONSUME_ACTIONS, *ingresses),
-                allow("sqs", ["SendMessage"], stack.bridge_queues, state.dead_letters.queue_arn, *stack.usable),
+                allow("sqs", ["SendMessage"], stack.bridge_queues, state.dead_letters.queue_arn, *stack.bindable),
             ],
         )
     )
@@ -155,7 +155,7 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
             wildcards=_patterns(stack) | _peers(stack),
             allowed=[
                 allow("dynamodb", ["GetItem", "PutItem"], state.table.table_arn),
-                allow("sqs", [*CONSUME_ACTIONS, "ChangeMessageVisibility"], stack.bridge_queues, *stack.usable),
+                allow("sqs", [*CONSUME_ACTIONS, "ChangeMessageVisibility"], stack.bridge_queues, *stack.readable),
                 allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
                 *_to_peers(stack),
             ],
@@ -210,7 +210,9 @@ def _links_environment(stack: FederationStack, bridge: lambda_.Function) -> Mapp
         "FIFO_BRIDGE_DEAD_LETTERS_ARN": state.fifo_dead_letters.queue_arn,
         "COUNTS_SETTLE_S": str(parameters.counts_settle_s),
         "PEER_ACCOUNTS": stack.to_json_string(stack.accounts),
-        "QUEUES": stack.to_json_string({"made": made, "patterns": list(parameters.queue_names)}),
+        "QUEUES": stack.to_json_string(
+            {"made": made, "patterns": list(parameters.queue_names), "taken": sorted(state.taken)}
+        ),
         "DECLARED": stack.declared.to_json(),
     }
 
@@ -240,10 +242,10 @@ def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Seque
     return [
         allow("dynamodb", table_actions, state.table.table_arn),
         allow("sqs", BRIDGE_QUEUE_ACTIONS, stack.bridge_queues),
-        allow("sqs", ["GetQueueAttributes", "SendMessage"], *stack.usable),
+        allow("sqs", ["GetQueueAttributes"], *stack.bindable),
         allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
         allow("sqs", [*CONSUME_ACTIONS, "SendMessage"], state.dead_letters.queue_arn),
-        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn),
+        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *stack.readable),  # whose dead letters are put back
         iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_bridge),
         # It takes neither a resource nor that condition.
         allow("lambda", ["ListEventSourceMappings"], "*"),

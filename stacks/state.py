@@ -81,7 +81,8 @@ class Ingress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationState:
-    """A site's table and queues. `bound` are by the names that people know them by."""
+    """A site's table and queues. `bound` are by the names that people know them by; `taken` of them the site itself
+    reads."""
 
     table: dynamodb.Table
     dead_letters: sqs.IQueue
@@ -90,6 +91,7 @@ class FederationState:
     ticks_queue: sqs.IQueue
     ingresses: Sequence[Ingress]
     bound: Mapping[str, sqs.IQueue]
+    taken: frozenset[str]
 
     @property
     def open_to_peers(self) -> Sequence[sqs.Queue]:
@@ -215,6 +217,10 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
             return sqs.Queue.from_queue_arn(stack, f"FederationBound{number}", each.existing_arn)
         return queue(f"FederationBound{number}", fifo=each.fifo, visibility=BRIDGE_TIMEOUT)
 
+    bound_queues = {each.name: bound(number, each) for number, each in enumerate(parameters.federation.queues)}
+    counters = {COUNTERS_QUEUE: stack.counters_queue} if stack.counters_queue else {}
+    # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
+    taken = counters | {each.parameters.queue_id: each.source for each in stack.split_queues}
     return FederationState(
         table=_table(stack, "FederationTable", keep=keep),
         dead_letters=dead_letters,
@@ -231,10 +237,8 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
                 for number, each in enumerate(parameters.federation.ingresses)
             ),
         ],
-        bound={each.name: bound(number, each) for number, each in enumerate(parameters.federation.queues)}
-        | ({COUNTERS_QUEUE: stack.counters_queue} if stack.counters_queue else {})
-        # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
-        | {each.parameters.queue_id: each.source for each in stack.split_queues},
+        bound=bound_queues | taken,
+        taken=frozenset(taken),
     )
 
 

@@ -317,7 +317,7 @@ class Site:
     peers: FakePeers = field(init=False)
     seen_table: Seen[Any] = field(init=False)
     may_go_on: bool = True
-    physical: Callable[[str], str] = str
+    readable: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
         self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
@@ -356,7 +356,7 @@ class Site:
             last_forwards=lambda: self.forwards,
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
-            physical=self.physical,
+            readable=self.readable,
             may_go_on=lambda: self.may_go_on,
         )
 

@@ -78,7 +78,7 @@ class LinksParts:
             dead_letters=MessageDeadLetters(sqs_client(), settings.dead_letters_url),
             bridge_queue_attributes=self._bridge_queue_attributes,
             peer_accounts=settings.peer_accounts,
-            physical=settings.names.physical,
+            readable=settings.names.readable,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
             now_ms=now_ms,
             jitter=random.random,

@@ -210,7 +210,7 @@ class Operations:
         bridge = bridge_of(_object(request, "bridge"))
         existing = bridge.src if bridge.src_is_queue else bridge.queue
         if bridge.src_is_local and existing is not None:
-            self.names.physical(existing)  # said at once; of one that is pulled the source says it
+            self.names.readable(existing)  # said at once; of one that is pulled the source says it
         self.registrar.advance([BridgeAdded(bridge)])
         return plain_bridge(bridge)
 

@@ -101,7 +101,7 @@ class Registrar:
     dead_letters: DeadLetters
     bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
     peer_accounts: frozenset[str]
-    physical: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
+    readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
     now_ms: NowMs
     jitter: Callable[[], float]
@@ -333,7 +333,7 @@ class Registrar:
         bridge = registry.bridges[action.bridge].bridge
         existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
         if existing is not None:
-            queue = self.physical(existing)
+            queue = self.readable(existing)
             self.queues.count(queue)  # it has to be there
             self.exchanges.change(feeding(fed_queues(registry) | {queue}))
             yield Done(bridge=action.bridge, queue=queue)

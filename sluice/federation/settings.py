@@ -57,10 +57,14 @@ class BridgeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteNames:
-    """Which queues the site may send to and read: those that the stacks made, by their names there, and patterns."""
+    """Which queues the site may send to and read: those that the stacks made, by their names there, and patterns.
+
+    Of those made some are `taken`: the site reads them itself, to split them or to count.
+    """
 
     queues: Mapping[str, str]
     patterns: tuple[str, ...]
+    taken: frozenset[str] = frozenset()
 
     def physical(self, name: str) -> str:
         """The name that SQS knows a queue by. Raises `BadBinding` for one that the functions may not touch."""
@@ -70,6 +74,13 @@ class SiteNames:
             return name
         known = ", ".join([*sorted(self.queues), *self.patterns]) or "none"
         raise BadBinding(f"{name}: not a queue that this site may use; there are {known} (federation.queue_names)")
+
+    def readable(self, name: str) -> str:
+        """The same of a queue that a route may read. Raises `BadBinding` for others."""
+        physical = self.physical(name)
+        if self.shown(physical) in self.taken:
+            raise BadBinding(f"{name}: the site reads it itself, a route would get a part of it")
+        return physical
 
     def shown(self, physical: str) -> str:
         """The name that people know a queue by."""
@@ -122,4 +133,5 @@ def _ingresses(text: str) -> dict[str, Ingress]:
 
 def _names(text: str) -> SiteNames:
     document: dict[str, Any] = json.loads(text)
-    return SiteNames(queues=document["made"], patterns=tuple(document["patterns"]))
+    taken = frozenset(document["taken"])
+    return SiteNames(queues=document["made"], patterns=tuple(document["patterns"]), taken=taken)

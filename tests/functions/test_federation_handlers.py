@@ -48,7 +48,7 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
         "FIFO_BRIDGE_DEAD_LETTERS_ARN": dead_arn,
         "PEER_ACCOUNTS": json.dumps([ACCOUNT]),
         "COUNTS_SETTLE_S": "60",
-        "QUEUES": json.dumps({"made": {"orders": "plain"}, "patterns": ["source*", "route*"]}),
+        "QUEUES": json.dumps({"made": {"orders": "plain"}, "patterns": ["source*", "route*"], "taken": []}),
         "DECLARED": "{}",
     }.items():
         monkeypatch.setenv(name, value)

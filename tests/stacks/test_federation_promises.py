@@ -14,7 +14,8 @@ ACCOUNTS = ("{AWS::AccountId}", PEER)
 PEER_QUEUES = {f"arn:{{AWS::Partition}}:sqs:*:{account}:SluiceState-Federation*" for account in ACCOUNTS}
 PEER_ROLES = {f"arn:{{AWS::Partition}}:iam::{account}:role/SluiceFederation-PeerRole*" for account in ACCOUNTS}
 INGRESSES = ("Ingress", "FifoIngress", "LinkIngress", "FifoLinkIngress", "Ingress0")
-USABLE = {"FederationBound0.Arn", "CountersQueue.Arn", "Split0Source.Arn", HERE + "theirs-*"}
+READABLE = {"FederationBound0.Arn", HERE + "theirs-*"}
+BINDABLE = {*READABLE, "CountersQueue.Arn", "Split0Source.Arn"}
 SEND = {"sqs:SendMessage"}
 
 
@@ -72,7 +73,7 @@ def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None
     assert allowed(statements(federated, "Exchange")) == pairs(
         ({"dynamodb:GetItem"}, {"FederationTable.Arn"}),
         (CONSUME, {f"Federation{name}.Arn" for name in INGRESSES}),
-        (SEND, {BRIDGES, "FederationDeadLetters.Arn", *USABLE}),
+        (SEND, {BRIDGES, "FederationDeadLetters.Arn", *BINDABLE}),
         (WRITE_LOGS, {"ExchangeLogs.Arn"}),
     )
 
@@ -80,7 +81,7 @@ def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None
 def test_the_bridge_function_may_do_exactly_this(federated: Templates) -> None:
     assert allowed(statements(federated, "Bridge")) == pairs(
         ({"dynamodb:GetItem", "dynamodb:PutItem"}, {"FederationTable.Arn"}),
-        (CONSUME | {"sqs:ChangeMessageVisibility"}, {BRIDGES, *USABLE}),
+        (CONSUME | {"sqs:ChangeMessageVisibility"}, {BRIDGES, *READABLE}),
         (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES}),
         ({"sts:AssumeRole"}, PEER_ROLES),
         (WRITE_LOGS, {"BridgeLogs.Arn"}),
@@ -106,9 +107,9 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
             {"FederationTable.Arn"},
         ),
         ({f"sqs:{action}" for action in made} | {"sqs:DeleteQueue"}, {BRIDGES}),
-        ({"sqs:GetQueueAttributes", "sqs:SendMessage"}, USABLE),
+        ({"sqs:GetQueueAttributes"}, BINDABLE),
         (CONSUME, {"FederationLinks.Arn", "FederationTicks.Arn", "FederationDeadLetters.Arn"}),
-        (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES}),
+        (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES, *READABLE}),
         ({"lambda:ListEventSourceMappings"}, {"*"}),
         ({"sts:AssumeRole"}, PEER_ROLES),
         (WRITE_LOGS, {"LinksLogs.Arn"}),

@@ -50,7 +50,7 @@ class Asked(Site):
 
     def registrar(self) -> Registrar:
         accounts = frozenset({"000000000000", "000000000001"})
-        return replace(super().registrar(), peer_accounts=accounts, physical=NAMES.physical)
+        return replace(super().registrar(), peer_accounts=accounts, readable=NAMES.readable)
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         self.asked.append((op, fields))

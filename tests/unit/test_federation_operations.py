@@ -22,7 +22,9 @@ BINDING = Binding(exchange="own", queue="orders", key="a.#")
 OWN = Exchange(name="own", type=ExchangeType.TOPIC)
 
 
-NAMES = SiteNames(queues={"orders": "stack-orders-123"}, patterns=("source*",))
+NAMES = SiteNames(
+    queues={"orders": "stack-orders-123", "split": "stack-split-123"}, patterns=("source*",), taken=frozenset({"split"})
+)
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.here = self.world["A"]
         self.here.queues.queues["stack-orders-123"] = []
-        self.here.physical = NAMES.physical
+        self.here.readable = NAMES.readable
 
     def ask(self, op: str, **request: Any) -> dict[str, Any]:
         operations = Operations(
@@ -94,6 +96,17 @@ def test_a_queue_route_reads_the_queue_of_that_name() -> None:
     assert (mapping.queue, mapping.on) == ("stack-orders-123", True)
     [shown] = desk.ask("site")["bridges"]
     assert (shown["reads"], shown["state"]) == ("orders", "Operational")
+
+
+@pytest.mark.parametrize("name", ["split", "stack-split-123"])
+def test_what_the_site_reads_itself_may_be_bound_but_no_route_reads_it(name: str) -> None:
+    desk = Desk().linked()
+    desk.here.queues.queues["stack-split-123"] = []
+    desk.ask("bind", exchange="amq.topic", queue=name, key="k")
+    for route in (replace(QUEUE, src=name), replace(PUSH, queue=name)):
+        with pytest.raises(BadBinding, match=f"{name}: the site reads it itself"):
+            desk.ask("bridge_add", bridge=plain_bridge(route))
+    assert (desk.names("bridges"), desk.bindings()) == ([], [("amq.topic", "split", "k")])
 
 
 def test_a_queue_that_feeds_a_route_is_noted_whichever_comes_first() -> None:
