@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.spark.with_spark.killed import Drivers
+
 MISSING = ([] if importlib.util.find_spec("pyspark") else ["pyspark"]) + ([] if shutil.which("java") else ["Java 17"])
 
 
@@ -41,3 +43,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def drivers(spark: Any) -> Iterator[Drivers]:  # spark: it sets the environment that programs inherit
+    """Killed at the latest when the test ends."""
+    running = Drivers()
+    yield running
+    running.kill()

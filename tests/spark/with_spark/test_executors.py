@@ -3,14 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.spark.with_spark.driver import started
-from tests.spark.with_spark.test_faults import (
+from tests.spark.with_spark.killed import (
     EXPECTED,
     MESSAGES,
     WITHIN_S,
@@ -19,16 +19,10 @@ from tests.spark.with_spark.test_faults import (
     bodies,
     committed,
     finished,
+    until,
 )
 
 VISIBILITY_S = 10  # the least with mode=executors
-
-
-@pytest.fixture
-def drivers(spark: Any) -> Iterator[Drivers]:  # spark: it sets the environment that programs inherit
-    running = Drivers()
-    yield running
-    running.kill()
 
 
 @pytest.fixture
@@ -42,13 +36,6 @@ def given(sqs: Any, tmp_path: Path) -> dict[str, Any]:
         "maxMessagesPerTrigger": "1000",
     }
     return {"options": options, "checkpoint": str(tmp_path / "checkpoint"), "out": str(tmp_path / "out")}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 2 * WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def emptied(sqs: Any) -> bool:
@@ -159,7 +146,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917  fixtures
     watch = Scripted(sqs, action, call=call, done=done)
     fill(MESSAGES)
     watch.driver = drivers.start(given)
-    watch.driver.wait(2 * WITHIN_S)
+    watch.driver.wait(WITHIN_S)
     assert watch.call <= 0
     assert finished(spark, sqs, given, maxMessagesPerTrigger="700") == EXPECTED
     assert emptied(sqs)
@@ -170,7 +157,7 @@ def test_a_driver_killed_after_the_sinks_write_loses_and_doubles_nothing(
 ) -> None:
     fill(MESSAGES)
     driver = drivers.start({**given, "die_in_batch": 1})
-    driver.wait(2 * WITHIN_S)
+    driver.wait(WITHIN_S)
     assert committed(given) == 1
     assert finished(spark, sqs, given, maxMessagesPerTrigger="300", maxConnections="3") == EXPECTED
 
@@ -194,7 +181,7 @@ def test_of_two_drivers_the_older_is_fenced_and_nothing_is_lost_or_doubled(
     try:
         until(lambda: newer.lastProgress is not None or newer.exception() is not None)
         sqs.queues["q"].fill(EXPECTED[MESSAGES // 2 :], time.time())
-        _, said = older.communicate(timeout=2 * WITHIN_S)
+        _, said = older.communicate(timeout=WITHIN_S)
         assert b"Fenced" in said or b"CONCURRENT" in said.upper()
     finally:
         newer.stop()
@@ -241,5 +228,5 @@ def test_available_now_takes_all_that_is_there_in_batches(spark: Any, sqs: Any, 
     frame = spark.readStream.format("sqs").options(**given["options"]).load().select("body")
     writer = frame.writeStream.format("parquet").option("checkpointLocation", given["checkpoint"])
     query = writer.trigger(availableNow=True).start(given["out"])
-    assert query.awaitTermination(2 * WITHIN_S)
+    assert query.awaitTermination(WITHIN_S)
     assert len(spark.read.parquet(given["out"]).collect()) == 1000 * batches

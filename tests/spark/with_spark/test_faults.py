@@ -1,12 +1,7 @@
 """What the guarantee table of docs/spark.md promises, on Spark, with a sink that is idempotent by batch: none of 4,000
 messages lost, none doubled."""
 
-import json
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +9,20 @@ import pytest
 
 from benchmarks.memory_sqs.queues import Queue
 from tests.spark.with_spark.driver import kill_session, started
+from tests.spark.with_spark.killed import (
+    EXPECTED,
+    MESSAGES,
+    WITHIN_S,
+    Drivers,
+    Scripted,
+    bodies,
+    committed,
+    finished,
+    staged,
+    until,
+)
 
-MESSAGES = 4000
-WITHIN_S = 90
 VISIBILITY_S = 3
-EXPECTED = [f"{number:06d}" for number in range(MESSAGES)]
-
-
-class Drivers:
-    """Programs of their own, each in its session, killed at the latest when the test ends."""
-
-    def __init__(self) -> None:
-        self.running: list[subprocess.Popen[bytes]] = []
-
-    def start(self, given: dict[str, Any]) -> subprocess.Popen[bytes]:
-        program = [sys.executable, str(Path(__file__).with_name("driver.py")), json.dumps(given)]
-        self.running.append(subprocess.Popen(program, start_new_session=True, stderr=subprocess.PIPE))
-        return self.running[-1]
-
-    def kill(self) -> None:
-        for driver in self.running:
-            kill_session(driver.pid)
-            driver.wait()
-            if driver.stderr and not driver.stderr.closed:
-                sys.stderr.buffer.write(driver.stderr.read()[-4000:])  # pytest shows it if the test fails
-                driver.stderr.close()
-
-
-@pytest.fixture
-def drivers(spark: Any) -> Iterator[Drivers]:  # spark: it sets the environment that programs inherit
-    running = Drivers()
-    yield running
-    running.kill()
 
 
 @pytest.fixture
@@ -59,63 +36,6 @@ def given(sqs: Any, tmp_path: Path) -> dict[str, Any]:
         "maxMessagesPerTrigger": "1000",
     }
     return {"options": options, "checkpoint": str(tmp_path / "checkpoint"), "out": str(tmp_path / "out")}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def bodies(spark: Any, given: dict[str, Any]) -> list[str]:
-    if not list(Path(given["out"]).glob("batch=*/_SUCCESS")):
-        return []
-    return sorted(row.body for row in spark.read.schema("body string").parquet(given["out"]).collect())
-
-
-def committed(given: dict[str, Any]) -> int:
-    """Batches in the commit log."""
-    return sum(path.name.isdigit() for path in Path(given["checkpoint"], "commits").glob("*"))
-
-
-def staged(given: dict[str, Any]) -> int:
-    return len(list(Path(given["options"]["stagingLocation"]).glob("segments/*.arrow")))
-
-
-def finished(spark: Any, sqs: Any, given: dict[str, Any], *, queue: str = "q", **options: str) -> list[str]:
-    """All that the sink holds once a query in this process has gone on to the end and left the queue empty."""
-    _without_an_offset_cut_off(Path(given["checkpoint"]))
-    query = started(spark, {**given, "options": {**given["options"], **options}})
-    try:
-        until(lambda: query.exception() is not None or set(sqs.queues[queue].counts(time.time()).values()) == {0})
-        query.processAllAvailable()
-    finally:
-        query.stop()
-    return bodies(spark, given)
-
-
-def _without_an_offset_cut_off(checkpoint: Path) -> None:
-    """A checkpoint whose very first offset was being written is one that Spark refuses, and says to delete."""
-    offsets = checkpoint / "offsets"
-    if offsets.exists() and not any(path.name.isdigit() for path in offsets.iterdir()):
-        shutil.rmtree(checkpoint)
-
-
-class Scripted:
-    """Kills a driver when the in-memory SQS is asked for something for the n-th time: before it is done, or after."""
-
-    def __init__(self, sqs: Any, action: str, *, call: int, done: bool) -> None:
-        self.driver: subprocess.Popen[bytes] | None = None
-        self.sqs, self.action, self.call, self.done = sqs, action, call, done
-        sqs.watch = self
-
-    def __call__(self, action: str, *, done: bool) -> None:
-        if self.driver is None or (action, done) != (self.action, self.done):
-            return
-        self.call -= 1
-        if not self.call:
-            kill_session(self.driver.pid)
 
 
 @pytest.mark.parametrize(

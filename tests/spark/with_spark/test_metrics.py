@@ -1,17 +1,9 @@
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WITHIN_S = 60
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+from tests.spark.with_spark.killed import WITHIN_S, until
 
 
 def messages(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:

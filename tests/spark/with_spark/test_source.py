@@ -1,12 +1,11 @@
 import ast
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-WITHIN_S = 60
+from tests.spark.with_spark.killed import WITHIN_S, until
 
 pytestmark = pytest.mark.smoke
 
@@ -14,13 +13,6 @@ pytestmark = pytest.mark.smoke
 def reader(spark_reader: Any, sqs: Any, staging: Path, **options: Any) -> Any:
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(staging), "waitTimeSeconds": 1}
     return spark_reader.format("sqs").options(**given, **options)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def stream(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:
