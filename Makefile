@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-deployed test-alone test-on-spark test-spark test-spark-versions check format bench deploy destroy lock clean
+.PHONY: help setup demo test test-slow test-deployed test-federated test-alone test-on-spark test-spark test-spark-versions check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
@@ -11,6 +11,7 @@ BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
 DEPLOYED := tests/e2e tests/interop
+FEDERATED := tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_roles.py
 # Its Node comes first: the system's may be end-of-life.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -24,25 +25,29 @@ setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK 
 demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
 	python -m sluice.local.demo
 
-test: setup ## all suites but the slow ones; side by side, as the first of them mostly waits
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-alone test-on-spark
+test: setup ## all suites but the slow ones, side by side where they mostly wait
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-alone
+	+$(MAKE) test-on-spark
 
 test-slow: setup test-spark-versions ## the suites that take longer
 	python -m pytest -m slow
 
-test-deployed: setup ## the suites on stacks deployed to the embedded cloud
-	python -m pytest -m "not slow" $(DEPLOYED)
+test-deployed: setup ## the suites on one site, deployed to the embedded cloud
+	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%)
 
-# The others leave the processors to the one whose stacks run in real time.
-test-alone: setup ## the suites that need neither that nor Spark
-	nice python -m pytest -m "not slow" --numprocesses=2 --dist=loadscope $(DEPLOYED:%=--ignore=%) --ignore=tests/spark
+test-federated: setup ## those on four sites
+	python -m pytest -m "not slow" $(FEDERATED)
+
+# It leaves the processors to those whose stacks run in real time.
+test-alone: setup ## the suites that need neither a cloud nor Spark
+	nice python -m pytest -m "not slow" --numprocesses=2 $(DEPLOYED:%=--ignore=%) --ignore=tests/spark
 
 test-on-spark: ## the Spark package's suite on one version, and a part of it on the others
-	+nice $(MAKE) test-spark
-	+for version in $(SPARK_OTHERS); do nice $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
+	+$(MAKE) test-spark
+	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
-	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark --numprocesses=3 $(SPARK_TESTS) tests/spark
+	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark --numprocesses=2 $(SPARK_TESTS) tests/spark
 
 test-spark-versions: ## the same on every version
 	+for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from sluice.local.cloud import BUILD, LOOPBACK, Cloud, start
+from sluice.local.cloud import LOOPBACK, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT
 from tests.deployed import Deployed
 
+# Tests don't time things: other suites may have the processors.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 OUTCOMES = Counter[tuple[str, str]]()
 HELD_PROXIES = 100
 SPLIT_QUEUES = [
@@ -26,9 +30,9 @@ PIPELINE_QUEUE = "landed"  # whose main queue the pipeline reads
 
 
 @pytest.fixture(scope="session")
-def cloud() -> Iterator[Cloud]:
-    """An embedded cloud of the tests' own, beside any that the user has up."""
-    running = start(BUILD / "test-cloud", ends_with_us=True)
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """An embedded cloud of the tests' own, beside any that the user, or another run of tests, has up."""
+    running = start(tmp_path_factory.mktemp("cloud"), ends_with_us=True)
     try:
         yield running
     finally:

@@ -5,9 +5,9 @@ With the project's own environment instead, a bundle that lacks a package would 
 
 import hashlib
 import re
-import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -22,12 +22,22 @@ def runtime_python(build: Path, lock: Path) -> Path:
     folder = build / f"runtime-{_key(lock)}"
     python = folder / "bin" / "python"
     if not python.exists():
-        unfinished = folder.with_suffix(".new")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        venv.create(unfinished, with_pip=False, symlinks=True)
-        _install(unfinished / "bin" / "python", lock)
-        unfinished.rename(folder)
+        build.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".runtime-", dir=build) as place:
+            unfinished = Path(place) / "runtime"
+            venv.create(unfinished, with_pip=False, symlinks=True)
+            _install(unfinished / "bin" / "python", lock)
+            _take_place(unfinished, folder)
     return python
+
+
+def _take_place(unfinished: Path, folder: Path) -> None:
+    """Of two that are made at once, the first stays."""
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
 
 
 def _key(lock: Path) -> str:

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+# Tests don't time things: other suites may have the processors.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "spark"), str(ROOT)]
 MISSING = [name for name in ("botocore", "orjson", "pyarrow") if importlib.util.find_spec(name) is None]

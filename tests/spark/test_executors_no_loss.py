@@ -159,7 +159,7 @@ LIVES = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)  # each has some dozens of tasks with event loops of their own
+@settings(max_examples=40)  # each has some dozens of tasks with event loops of their own
 @given(LIVES, st.integers(0, 2**32))
 def test_drivers_and_tasks_that_break_in_any_way_lose_and_double_nothing(lives: list[Life], seed: int) -> None:
     with tempfile.TemporaryDirectory() as staging:

@@ -263,7 +263,7 @@ def whole(world: World) -> None:
     assert set(world.sent) == set(staged) | world.queued()
 
 
-@settings(max_examples=12, deadline=None)  # each lives some drivers with threads of their own
+@settings(max_examples=12)  # each lives some drivers with threads of their own
 @given(LIVES, st.sampled_from(["q", "q.fifo"]), st.booleans(), st.integers(0, 2**32))
 def test_drivers_that_break_in_any_way_lose_and_double_nothing(
     lives: list[Life], name: str, after_commit: bool, seed: int

@@ -491,7 +491,7 @@ class World:
             self.consume()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([STATIC, MOVING, replace(MOVING, drain_timeout_s=0), replace(MOVING, drain_timeout_s=60)]),
