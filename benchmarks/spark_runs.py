@@ -27,14 +27,14 @@ from sluice_spark.receiver import Limits
 
 LATENCIES_MS = (0, 20)
 MESSAGE_BYTES = 1024
-MESSAGES = {0: 240_000, 20: 240_000}  # by latency: some ten seconds, so that the last trigger weighs little
+MESSAGES = {0: 600_000, 20: 600_000}  # by latency: half a minute, so that the last trigger weighs little
 BOTO3_MESSAGES = {0: 12_000, 20: 1_000}
 WARM_UP = 60_000  # Java compiles what runs often
 BOTO3_WARM_UP = 500
 BOTO3_BATCH = 5_000  # a foreachBatch call's messages at most
 CONNECTIONS = 128  # at 20 ms a call 64 carry 32,000 messages a second at most, and less whenever the process is busy
 LOOK_EVERY_S = 0.05
-WITHIN_S = 120.0
+WITHIN_S = 240.0
 SINK = "noop"
 TRIGGER = "1 second"  # of both ways: what a stream for throughput has, as each micro-batch costs Java some 0.2 s
 SCHEMA = "message_id string, body string"
