@@ -38,7 +38,8 @@ SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the
 PROXIES = 12
 WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
 SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much again
-LOOK_UP_AFTER_S = 1.0
+LOOK_UP_AFTER_S = 1.0  # and as long again after each that finds no queue
+LOOK_UPS = 5
 COLD_START_S = 4.0  # within a client's patience
 COUNTED_WITHIN_S = 120
 CLIENT_THREADS = 64
@@ -51,10 +52,12 @@ SEED = 7
 class Measured:
     """One run. `requests` are all of it, by action; `answer_ms` is one entry a rendezvous.
 
-    Those on the queues that events go through are `event_requests`: the rendezvous' own are the others.
+    Those on the queues that events go through are `event_requests`: the rendezvous' own are the others. A client that
+    finds no queue yet has `looked_again`, once for each look.
     """
 
     answer_ms: Sequence[float]
+    looked_again: int
     requests: Counter[str]
     event_requests: Counter[str]
 
@@ -113,6 +116,7 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
         client = Client(site)
         await asyncio.gather(*(client.rendezvous(look_up_after_s=COLD_START_S) for _ in range(WARM_UP)))
         await asyncio.sleep(1)  # the warm-up's last trigger deletes
+        client.looked_again = 0
         offset = cloud.request_log.stat().st_size
         progress(f"{rate:g} rendezvous a second for {seconds:g} s")
         answer_ms = await at_rate(client.rendezvous, rate=rate, seconds=seconds)
@@ -123,6 +127,7 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
     made = await until_swept(cloud.request_log, offset, queues=len(answer_ms))
     return Measured(
         answer_ms=answer_ms,
+        looked_again=client.looked_again,
         requests=by_action(request for request in made if not of_events(request)),
         event_requests=by_action(request for request in made if of_events(request)),
     )
@@ -158,6 +163,7 @@ class Client:
         self._sqs = open_client(credentials, region=site.site.region, endpoint_url=site.cloud.endpoint)
         self._offers_queue_url = site.deployment.offers_queue_url
         self._threads = ThreadPoolExecutor(CLIENT_THREADS)
+        self.looked_again = 0
 
     async def rendezvous(self, *, look_up_after_s: float = LOOK_UP_AFTER_S) -> float:
         """From the offer's send to the answer's arrival in the client's queue, in milliseconds."""
@@ -171,13 +177,21 @@ class Client:
             MessageBody=offer_body(draw_number()),
             MessageAttributes={"ClientID": {"DataType": "String", "StringValue": client_id}},
         )
-        time.sleep(look_up_after_s)
-        url = self._sqs.get_queue_url(QueueName=ANSWER_QUEUE_PREFIX + client_id)["QueueUrl"]
+        url = self._look_up(ANSWER_QUEUE_PREFIX + client_id, look_up_after_s)
         received = self._sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20, AttributeNames=["SentTimestamp"])
         [message] = received["Messages"]
         if "answer" not in json.loads(message["Body"]):
             raise RuntimeError(f"no answer but {message['Body']}")
         return int(message["Attributes"]["SentTimestamp"]) - sent_at_ms
+
+    def _look_up(self, name: str, after_s: float) -> str:
+        for _ in range(LOOK_UPS):
+            time.sleep(after_s)
+            try:
+                return self._sqs.get_queue_url(QueueName=name)["QueueUrl"]
+            except self._sqs.exceptions.QueueDoesNotExist:
+                self.looked_again += 1
+        raise TimeoutError(f"no queue {name} after {LOOK_UPS} looks")
 
 
 async def at_rate(work: Callable[[], Awaitable[float]], *, rate: float, seconds: float) -> list[float]:
@@ -233,6 +247,7 @@ def figures(measured: Measured) -> dict[str, Figure]:
             compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
         ),
         "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
+        "looked_again": Figure(name="looks for a queue that wasn't there yet", value=measured.looked_again),
     }
 
 
