@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -64,6 +65,9 @@ try:  # Spark 4.2 and later
     _newer: Any = importlib.import_module("pyspark.sql.streaming.datasource")
 except ImportError:
     _newer = None
+
+# Spark's timestamps are UTC in Arrow: newer versions have to be told, older ones know no other
+_UTC: Mapping[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
 
 
 class Rows(InputPartition):
@@ -489,7 +493,7 @@ def _objects(options: Options) -> Any:
 
 def _arrow(schema: StructType, name: str) -> pa.DataType:
     """Of no columns where there is none."""
-    return to_arrow_type(schema[name].dataType) if name in schema.names else pa.struct([])
+    return to_arrow_type(schema[name].dataType, **_UTC) if name in schema.names else pa.struct([])
 
 
 def _rows(options: Options, tasks: Sequence[Sequence[Slice]]) -> Sequence[InputPartition]:

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ def send(sqs: Any, *bodies: str) -> None:
     sqs.queues["q"].fill(bodies, time.time())
 
 
+@pytest.mark.smoke
 def test_json_with_a_schema_and_bad_records_in_a_column(spark: Any, sqs: Any, tmp_path: Path) -> None:
-    send(sqs, '{"n": 1}', "broken", '{"n": 2}')
+    send(sqs, '{"n": 1, "at": "2026-01-02T03:04:05.678+01:00"}', "broken", '{"n": 2}')
     given = options(sqs, tmp_path, format="json", schema="n int, at timestamp")
     rows = spark.read.format("sqs").options(**given).load().orderBy("value.n").collect()
     assert [row.value and row.value.n for row in rows] == [None, 1, 2]
     assert (rows[0].body, bool(rows[0].bad_record), rows[1].bad_record) == ("broken", True, None)
+    assert rows[1].value.at.astimezone(UTC) == datetime(2026, 1, 2, 2, 4, 5, 678_000, UTC)
 
 
 def test_bad_records_go_to_a_table(spark: Any, sqs: Any, tmp_path: Path) -> None:
