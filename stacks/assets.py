@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sluice.errors import BadConfiguration
+from sluice.folders import take_place
 from stacks.parameters import Architecture
 
 LAMBDA_PYTHON = "3.13"
@@ -246,7 +247,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
     try:
         yield new
         _let_all_read(new)
-        _take_place(new, folder)
+        take_place(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
@@ -255,14 +256,6 @@ def _let_all_read(folder: Path) -> None:
     """Modes go into the archive, and functions run as another user than whoever builds under a strict umask."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-def _take_place(new: Path, folder: Path) -> None:
-    try:
-        new.rename(folder)
-    except OSError:
-        if not folder.exists():
-            raise
 
 
 def _write(files: Mapping[str, bytes], folder: Path) -> None:

@@ -11,6 +11,8 @@ import tempfile
 import venv
 from pathlib import Path
 
+from sluice.folders import take_place
+
 PREINSTALLED = "boto3"
 
 
@@ -27,17 +29,8 @@ def runtime_python(build: Path, lock: Path) -> Path:
             unfinished = Path(place) / "runtime"
             venv.create(unfinished, with_pip=False, symlinks=True)
             _install(unfinished / "bin" / "python", lock)
-            _take_place(unfinished, folder)
+            take_place(unfinished, folder)
     return python
-
-
-def _take_place(unfinished: Path, folder: Path) -> None:
-    """Of two that are made at once, the first stays."""
-    try:
-        unfinished.rename(folder)
-    except OSError:
-        if not folder.exists():
-            raise
 
 
 def _key(lock: Path) -> str:
