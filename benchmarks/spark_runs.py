@@ -27,12 +27,12 @@ from sluice_spark.receiver import Limits
 
 LATENCIES_MS = (0, 20)
 MESSAGE_BYTES = 1024
-MESSAGES = {0: 600_000, 20: 600_000}  # by latency: half a minute, so that the last trigger weighs little
+MESSAGES = 600_000  # some twenty seconds, so that the last trigger weighs little
 BOTO3_MESSAGES = {0: 12_000, 20: 1_000}
-WARM_UP = 60_000  # Java compiles what runs often
+WARM_UP = 300_000  # ten triggers: so long Java compiles what runs often, with half a core
 BOTO3_WARM_UP = 500
 BOTO3_BATCH = 5_000  # a foreachBatch call's messages at most
-CONNECTIONS = 128  # at 20 ms a call 64 carry 32,000 messages a second at most, and less whenever the process is busy
+CONNECTIONS = 256  # at 20 ms a call 64 carry 32,000 messages a second at most, and less whenever the process is busy
 LOOK_EVERY_S = 0.05
 WITHIN_S = 240.0
 SINK = "noop"
@@ -138,16 +138,15 @@ def by_source(spark: SparkSession, server: Server, queue: str, latency_ms: int, 
     try:
         server.fill(queue, WARM_UP)
         until(lambda: rows_of(query) == WARM_UP and server.empty(queue), query)
-        messages = MESSAGES[latency_ms]
         runner = next(pid for pid in set(pythons()) - others if SOURCE_RUNNER in command(pid))
         idle_rss = memory_mb(runner, "VmRSS")
         run = measured(
-            lambda: rows_of(query) == WARM_UP + messages and server.empty(queue),
+            lambda: rows_of(query) == WARM_UP + MESSAGES and server.empty(queue),
             server,
             query,
             way="source",
             latency_ms=latency_ms,
-            messages=messages,
+            messages=MESSAGES,
             queue=queue,
         )
         return Run(**{**asdict(run), "idle_rss_mb": idle_rss, "peak_rss_mb": memory_mb(runner, "VmHWM")})

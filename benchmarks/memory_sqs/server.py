@@ -5,16 +5,17 @@ measures.
 """
 
 import asyncio
-import json
+import itertools
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
+
+import orjson
 
 from benchmarks.memory_sqs.failures import Failure, Script
 from benchmarks.memory_sqs.queues import BATCH_LIMIT, Queue, SqsError
@@ -22,9 +23,11 @@ from benchmarks.memory_sqs.queues import BATCH_LIMIT, Queue, SqsError
 ACCOUNT = "000000000000"
 LOOPBACK = "127.0.0.1"
 HEADER_END = b"\r\n\r\n"
+CONTROL = "/_memory/"
 SERVER_ERROR = 500
 LOOK_AGAIN_S = 0.005  # the least time between two looks of a waiting receive
-Answer = str
+Answer = bytes
+NOTHING = b"{}"
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class State:
     queues: dict[str, Queue] = field(default_factory=dict)
     script: Script = field(default_factory=Script)
     calls: Counter[str] = field(default_factory=Counter)
+    request_ids: Iterator[int] = field(default_factory=itertools.count)
     waiters: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     watch: Callable[..., None] = field(default=lambda action, *, done: None)  # noqa: ARG005  before, and once answered
 
@@ -69,8 +73,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's call."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
         """Asyncio's call."""
@@ -91,17 +94,17 @@ class Connection(asyncio.Protocol):
         end = self._received.find(HEADER_END)
         if end < 0:
             return
-        path, headers = _parsed_head(bytes(self._received[:end]))
-        whole = end + len(HEADER_END) + int(headers.get("content-length", 0))
+        head = Head(bytes(self._received[:end]))
+        whole = end + len(HEADER_END) + int(head.value(b"content-length") or 0)
         if len(self._received) < whole:
             return
         body = bytes(self._received[end + len(HEADER_END) : whole])
         del self._received[:whole]
         self._busy = True
-        if path.startswith("/_memory/"):
-            self._guarded(partial(_control, self._state, path[len("/_memory/") :]), body, None)
+        if head.path.startswith(CONTROL):
+            self._guarded(partial(_control, self._state, head.path.removeprefix(CONTROL)), body, None)
             return
-        action = headers.get("x-amz-target", "").removeprefix("AmazonSQS.")
+        action = head.value(b"x-amz-target").removeprefix("AmazonSQS.")
         self._state.calls[action] += 1
         if self._state.latency_s:
             asyncio.get_running_loop().call_later(self._state.latency_s, self._call, action, body)
@@ -117,7 +120,7 @@ class Connection(asyncio.Protocol):
         if failure and failure.how == "refuse":
             self._refuse(SqsError(failure.code, "by script", failure.status))
         elif action == "ReceiveMessage":
-            self._receive(json.loads(body), failure)
+            self._receive(orjson.loads(body), failure)
         elif handler := ACTIONS.get(action):
             self._guarded(partial(handler, self._state, failure), body, failure)
         else:
@@ -125,7 +128,7 @@ class Connection(asyncio.Protocol):
 
     def _guarded(self, handler: Callable[[dict[str, Any]], Answer], body: bytes, failure: Failure | None) -> None:
         try:
-            answer = handler(json.loads(body) if body else {})
+            answer = handler(orjson.loads(body) if body else {})
         except SqsError as error:
             self._refuse(error)
         except (KeyError, TypeError, ValueError) as error:
@@ -151,9 +154,9 @@ class Connection(asyncio.Protocol):
             self._refuse(error)
             return
         if messages:
-            self._finish('{"Messages":[' + ",".join(map(queue.encoded, messages)) + "]}", failure)
+            self._finish(f'{{"Messages":[{",".join(map(queue.encoded, messages))}]}}'.encode(), failure)
         elif now >= deadline:
-            self._finish("{}", failure)
+            self._finish(NOTHING, failure)
         else:
             self._wait(queue, partial(self._look, request, deadline, failure), deadline)
 
@@ -174,12 +177,12 @@ class Connection(asyncio.Protocol):
         if failure and failure.how == "lose" and self._transport:
             self._transport.abort()
             return
-        self._write(200, answer.encode())
-        if answer != "{}":
+        self._write(200, answer)
+        if answer != NOTHING:
             self._state.watch(self._action, done=True)
 
     def _refuse(self, error: SqsError) -> None:
-        body = json.dumps({"__type": error.code, "message": str(error)}).encode()
+        body = orjson.dumps({"__type": error.code, "message": str(error)})
         self._write(error.status, body, f"x-amzn-query-error: {error.code.rpartition('#')[2]};Sender\r\n")
 
     def _write(self, status: int, body: bytes, header: str = "") -> None:
@@ -187,7 +190,7 @@ class Connection(asyncio.Protocol):
             return
         head = (
             f"HTTP/1.1 {status} -\r\nContent-Type: application/x-amz-json-1.0\r\n"
-            f"x-amzn-RequestId: {uuid.uuid1().hex}\r\n{header}Content-Length: {len(body)}\r\n\r\n"
+            f"x-amzn-RequestId: {next(self._state.request_ids):032x}\r\n{header}Content-Length: {len(body)}\r\n\r\n"
         )
         self._transport.write(head.encode() + body)
         self._busy = False
@@ -195,21 +198,35 @@ class Connection(asyncio.Protocol):
             self._next()
 
 
-def _parsed_head(head: bytes) -> tuple[str, dict[str, str]]:
-    first, _, rest = head.decode("latin-1").partition("\r\n")
-    pairs = (line.partition(":") for line in rest.split("\r\n"))
-    return first.split(" ")[1], {name.lower(): value.strip() for name, _, value in pairs}
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request's line and headers, looked through for the few that are asked for."""
+
+    text: bytes
+
+    @property
+    def path(self) -> str:
+        """Of the request line."""
+        return self.text.split(b" ", 2)[1].decode("latin-1")
+
+    def value(self, name: bytes) -> str:
+        """The header of this name, in lower case; empty without it."""
+        sought = b"\r\n" + name + b":"
+        at = self.text.lower().find(sought)
+        if at < 0:
+            return ""
+        return self.text[at + len(sought) :].partition(b"\r\n")[0].strip().decode("latin-1")
 
 
 def _create(state: State, _: Failure | None, request: dict[str, Any]) -> Answer:
     name = request["QueueName"]
     attributes = request.get("Attributes", {})
     state.queues.setdefault(name, Queue(name, visibility_s=float(attributes.get("VisibilityTimeout", 30))))
-    return json.dumps({"QueueUrl": state.queue_url(name)})
+    return orjson.dumps({"QueueUrl": state.queue_url(name)})
 
 
 def _queue_url(state: State, _: Failure | None, request: dict[str, Any]) -> Answer:
-    return json.dumps({"QueueUrl": state.queue_url(state.queue(request).name)})
+    return orjson.dumps({"QueueUrl": state.queue_url(state.queue(request).name)})
 
 
 def _attributes(state: State, _: Failure | None, request: dict[str, Any]) -> Answer:
@@ -220,14 +237,16 @@ def _attributes(state: State, _: Failure | None, request: dict[str, Any]) -> Ans
         "QueueArn": f"arn:aws:sqs:local:{ACCOUNT}:{queue.name}",
     }
     asked = request.get("AttributeNames", [])
-    return json.dumps({"Attributes": {name: value for name, value in known.items() if name in asked or "All" in asked}})
+    return orjson.dumps(
+        {"Attributes": {name: value for name, value in known.items() if name in asked or "All" in asked}}
+    )
 
 
 def _send(state: State, _: Failure | None, request: dict[str, Any]) -> Answer:
     queue = state.queue(request)
     identity = queue.send(request, time.time())
     state.wake(queue.name)
-    return json.dumps({"MessageId": identity, "MD5OfMessageBody": ""})
+    return orjson.dumps({"MessageId": identity, "MD5OfMessageBody": ""})
 
 
 def _send_batch(state: State, failure: Failure | None, request: dict[str, Any]) -> Answer:
@@ -239,7 +258,7 @@ def _send_batch(state: State, failure: Failure | None, request: dict[str, Any]) 
 
 def _delete(state: State, _: Failure | None, request: dict[str, Any]) -> Answer:
     state.queue(request).delete(request["ReceiptHandle"], time.time())
-    return "{}"
+    return NOTHING
 
 
 def _delete_batch(state: State, failure: Failure | None, request: dict[str, Any]) -> Answer:
@@ -259,7 +278,7 @@ def _visibility(state: State, _: Failure | None, request: dict[str, Any]) -> Ans
     queue = state.queue(request)
     queue.change_visibility(request["ReceiptHandle"], float(request["VisibilityTimeout"]), time.time())
     state.wake(queue.name)
-    return "{}"
+    return NOTHING
 
 
 def _visibility_batch(state: State, failure: Failure | None, request: dict[str, Any]) -> Answer:
@@ -297,13 +316,13 @@ def _batch(
                     "SenderFault": error.status < SERVER_ERROR,
                 }
             )
-    return json.dumps({"Successful": done, **({"Failed": failed} if failed else {})})
+    return orjson.dumps({"Successful": done, **({"Failed": failed} if failed else {})})
 
 
 def _purge(state: State, _: Failure | None, request: dict[str, Any]) -> Answer:
     queue = state.queue(request)
     state.queues[queue.name] = Queue(queue.name, visibility_s=queue.visibility_s)
-    return "{}"
+    return NOTHING
 
 
 ACTIONS: Mapping[str, Callable[[State, Failure | None, dict[str, Any]], Answer]] = {
@@ -335,14 +354,14 @@ def _control(state: State, command: str, request: dict[str, Any]) -> Answer:
     elif command == "limit":
         state.queues[request["queue"]].in_flight_limit = int(request["in_flight"])
     elif command == "counts":
-        return json.dumps({name: queue.counts(time.time()) for name, queue in state.queues.items()})
+        return orjson.dumps({name: queue.counts(time.time()) for name, queue in state.queues.items()})
     elif command == "depths":
-        return json.dumps({name: len(queue.known) for name, queue in state.queues.items()})
+        return orjson.dumps({name: len(queue.known) for name, queue in state.queues.items()})
     elif command == "calls":
-        return json.dumps(state.calls)
+        return orjson.dumps(state.calls)
     else:
         raise SqsError("UnsupportedOperation", command, 404)
-    return "{}"
+    return NOTHING
 
 
 async def serve(state: State, port: int = 0) -> asyncio.Server:

@@ -26,6 +26,7 @@ from sluice_spark.transport import Answer, Transport
 log = logging.getLogger(__name__)
 
 BATCH_LIMIT = 10
+IDS = tuple(map(str, range(BATCH_LIMIT)))  # of a batch's entries
 ATTEMPTS = 8  # of calls that may give up; with the waits below some 30 seconds
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
@@ -54,9 +55,8 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a batch call did: `expired` handles are of no use any more, `failed` entries were given up on."""
+    """What a batch call did not do: `expired` handles are of no use any more, `failed` ones were given up on."""
 
-    done: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
 
@@ -143,11 +143,18 @@ class SqsClient:
 
     async def delete(self, queue_url: str, handles: Sequence[str]) -> Outcome:
         """Deletes up to ten; what fails is retried by id. No call for none."""
-        return await self._batch("DeleteMessageBatch", queue_url, [{"ReceiptHandle": handle} for handle in handles])
+        entries = [
+            {"Id": identity, "ReceiptHandle": handle}
+            for identity, handle in zip(IDS[: len(handles)], handles, strict=True)
+        ]
+        return await self._batch("DeleteMessageBatch", queue_url, entries)
 
     async def release(self, queue_url: str, handles: Sequence[str]) -> Outcome:
         """Makes up to ten visible at once, for whoever receives next."""
-        entries = [{"ReceiptHandle": handle, "VisibilityTimeout": 0} for handle in handles]
+        entries = [
+            {"Id": identity, "ReceiptHandle": handle, "VisibilityTimeout": 0}
+            for identity, handle in zip(IDS[: len(handles)], handles, strict=True)
+        ]
         return await self._batch("ChangeMessageVisibilityBatch", queue_url, entries)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
@@ -162,7 +169,7 @@ class SqsClient:
         A made-up receipt handle: SQS looks at permissions first, and then refuses the handle, which is all we want to
         hear.
         """
-        outcome = await self._batch("DeleteMessageBatch", queue_url, [{"ReceiptHandle": "sluice-permission-probe"}])
+        outcome = await self.delete(queue_url, ["sluice-permission-probe"])
         del outcome  # the entry fails, always: the call's not being refused is the answer
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,27 +191,24 @@ class SqsClient:
         await self._sleep(back_off_s(attempt, self._chance()))
 
     async def _batch(self, action: str, queue_url: str, entries: Sequence[Mapping[str, Any]]) -> Outcome:
-        pending = {str(index): entry for index, entry in enumerate(entries)}
-        done: list[str] = []
-        expired: list[str] = []
+        pending, expired = entries, list[str]()
         for attempt in range(1, ATTEMPTS + 1):
             if not pending:
                 break
-            listed = [{"Id": identity, **entry} for identity, entry in pending.items()]
-            answer = await self.call(action, {"QueueUrl": queue_url, "Entries": listed})
+            answer = await self.call(action, {"QueueUrl": queue_url, "Entries": pending})
             failures = {failure["Id"]: failure for failure in answer.get("Failed") or ()}
-            done += [str(entry["ReceiptHandle"]) for identity, entry in pending.items() if identity not in failures]
-            again = {}
-            for identity, failure in failures.items():
-                if failure.get("SenderFault") or _short(failure.get("Code", "")) in HANDLE_EXPIRED:
-                    expired.append(str(pending[identity]["ReceiptHandle"]))
-                else:
-                    again[identity] = pending[identity]
+            again = []
+            for entry in pending if failures else ():
+                failure = failures.get(entry["Id"])
+                if failure and (failure.get("SenderFault") or _short(failure.get("Code", "")) in HANDLE_EXPIRED):
+                    expired.append(entry["ReceiptHandle"])
+                elif failure:
+                    again.append(entry)
             pending = again
             if pending and attempt < ATTEMPTS:
                 code = next(iter(failures.values())).get("Code", "")
                 await self.back_off(attempt, QueueBusy(action, code, f"{len(pending)} entries failed"))
-        return Outcome(tuple(done), tuple(expired), tuple(str(entry["ReceiptHandle"]) for entry in pending.values()))
+        return Outcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
     async def _once(self, action: str, body: bytes, wait_s: float, *, same_again: bool = False) -> dict[str, Any]:
         answer = await self._exchange(action, body, wait_s, same_again=same_again)
@@ -218,7 +222,8 @@ class SqsClient:
     async def _exchange(self, action: str, body: bytes, wait_s: float, *, same_again: bool) -> Answer:
         if self._transport is None:
             raise RuntimeError("use `async with`")
-        request = await self._request(self._transport, action, body, same_again=same_again)
+        key = self._key_kept() or await self._key_asked_for()
+        request = self._request(self._transport, key, action, body, same_again=same_again)
         self.requests[action] += 1
         within_s = wait_s + self._answer_within_s
         try:
@@ -230,8 +235,8 @@ class SqsClient:
         except OSError as error:
             raise QueueBusy(action, type(error).__name__, str(error)) from error
 
-    async def _request(self, transport: Transport, action: str, body: bytes, *, same_again: bool) -> bytes:
-        key, now = await self._key_now(), time.time()
+    def _request(self, transport: Transport, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
+        now = time.time()
         if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
             return kept.request
         headers = signed_headers(
@@ -249,19 +254,18 @@ class SqsClient:
             self._signed[body] = _Signed(now, key, request)
         return request
 
-    async def _key_now(self) -> Credentials:
-        key = self._key
-        if key is not None and time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S:
-            return key
+    def _key_kept(self) -> Credentials | None:
+        return self._key if time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S else None
+
+    async def _key_asked_for(self) -> Credentials:
         async with self._asking:  # one asks, the others wait: botocore may be on the network for this
-            key = self._key
-            if key is None or time.monotonic() - self._key_asked >= CREDENTIALS_FRESH_S:
-                now = await asyncio.to_thread(self._credentials)
-                self._key_asked = time.monotonic()
-                if key is None or now != key:  # the same object while it is the same key: kept signatures go by it
-                    key = now
+            if kept := self._key_kept():
+                return kept
+            key = await asyncio.to_thread(self._credentials)
+            self._key_asked = time.monotonic()
+            if self._key is None or key != self._key:  # the same object while it is the same: kept signatures go by it
                 self._key = key
-            return key
+            return self._key
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,11 @@ class Log:
         return self.first + len(self.extents)
 
     @property
+    def newest(self) -> int:
+        """The newest segment that has rows, or the one before the log: an empty one alone is never in a batch."""
+        return next((extent.number for extent in reversed(self.extents) if extent.messages), self.first - 1)
+
+    @property
     def end(self) -> Position:
         """After the last row."""
         return Position(self.next_number)
@@ -205,6 +210,10 @@ class Seen:
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def none_of(self, ids: Sequence[str]) -> bool:
+        """Whether all are new, and different."""
+        return self._ids.isdisjoint(ids) and len(set(ids)) == len(ids)
 
     def staged(self, number: int, ids: Sequence[str]) -> None:
         """The segment is durable, its messages not yet deleted."""

@@ -22,7 +22,7 @@ from sluice_spark.planning import connections_wanted
 from sluice_spark.rate import Rate
 from sluice_spark.segments import Received, table
 from sluice_spark.staging import StagedLog
-from sluice_spark.workers import spare_collections
+from sluice_spark.workers import answer_soon, spare_collections
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +122,7 @@ class Receiver:
 
     def _thread_main(self) -> None:
         spare_collections()
+        answer_soon()
         try:
             asyncio.run(self._run())
         except BaseException as error:  # noqa: BLE001  reported by check(), in the thread that Spark listens to
@@ -304,16 +305,17 @@ class _Run:
                 self._failed = error
                 return
             number = header.number
-            ids = [message["MessageId"] for answer in fresh for message in answer.messages]
-            self._staged.seen.staged(number, ids)
+            self._staged.seen.staged(number, _ids(fresh))
         if self._intake.after_commit:
-            self._held.hold(self._staged.log.next_number - 1, [_handles_only(each) for each in (*fresh, *again)])
+            self._held.hold(self._staged.log.newest, [_handles_only(each) for each in (*fresh, *again)])
         elif self._intake.delete:
             self._order_deletion(number, fresh + again)
 
     def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
         """First comes what is new, then what was staged before: redelivered, as its deletion had not come through."""
         seen, now = self._staged.seen, set[str]()
+        if seen.none_of(_ids(taken)):  # the usual, at little cost
+            return list(taken), []
         fresh: list[Received] = []
         again: list[Received] = []
         for answer in taken:
@@ -402,6 +404,10 @@ def _beside_bodies(messages: Sequence[Mapping[str, Any]]) -> int:
     """About the bytes that the messages take in memory, without their bodies' text."""
     attributes = [value for message in messages if "MessageAttributes" in message for value in _values_of(message)]
     return OBJECTS_BYTES * (len(messages) + len(attributes)) + sum(map(len, attributes))
+
+
+def _ids(received: Sequence[Received]) -> list[str]:
+    return [message["MessageId"] for answer in received for message in answer.messages]
 
 
 def _values_of(message: Mapping[str, Any]) -> Iterator[str]:

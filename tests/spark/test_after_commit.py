@@ -1,4 +1,6 @@
 import time
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +31,62 @@ def test_only_what_lies_in_committed_segments_is_let_go_and_once(numbers: list[i
 def test_a_successor_deletes_what_was_staged_once_its_log_is_committed(sqs: Any, fill: Any, tmp_path: Path) -> None:
     sqs.queues["q"].visibility_s = 1
     fill(300)
-    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
-    intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=4, wait_s=1, after_commit=True)
     totals = []
-    for committing in (False, True):
+    for done in (_staged, _committed):
         staged = StagedLog(FileStore(tmp_path))
         staged.take_over(staged.oldest())
-        receiver = Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=8), intake)
+        receiver = _receiver(sqs, staged)
         receiver.start(Position(0))
-        _until(lambda receiver=receiver, staged=staged, committing=committing: _seen(receiver, staged, committing, sqs))
-        receiver.stop()
-        receiver.join(30)
-        receiver.check()
+        _until(partial(done, receiver, staged, sqs))
+        _ended(receiver)
         totals.append(staged.log.offset(staged.log.end).totals.messages)
     assert totals == [300, 300]
 
 
-def _seen(receiver: Receiver, staged: StagedLog, committing: bool, sqs: Any) -> bool:
-    """All staged and none deleted; or, once commits are said, all deleted."""
-    if committing:
-        receiver.committed(staged.log.end)
-        return set(sqs.queues["q"].counts(time.time()).values()) == {0}
-    return staged.log.backlog(Position(0)).messages == 300 == sum(sqs.queues["q"].counts(time.time()).values())
+def test_a_successor_deletes_what_was_committed_before_it_though_no_batch_follows(
+    sqs: Any, fill: Any, tmp_path: Path
+) -> None:
+    sqs.queues["q"].visibility_s = 1
+    fill(30)
+    position = Position(0)
+    for done in (_staged, _empty):
+        staged = StagedLog(FileStore(tmp_path))
+        staged.take_over(position)
+        receiver = _receiver(sqs, staged)
+        receiver.start(position)
+        _until(partial(done, receiver, staged, sqs))
+        _ended(receiver)
+        position = staged.log.end
+
+
+def _receiver(sqs: Any, staged: StagedLog) -> Receiver:
+    endpoint, key = Endpoint(url=sqs.url + "/", region="eu-west-1"), Credentials(access_key="A", secret_key="s")
+    intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=4, wait_s=1, after_commit=True)
+    return Receiver(staged, lambda: SqsClient(endpoint, lambda: key, connections=8), intake)
+
+
+def _ended(receiver: Receiver) -> None:
+    receiver.stop()
+    receiver.join(30)
+    receiver.check()
+
+
+def _committed(receiver: Receiver, staged: StagedLog, sqs: Any) -> bool:
+    receiver.committed(staged.log.end)
+    return _empty(receiver, staged, sqs)
+
+
+def _staged(_: Receiver, staged: StagedLog, sqs: Any) -> bool:
+    """All of the queue's messages, and none is deleted."""
+    return staged.log.backlog(Position(0)).messages == sum(_counts(sqs)) > 0
+
+
+def _empty(_: Receiver, __: StagedLog, sqs: Any) -> bool:
+    return not any(_counts(sqs))
+
+
+def _counts(sqs: Any) -> Collection[int]:
+    return sqs.queues["q"].counts(time.time()).values()
 
 
 def _until(condition: Any) -> None:

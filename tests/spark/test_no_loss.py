@@ -128,25 +128,24 @@ class Line:
             for identity in rows_of(self.world.store.read(name)).column("message_id").to_pylist()
         }
         self.wrong += [handle for handle in handles if handle.rpartition(":")[0] not in durable]
-        done, failed, expired = [], [], []
+        failed, expired = [], []
         for handle in handles:
             if self.world.chance.random() < self.faults:
                 failed.append(handle)
                 continue
             try:
                 self.world.queue.delete(handle, self.world.now)
-                done.append(handle)
             except SqsError:
                 expired.append(handle)
         self._answered("DeleteMessageBatch")
-        return Outcome(tuple(done), tuple(expired), tuple(failed))
+        return Outcome(tuple(expired), tuple(failed))
 
     async def release(self, queue_url: str, handles: Sequence[str]) -> Outcome:
         self._reached("ChangeMessageVisibilityBatch")
         for handle in handles:
             with suppress(SqsError):
                 self.world.queue.change_visibility(handle, 0.0, self.world.now)
-        return Outcome(tuple(handles))
+        return Outcome()
 
     async def call(self, action: str, request: Any) -> dict[str, Any]:
         self._reached(action)

@@ -60,6 +60,14 @@ def test_an_offset_counts_what_lies_before_it(sizes: list[int], messages: int | 
     assert log.since(end).offset(end) == log.offset(end)
 
 
+@given(SIZES, st.integers(0, 14))
+def test_the_newest_segment_is_one_that_a_batch_ends_after_or_lies_before_the_log(sizes: list[int], start: int) -> None:
+    log = log_of(sizes).since(Position(min(start, len(sizes))))
+    end = admitted(log, Position(log.first), Admission())
+    assert log.newest < end.segment
+    assert all(extent.messages == 0 for extent in log.extents if extent.number > log.newest)
+
+
 def test_without_new_rows_the_offset_stays() -> None:
     log = log_of([5, 0, 0])
     assert admitted(log, Position(1), Admission()) == Position(1)

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sluice_spark.workers import COLLECT_EVERY, spare_collections, spare_pyspark_zip
+from sluice_spark.workers import COLLECT_EVERY, SWITCH_S, answer_soon, spare_collections, spare_pyspark_zip
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     untouched, threshold = zipimport.zipimporter.invalidate_caches, gc.get_threshold()
+    interval = sys.getswitchinterval()
     yield
     zipimport.zipimporter.invalidate_caches = untouched  # type: ignore[method-assign]  # what the test replaced
     gc.set_threshold(*threshold)
     gc.unfreeze()
+    sys.setswitchinterval(interval)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="from 3.13 on zipimport reads an archive anew only when asked")
@@ -48,3 +50,8 @@ def test_the_collector_looks_rarely_and_still_looks() -> None:
     assert gc.isenabled()
     assert gc.get_threshold()[0] == COLLECT_EVERY
     assert gc.get_freeze_count() > 0
+
+
+def test_a_thread_that_computes_gives_way_to_the_network_soon() -> None:
+    answer_soon()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
