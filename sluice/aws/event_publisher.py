@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-import boto3
 from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
-from sluice.aws.clients import CONFIG
+from sluice.aws.clients import CONFIG, make_client
 from sluice.rendezvous.events import Event
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -30,7 +29,8 @@ logger = Logger()
 @cache
 def events_client() -> "SQSClient":
     """The environment's SQS client for events, made when there is the first to publish; safe for threads."""
-    return boto3.client("sqs", config=EVENTS_CONFIG)
+    client: SQSClient = make_client("sqs", config=EVENTS_CONFIG)
+    return client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

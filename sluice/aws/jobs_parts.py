@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-import boto3
-
-from sluice.aws.clients import CONFIG, dynamodb_client
+from sluice.aws.clients import dynamodb_client, make_client
 from sluice.aws.clock import now_ms
 from sluice.aws.jobs import DynamoWishes, EmrRuns
 from sluice.pipeline.catalogue import Catalogue
@@ -21,7 +19,7 @@ class JobsParts:
     @classmethod
     def make(cls, settings: JobsSettings) -> "JobsParts":
         """With AWS behind it."""
-        emr = boto3.client("emr-serverless", config=CONFIG)
+        emr = make_client("emr-serverless")
         return cls(
             pipeline=Pipeline(
                 catalogue=Catalogue(settings),

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import boto3
 from botocore.exceptions import ClientError
 
-from sluice.aws.clients import CONFIG, calls
+from sluice.aws.clients import calls, make_client
 from sluice.errors import CallFailed
 from sluice.splitting.envelopes import S3Object
 
@@ -22,7 +21,7 @@ class S3Metadata:
     @cached_property
     def _s3(self) -> Any:
         # Made when the first S3 event comes: most splits have none.
-        return boto3.client("s3", config=CONFIG)
+        return make_client("s3")
 
     def __call__(self, found: S3Object) -> dict[str, str]:
         """See the port."""

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.session import get_session
+from botocore.session import Session, get_session
 
 from sluice.aws.clients import MAX_CONNECTIONS, error_code
 from sluice.aws.queues import GONE
@@ -81,14 +80,15 @@ class PeerQueues:
     def _client(self, link: Link, endpoint: Endpoint) -> "SQSClient":
         key = endpoint.region, endpoint.sqs_url, link.role_arn, link.external_id
         if key not in self._clients:
-            session = boto3.session.Session() if link.role_arn is None else _as_role(link.role_arn, link.external_id)
-            self._clients[key] = session.client(
+            session = get_session() if link.role_arn is None else _as_role(link.role_arn, link.external_id)
+            made: Any = session.create_client(
                 "sqs", region_name=endpoint.region, endpoint_url=endpoint.sqs_url, config=CONFIG
             )
+            self._clients[key] = made
         return self._clients[key]
 
 
-def _as_role(role_arn: str, external_id: str | None) -> boto3.session.Session:
+def _as_role(role_arn: str, external_id: str | None) -> Session:
     """A session whose credentials are the role's, and are renewed before they end."""
     own, session = get_session(), get_session()
     arguments = {"RoleSessionName": ROLE_SESSION} | ({"ExternalId": external_id} if external_id else {})
@@ -100,7 +100,7 @@ def _as_role(role_arn: str, external_id: str | None) -> boto3.session.Session:
     )
     # botocore has no public way to give a session credentials that renew themselves.
     session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")  # type: ignore[attr-defined]  # noqa: SLF001
-    return boto3.session.Session(botocore_session=session)
+    return session
 
 
 @contextmanager

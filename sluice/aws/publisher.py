@@ -15,8 +15,6 @@ from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
-import boto3
-
 from sluice.aws.clients import CONFIG, calls
 from sluice.aws.queues import no_such_queue
 from sluice.batches import MAX_ENTRIES, Parcel, Request, standard_round
@@ -306,4 +304,6 @@ def _region(url: str) -> str | None:
 
 @cache
 def _client(region: str | None) -> "SQSClient":
+    import boto3  # noqa: PLC0415 - functions bring a client, and start without it
+
     return boto3.client("sqs", region_name=region, config=CONFIG)
