@@ -23,7 +23,7 @@ help:       ## this list
 setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK command line
 
 demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
-	python -m sluice.local.demo
+	python -m sluice.demo
 
 test: setup ## all suites but the slow ones, side by side where they mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-alone

@@ -33,6 +33,16 @@ from sluice.aws.publisher import Publisher, Publishing
 from sluice.aws.queues import SqsQueues
 from sluice.aws.sessions import of_environment
 from sluice.aws.split_queues import SplitQueues
+from sluice.demo.federation import (
+    FUNCTIONS,
+    PARAMETERS,
+    PEER_SITE,
+    STACK,
+    Way,
+    lay,
+    receive,
+    requests_since,
+)
 from sluice.federation.bindings import Binding
 from sluice.federation.deliveries import Receipt, publish
 from sluice.federation.exchanges import Exchange, ExchangeType
@@ -46,16 +56,6 @@ from sluice.federation.typed_values import TypedValue
 from sluice.federation.ulids import ulid_of
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start
-from sluice.local.demo_federation import (
-    FUNCTIONS,
-    PARAMETERS,
-    PEER_SITE,
-    STACK,
-    Way,
-    lay,
-    receive,
-    requests_since,
-)
 from sluice.local.deployer import Deployer
 from sluice.local.requests import SqsRequest, by_action
 from sluice.local.sites import DEFAULT_SITE

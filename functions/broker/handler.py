@@ -13,8 +13,8 @@ from sluice.aws.broker_parts import BrokerParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.rendezvous.broker import Post
+from sluice.rendezvous.settings import BrokerSettings
 from sluice.rendezvous.timeouts import Tick
-from sluice.settings import BrokerSettings
 
 SERVICE = "broker"
 # An offer that fails is stale when it would come again: it is dead-lettered at once.

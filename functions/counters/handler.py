@@ -14,7 +14,7 @@ from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import Malformed, NotDelivered
 from sluice.rendezvous.events import Event, read_event
-from sluice.settings import CountersSettings
+from sluice.rendezvous.settings import CountersSettings
 
 SERVICE = "counters"
 MAX_RECEIVES = 10  # the table may refuse for a while

@@ -11,7 +11,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from sluice.aws.metrics import publish
 from sluice.aws.proxy_parts import ProxyParts
 from sluice.rendezvous.http import Request, Response
-from sluice.settings import ProxySettings
+from sluice.rendezvous.settings import ProxySettings
 
 SERVICE = "proxy"
 

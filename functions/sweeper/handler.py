@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.metrics import publish
 from sluice.aws.sweeper_parts import SweeperParts
-from sluice.settings import SweeperSettings
+from sluice.rendezvous.settings import SweeperSettings
 
 SERVICE = "sweeper"
 LAST_MS = 10_000  # before the function's end: a page of deletions that has begun takes seconds

@@ -15,9 +15,9 @@ from sluice.aws.witnesses import Witnesses
 from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.matchmaker import Candidates, Matchmaker
 from sluice.rendezvous.ports import OfferBook, ProxyPools, Queues
+from sluice.rendezvous.settings import BrokerSettings
 from sluice.rendezvous.timeouts import Tick, TickArmer, TimeOuts
 from sluice.rendezvous.witness import Witness
-from sluice.settings import BrokerSettings
 
 BATCH = 10  # records of an event, each served in a thread of its own
 

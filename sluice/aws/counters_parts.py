@@ -8,7 +8,7 @@ from sluice.aws.clock import now_ms
 from sluice.aws.records import DeadLetters
 from sluice.aws.statistics_book import DynamoStatistics
 from sluice.rendezvous.counting import Counting
-from sluice.settings import CountersSettings
+from sluice.rendezvous.settings import CountersSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.matchmaker import Candidates, Matchmaker
 from sluice.rendezvous.ports import OfferBook, ProxyPools, Queues
+from sluice.rendezvous.settings import ProxySettings
 from sluice.rendezvous.volunteers import Volunteers
 from sluice.rendezvous.witness import Witness
-from sluice.settings import ProxySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from sluice.aws.clock import now_ms
 from sluice.aws.mailbox_book import DynamoMailboxBook
 from sluice.aws.offer_book import DynamoOfferBook
 from sluice.aws.queues import SqsQueues
+from sluice.rendezvous.settings import SweeperSettings
 from sluice.rendezvous.sweeper import Sweeper
-from sluice.settings import SweeperSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

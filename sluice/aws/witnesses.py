@@ -11,8 +11,8 @@ from sluice.aws.clients import dynamodb_client
 from sluice.aws.clock import new_id, now_ms
 from sluice.aws.event_publisher import NOT_PUBLISHED, EventPublisher
 from sluice.rendezvous.countries import Countries
+from sluice.rendezvous.settings import EventSettings
 from sluice.rendezvous.witness import Witness
-from sluice.settings import EventSettings
 
 BUNDLE = Path(__file__).parents[2]  # where a database of countries is, beside our code
 TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # Lambda sets it for every invocation

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sluice.demo import federation, pipeline, rendezvous, splitting
 from sluice.errors import SluiceError
-from sluice.local import demo_federation, demo_pipeline, demo_rendezvous, demo_splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
@@ -20,13 +20,13 @@ from sluice.local.jobs import spark_python
 from sluice.local.sites import DEFAULT_SITE
 
 FOLDER = BUILD / "demo-cloud"
-SITES = DEFAULT_SITE, demo_federation.PEER_SITE
+SITES = DEFAULT_SITE, federation.PEER_SITE
 PARAMETERS: dict[str, object] = {
-    **demo_rendezvous.PARAMETERS,
-    **demo_splitting.PARAMETERS,
-    **demo_federation.PARAMETERS,
-    **demo_pipeline.PARAMETERS,
-    "sluice.federation.queues": [*demo_federation.QUEUES, *demo_pipeline.QUEUES],
+    **rendezvous.PARAMETERS,
+    **splitting.PARAMETERS,
+    **federation.PARAMETERS,
+    **pipeline.PARAMETERS,
+    "sluice.federation.queues": [*federation.QUEUES, *pipeline.QUEUES],
     "sluice.rendezvous.keep_state": False,
 }
 NEXT = """[bold]What to try next[/]
@@ -56,36 +56,36 @@ def main() -> None:
     try:
         with console.status("starting the embedded cloud") as status:
             python = spark_python(None)
-            demo_pipeline.prepare()
+            pipeline.prepare()
             cloud = start(FOLDER, ends_with_us=True)
             status_of = status.update
             cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(*SITES)
             names = " and ".join(map(str, SITES))
             console.print(f"deployed to {names} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
             site, peer = (SiteAccess(cloud, each) for each in SITES)
-            with demo_pipeline.joined(site, peer, python=python, progress=status_of) as way:
+            with pipeline.joined(site, peer, python=python, progress=status_of) as way:
                 way.publish(progress=status_of)
-                rendezvous = asyncio.run(demo_rendezvous.run(site, demo_rendezvous.LARGE, progress=status_of))
-                at_peer = asyncio.run(demo_rendezvous.run(peer, demo_rendezvous.SMALL, progress=status_of))
-                splitting = asyncio.run(demo_splitting.run(site, progress=status_of))
-                federation = asyncio.run(demo_federation.run(site, peer, progress=status_of))
-                offers = {str(site.site): demo_rendezvous.LARGE.offers, str(peer.site): demo_rendezvous.SMALL.offers}
-                pipeline = way.finish(offers, progress=status_of)
+                offered = asyncio.run(rendezvous.run(site, rendezvous.LARGE, progress=status_of))
+                at_peer = asyncio.run(rendezvous.run(peer, rendezvous.SMALL, progress=status_of))
+                split = asyncio.run(splitting.run(site, progress=status_of))
+                federated = asyncio.run(federation.run(site, peer, progress=status_of))
+                offers = {str(site.site): rendezvous.LARGE.offers, str(peer.site): rendezvous.SMALL.offers}
+                joined = way.finish(offers, progress=status_of)
     except (SluiceError, ExceptionGroup) as error:
         console.print(f"[red]{error}")
         sys.exit(1)
     finally:
         if cloud:
             cloud.stop()
-    _show(console, f"Rendezvous at {site.site}", rendezvous.rows())
+    _show(console, f"Rendezvous at {site.site}", offered.rows())
     _show(console, f"Rendezvous at {peer.site}", at_peer.rows())
-    _show(console, "Splitting", splitting.rows())
-    _show(console, "Federation", federation.rows())
-    _show(console, "All four joined", pipeline.rows())
-    console.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{pipeline.statistics}", soft_wrap=True)
+    _show(console, "Splitting", split.rows())
+    _show(console, "Federation", federated.rows())
+    _show(console, "All four joined", joined.rows())
+    console.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{joined.statistics}", soft_wrap=True)
     console.print(NEXT, soft_wrap=True)
     console.print(f"all of it in {time.monotonic() - started:.0f} s; nothing is left running")
-    results = rendezvous, at_peer, splitting, federation, pipeline
+    results = offered, at_peer, split, federated, joined
     sys.exit(0 if all(each.is_right() for each in results) else 1)
 
 

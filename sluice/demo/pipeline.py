@@ -28,13 +28,13 @@ from sluice.aws.split_queues import SplitQueues
 from sluice.cli.federation_sites import open_site
 from sluice.cli.route_declarations import Ends, add_route, wait_until_operational
 from sluice.cli.sessions import OpenSession, session
+from sluice.demo.federation import OPERATIONAL_WITHIN_S, asked_sites
 from sluice.errors import SluiceError
 from sluice.federation.links import Bridge
 from sluice.federation.metadata import open_attributes
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, PROJECT
 from sluice.local.countries import write_database
-from sluice.local.demo_federation import OPERATIONAL_WITHIN_S, asked_sites
 from sluice.local.jobs import command, environment
 from sluice.local.pipeline import landing
 from sluice.message import Message, Outgoing, Value
