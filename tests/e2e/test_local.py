@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sluice.aws.deployment import stack_outputs
+from sluice.aws.publisher import Publisher, Publishing
 from sluice.aws.sessions import of_environment
 from sluice.local.cloud import CloudFailed, find, start
+from sluice.local.requests import BY_TRIGGER, SqsRequest
 from sluice.local.sites import DEFAULT_SITE
+from tests.deployed import Deployed
 
 
 def queue_names(cloud) -> list[str]:
@@ -57,3 +61,23 @@ def test_state_comes_back_where_it_is_kept(tmp_path: Path, keep_state: bool) -> 
         assert again.sites == ((DEFAULT_SITE,) if keep_state else ())
     finally:
         again.stop()
+
+
+def test_a_trigger_waits_for_more_messages_as_long_as_its_window_says(deployed: Deployed) -> None:
+    ingress = stack_outputs(deployed.connection, "SluiceFederation")["IngressUrl"]
+    offset, publisher = deployed.request_offset(), Publisher(ingress, deployed.sqs)
+
+    def triggers(action: str) -> list[SqsRequest]:
+        name = ingress.rsplit("/", 1)[1]
+        asked = deployed.requests_since(offset)
+        return [each for each in asked if (each.by, each.queue, each.action) == (BY_TRIGGER, name, action)]
+
+    for number in range(5):
+        publisher.publish(Publishing(exchange="amq.topic", key="window", body=str(number)))
+        time.sleep(0.1)
+    deadline = time.monotonic() + 20
+    while not triggers("DeleteMessageBatch"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # Alone it would be one; polls of earlier tests may end meanwhile, and tell of it.
+    assert len(triggers("ReceiveMessage")) < 5
