@@ -7,25 +7,13 @@ import pytest
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.federation.declared import Declared
 from sluice.rendezvous.bridges import parse_bridges
-from stacks.parameters import (
-    DECLARED_SECTIONS,
-    FEDERATION_PARSERS,
-    OPERATIONS_PARSERS,
-    PIPELINE_PARSERS,
-    RENDEZVOUS_PARSERS,
-    SHARED,
-    SPLIT_QUEUE_PARSERS,
-    SPLITTING_PARSERS,
-    Architecture,
-    FederationParameters,
-    LogLevel,
-    OperationsParameters,
-    Parameters,
-    PipelineParameters,
-    RendezvousParameters,
-    SplitQueueParameters,
-    SplittingParameters,
-)
+from stacks.parameters import SHARED, Architecture, LogLevel, Parameters
+from stacks.sections import federation, operations, pipeline, rendezvous, splitting
+from stacks.sections.federation import DECLARED_SECTIONS, FederationParameters
+from stacks.sections.operations import OperationsParameters
+from stacks.sections.pipeline import PipelineParameters
+from stacks.sections.rendezvous import RendezvousParameters
+from stacks.sections.splitting import SPLIT_QUEUE_PARSERS, SplitQueueParameters, SplittingParameters
 from tests.stacks.conftest import CONTEXT
 
 BRIDGE = {"displayName": "one", "webSocketAddress": "wss://bridge.example/", "fingerprint": "ab" * 20}
@@ -47,13 +35,13 @@ def test_cdk_json_lists_every_parameter_with_its_default() -> None:
 
 
 def test_every_parameter_has_a_parser() -> None:
-    assert set(RENDEZVOUS_PARSERS) == {field.name for field in fields(RendezvousParameters)}
-    assert set(SPLITTING_PARSERS) == {field.name for field in fields(SplittingParameters)}
+    assert set(rendezvous.PARSERS) == {field.name for field in fields(RendezvousParameters)}
+    assert set(splitting.PARSERS) == {field.name for field in fields(SplittingParameters)}
     assert set(SPLIT_QUEUE_PARSERS) == {field.name for field in fields(SplitQueueParameters)}
-    federated = set(FEDERATION_PARSERS) - set(DECLARED_SECTIONS) | {"declared"}
+    federated = set(federation.PARSERS) - set(DECLARED_SECTIONS) | {"declared"}
     assert federated == {field.name for field in fields(FederationParameters)}
-    assert set(PIPELINE_PARSERS) == {field.name for field in fields(PipelineParameters)}
-    assert set(OPERATIONS_PARSERS) == {field.name for field in fields(OperationsParameters)}
+    assert set(pipeline.PARSERS) == {field.name for field in fields(PipelineParameters)}
+    assert set(operations.PARSERS) == {field.name for field in fields(OperationsParameters)}
     assert {*SHARED, "rendezvous", "splitting", "federation", "pipeline", "operations"} == {
         field.name for field in fields(Parameters)
     }
