@@ -209,7 +209,9 @@ def fill_batches() -> None:
         window_s = _window_s(queue_url)
         if queue_url not in began:
             began[queue_url] = time.monotonic()
-            Timer(window_s, ministack.core.concurrency.esm_wake.set).start()
+            look = Timer(window_s, ministack.core.concurrency.esm_wake.set)
+            look.daemon = True  # a cloud that is stopped doesn't wait for it
+            look.start()
         return time.monotonic() - began[queue_url] < window_s
 
     sqs._receive_messages_for_esm = receive_full  # noqa: SLF001

@@ -5,8 +5,7 @@ import sys
 import zipimport
 
 COLLECT_EVERY = 50_000  # new containers that outlive their function: some 25,000 messages, more than a segment has
-
-SWITCH_S = 0.001
+SWITCH_S = 0.001  # how long a thread that computes keeps the interpreter from one whose answer has come
 
 
 def spare_collections() -> None:
