@@ -235,7 +235,6 @@ def figures(measured: Measured) -> dict[str, Figure]:
         ),
         "sqs_requests_with_events_per_rendezvous": Figure(
             name="the same, with its events published, routed and counted",
-            # No limit: the embedded cloud's triggers don't wait for a window, so batches are smaller than on AWS.
             value=with_events,
             ratio=with_events / SNOWFLAKE_REQUESTS,
             compared_to="Snowflake's broker, which counts in memory",

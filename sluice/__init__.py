@@ -1,7 +1,7 @@
 """Sluice, a serverless switching fabric for Amazon SQS.
 
-`publish` sends a message to an exchange, `Publisher` many, each a `Publishing`. boto3 is imported when the first of
-these is asked for: what else is in the package can be had without it.
+`publish` sends a message to an exchange, `Publisher` many, each a `Publishing`. botocore is imported when the first of
+these is asked for, and boto3 when the first message goes: what else is in the package can be had without.
 """
 
 from importlib import import_module

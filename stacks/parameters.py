@@ -21,7 +21,7 @@ from stacks.sections.rendezvous import RendezvousParameters
 from stacks.sections.splitting import SplittingParameters
 from stacks.sections.values import ROOT, Parse, as_json, one_of, parsed
 
-COUNTERS_QUEUE = "rendezvous-counters"  # bound to it, so that what is published is counted
+COUNTERS_QUEUE = "rendezvous-counters"  # bound to the exchange of rendezvous events, so that they are counted
 
 
 class Architecture(StrEnum):

@@ -79,6 +79,12 @@ class Deployed(SiteAccess):
         assert "FunctionError" not in done, result
         return result
 
+    def depth(self, url: str) -> int:
+        """Messages in the queue, those in flight included."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        counts = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]  # type: ignore[arg-type]
+        return sum(map(int, counts.values()))
+
     def requests_since(self, offset: int) -> Iterator[SqsRequest]:
         return read_requests(self.cloud.request_log, offset=offset)
 

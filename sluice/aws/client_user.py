@@ -50,7 +50,7 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class ClientUser:
-    """The user, through a boto3 client. Every method may raise `CallFailed`."""
+    """The user, through a client. Every method may raise `CallFailed`."""
 
     client: "IAMClient"
     name: str

@@ -49,7 +49,7 @@ def _made(connection: Connection, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One queue through a boto3 client. Raises `QueueGone` or `CallFailed`."""
+    """One queue through a client. Raises `QueueGone` or `CallFailed`."""
 
     client: "SQSClient"
     url: str

@@ -31,7 +31,7 @@ class SiteQueues(SplitQueues):
 
 @dataclass(frozen=True, slots=True)
 class BoundQueues:
-    """`sluice.federation.router.BoundQueues`, through a boto3 client."""
+    """`sluice.federation.router.BoundQueues`, through a client."""
 
     client: "SQSClient"
 

@@ -16,7 +16,7 @@ KEPT_S = 30 * 24 * 60 * 60
 
 @dataclass(frozen=True, slots=True)
 class Forwards:
-    """In one table, through a boto3 client."""
+    """In one table, through a client."""
 
     client: "DynamoDBClient"
     table: str

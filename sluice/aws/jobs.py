@@ -24,7 +24,7 @@ GONE = frozenset({"ValidationException", "ResourceNotFoundException", "ConflictE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmrRuns:
-    """The runs of one application. `client` is boto3's for `emr-serverless`."""
+    """The runs of one application. `client` is one of `emr-serverless`."""
 
     client: Any
     application_id: str

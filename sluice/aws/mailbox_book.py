@@ -15,7 +15,7 @@ PARTITION = "mailboxes"
 
 @dataclass(frozen=True, slots=True)
 class DynamoMailboxBook:
-    """The book in one table, through a boto3 client. Its items have no expiry: only the sweeper forgets a queue."""
+    """The book in one table, through a client. Its items have no expiry: only the sweeper forgets a queue."""
 
     client: "DynamoDBClient"
     table: str

@@ -38,7 +38,7 @@ NO_SITE = "-"  # of an event that isn't published yet: who publishes it says whe
 
 @dataclass(frozen=True, slots=True)
 class DynamoOfferBook:
-    """The book in one table, through a boto3 client."""
+    """The book in one table, through a client."""
 
     client: "DynamoDBClient"
     table: str

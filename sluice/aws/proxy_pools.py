@@ -23,7 +23,7 @@ MAX_CLIENTS = 999_999  # what a sort key has room for; a proxy that claims more 
 
 @dataclass(frozen=True, slots=True)
 class DynamoProxyPools:
-    """The pools in one table, through a boto3 client."""
+    """The pools in one table, through a client."""
 
     client: "DynamoDBClient"
     table: str

@@ -19,7 +19,7 @@ GONE = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"
 
 @dataclass(frozen=True, slots=True)
 class SqsQueues:
-    """SQS through a boto3 client. `sibling_url` is the URL of any queue of the same account and region."""
+    """SQS through a client. `sibling_url` is the URL of any queue of the same account and region."""
 
     client: "SQSClient"
     sibling_url: str

@@ -50,7 +50,7 @@ class TooManyChanges(BadConfiguration):
 
 @dataclass(frozen=True, slots=True)
 class DynamoRegistryStore:
-    """The registry in one table, through a boto3 client."""
+    """The registry in one table, through a client."""
 
     client: "DynamoDBClient"
     table: str

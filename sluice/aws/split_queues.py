@@ -26,7 +26,7 @@ COUNTS: tuple["QueueAttributeNameType", ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SplitQueues:
-    """SQS through a boto3 client. `sibling_url` is the URL of any queue of the same account and region."""
+    """SQS through a client. `sibling_url` is the URL of any queue of the same account and region."""
 
     client: "SQSClient"
     sibling_url: str

@@ -50,7 +50,7 @@ logger = Logger()
 
 @dataclass(slots=True)
 class DynamoStatistics:
-    """The statistics in one table, through a boto3 client. Not for threads."""
+    """The statistics in one table, through a client. Not for threads."""
 
     client: "DynamoDBClient"
     table: str

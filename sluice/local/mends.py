@@ -5,8 +5,9 @@ Each mend says what AWS does. ministack's version is pinned, and every mend chec
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
+from itertools import accumulate
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -32,8 +33,9 @@ BATCH_ACTIONS = {
 }
 
 FUNCTION_KEY = "lambda:FunctionArn"
-TEN = 10  # messages that a request to SQS receives or deletes
-PAYLOAD_BYTES = 3 * 2**20  # of a batch that takes no more: AWS hands a function 6 MB at most, and ten more may come
+PER_REQUEST = 10  # messages that a request to SQS receives or deletes
+PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
+RECORD_BYTES = 1_000  # of a record beside its body and attributes, at most
 
 SqsHandler = Callable[[str, str, dict[str, str], bytes, dict[str, Any]], Awaitable[tuple[int, Any, Any]]]
 
@@ -171,69 +173,71 @@ def log_requests(log: RequestLog) -> None:
 
     def delete_logged(queue_url: str, receipt_handles: set[str]) -> None:
         delete(queue_url, receipt_handles)
-        for _ in range(0, len(receipt_handles), TEN):
+        for _ in range(0, len(receipt_handles), PER_REQUEST):
             log.note(action="DeleteMessageBatch", queue=queue_url.rsplit("/", 1)[-1], by=BY_TRIGGER)
 
     sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_logged, delete_logged  # noqa: SLF001
 
 
 def fill_batches() -> None:
-    """A trigger waits for a full batch as long as its batching window says, from the first message on, and takes ten
-    messages a request.
+    """A trigger waits for a full batch as long as its batching window says, from the first message on. It takes ten
+    messages a request, and no more than a function is handed.
 
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
     """
-    sqs = ministack.services.sqs
-    receive = sqs._receive_messages_for_esm  # noqa: SLF001 - no public hook
-    began: dict[str, float] = {}  # by queue, while a batch is waited for
+    sqs, functions = ministack.services.sqs, ministack.services.lambda_svc
+    wake, lock, mappings = ministack.core.concurrency.esm_wake, sqs._queues_lock, functions._esms  # noqa: SLF001 - no public hook
+    queue_of, receive = sqs._get_q, sqs._receive_messages_for_esm  # noqa: SLF001 - see above
+    began: dict[str, float] = {}  # by the queue's ARN, while a batch is waited for
 
     def receive_full(queue_url: str, max_number: int) -> list[dict[str, Any]]:
-        if max_number <= TEN:
+        arn = queue_of(queue_url)["attributes"]["QueueArn"]
+        window_s = _window_s(mappings.values(), arn)
+        if not window_s:
             return receive(queue_url, max_number)  # type: ignore[no-any-return]  # ministack has no types
-        visible = _visible(queue_url)
-        if not visible:
-            began.pop(queue_url, None)
+        with lock:
+            waiting = _visible(queue_of(queue_url)["messages"])
+        if not waiting:
+            began.pop(arn, None)
             return []
-        if visible < max_number and _waits(queue_url):
+        if len(waiting) < max_number and waits(arn, window_s):
             return []
-        began.pop(queue_url, None)
+        began.pop(arn, None)
+        wanted = min(max_number, _fitting(waiting))
         batch: list[dict[str, Any]] = []
-        while len(batch) < max_number and sum(len(message["body"]) for message in batch) < PAYLOAD_BYTES:
-            part = receive(queue_url, min(TEN, max_number - len(batch)))
-            if not part:
-                break
+        while len(batch) < wanted and (part := receive(queue_url, min(PER_REQUEST, wanted - len(batch)))):
             batch += part
         return batch
 
-    def _waits(queue_url: str) -> bool:
-        window_s = _window_s(queue_url)
-        if queue_url not in began:
-            began[queue_url] = time.monotonic()
-            look = Timer(window_s, ministack.core.concurrency.esm_wake.set)
+    def waits(arn: str, window_s: float) -> bool:
+        if arn not in began:
+            began[arn] = time.monotonic()
+            look = Timer(window_s, wake.set)
             look.daemon = True  # a cloud that is stopped doesn't wait for it
             look.start()
-        return time.monotonic() - began[queue_url] < window_s
+        return time.monotonic() - began[arn] < window_s
 
-    sqs._receive_messages_for_esm = receive_full  # noqa: SLF001
-
-
-def _visible(queue_url: str) -> int:
-    """How many messages could be received now."""
-    sqs, now = ministack.services.sqs, time.time()
-    with sqs._queues_lock:  # noqa: SLF001 - no public hook
-        return sum(message.get("visible_at", 0) <= now for message in sqs._get_q(queue_url)["messages"])  # noqa: SLF001
+    sqs._receive_messages_for_esm = receive_full  # noqa: SLF001 - see above
 
 
-def _window_s(queue_url: str) -> float:
-    """The batching window of the mapping that reads the queue."""
-    sqs, functions = ministack.services.sqs, ministack.services.lambda_svc
-    arn = sqs._get_q(queue_url)["attributes"]["QueueArn"]  # noqa: SLF001 - no public hook
-    windows = (
-        mapping.get("MaximumBatchingWindowInSeconds") or 0
-        for mapping in functions._esms.values()  # noqa: SLF001 - see above
-        if mapping["EventSourceArn"] == arn
-    )
+def _window_s(mappings: Iterable[dict[str, Any]], arn: str) -> float:
+    """The batching window of the mapping that reads the queue; 0 without one."""
+    windows = [
+        mapping.get("MaximumBatchingWindowInSeconds") or 0 for mapping in mappings if mapping["EventSourceArn"] == arn
+    ]
     return max(windows, default=0)
+
+
+def _visible(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that could be received now."""
+    now = time.time()
+    return [message for message in messages if message.get("visible_at", 0) <= now]
+
+
+def _fitting(messages: Iterable[dict[str, Any]]) -> int:
+    """How many of the first a function can be handed, at least one."""
+    sizes = (len(json.dumps([message["body"], message.get("message_attributes")])) for message in messages)
+    return max(1, sum(size <= PAYLOAD_BYTES for size in accumulate(size + RECORD_BYTES for size in sizes)))
 
 
 def _logged(handle: SqsHandler, log: RequestLog) -> SqsHandler:

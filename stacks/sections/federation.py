@@ -1,4 +1,4 @@
-"""Section `federation`."""
+"""Section `federation`: a site's name, peers, queues and ingresses, and what it declares."""
 
 import re
 from collections.abc import Mapping
@@ -122,7 +122,7 @@ PARSERS: Mapping[str, Parse] = {
 
 
 def read(given: Mapping[str, object]) -> FederationParameters:
-    """From the whole context. Raises `BadParameter`."""
+    """From all that is given, by dotted key. Raises `BadParameter`."""
     values = parsed(given, KEY, PARSERS)
     sections = {name: values.pop(name) for name in DECLARED_SECTIONS if name in values}
     try:

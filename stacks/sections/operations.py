@@ -1,4 +1,4 @@
-"""Section `operations`."""
+"""Section `operations`: who is told of what, and from which figures on."""
 
 import re
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ PARSERS: Mapping[str, Parse] = {
 
 
 def read(given: Mapping[str, object]) -> OperationsParameters:
-    """From the whole context. Raises `BadParameter`."""
+    """From all that is given, by dotted key. Raises `BadParameter`."""
     parameters = OperationsParameters(**parsed(given, KEY, PARSERS))
     if parameters.alarm_email is not None and parameters.alarm_topic_arn is not None:
         raise BadParameter(f"{KEY}.alarm_email", "either an address or alarm_topic_arn, not both")

@@ -1,4 +1,4 @@
-"""Section `pipeline`."""
+"""Section `pipeline`: the EMR Serverless application, its job runs, network and budget."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -138,33 +138,33 @@ PARSERS: Mapping[str, Parse] = {
 
 
 def read(given: Mapping[str, object]) -> PipelineParameters:
-    """From the whole context. Raises `BadParameter`."""
+    """From all that is given, by dotted key. Raises `BadParameter`."""
     parameters = PipelineParameters(**parsed(given, KEY, PARSERS))
     for name, cause in _misfits(parameters):
         raise BadParameter(f"{KEY}.{name}", cause)
     return parameters
 
 
-def _misfits(read: PipelineParameters) -> Iterator[tuple[str, str]]:
+def _misfits(given: PipelineParameters) -> Iterator[tuple[str, str]]:
     """What is right by itself and wrong beside the others."""
-    sizes = WORKER_SIZES.get(read.worker_vcpu)
+    sizes = WORKER_SIZES.get(given.worker_vcpu)
     if sizes is None:
-        yield "worker_vcpu", f"{read.worker_vcpu} is none of {', '.join(map(str, WORKER_SIZES))}"
-    elif read.worker_memory_gb not in sizes:
+        yield "worker_vcpu", f"{given.worker_vcpu} is none of {', '.join(map(str, WORKER_SIZES))}"
+    elif given.worker_memory_gb not in sizes:
         yield (
             "worker_memory_gb",
-            f"{read.worker_memory_gb}: workers of {read.worker_vcpu} vCPU have {sizes.start} to {sizes[-1]} GB"
+            f"{given.worker_memory_gb}: workers of {given.worker_vcpu} vCPU have {sizes.start} to {sizes[-1]} GB"
             f"{f' in steps of {sizes.step}' if sizes.step > 1 else ''}",
         )
     for part in ("vcpu", "memory_gb", "disk_gb"):
-        most, least = getattr(read, f"max_{part}"), 2 * getattr(read, f"worker_{part}")
+        most, least = getattr(given, f"max_{part}"), 2 * getattr(given, f"worker_{part}")
         if most < least:
             yield f"max_{part}", f"{most} is less than a driver and an executor have, {least}"
-    if bool(read.subnet_ids) != bool(read.security_group_ids):
+    if bool(given.subnet_ids) != bool(given.security_group_ids):
         yield "subnet_ids", "subnets and security_group_ids go together"
-    if read.vpc_endpoints and not (read.vpc_id and read.subnet_ids):
+    if given.vpc_endpoints and not (given.vpc_id and given.subnet_ids):
         yield "vpc_endpoints", "endpoints need vpc_id and subnet_ids"
-    if "s3" in read.vpc_endpoints and not read.route_table_ids:
+    if "s3" in given.vpc_endpoints and not given.route_table_ids:
         yield "vpc_endpoints", "s3 needs route_table_ids"
-    if (read.budget_usd is None) != (read.budget_email is None):
+    if (given.budget_usd is None) != (given.budget_email is None):
         yield "budget_usd", "a budget needs budget_usd and budget_email"

@@ -1,4 +1,4 @@
-"""Section `rendezvous`."""
+"""Section `rendezvous`: the offers queue, the bridges, how many proxies are held, where events go."""
 
 import json
 import re
@@ -129,7 +129,7 @@ PARSERS: Mapping[str, Parse] = {
 
 
 def read(given: Mapping[str, object]) -> RendezvousParameters:
-    """From the whole context. Raises `BadParameter`."""
+    """From all that is given, by dotted key. Raises `BadParameter`."""
     parameters = RendezvousParameters(**parsed(given, KEY, PARSERS))
     if parameters.held_proxies_min > parameters.held_proxies_max:
         raise BadParameter(

@@ -1,4 +1,4 @@
-"""Section `splitting`."""
+"""Section `splitting`: which queues can be split, and the functions that do it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -87,13 +87,13 @@ def _split_queue(place: int, entry: object) -> SplitQueueParameters:
     if unknown:
         raise ValueError(f"queue {place} has unknown fields: {', '.join(sorted(unknown))}")
     try:
-        read = SplitQueueParameters(**{name: SPLIT_QUEUE_PARSERS[name](value) for name, value in entry.items()})  # type: ignore[arg-type]  # each parser gives its field's type
+        queue = SplitQueueParameters(**{name: SPLIT_QUEUE_PARSERS[name](value) for name, value in entry.items()})  # type: ignore[arg-type]  # each parser gives its field's type
     except ValueError as error:
         raise ValueError(f"queue {place}: {error}") from error
-    for arn in (read.existing_source_queue_arn, read.existing_main_queue_arn):
-        if arn is not None and arn.endswith(".fifo") != read.fifo:
-            raise ValueError(f"queue {place}: {arn} and fifo {read.fifo} don't fit")
-    return read
+    for arn in (queue.existing_source_queue_arn, queue.existing_main_queue_arn):
+        if arn is not None and arn.endswith(".fifo") != queue.fifo:
+            raise ValueError(f"queue {place}: {arn} and fifo {queue.fifo} don't fit")
+    return queue
 
 
 KEY = f"{ROOT}.splitting"
@@ -111,5 +111,5 @@ PARSERS: Mapping[str, Parse] = {
 
 
 def read(given: Mapping[str, object]) -> SplittingParameters:
-    """From the whole context. Raises `BadParameter`."""
+    """From all that is given, by dotted key. Raises `BadParameter`."""
     return SplittingParameters(**parsed(given, KEY, PARSERS))

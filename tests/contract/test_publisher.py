@@ -291,6 +291,7 @@ def test_the_region_is_the_queues_own_where_its_url_has_one(url: str, region: st
 def test_the_package_is_had_without_boto3() -> None:
     program = (
         "import sys, sluice; assert 'botocore' not in sys.modules; sluice.publish; assert 'botocore' in sys.modules\n"
+        "assert 'boto3' not in sys.modules\n"
         "assert not hasattr(sluice, 'nothing')"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -76,8 +76,8 @@ def test_a_trigger_waits_for_more_messages_as_long_as_its_window_says(deployed: 
         publisher.publish(Publishing(exchange="amq.topic", key="window", body=str(number)))
         time.sleep(0.1)
     deadline = time.monotonic() + 20
-    while not triggers("DeleteMessageBatch"):
+    while deployed.depth(ingress):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     # Alone it would be one; polls of earlier tests may end meanwhile, and tell of it.
-    assert len(triggers("ReceiveMessage")) < 5
+    assert 1 <= len(triggers("ReceiveMessage")) <= 3

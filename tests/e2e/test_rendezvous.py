@@ -196,20 +196,13 @@ def offer_event(deployed: Deployed, *, client_id: str, sent_at_ms: int) -> dict:
 def test_a_message_without_a_client_id_is_consumed_and_makes_no_queue(deployed: Deployed) -> None:
     before = queues_of_clients(deployed)
     deployed.sqs.send_message(QueueUrl=deployed.offers_queue_url, MessageBody=offer_body("4"))
-    run(until(lambda: depth(deployed, deployed.offers_queue_url) == 0))
+    run(until(lambda: deployed.depth(deployed.offers_queue_url) == 0))
     assert queues_of_clients(deployed) <= before
 
 
 def queues_of_clients(deployed: Deployed) -> set[str]:
     pages = deployed.sqs.get_paginator("list_queues").paginate(QueueNamePrefix=PREFIX)
     return {url for page in pages for url in page.get("QueueUrls", [])}
-
-
-def depth(deployed: Deployed, url: str) -> int:
-    """Messages in the queue, those in flight included."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    counts = deployed.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]  # type: ignore[arg-type]
-    return sum(map(int, counts.values()))
 
 
 def test_what_can_never_succeed_is_dead_lettered_with_the_reason(deployed: Deployed) -> None:

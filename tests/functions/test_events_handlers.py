@@ -195,10 +195,10 @@ def test_the_counters_are_imported_without_any_environment() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_cold_start_imports_nothing_of_publishing_and_no_database_of_countries() -> None:
+def test_a_cold_start_imports_nothing_of_publishing_no_database_of_countries_and_no_boto3() -> None:
     code = (
         "import sys, functions.proxy.handler, functions.broker.handler\n"
-        "print([name for name in ('sluice.aws.publisher', 'maxminddb') if name in sys.modules])"
+        "print([name for name in ('sluice.aws.publisher', 'maxminddb', 'boto3') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={}, capture_output=True, text=True)
     assert done.stdout == "[]\n"
