@@ -16,10 +16,20 @@ from pyspark.sql import SparkSession
 from sluice_spark.jobs.land import QUERY_NAME, Landing, land
 from sluice_spark.jobs.session import prepared
 
-from benchmarks.spark_runs import CONNECTIONS, WARM_UP, Run, Server, by_source, measured, rows_of, session, until
+from benchmarks.spark_runs import (
+    CONNECTIONS,
+    MESSAGES,
+    WARM_UP,
+    Run,
+    Server,
+    by_source,
+    measured,
+    rows_of,
+    session,
+    until,
+)
 
 LATENCY_MS = 20
-MESSAGES = 120_000
 
 
 def main() -> None:
