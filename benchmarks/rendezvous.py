@@ -35,7 +35,7 @@ from sluice.peers.methods import ANSWER_QUEUE_PREFIX, draw_client_id
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
-PROXIES = 12
+PROXIES = 20  # an offer finds one even after a second in which this machine did nothing
 WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
 SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much again
 LOOK_UP_AFTER_S = 1.0  # and as long again after each that finds no queue
