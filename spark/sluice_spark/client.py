@@ -26,7 +26,6 @@ from sluice_spark.transport import Answer, Transport
 log = logging.getLogger(__name__)
 
 BATCH_LIMIT = 10
-IDS = tuple(map(str, range(BATCH_LIMIT)))  # of a batch's entries
 ATTEMPTS = 8  # of calls that may give up; with the waits below some 30 seconds
 BACK_OFF_FIRST_S = 0.1
 BACK_OFF_LIMIT_S = 20.0
@@ -143,19 +142,11 @@ class SqsClient:
 
     async def delete(self, queue_url: str, handles: Sequence[str]) -> Outcome:
         """Deletes up to ten; what fails is retried by id. No call for none."""
-        entries = [
-            {"Id": identity, "ReceiptHandle": handle}
-            for identity, handle in zip(IDS[: len(handles)], handles, strict=True)
-        ]
-        return await self._batch("DeleteMessageBatch", queue_url, entries)
+        return await self._batch("DeleteMessageBatch", queue_url, handles)
 
     async def release(self, queue_url: str, handles: Sequence[str]) -> Outcome:
         """Makes up to ten visible at once, for whoever receives next."""
-        entries = [
-            {"Id": identity, "ReceiptHandle": handle, "VisibilityTimeout": 0}
-            for identity, handle in zip(IDS[: len(handles)], handles, strict=True)
-        ]
-        return await self._batch("ChangeMessageVisibilityBatch", queue_url, entries)
+        return await self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=0)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
         """The queue's attributes; SQS answers without those that it doesn't have."""
@@ -190,8 +181,9 @@ class SqsClient:
         self._warnings.say(f"{error.action}:{error.code}", error)
         await self._sleep(back_off_s(attempt, self._chance()))
 
-    async def _batch(self, action: str, queue_url: str, entries: Sequence[Mapping[str, Any]]) -> Outcome:
-        pending, expired = entries, list[str]()
+    async def _batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> Outcome:
+        pending = [{"Id": str(index), "ReceiptHandle": handle, **more} for index, handle in enumerate(handles)]
+        expired: list[str] = []
         for attempt in range(1, ATTEMPTS + 1):
             if not pending:
                 break
@@ -222,8 +214,7 @@ class SqsClient:
     async def _exchange(self, action: str, body: bytes, wait_s: float, *, same_again: bool) -> Answer:
         if self._transport is None:
             raise RuntimeError("use `async with`")
-        key = self._key_kept() or await self._key_asked_for()
-        request = self._request(self._transport, key, action, body, same_again=same_again)
+        request = await self._request(self._transport, action, body, same_again=same_again)
         self.requests[action] += 1
         within_s = wait_s + self._answer_within_s
         try:
@@ -235,8 +226,8 @@ class SqsClient:
         except OSError as error:
             raise QueueBusy(action, type(error).__name__, str(error)) from error
 
-    def _request(self, transport: Transport, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
-        now = time.time()
+    async def _request(self, transport: Transport, action: str, body: bytes, *, same_again: bool) -> bytes:
+        key, now = await self._key_now(), time.time()
         if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
             return kept.request
         headers = signed_headers(
@@ -254,10 +245,9 @@ class SqsClient:
             self._signed[body] = _Signed(now, key, request)
         return request
 
-    def _key_kept(self) -> Credentials | None:
-        return self._key if time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S else None
-
-    async def _key_asked_for(self) -> Credentials:
+    async def _key_now(self) -> Credentials:
+        if kept := self._key_kept():
+            return kept
         async with self._asking:  # one asks, the others wait: botocore may be on the network for this
             if kept := self._key_kept():
                 return kept
@@ -266,6 +256,9 @@ class SqsClient:
             if self._key is None or key != self._key:  # the same object while it is the same: kept signatures go by it
                 self._key = key
             return self._key
+
+    def _key_kept(self) -> Credentials | None:
+        return self._key if time.monotonic() - self._key_asked < CREDENTIALS_FRESH_S else None
 
 
 @dataclass(frozen=True, slots=True)

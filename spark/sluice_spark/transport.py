@@ -139,14 +139,7 @@ class Transport:
         self._quiet.clear()
         try:
             async with self._slots:
-                kept = self._kept()
-                if kept is not None:
-                    try:
-                        return await self._on(kept, request, within_s)
-                    except ConnectionError:
-                        if not repeatable or kept.answering:
-                            raise
-                return await self._on(await self._connected(), request, within_s)
+                return await self._exchanged(request, within_s, repeatable=repeatable)
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -161,6 +154,16 @@ class Transport:
         self._idle.clear()
         if self._timer:
             self._timer.cancel()
+
+    async def _exchanged(self, request: bytes, within_s: float, *, repeatable: bool) -> Answer:
+        kept = self._kept()
+        if kept is not None:
+            try:
+                return await self._on(kept, request, within_s)
+            except ConnectionError:
+                if not repeatable or kept.answering:
+                    raise
+        return await self._on(await self._connected(), request, within_s)
 
     async def _on(self, connection: "_Connection", request: bytes, within_s: float) -> Answer:
         self._busy.add(connection)
@@ -259,15 +262,15 @@ class _Connection(asyncio.BufferedProtocol):
         """Open, and used after the time `since`."""
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
-    def asked(self, request: bytes, deadline: float, *, bodiless: bool = False) -> asyncio.Future[Answer]:
-        """Sends; the answer to come. Raises ConnectionResetError if the peer has closed."""
+    async def asked(self, request: bytes, deadline: float, *, bodiless: bool = False) -> Answer:
+        """Sends, and waits for the answer. Raises ConnectionResetError if the peer has closed."""
         self.deadline = deadline
         self._reading.begin(bodiless=bodiless)
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("closed by the peer")
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        return self._waiting
+        return await self._waiting
 
     async def secured(self, tls: ssl.SSLContext, host: str) -> None:
         """TLS from here on."""
