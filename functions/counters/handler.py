@@ -14,7 +14,7 @@ from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import Malformed, NotDelivered
 from sluice.rendezvous.events import Event, read_event
-from sluice.rendezvous.settings import CountersSettings
+from sluice.rendezvous.settings import TableSettings
 
 SERVICE = "counters"
 MAX_RECEIVES = 10  # the table may refuse for a while
@@ -23,7 +23,7 @@ MAX_RECEIVES = 10  # the table may refuse for a while
 @cache
 def parts() -> CountersParts:
     """Made at the environment's first call."""
-    return CountersParts.make(CountersSettings.read(os.environ))
+    return CountersParts.make(TableSettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:

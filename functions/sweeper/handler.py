@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from sluice.aws.metrics import publish
 from sluice.aws.sweeper_parts import SweeperParts
-from sluice.rendezvous.settings import SweeperSettings
+from sluice.rendezvous.settings import TableSettings
 
 SERVICE = "sweeper"
 LAST_MS = 10_000  # before the function's end: a page of deletions that has begun takes seconds
@@ -18,7 +18,7 @@ LAST_MS = 10_000  # before the function's end: a page of deletions that has begu
 @cache
 def parts() -> SweeperParts:
     """Made at the environment's first call."""
-    return SweeperParts.make(SweeperSettings.read(os.environ))
+    return SweeperParts.make(TableSettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:

@@ -8,7 +8,7 @@ from sluice.aws.clock import now_ms
 from sluice.aws.records import DeadLetters
 from sluice.aws.statistics_book import DynamoStatistics
 from sluice.rendezvous.counting import Counting
-from sluice.rendezvous.settings import CountersSettings
+from sluice.rendezvous.settings import TableSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class CountersParts:
     executor: Executor
 
     @classmethod
-    def make(cls, settings: CountersSettings) -> "CountersParts":
+    def make(cls, settings: TableSettings) -> "CountersParts":
         """With AWS behind it."""
         return cls(
             counting=Counting(DynamoStatistics(dynamodb_client(), settings.table, now_ms)),

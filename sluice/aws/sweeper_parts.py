@@ -9,7 +9,7 @@ from sluice.aws.clock import now_ms
 from sluice.aws.mailbox_book import DynamoMailboxBook
 from sluice.aws.offer_book import DynamoOfferBook
 from sluice.aws.queues import SqsQueues
-from sluice.rendezvous.settings import SweeperSettings
+from sluice.rendezvous.settings import TableSettings
 from sluice.rendezvous.sweeper import Sweeper
 
 
@@ -17,11 +17,11 @@ from sluice.rendezvous.sweeper import Sweeper
 class SweeperParts:
     """What an environment of the sweeper function keeps between its sweeps."""
 
-    settings: SweeperSettings
+    settings: TableSettings
     executor: Executor
 
     @classmethod
-    def make(cls, settings: SweeperSettings) -> "SweeperParts":
+    def make(cls, settings: TableSettings) -> "SweeperParts":
         """With AWS behind it."""
         return cls(settings=settings, executor=ThreadPoolExecutor(MAX_CONNECTIONS))
 

@@ -81,28 +81,14 @@ class ProxySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweeperSettings:
-    """Settings of the sweeper function."""
+class TableSettings:
+    """Settings of the functions that need no more than the table: sweeper and counters."""
 
     table: str
     dead_letters_url: str
 
     @classmethod
-    def read(cls, environment: Mapping[str, str]) -> "SweeperSettings":
-        """From the function's environment."""
-        variables = Variables(environment)
-        return cls(table=variables.text("RENDEZVOUS_TABLE"), dead_letters_url=variables.text("DEAD_LETTERS_URL"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountersSettings:
-    """Settings of the counters function."""
-
-    table: str
-    dead_letters_url: str
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> "CountersSettings":
+    def read(cls, environment: Mapping[str, str]) -> "TableSettings":
         """From the function's environment."""
         variables = Variables(environment)
         return cls(table=variables.text("RENDEZVOUS_TABLE"), dead_letters_url=variables.text("DEAD_LETTERS_URL"))
