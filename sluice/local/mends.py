@@ -159,6 +159,24 @@ def run_functions_with(python: Path) -> None:
     runtime._detect_runtime_binary = detect_ours  # noqa: SLF001 - see above
 
 
+def let_environments_fail_alone() -> None:
+    """An execution environment that doesn't start fails its own invocation; those beside it run on.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
+    """
+    worker = ministack.core.lambda_runtime.Worker
+    invoke = worker.invoke
+
+    def invoke_alone(self: Any, *arguments: Any, **named: Any) -> dict[str, Any]:
+        try:
+            return invoke(self, *arguments, **named)  # type: ignore[no-any-return]  # ministack has no types
+        except Exception as error:  # noqa: BLE001 - raised, it would end all environments of the function
+            self.kill()
+            return {"status": "error", "error": str(error)}
+
+    worker.invoke = invoke_alone
+
+
 def log_requests(log: RequestLog) -> None:
     """Notes every SQS request, and what the triggers do where AWS's would make one."""
     sqs = ministack.services.sqs

@@ -26,6 +26,7 @@ def main(runtime_python: str, request_log: str, parent: str = "") -> None:
     mends.name_by_region()
     mends.keep_traces_of_batches()
     mends.run_functions_with(Path(runtime_python))
+    mends.let_environments_fail_alone()
     mends.log_requests(RequestLog(Path(request_log)))
     mends.fill_batches()
     sys.argv[1:] = []  # ministack reads them too

@@ -172,6 +172,11 @@ class FederatedSite:
             time.sleep(STEP_S)
         return []
 
+    def dead_letters_depth(self) -> int:
+        """How many there are that nobody holds."""
+        url, name = self.outputs["FederationDeadLettersUrl"], "ApproximateNumberOfMessages"
+        return int(self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+
     # Links and routes
 
     def link(self, peer: "FederatedSite", name: str | None = None) -> str:

@@ -350,7 +350,7 @@ def test_nothing_is_lost_while_functions_are_killed(
         while len(got) < len(numbers) and time.monotonic() < deadline:
             got.update(b0.bodies(queue, 10, within_s=5, quiet_s=0))
     got.update(b0.bodies(queue, 1, within_s=10))
-    assert sorted(got, key=int) == numbers
+    assert sorted(got, key=int) == numbers, f"dead letters: {b0.dead_letters_depth()} and {b1.dead_letters_depth()}"
     record_property("killed", killed.total())
     record_property("duplicates", got.total() - len(got))
     assert killed.total() > 5

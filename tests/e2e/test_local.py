@@ -1,9 +1,13 @@
 """The embedded cloud as a process: found, stopped, and back with its state where that is asked for."""
 
+import io
+import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -61,6 +65,54 @@ def test_state_comes_back_where_it_is_kept(tmp_path: Path, keep_state: bool) -> 
         assert again.sites == ((DEFAULT_SITE,) if keep_state else ())
     finally:
         again.stop()
+
+
+BY_LAMBDA = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+# The first environment waits in its handler until the second has failed to start.
+TWO_ENVIRONMENTS = """
+import os, time
+folder = {folder!r}
+if os.path.exists(folder + "/entered"):
+    os._exit(1)
+def handler(event, context):
+    open(folder + "/entered", "w").close()
+    while not os.path.exists(folder + "/failed"):
+        time.sleep(0.05)
+    return "done"
+"""
+
+
+def test_an_execution_environment_that_does_not_start_ends_no_other(tmp_path: Path) -> None:
+    code = io.BytesIO()
+    with ZipFile(code, "w") as bundle:
+        bundle.writestr("index.py", TWO_ENVIRONMENTS.format(folder=str(tmp_path)))
+    cloud = start(tmp_path / "cloud")
+    try:
+        connection = of_environment(cloud.environment(DEFAULT_SITE))
+        role = connection.client("iam").create_role(RoleName="two", AssumeRolePolicyDocument=json.dumps(BY_LAMBDA))
+        functions = connection.client("lambda")
+        functions.create_function(
+            FunctionName="two",
+            Runtime="python3.13",
+            Handler="index.handler",
+            Role=role["Role"]["Arn"],
+            Code={"ZipFile": code.getvalue()},
+            Timeout=60,
+        )
+        with ThreadPoolExecutor(1) as executor:
+            first = executor.submit(functions.invoke, FunctionName="two")
+            deadline = time.monotonic() + 20
+            while not (tmp_path / "entered").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert "FunctionError" in functions.invoke(FunctionName="two")
+            (tmp_path / "failed").touch()
+            assert json.load(first.result()["Payload"]) == "done"
+    finally:
+        cloud.stop()
 
 
 def test_a_trigger_waits_for_more_messages_as_long_as_its_window_says(deployed: Deployed) -> None:
