@@ -29,8 +29,10 @@ test: setup ## all suites but the slow ones, side by side where they mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-alone
 	+$(MAKE) test-on-spark
 
+# Sites of one cloud share its process: what has to keep up in real time has a cloud with one site.
 test-slow: setup test-spark-versions ## the suites that take longer
-	python -m pytest -m slow
+	python -m pytest -m slow $(FEDERATED)
+	python -m pytest -m slow $(FEDERATED:%=--ignore=%)
 
 test-deployed: setup ## the suites on one site, deployed to the embedded cloud
 	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%)
