@@ -286,10 +286,11 @@ async def offers_at_once(deployed: Deployed, waiting: int) -> Counter[str]:
         serving = [asyncio.create_task(answer_once(proxies, str(number))) for number in range(waiting)]
         pools = pools_of(deployed)
         await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == waiting)
-        client_ids = [f"crowd-of-{waiting}-{number:03d}" for number in range(2 * waiting)]
+        crowd = f"crowd-of-{waiting}-"  # another one's queues may still be there
+        client_ids = [f"{crowd}{number:03d}" for number in range(2 * waiting)]
         await asyncio.to_thread(send_offers, deployed, client_ids)
         await asyncio.gather(*serving)
-        await until(lambda: sum("crowd-" in url for url in queues_of_clients(deployed)) == len(client_ids))
+        await until(lambda: sum(crowd in url for url in queues_of_clients(deployed)) == len(client_ids))
         replies = [await asyncio.to_thread(read_reply, deployed, client_id) for client_id in client_ids]
     answers = [reply["answer"] for reply in replies if "answer" in reply]
     outcomes = Counter(reply["error"] for reply in replies if "error" in reply)
