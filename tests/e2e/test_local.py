@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zipfile import ZipFile
@@ -23,6 +24,14 @@ from tests.deployed import Deployed
 def queue_names(cloud) -> list[str]:
     sqs = of_environment(cloud.environment(DEFAULT_SITE)).client("sqs")
     return [url.rsplit("/", 1)[1] for url in sqs.list_queues().get("QueueUrls", [])]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Waits, twenty seconds at most."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_cloud_is_found_while_it_runs_and_there_is_one_a_folder(tmp_path: Path) -> None:
@@ -48,10 +57,7 @@ def test_a_cloud_that_is_tied_to_a_process_ends_when_that_is_killed(tmp_path: Pa
     assert find(folder) is not None
     owner.kill()
     owner.communicate()
-    deadline = time.monotonic() + 20
-    while find(folder) is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: find(folder) is None)
 
 
 @pytest.mark.parametrize("keep_state", [True, False])
@@ -104,10 +110,7 @@ def test_an_execution_environment_that_does_not_start_ends_no_other(tmp_path: Pa
         )
         with ThreadPoolExecutor(1) as executor:
             first = executor.submit(functions.invoke, FunctionName="two")
-            deadline = time.monotonic() + 20
-            while not (tmp_path / "entered").exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until((tmp_path / "entered").exists)
             assert "FunctionError" in functions.invoke(FunctionName="two")
             (tmp_path / "failed").touch()
             assert json.load(first.result()["Payload"]) == "done"
@@ -127,9 +130,6 @@ def test_a_trigger_waits_for_more_messages_as_long_as_its_window_says(deployed: 
     for number in range(5):
         publisher.publish(Publishing(exchange="amq.topic", key="window", body=str(number)))
         time.sleep(0.1)
-    deadline = time.monotonic() + 20
-    while deployed.depth(ingress):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: not deployed.depth(ingress))
     # Alone it would be one; polls of earlier tests may end meanwhile, and tell of it.
     assert 1 <= len(triggers("ReceiveMessage")) <= 3
