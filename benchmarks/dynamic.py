@@ -17,12 +17,12 @@ import typer
 from rich.console import Console
 
 from benchmarks.report import Figure, report
-from sluice.aws.control_client import FEDERATION, ControlClient
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.publisher import Publisher, Publishing
-from sluice.aws.sessions import Connection, of_environment
-from sluice.federation.dynamic import DynamicRoutes, Heard, Pull, PullAdded, Surveyed, step
-from sluice.federation.dynamic_ops import AskSnapshot, SnapshotPart, Want, encode_op
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.connections import Connection, of_environment
+from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.operator.deployment import stack_outputs
+from sluice.federation.dynamic.ops import AskSnapshot, SnapshotPart, Want, encode_op
+from sluice.federation.dynamic.paths import DynamicRoutes, Heard, Pull, PullAdded, Surveyed, step
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site

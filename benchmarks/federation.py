@@ -28,11 +28,11 @@ from rich.console import Console
 from benchmarks.memory_sqs.queues import Queue
 from benchmarks.report import Figure, report
 from benchmarks.splitting import CountingQueues, InPlace
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.publisher import Publisher, Publishing
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.connections import of_environment
+from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.queues import SqsQueues
-from sluice.aws.sessions import of_environment
-from sluice.aws.split_queues import SplitQueues
+from sluice.aws.splitting.queues import SplitQueues
 from sluice.demo.federation import (
     FUNCTIONS,
     PARAMETERS,
@@ -43,17 +43,17 @@ from sluice.demo.federation import (
     receive,
     requests_since,
 )
-from sluice.federation.bindings import Binding
-from sluice.federation.deliveries import Receipt, publish
-from sluice.federation.exchanges import Exchange, ExchangeType
 from sluice.federation.forwarder import forward_all
-from sluice.federation.links import Bridge, Endpoint, Link
-from sluice.federation.registry import Address, Forward
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.registry import Address, Forward
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.routing import Destination, Publication, RoutingTable
+from sluice.federation.matching.tracing import Crossing
+from sluice.federation.matching.typed_values import TypedValue
+from sluice.federation.messages.deliveries import Receipt, publish
+from sluice.federation.messages.ulids import ulid_of
 from sluice.federation.router import Ingress, route
-from sluice.federation.routing import Destination, Publication, RoutingTable
-from sluice.federation.tracing import Crossing
-from sluice.federation.typed_values import TypedValue
-from sluice.federation.ulids import ulid_of
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start
 from sluice.local.deployer import Deployer

@@ -23,8 +23,8 @@ from rich.console import Console
 
 from benchmarks.imports import COMPILED, FROM_SOURCES, import_ms, slowest_ratio
 from benchmarks.report import Figure, report
-from sluice.aws.client_queues import ClientCredentials, open_client
-from sluice.aws.control_client import FEDERATION, ControlClient
+from sluice.aws.operator.client_queues import ClientCredentials, open_client
+from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from benchmarks.report import Figure, report
 from sluice.message import Message
-from sluice.splitting.filters import Filter
-from sluice.splitting.routing import Router
-from sluice.splitting.sessions import Share
+from sluice.splitting.filters.files import Filter
+from sluice.splitting.routing.router import Router
+from sluice.splitting.routing.shares import Share
 from sluice.splitting.splitter import Routes, SplitQueue, split
 
 MIRRORD_REQUESTS = 3.0  # a message, on top of the sender's and the consumer's: receive, send, delete one by one

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # at run time they come from __getattr__
-    from sluice.aws.publisher import BadPublishing, NotPublished, Publisher, Publishing, publish
+    from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing, publish
 
 __all__ = ["BadPublishing", "NotPublished", "Publisher", "Publishing", "publish"]
 
@@ -16,4 +16,4 @@ __all__ = ["BadPublishing", "NotPublished", "Publisher", "Publishing", "publish"
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("sluice.aws.publisher"), name)
+    return getattr(import_module("sluice.aws.federation.publisher"), name)

@@ -219,7 +219,7 @@ def _links_environment(stack: FederationStack, bridge: lambda_.Function) -> Mapp
 
 
 def _address(stack: FederationStack) -> Mapping[str, object]:
-    """With the fields of `sluice.federation.registry.Address`."""
+    """With the fields of `sluice.federation.links.registry.Address`."""
     _, _, ingress, fifo_ingress, *_ = stack.state.ingresses
     role = stack.peer_role
     return {

@@ -19,7 +19,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.federation.links import Bridge
+from sluice.federation.links.links import Bridge
 from sluice.federation.registrar import bridge_queue_name
 from stacks.dashboard import AGE, VISIBLE, Watched, WatchedQueue, deletions_failed, denied_percent, draw, of_queue, ours
 from stacks.parameters import Architecture, Parameters

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sluice.errors import BadParameter
-from sluice.federation.bindings import Binding
 from sluice.federation.declared import Declared
-from sluice.federation.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.rendezvous.events import TOPIC
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.rendezvous.counts.events import TOPIC
 from stacks.sections import federation, operations, pipeline, rendezvous, splitting
 from stacks.sections.federation import FederationParameters
 from stacks.sections.operations import OperationsParameters

@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from sluice.splitting.names import PREFIX as TEMPORARY_PREFIX
+from sluice.splitting.routing.names import PREFIX as TEMPORARY_PREFIX
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
@@ -168,7 +168,7 @@ def _environment(stack: SplittingStack) -> dict[str, str]:
 
 
 def _config(queues: SplitQueues) -> dict[str, object]:
-    """With the fields of `sluice.splitting.configs.SplitConfig`."""
+    """With the fields of `sluice.splitting.routing.configs.SplitConfig`."""
     parameters = queues.parameters
     return {
         "queue_id": parameters.queue_id,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from sluice.local.cloud import LOOPBACK, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
-from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT
+from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
 from tests.deployed import Deployed
 
 # Tests don't time things: other suites may have the processors.

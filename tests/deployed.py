@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sluice.aws.deployment import STACK
+from sluice.aws.operator.deployment import STACK
 from sluice.local.access import SiteAccess
 from sluice.local.requests import SqsRequest, read_requests
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import CallFailed, QueueGone
-from sluice.rendezvous.events import matched_poll
-from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Pool, Profile, WaitingProxy
+from sluice.rendezvous.counts.events import matched_poll
+from sluice.rendezvous.counts.statistics import Counts, Tally
+from sluice.rendezvous.event_recorder import Witness
 from sluice.rendezvous.ports import Claim, NowMs, OfferRecord, State
-from sluice.rendezvous.statistics import Counts, Tally
-from sluice.rendezvous.witness import Witness
+from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, Profile, WaitingProxy
 
 
 @dataclass

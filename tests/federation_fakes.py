@@ -11,14 +11,14 @@ from typing import Any
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
 from sluice.federation.codec import decode_control, decode_registry
-from sluice.federation.deliveries import Drop
-from sluice.federation.exchange_book import ExchangeBook, decode_table
+from sluice.federation.exchange_store import ExchangeBook, decode_table
 from sluice.federation.forwarder import forward_all, shared_out
-from sluice.federation.link_states import Refused, Unreachable
-from sluice.federation.links import Endpoint, Link
+from sluice.federation.links.links import Endpoint, Link
+from sluice.federation.links.registry import Address, Forward, LinkHappened, Registry, forwards_of
+from sluice.federation.links.states import Refused, Unreachable
+from sluice.federation.messages.deliveries import Drop
 from sluice.federation.ports import DeadLetter, MappingGone, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
-from sluice.federation.registry import Address, Forward, LinkHappened, Registry, forwards_of
 from sluice.federation.router import Ingress, route
 from sluice.federation.seen import Seen
 from sluice.message import Message, Value

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message, Value
-from sluice.splitting.lifecycle import Registry, Session, Sighting
+from sluice.splitting.sessions.lifecycle import Registry, Session, Sighting
 
 
 @dataclass

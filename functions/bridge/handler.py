@@ -11,12 +11,12 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.bridge_parts import BridgeParts
+from functions.bridge.parts import BridgeParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import HeldBack, NotDelivered, SenderFault, SluiceError
 from sluice.federation.forwarder import HELD_BACK, Outcome, shared_out
-from sluice.federation.registry import Forward
+from sluice.federation.links.registry import Forward
 from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
 

@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.broker_parts import BrokerParts
+from functions.broker.parts import BrokerParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.rendezvous.broker import Post

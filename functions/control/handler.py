@@ -12,7 +12,7 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.control_parts import ControlParts
+from functions.control.parts import ControlParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import BadConfiguration, Malformed

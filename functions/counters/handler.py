@@ -9,11 +9,11 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.counters_parts import CountersParts
+from functions.counters.parts import CountersParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import Malformed, NotDelivered
-from sluice.rendezvous.events import Event, read_event
+from sluice.rendezvous.counts.events import Event, read_event
 from sluice.rendezvous.settings import TableSettings
 
 SERVICE = "counters"

@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.exchange_parts import ExchangeParts
+from functions.exchange.parts import ExchangeParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import HeldBack, NotDelivered

@@ -12,7 +12,7 @@ from typing import Any
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.jobs_parts import JobsParts
+from functions.jobs.parts import JobsParts
 from sluice.aws.metrics import publish
 from sluice.errors import BadConfiguration
 from sluice.pipeline.operations import Outcome, perform, stream_is_down

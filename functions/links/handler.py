@@ -12,15 +12,15 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.links_parts import LinksParts
+from functions.links.parts import LinksParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
 from sluice.errors import BadConfiguration, DestinationFault, HeldBack, Malformed, QueueGone, SenderFault
 from sluice.federation.codec import DynamicOp, decode_control
 from sluice.federation.dynamic_shell import Dynamics
+from sluice.federation.links.registry import routes_down
 from sluice.federation.operations import CHANGES
 from sluice.federation.registrar import Registrar
-from sluice.federation.registry import routes_down
 from sluice.federation.settings import LinksSettings
 
 SERVICE = "links"

@@ -8,8 +8,8 @@ from typing import Any
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from functions.proxy.parts import ProxyParts
 from sluice.aws.metrics import publish
-from sluice.aws.proxy_parts import ProxyParts
 from sluice.rendezvous.http import Request, Response
 from sluice.rendezvous.settings import ProxySettings
 

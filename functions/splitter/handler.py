@@ -8,9 +8,9 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from functions.splitter.parts import SplitterParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import process
-from sluice.aws.splitter_parts import SplitterParts
 from sluice.errors import HeldBack, NotDelivered
 from sluice.message import Message
 from sluice.splitting.settings import SplitterSettings

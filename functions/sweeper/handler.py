@@ -7,8 +7,8 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
+from functions.sweeper.parts import SweeperParts
 from sluice.aws.metrics import publish
-from sluice.aws.sweeper_parts import SweeperParts
 from sluice.rendezvous.settings import TableSettings
 
 SERVICE = "sweeper"

@@ -19,6 +19,8 @@ from sluice.errors import CallFailed
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
 
+EXCHANGES = "exchanges"  # the document that the routing table is in
+LINKS = "links"  # the document that the registry of links is in
 HEAD = "head"
 PART_BYTES = 380 * 1024  # an item has 400 KB, keys and all
 CONDITION_FAILED = "ConditionalCheckFailedException"

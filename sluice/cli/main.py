@@ -6,22 +6,13 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sluice.cli import (
-    bindings,
-    dynamic_routes,
-    exchanges,
-    links,
-    local,
-    pipeline,
-    publishing,
-    queue_routes,
-    rendezvous,
-    routes,
-    site_status,
-    split,
-)
+from sluice.cli import local, site_status
+from sluice.cli.federation import bindings, dynamic_routes, exchanges, links, publishing, queue_routes, routes
 from sluice.cli.output import show_error
+from sluice.cli.pipeline import commands as pipeline
+from sluice.cli.rendezvous import commands as rendezvous
 from sluice.cli.sites import SiteCommand
+from sluice.cli.splitting import commands as splitting
 from sluice.errors import SluiceError
 
 
@@ -61,7 +52,7 @@ app = typer.Typer(
 )
 app.command(cls=SiteCommand)(site_status.status)
 app.add_typer(rendezvous.app, name="rendezvous")
-app.add_typer(split.app, name="split")
+app.add_typer(splitting.app, name="split")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(bindings.app, name="binding")
 app.add_typer(links.app, name="link")

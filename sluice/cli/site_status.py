@@ -16,7 +16,7 @@ from sluice.cli.output import console, show_error, show_json, show_pairs, show_t
 from sluice.cli.sites import Local, Profile, Region, connect
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
-    from sluice.aws.sessions import Connection
+    from sluice.aws.operator.connections import Connection
 
 SHOWN_RUNS = 5  # of the pipeline; `sluice pipeline status` has more
 OPERATIONS = "SluiceOperations"
@@ -58,7 +58,7 @@ def status(*, region: Region = None, profile: Profile = None, local: Local = Non
 
 def read(*, region: str | None, profile: str | None, local: str | None) -> SiteReport:
     """Asks every part. Raises `NotUsable` where all fail for one reason, as without credentials."""
-    from sluice.aws.deployment import NotDeployed, NotUsable  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.deployment import NotDeployed, NotUsable  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
     connection = connect(region=region, profile=profile, local=local)
@@ -87,14 +87,14 @@ def read(*, region: str | None, profile: str | None, local: str | None) -> SiteR
 
 
 def _rendezvous(connection: "Connection") -> Part:
-    from sluice.cli import status as rendezvous  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.rendezvous import status as rendezvous  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     return rendezvous.document(rendezvous.read(connection))
 
 
 def _splitting(connection: "Connection") -> Part:
     """Queues with what they hold, and sessions, as operation `status` has them."""
-    from sluice.aws.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     client = ControlClient.of(connection)
     queues = [
@@ -110,7 +110,7 @@ def _splitting(connection: "Connection") -> Part:
 
 def _federation(connection: "Connection") -> Part:
     """Exchanges, links, and routes with what their queue holds and how late they are."""
-    from sluice.aws.control_client import FEDERATION, ControlClient  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.aws.operator.control_client import FEDERATION, ControlClient  # noqa: PLC0415 - boto3 takes longer than --help
 
     site = ControlClient.of(connection, FEDERATION).ask("site")
     lags, unknown = _lags(connection, site["bridges"])
@@ -144,7 +144,7 @@ def _route(connection: "Connection", bridge: Part, *, beside: str) -> dict[str, 
 def _lags(connection: "Connection", bridges: Sequence[Part]) -> tuple[dict[str, dict[str, Any]], str | None]:
     """By route, and why they aren't known: to read metrics is a permission of its own."""
     from sluice.aws.clock import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.lags import read_lags  # noqa: PLC0415 - see above
+    from sluice.aws.operator.lags import read_lags  # noqa: PLC0415 - see above
     from sluice.errors import CallFailed  # noqa: PLC0415 - see above
 
     queues = {bridge["name"]: bridge["reads"] for bridge in bridges}
@@ -157,8 +157,8 @@ def _lags(connection: "Connection", bridges: Sequence[Part]) -> tuple[dict[str, 
 
 def _pipeline(region: str | None, profile: str | None, local: str | None) -> Part:
     """As `sluice pipeline status`, with what the queue holds."""
-    from sluice.aws.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.pipelines import STACK, pipeline  # noqa: PLC0415 - see above
+    from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.pipeline.pipelines import STACK, pipeline  # noqa: PLC0415 - see above
 
     connection = connect(region=region, profile=profile, local=local)
     found: Part = pipeline(region=region, profile=profile, local=local, python=None).ask("status")
@@ -167,14 +167,14 @@ def _pipeline(region: str | None, profile: str | None, local: str | None) -> Par
 
 def _dead_letters(connection: "Connection") -> Part:
     """How many there are of each kind."""
-    from sluice.aws.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     urls: Mapping[str, str] = json.loads(stack_output(connection, OPERATIONS, "DeadLetterUrls"))
     return {told: _held(connection, url) for told, url in urls.items()}
 
 
 def _held(connection: "Connection", url: str) -> dict[str, Any]:
-    from sluice.aws.rendezvous_status import depth_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.rendezvous_status import depth_of  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     return {"url": url, **asdict(depth_of(connection.client("sqs"), url))}
 
@@ -224,7 +224,7 @@ def _show_rendezvous(part: Part) -> None:
 
 
 def _show_splitting(part: Part) -> None:
-    from sluice.cli.split import show_sessions  # noqa: PLC0415 - only where there is something to show
+    from sluice.cli.splitting.commands import show_sessions  # noqa: PLC0415 - only where there is something to show
 
     sessions = Counter(queue["queue_id"] for session in part["sessions"] for queue in session["queues"])
     rows = [

@@ -11,7 +11,7 @@ from sluice.local.cloud import Cloud, CloudFailed, find
 from sluice.local.sites import SITE, Site
 
 if TYPE_CHECKING:  # boto3 is imported where a command connects, so that --help doesn't wait for it
-    from sluice.aws.sessions import Connection
+    from sluice.aws.operator.connections import Connection
 
 FIRST_SITE = "first"
 
@@ -48,7 +48,7 @@ def with_first_site(arguments: list[str]) -> list[str]:
 
 def connect(*, region: str | None, profile: str | None, local: str | None) -> "Connection":
     """To the site that the options mean. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
-    from sluice.aws.sessions import of_environment, of_user  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import of_environment, of_user  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     if local is None:
         return of_user(region=region, profile=profile)

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from sluice.aws.consumer import queue_url
-from sluice.aws.control_client import FEDERATION, ControlClient
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.publisher import Publisher, Publishing
-from sluice.aws.sessions import of_environment
-from sluice.aws.split_queues import SplitQueues
-from sluice.cli.federation_sites import OpenSite, SiteName, asked_by, open_site
-from sluice.cli.route_declarations import Ends, add_route, wait_until_operational
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.connections import of_environment
+from sluice.aws.operator.consumer import queue_url
+from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
+from sluice.cli.federation.sites import OpenSite, SiteName, asked_by, open_site
 from sluice.errors import SluiceError
-from sluice.federation.links import Bridge
-from sluice.federation.metadata import open_attributes
+from sluice.federation.links.links import Bridge
+from sluice.federation.messages.metadata import open_attributes
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import Cloud
 from sluice.local.requests import BY_CALL, BY_TRIGGER, SqsRequest, read_requests

@@ -20,18 +20,18 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from sluice.aws.consumer import queue_url
-from sluice.aws.control_client import ControlClient
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.publisher import Publisher, Publishing
-from sluice.aws.split_queues import SplitQueues
-from sluice.cli.federation_sites import open_site
-from sluice.cli.route_declarations import Ends, add_route, wait_until_operational
-from sluice.cli.sessions import OpenSession, session
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.consumer import queue_url
+from sluice.aws.operator.control_client import ControlClient
+from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
+from sluice.cli.federation.sites import open_site
+from sluice.cli.splitting.sessions import OpenSession, session
 from sluice.demo.federation import OPERATIONAL_WITHIN_S, asked_sites
 from sluice.errors import SluiceError
-from sluice.federation.links import Bridge
-from sluice.federation.metadata import open_attributes
+from sluice.federation.links.links import Bridge
+from sluice.federation.messages.metadata import open_attributes
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, PROJECT
 from sluice.local.countries import write_database

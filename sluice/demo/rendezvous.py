@@ -9,17 +9,17 @@ from itertools import cycle, islice
 
 import aiohttp
 
-from sluice.aws.exchanges import sqs_exchange
 from sluice.local.access import SiteAccess
 from sluice.local.countries import COUNTRIES, address_in
 from sluice.local.requests import by_action, read_requests
 from sluice.peers.attempts import Attempt, Outcome, Plan, attempt_all
 from sluice.peers.channels import Network
+from sluice.peers.exchanges import sqs_exchange
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.protocol.matching import Nat
 
 CLIENTS_AT_ONCE = 6
 VOLUNTEERS = 8

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
-from sluice.aws.control_client import ControlClient
-from sluice.aws.split_queues import SplitQueues
-from sluice.cli.sessions import OpenSession, session
+from sluice.aws.operator.control_client import ControlClient
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.cli.splitting.sessions import OpenSession, session
 from sluice.local.access import SiteAccess
 from sluice.message import Outgoing, Value
 

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from sluice.documents import json_object
 from sluice.errors import BadSnapshot, Malformed
-from sluice.federation.link_states import State, Status
-from sluice.federation.links import Bridge, Endpoint, Link
-from sluice.federation.registry import Address, BridgeRecord, LinkRecord, Registry
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.registry import Address, BridgeRecord, LinkRecord, Registry
+from sluice.federation.links.states import State, Status
 from sluice.message import Attributes, Value
 
 FORMAT = 1

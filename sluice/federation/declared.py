@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import BadRoute, SluiceError
-from sluice.federation.bindings import Binding
 from sluice.federation.codec import bridge_of, link_of, plain_bridge
-from sluice.federation.exchanges import Exchange, ExchangeType
-from sluice.federation.links import Bridge, Link
-from sluice.federation.typed_values import of_json, to_json
+from sluice.federation.links.links import Bridge, Link
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.typed_values import of_json, to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

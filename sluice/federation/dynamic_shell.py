@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.codec import DynamicOp, encode_control
-from sluice.federation.dynamic import (
+from sluice.federation.dynamic.codec import decode_routes, encode_routes
+from sluice.federation.dynamic.ops import Want, bindings_for, decode_op, encode_op
+from sluice.federation.dynamic.paths import (
     DynamicRoutes,
     Event,
     Heard,
@@ -33,15 +35,13 @@ from sluice.federation.dynamic import (
     wants_of,
     ways_of,
 )
-from sluice.federation.dynamic_codec import decode_routes, encode_routes
-from sluice.federation.dynamic_ops import Want, bindings_for, decode_op, encode_op
-from sluice.federation.exchange_book import TooBusy, bound_exactly
-from sluice.federation.exchanges import ExchangeType
-from sluice.federation.link_states import Refused, Unreachable
+from sluice.federation.exchange_store import TooBusy, bound_exactly
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkHappened, Registry, bridge_destination
+from sluice.federation.links.states import Refused, Unreachable
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.ports import Document, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
-from sluice.federation.registry import SERVED_MARK, BridgeRecord, LinkHappened, Registry, bridge_destination
-from sluice.federation.routing import RoutingTable
 
 MAX_RACES = 50
 

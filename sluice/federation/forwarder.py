@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from sluice.batches import Parcel, Progress, Request, standard_round
 from sluice.errors import DestinationFault, SenderFault
-from sluice.federation.deliveries import Drop, Receipt, forward
+from sluice.federation.links.registry import Forward
+from sluice.federation.messages.deliveries import Drop, Receipt, forward
+from sluice.federation.messages.ulids import ulid_of
 from sluice.federation.ports import PeerRefused, Peers, PeerUnreachable
-from sluice.federation.registry import Forward
-from sluice.federation.ulids import ulid_of
 from sluice.message import Message, Outgoing
 
 HELD_BACK = "held back by an earlier message of its group"

@@ -8,15 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sluice.errors import BadBinding, BadConfiguration, BadRoute, SluiceError
-from sluice.federation.bindings import Binding
 from sluice.federation.codec import bridge_of, link_of, plain_bridge
 from sluice.federation.declared import Declared, binding_of, exchange_of, plain_binding, plain_exchange, plain_link
-from sluice.federation.dynamic import Way
-from sluice.federation.exchange_book import with_binding, with_exchange, without_binding, without_exchange
-from sluice.federation.link_states import Happening, Refused, State, Unreachable
-from sluice.federation.ports import Document
-from sluice.federation.registrar import Registrar
-from sluice.federation.registry import (
+from sluice.federation.dynamic.paths import Way
+from sluice.federation.exchange_store import with_binding, with_exchange, without_binding, without_exchange
+from sluice.federation.links.registry import (
     BridgeAdded,
     BridgeClosed,
     BridgeRecord,
@@ -28,7 +24,11 @@ from sluice.federation.registry import (
     fed_queues,
     state_of,
 )
-from sluice.federation.routing import Destination
+from sluice.federation.links.states import Happening, Refused, State, Unreachable
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.routing import Destination
+from sluice.federation.ports import Document
+from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 
 # After which there may be more to do.

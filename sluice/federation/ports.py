@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sluice.errors import DestinationFault
-from sluice.federation.links import Endpoint, Link
+from sluice.federation.links.links import Endpoint, Link
 from sluice.message import Message
 
 NowMs = Callable[[], int]

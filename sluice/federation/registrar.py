@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
 from sluice.errors import BadBinding, BadConfiguration, BadRoute, CallFailed, QueueGone
-from sluice.federation.bindings import Binding
 from sluice.federation.codec import (
     Answer,
     Control,
@@ -22,25 +21,9 @@ from sluice.federation.codec import (
     encode_control,
     encode_registry,
 )
-from sluice.federation.exchange_book import ExchangeBook, TooBusy, feeding, with_binding, without_bindings
-from sluice.federation.exchanges import ExchangeType
-from sluice.federation.link_states import Happening, State, Tick
-from sluice.federation.link_states import Refused as LinkRefused
-from sluice.federation.link_states import Unreachable as LinkUnreachable
-from sluice.federation.links import Bridge, Link, RouteKind
-from sluice.federation.ports import (
-    DeadLetter,
-    DeadLetters,
-    Document,
-    MappingGone,
-    Mappings,
-    NowMs,
-    PeerRefused,
-    Peers,
-    PeerUnreachable,
-    SiteQueues,
-)
-from sluice.federation.registry import (
+from sluice.federation.exchange_store import ExchangeBook, TooBusy, feeding, with_binding, without_bindings
+from sluice.federation.links.links import Bridge, Link, RouteKind
+from sluice.federation.links.registry import (
     EMPTY_FOR_MS,
     SERVED_MARK,
     Action,
@@ -75,7 +58,24 @@ from sluice.federation.registry import (
     served_name,
     state_of,
 )
-from sluice.federation.typed_values import Headers
+from sluice.federation.links.states import Happening, State, Tick
+from sluice.federation.links.states import Refused as LinkRefused
+from sluice.federation.links.states import Unreachable as LinkUnreachable
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.typed_values import Headers
+from sluice.federation.ports import (
+    DeadLetter,
+    DeadLetters,
+    Document,
+    MappingGone,
+    Mappings,
+    NowMs,
+    PeerRefused,
+    Peers,
+    PeerUnreachable,
+    SiteQueues,
+)
 
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 FIFO_SUFFIX = ".fifo"

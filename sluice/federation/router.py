@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from sluice.batches import Parcel, Progress, Request, Round, fifo_rounds, standard_round
 from sluice.errors import DestinationFault, QueueGone, SenderFault
-from sluice.federation.deliveries import Drop, Published, Receipt, publish
-from sluice.federation.routing import RoutingTable
-from sluice.federation.ulids import ulid_of
+from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.messages.deliveries import Drop, Published, Receipt, publish
+from sluice.federation.messages.ulids import ulid_of
 from sluice.message import Message
 
 HELD_BACK = "held back by an earlier message of its group"

@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.errors import BadBinding
 from sluice.federation.declared import Declared
-from sluice.federation.registry import Address
+from sluice.federation.links.registry import Address
 from sluice.federation.router import Ingress
 from sluice.settings import Variables
 

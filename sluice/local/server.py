@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ministack.app
 
-from sluice.local import mends
+from sluice.local import patches
 from sluice.local.requests import RequestLog
 
 LOOK_EVERY_S = 1.0
@@ -19,16 +19,16 @@ def main(runtime_python: str, request_log: str, parent: str = "") -> None:
     """Serves until it is ended by a signal, or by the end of `parent` where that pid is given."""
     if parent:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
-    mends.authorize_batches_as_aws_does()
-    mends.take_loopback_as_secure()
-    mends.know_mappings_functions()
-    mends.refuse_second_mappings()
-    mends.name_by_region()
-    mends.keep_traces_of_batches()
-    mends.run_functions_with(Path(runtime_python))
-    mends.let_environments_fail_alone()
-    mends.log_requests(RequestLog(Path(request_log)))
-    mends.fill_batches()
+    patches.authorize_batches_as_aws_does()
+    patches.take_loopback_as_secure()
+    patches.know_mappings_functions()
+    patches.refuse_second_mappings()
+    patches.name_by_region()
+    patches.keep_traces_of_batches()
+    patches.run_functions_with(Path(runtime_python))
+    patches.let_environments_fail_alone()
+    patches.log_requests(RequestLog(Path(request_log)))
+    patches.fill_batches()
     sys.argv[1:] = []  # ministack reads them too
     ministack.app.main()
 

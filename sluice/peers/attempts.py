@@ -9,8 +9,8 @@ from enum import StrEnum
 from sluice.peers.channels import Channel, Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import Denied, Exchange, Lost
-from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT
-from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
+from sluice.rendezvous.protocol.matching import Nat
 
 ECHO_TIMEOUT_S = 30.0
 

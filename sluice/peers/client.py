@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sluice.errors import Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
 from sluice.peers.methods import Answered, Denied, Exchange, Lost, offer_message
-from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT
-from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
+from sluice.rendezvous.protocol.matching import Nat
 
 OPEN_TIMEOUT_S = 10.0  # the real client's
 

@@ -10,9 +10,9 @@ from typing import Protocol
 import aiohttp
 
 from sluice.errors import CallFailed, Malformed, QueueGone
-from sluice.rendezvous.decoding import read_object
-from sluice.rendezvous.descriptions import description_fault
-from sluice.rendezvous.offers import VERSION
+from sluice.rendezvous.protocol.decoding import read_object
+from sluice.rendezvous.protocol.descriptions import description_fault
+from sluice.rendezvous.protocol.offers import VERSION
 
 ANSWER_QUEUE_PREFIX = "snowflake-client-"
 MAX_REPLY_BYTES = 100_000

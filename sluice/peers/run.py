@@ -11,7 +11,7 @@ from sluice.peers.channels import Network
 from sluice.peers.services import Echo, Relay
 from sluice.peers.services import Service as ChannelService
 from sluice.peers.volunteer import Event, Volunteer, VolunteerLimits, What
-from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.protocol.matching import Nat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

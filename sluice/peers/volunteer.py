@@ -16,9 +16,9 @@ from sluice.errors import CallFailed, Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
 from sluice.peers.methods import post
 from sluice.peers.services import Service
-from sluice.rendezvous.decoding import read_object
-from sluice.rendezvous.matching import Nat
-from sluice.rendezvous.polls import PollStatus
+from sluice.rendezvous.protocol.decoding import read_object
+from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.polls import PollStatus
 
 POLL_VERSION = "1.3"
 ANSWER_VERSION = "1.3"

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sluice.errors import Refused
-from sluice.rendezvous.bridges import Bridge
-from sluice.rendezvous.events import OfferOutcome
-from sluice.rendezvous.matching import is_stale
+from sluice.rendezvous.counts.events import OfferOutcome
+from sluice.rendezvous.event_recorder import Witness
 from sluice.rendezvous.matchmaker import Matchmaker, offer_letter
-from sluice.rendezvous.offers import NO_PROXIES, Method, Offer, error_reply, is_client_id, parse_offer
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord, Queues, State
+from sluice.rendezvous.protocol.bridges import Bridge
+from sluice.rendezvous.protocol.matching import is_stale
+from sluice.rendezvous.protocol.offers import NO_PROXIES, Method, Offer, error_reply, is_client_id, parse_offer
 from sluice.rendezvous.timeouts import TickArmer
-from sluice.rendezvous.witness import Witness
 
 ANSWER_QUEUE_PREFIX = "snowflake-client-"
 # A client reads once and never deletes; its queue is swept after two minutes.

@@ -4,9 +4,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sluice.rendezvous.events import Event
+from sluice.rendezvous.counts.events import Event
+from sluice.rendezvous.counts.statistics import tally
 from sluice.rendezvous.ports import Statistics
-from sluice.rendezvous.statistics import tally
 
 MAX_REMEMBERED = 50_000  # ids, some 10 MB: at a hundred events a second what came in the last minutes
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sluice.rendezvous.addresses import UNKNOWN_COUNTRY, parse_address
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY, parse_address
 
 if TYPE_CHECKING:
     from maxminddb import Reader

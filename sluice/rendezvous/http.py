@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.errors import Malformed
-from sluice.rendezvous.amp import armor, decode_path
-from sluice.rendezvous.daily_log import daily_log
-from sluice.rendezvous.exposition import CONTENT_TYPE, exposition
+from sluice.rendezvous.counts.daily_log import daily_log
+from sluice.rendezvous.counts.exposition import CONTENT_TYPE, exposition
 from sluice.rendezvous.http_clients import ClientOutcome, ClientReply, HttpClients
-from sluice.rendezvous.matching import Pool
-from sluice.rendezvous.offers import Method, answer_reply, error_reply
-from sluice.rendezvous.polls import MAX_BODY_BYTES, answer_status, parse_answer, parse_poll
 from sluice.rendezvous.ports import NowMs, ProxyPools, Statistics
+from sluice.rendezvous.protocol.amp import armor, decode_path
+from sluice.rendezvous.protocol.matching import Pool
+from sluice.rendezvous.protocol.offers import Method, answer_reply, error_reply
+from sluice.rendezvous.protocol.polls import MAX_BODY_BYTES, answer_status, parse_answer, parse_poll
 from sluice.rendezvous.volunteers import Volunteers
 from sluice.times import DAY_MS, day_of
 

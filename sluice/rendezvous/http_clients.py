@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sluice.errors import Refused
-from sluice.rendezvous.bridges import Bridge
-from sluice.rendezvous.events import OfferOutcome
+from sluice.rendezvous.counts.events import OfferOutcome
+from sluice.rendezvous.event_recorder import Witness
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.matching import PATIENCE_MS
 from sluice.rendezvous.matchmaker import Matchmaker
-from sluice.rendezvous.offers import NO_PROXIES, TIMED_OUT, Method, Offer, parse_offer
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord
+from sluice.rendezvous.protocol.bridges import Bridge
+from sluice.rendezvous.protocol.matching import PATIENCE_MS
+from sluice.rendezvous.protocol.offers import NO_PROXIES, TIMED_OUT, Method, Offer, parse_offer
 from sluice.rendezvous.volunteers import LETTER_MS
-from sluice.rendezvous.witness import Witness
 
 
 class ClientOutcome(StrEnum):

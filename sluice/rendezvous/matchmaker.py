@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from sluice.errors import QueueGone
-from sluice.rendezvous.matching import Pool, WaitingProxy, in_order, pools_for
-from sluice.rendezvous.offers import Offer
 from sluice.rendezvous.ports import Claim, NowMs, OfferBook, OfferRecord, ProxyPools, Queues
+from sluice.rendezvous.protocol.matching import Pool, WaitingProxy, in_order, pools_for
+from sluice.rendezvous.protocol.offers import Offer
 
 CANDIDATES = 50  # read at once: more than a batch needs, as other brokers take some of them
 MAX_CLAIMS = 100  # tried for one offer, of a pool in which everything is being taken

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from sluice.rendezvous.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.events import PollEvent
-from sluice.rendezvous.matching import Nat, Pool, Profile, WaitingProxy
-from sluice.rendezvous.offers import Method
-from sluice.rendezvous.statistics import Counts, Tally
+from sluice.rendezvous.counts.events import PollEvent
+from sluice.rendezvous.counts.statistics import Counts, Tally
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
+from sluice.rendezvous.protocol.offers import Method
 
 NowMs = Callable[[], int]  # wall clock, milliseconds since 1970
 

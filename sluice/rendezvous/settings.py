@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sluice.rendezvous.bridges import Bridge, RelayPattern, by_fingerprint, parse_bridges
+from sluice.rendezvous.protocol.bridges import Bridge, RelayPattern, by_fingerprint, parse_bridges
 from sluice.settings import Variables
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sluice.errors import CallFailed
 from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
-from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import MailboxBook, NowMs, OfferBook, Queues
+from sluice.rendezvous.protocol.offers import Method
 
 ANSWER_QUEUE_AGE_MS = 120_000
 

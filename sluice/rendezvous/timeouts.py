@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from sluice.errors import Malformed, QueueGone
-from sluice.rendezvous.decoding import read_object
-from sluice.rendezvous.events import OfferOutcome
-from sluice.rendezvous.matching import PATIENCE_MS
-from sluice.rendezvous.offers import TIMED_OUT, error_reply
+from sluice.rendezvous.counts.events import OfferOutcome
+from sluice.rendezvous.event_recorder import Witness
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord, Queues
-from sluice.rendezvous.witness import Witness
+from sluice.rendezvous.protocol.decoding import read_object
+from sluice.rendezvous.protocol.matching import PATIENCE_MS
+from sluice.rendezvous.protocol.offers import TIMED_OUT, error_reply
 
 LATEST_MS = 1_000  # how much later than its due time an offer may be timed out
 EARLIEST_MS = 1_500  # a tick that comes sooner than this may be reading the book already, before the offer is in it

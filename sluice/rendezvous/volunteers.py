@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sluice.errors import DestinationFault, QueueGone
-from sluice.rendezvous import events
-from sluice.rendezvous.bridges import RelayPattern
+from sluice.rendezvous.counts import events
+from sluice.rendezvous.event_recorder import Witness
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.matching import Pool, Profile, WaitingProxy, pool_of, proxies_to_hold
-from sluice.rendezvous.offers import Method, answer_reply
-from sluice.rendezvous.polls import Answer, Poll, PollStatus, accepts, poll_reply, refused_reply
 from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord, ProxyPools, Queues
-from sluice.rendezvous.witness import Witness
+from sluice.rendezvous.protocol.bridges import RelayPattern
+from sluice.rendezvous.protocol.matching import Pool, Profile, WaitingProxy, pool_of, proxies_to_hold
+from sluice.rendezvous.protocol.offers import Method, answer_reply
+from sluice.rendezvous.protocol.polls import Answer, Poll, PollStatus, accepts, poll_reply, refused_reply
 
 LETTER_MS = 3_000  # from a won claim to the letter in the mailbox
 

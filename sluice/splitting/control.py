@@ -14,10 +14,13 @@ from typing import TypeVar
 from sluice.batches import Parcel, Progress, standard_round
 from sluice.errors import BadConfiguration, CallFailed, QueueGone, SluiceError
 from sluice.message import Message
-from sluice.splitting.configs import SplitConfig
-from sluice.splitting.copies import returned
-from sluice.splitting.filters import EVERY_QUEUE, QueueFilters, filter_of
-from sluice.splitting.lifecycle import (
+from sluice.splitting.filters.files import EVERY_QUEUE, QueueFilters, filter_of
+from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
+from sluice.splitting.routing.configs import SplitConfig
+from sluice.splitting.routing.copies import returned
+from sluice.splitting.routing.names import FIFO_SUFFIX, prefix_of, session_queue_name
+from sluice.splitting.routing.queues import temporary_attributes, temporary_tags
+from sluice.splitting.sessions.lifecycle import (
     ALIVE,
     Action,
     CleanupFailed,
@@ -44,9 +47,6 @@ from sluice.splitting.lifecycle import (
     due,
     orphans,
 )
-from sluice.splitting.names import FIFO_SUFFIX, prefix_of, session_queue_name
-from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
-from sluice.splitting.queues import temporary_attributes, temporary_tags
 
 MAX_RACES = 50  # lost in a row to others that write the registry
 MAX_ROUNDS = 5  # of acting and looking again, in one invocation

@@ -10,7 +10,7 @@ from typing import Any
 
 import jq
 
-from sluice.splitting.jq import decision
+from sluice.splitting.filters.jq import decision
 
 COMPILED = 1_000  # programs kept: as many as there may be sessions
 

@@ -1,4 +1,4 @@
-"""Why a jq program doesn't compile: `sluice.splitting.jq.CompileProblem`. Compiling always ends, unlike running."""
+"""Why a jq program doesn't compile: `filters.jq.CompileProblem`. Compiling always ends, unlike running."""
 
 import jq
 

@@ -1,4 +1,4 @@
-"""Runs jq programs in a child process, which is killed when one takes too long: `sluice.splitting.jq.Decide`.
+"""Runs jq programs in a child process, which is killed when one takes too long: `sluice.splitting.filters.jq.Decide`.
 
 An endless jq program holds the interpreter lock and ignores signals and threads. Lambda has no shared memory for
 `multiprocessing`'s queues, so the two talk over pipes.
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.splitting.jq import TIME_LIMIT_S, TimedOut
+from sluice.splitting.filters.jq import TIME_LIMIT_S, TimedOut
 
 START_LIMIT_S = 10.0  # importing jq in a cold environment
 CODE = Path(__file__).parents[2]  # the folder with `sluice`

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import BadConfiguration
-from sluice.splitting.codec import encode_filters
 from sluice.splitting.control import Control
-from sluice.splitting.filters import parse_filters
-from sluice.splitting.jq import CompileProblem
-from sluice.splitting.lifecycle import Registry, Session, queue_of
+from sluice.splitting.filters.files import parse_filters
+from sluice.splitting.filters.jq import CompileProblem
+from sluice.splitting.sessions.codec import encode_filters
+from sluice.splitting.sessions.lifecycle import Registry, Session, queue_of
 
 # After which there may be more to do.
 CHANGES = frozenset({"start", "stop", "tick", "sweep"})

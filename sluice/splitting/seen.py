@@ -1,6 +1,6 @@
 """The registry as one splitter knows it: never older than a second, and announced before it is routed by.
 
-The order is what makes it safe (`sluice.splitting.lifecycle`): announce the version read, read the version again, and
+The order is what makes it safe (`sessions.lifecycle`): announce the version read, read the version again, and
 route only when it is still the same. An announcement holds for the lease: it is repeated before a batch could outlive
 it.
 """
@@ -8,10 +8,10 @@ it.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sluice.splitting.jq import Decide
-from sluice.splitting.lifecycle import SPLITTER_LEASE_S, Registry, queue_of, shares_of
+from sluice.splitting.filters.jq import Decide
 from sluice.splitting.ports import NowMs, RegistryStore
-from sluice.splitting.routing import Router
+from sluice.splitting.routing.router import Router
+from sluice.splitting.sessions.lifecycle import SPLITTER_LEASE_S, Registry, queue_of, shares_of
 from sluice.splitting.splitter import Routes
 
 CACHED_MS = 1_000

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.settings import Variables
-from sluice.splitting.configs import SplitConfig
-from sluice.splitting.names import TAG_CHARACTERS
+from sluice.splitting.routing.configs import SplitConfig
+from sluice.splitting.routing.names import TAG_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from sluice.batches import Parcel, Progress, Request, Round, fifo_rounds, standard_round
 from sluice.errors import DestinationFault, QueueGone
 from sluice.message import Message
-from sluice.splitting.copies import for_main, for_session
-from sluice.splitting.envelopes import s3_objects
+from sluice.splitting.filters.texts import Sight
 from sluice.splitting.ports import ObjectMetadata, TargetQueues
-from sluice.splitting.routing import FaultKind, Recipients, Router
-from sluice.splitting.sessions import Share
-from sluice.splitting.texts import Sight
+from sluice.splitting.routing.copies import for_main, for_session
+from sluice.splitting.routing.envelopes import s3_objects
+from sluice.splitting.routing.router import FaultKind, Recipients, Router
+from sluice.splitting.routing.shares import Share
 
 HELD_BACK = "held back by an earlier message of its group"
 MAX_PASSES = 20  # of re-routing, while session after session turns out to be gone

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from sluice.errors import BadParameter, BadRoute
 from sluice.federation.declared import Declared
-from sluice.federation.tracing import is_tag
+from sluice.federation.matching.tracing import is_tag
 from stacks.sections.rendezvous import EVENTS_EXCHANGE
 from stacks.sections.values import (
     MEMORY_MB,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.errors import BadParameter
-from sluice.federation.exchanges import Exchange, ExchangeType
-from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT, parse_bridges
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
+from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT, parse_bridges
 from stacks.sections.values import MEMORY_MB, ROOT, Parse, as_json, flag, number, parsed, text
 
 EVENTS_EXCHANGE = "events"

@@ -10,7 +10,7 @@ import pytest
 from moto import mock_aws
 
 from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
-from sluice.aws.forwards import Forwards
+from sluice.aws.federation.forwards import Forwards
 from sluice.aws.ticks import Ticks
 from sluice.errors import CallFailed
 from sluice.federation.ports import Document

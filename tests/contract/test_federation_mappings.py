@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from sluice.aws.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings
+from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings
 from sluice.errors import CallFailed
 from sluice.federation.ports import MappingGone, Mappings
 from tests.federation_fakes import FakeMappings

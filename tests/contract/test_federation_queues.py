@@ -8,12 +8,12 @@ import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 from moto import mock_aws
 
-from sluice.aws.federation_queues import BoundQueues, MessageDeadLetters, SiteQueues
-from sluice.aws.peers import PeerQueues, _classified, _outages
+from sluice.aws.federation.peers import PeerQueues, _classified, _outages
+from sluice.aws.federation.queues import BoundQueues, MessageDeadLetters, SiteQueues
+from sluice.aws.federation.redrives import Redrives
 from sluice.aws.records import MAX_REASON, PACKED, REASON, SOURCE
-from sluice.aws.redrives import Redrives
 from sluice.errors import CallFailed, QueueGone
-from sluice.federation.links import Endpoint, Link
+from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.ports import DeadLetter, PeerRefused, PeerUnreachable
 from sluice.message import Message, Outgoing, Value
 

@@ -15,13 +15,13 @@ from moto import mock_aws
 
 import sluice
 from sluice import BadPublishing, NotPublished, Publisher, Publishing
-from sluice.aws import publisher as module
+from sluice.aws.federation import publisher as module
 from sluice.errors import BadSetting, Malformed, QueueGone, SenderFault, TooLarge
-from sluice.federation.deliveries import Receipt
-from sluice.federation.deliveries import publish as at_the_exchange
-from sluice.federation.exchange_book import decode_table
-from sluice.federation.metadata import open_attributes
-from sluice.federation.typed_values import headers_of, same
+from sluice.federation.exchange_store import decode_table
+from sluice.federation.matching.typed_values import headers_of, same
+from sluice.federation.messages.deliveries import Receipt
+from sluice.federation.messages.deliveries import publish as at_the_exchange
+from sluice.federation.messages.metadata import open_attributes
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 
 TYPED: dict[str, Any] = {

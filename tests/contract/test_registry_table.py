@@ -7,10 +7,10 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.registry_table import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
-from sluice.splitting.codec import UnknownFormat
-from sluice.splitting.filters import Filter, Mode, QueueFilter
-from sluice.splitting.lifecycle import (
+from sluice.aws.splitting.registry_store import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
+from sluice.splitting.filters.files import Filter, Mode, QueueFilter
+from sluice.splitting.sessions.codec import UnknownFormat
+from sluice.splitting.sessions.lifecycle import (
     HEARTBEAT_LIMIT_S,
     Phase,
     QueueState,

@@ -7,13 +7,13 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.mailbox_book import DynamoMailboxBook
-from sluice.aws.offer_book import DynamoOfferBook
-from sluice.aws.proxy_pools import DynamoProxyPools
-from sluice.rendezvous.events import matched_poll
-from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, Profile, WaitingProxy
-from sluice.rendezvous.offers import Method
+from sluice.aws.rendezvous.mailbox_store import DynamoMailboxBook
+from sluice.aws.rendezvous.offer_store import DynamoOfferBook
+from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
+from sluice.rendezvous.counts.events import matched_poll
 from sluice.rendezvous.ports import Claim, MailboxBook, OfferBook, OfferRecord, ProxyPools, State
+from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, Profile, WaitingProxy
+from sluice.rendezvous.protocol.offers import Method
 from tests.fakes import FakeMailboxBook, FakeOfferBook, FakePools
 
 NOW = 1_700_000_000_000

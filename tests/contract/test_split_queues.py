@@ -7,11 +7,11 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.split_queues import SplitQueues
+from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message, Outgoing, Value
-from sluice.splitting.copies import for_main, for_session
-from sluice.splitting.queues import temporary_attributes, temporary_tags
+from sluice.splitting.routing.copies import for_main, for_session
+from sluice.splitting.routing.queues import temporary_attributes, temporary_tags
 
 ATTRIBUTES = {
     "text": Value("String", "ä\U0001f600"),

@@ -8,12 +8,12 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.address_keys import KEPT_MS, AddressHashes, DynamoAddressKeys
-from sluice.aws.statistics_book import MAX_COUNTS, MAX_MARKS, DynamoStatistics
-from sluice.rendezvous.addresses import KEY_BYTES, keyed_hash
-from sluice.rendezvous.events import OfferEvent, PollEvent, event_id
+from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHashes, DynamoAddressKeys
+from sluice.aws.rendezvous.statistics_store import MAX_COUNTS, MAX_MARKS, DynamoStatistics
+from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.statistics import OFFERS, POLLS, Count, Tally, tally, total
 from sluice.rendezvous.ports import Statistics
-from sluice.rendezvous.statistics import OFFERS, POLLS, Count, Tally, tally, total
+from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash
 from sluice.times import DAY_MS, day_of, day_start_ms
 from tests.fakes import Clock, FakeStatistics
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sluice.aws.control_client import FEDERATION, ControlClient
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.sessions import Connection, of_environment
-from sluice.federation.metadata import ATTRIBUTE
+from sluice.aws.operator.connections import Connection, of_environment
+from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.operator.deployment import stack_outputs
+from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
 

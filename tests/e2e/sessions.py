@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from sluice.aws.control_client import ControlClient
+from sluice.aws.operator.control_client import ControlClient
 from tests.deployed import Deployed
 
 ENDED = "Ended"

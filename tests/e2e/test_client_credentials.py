@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.model import Shape
 
-from sluice.aws.client_queues import ClientCredentials, open_client
+from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from tests.deployed import Deployed
 
 SQS = boto3.session.Session(region_name="eu-central-1").client(

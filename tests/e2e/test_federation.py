@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from sluice.aws.control_client import Refused
+from sluice.aws.operator.control_client import Refused
 from tests.e2e.federated import FederatedSite
 from tests.e2e.functions_killed import functions_killed
 from tests.e2e.ways import Way

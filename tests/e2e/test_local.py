@@ -12,9 +12,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from sluice.aws.deployment import stack_outputs
-from sluice.aws.publisher import Publisher, Publishing
-from sluice.aws.sessions import of_environment
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.connections import of_environment
+from sluice.aws.operator.deployment import stack_outputs
 from sluice.local.cloud import CloudFailed, find, start
 from sluice.local.requests import BY_TRIGGER, SqsRequest
 from sluice.local.sites import DEFAULT_SITE

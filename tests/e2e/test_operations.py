@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sluice.aws.control_client import FEDERATION, ControlClient
-from sluice.aws.deployment import stack_output, stack_outputs
-from sluice.aws.publisher import Publisher, Publishing
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.operator.deployment import stack_output, stack_outputs
 from sluice.cli.main import app
 from sluice.message import TRACE_HEADER
 from tests.deployed import Deployed

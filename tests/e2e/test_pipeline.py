@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.aws.clock import now_ms
-from sluice.aws.deployment import stack_outputs
-from sluice.cli.pipelines import STACK, reach_of, variables_of
+from sluice.aws.operator.deployment import stack_outputs
+from sluice.cli.pipeline.pipelines import STACK, reach_of, variables_of
 from sluice.local.jobs import LocalRuns
 from sluice.local.pipeline import LocalPipeline, settings
 from tests.deployed import Deployed

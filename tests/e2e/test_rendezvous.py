@@ -11,18 +11,18 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from sluice.aws.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.aws.offer_book import DynamoOfferBook
-from sluice.aws.proxy_pools import DynamoProxyPools
+from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.rendezvous.offer_store import DynamoOfferBook
+from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import Denied, Exchange, over_http, over_sqs, parse_reply
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
-from sluice.rendezvous.matching import Nat, Pool
-from sluice.rendezvous.offers import NO_PROXIES, TIMED_OUT, Method
 from sluice.rendezvous.ports import OfferRecord
+from sluice.rendezvous.protocol.matching import Nat, Pool
+from sluice.rendezvous.protocol.offers import NO_PROXIES, TIMED_OUT, Method
 from tests.deployed import Deployed
 
 ON_LOOPBACK = Network(loopback=True)

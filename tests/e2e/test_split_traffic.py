@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sluice.splitting.lifecycle import SPLITTER_READS_WITHIN_MS
+from sluice.splitting.sessions.lifecycle import SPLITTER_READS_WITHIN_MS
 from tests.deployed import Deployed
 from tests.e2e.functions_killed import functions_killed
 from tests.e2e.sessions import Splitting, by_attribute, url_of

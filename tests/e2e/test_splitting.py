@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from sluice.aws.control_client import Refused
+from sluice.aws.operator.control_client import Refused
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, notification, url_of
 

@@ -11,10 +11,10 @@ import pytest
 from functions.broker import handler as broker
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
-from sluice.aws.event_publisher import events_client
 from sluice.aws.records import REASON
-from sluice.federation.metadata import ATTRIBUTE
-from sluice.rendezvous.events import OfferEvent, PollEvent, event_id, read_event
+from sluice.aws.rendezvous.event_publisher import events_client
+from sluice.federation.messages.metadata import ATTRIBUTE
+from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id, read_event
 from tests.functions.conftest import Surroundings
 from tests.functions.test_handlers import OFFER, ROOT, call, http_event, metrics
 
@@ -198,7 +198,7 @@ def test_the_counters_are_imported_without_any_environment() -> None:
 def test_a_cold_start_imports_nothing_of_publishing_no_database_of_countries_and_no_boto3() -> None:
     code = (
         "import sys, functions.proxy.handler, functions.broker.handler\n"
-        "print([name for name in ('sluice.aws.publisher', 'maxminddb', 'boto3') if name in sys.modules])"
+        "print([name for name in ('sluice.aws.federation.publisher', 'maxminddb', 'boto3') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={}, capture_output=True, text=True)
     assert done.stdout == "[]\n"

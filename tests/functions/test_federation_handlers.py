@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from functions.bridge import handler as bridge
+from functions.bridge.parts import LINKS
 from functions.exchange import handler as exchange
 from functions.links import handler as links
-from sluice.aws.bridge_parts import LINKS
 from sluice.aws.clients import lambda_client
 from sluice.aws.documents import DynamoDocument
 from sluice.federation.codec import Hello, decode_control, encode_control, encode_registry
-from sluice.federation.link_states import State, Status
-from sluice.federation.links import Bridge, Endpoint, Link
-from sluice.federation.registry import Address, BridgeRecord, LinkRecord, Registry
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.registry import Address, BridgeRecord, LinkRecord, Registry
+from sluice.federation.links.states import State, Status
 from tests.functions.conftest import CONTEXT, Surroundings
 
 ACCOUNT, REGION = "123456789012", "eu-central-1"

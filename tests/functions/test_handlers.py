@@ -12,11 +12,11 @@ import pytest
 from functions.broker import handler as broker
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
-from sluice.aws.offer_book import DynamoOfferBook
 from sluice.aws.records import PACKED, REASON, SOURCE
+from sluice.aws.rendezvous.offer_store import DynamoOfferBook
 from sluice.errors import BadSetting
-from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import OfferRecord
+from sluice.rendezvous.protocol.offers import Method
 from tests.functions.conftest import CONTEXT, Surroundings
 
 ROOT = Path(__file__).parents[2]

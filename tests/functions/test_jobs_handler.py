@@ -18,7 +18,7 @@ from moto.emrserverless.models import emrserverless_backends
 
 from functions.jobs import handler as jobs
 from sluice.aws.clients import dynamodb_client
-from sluice.aws.jobs import EmrRuns
+from sluice.aws.pipeline.jobs import EmrRuns
 from sluice.errors import CallFailed
 from tests.functions.conftest import CONTEXT
 from tests.unit.test_pipeline_jobs import CATALOGUE, VARIABLES

@@ -10,13 +10,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sluice.aws.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_sqs
 from sluice.peers.services import Relay
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, What
-from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.protocol.matching import Nat
 from tests.interop.programs import Programs, Running, RunningClient, start_client, start_proxy
 from tests.interop.servers import Servers
 

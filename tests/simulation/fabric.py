@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sluice.federation.dynamic import (
+from sluice.federation.dynamic.codec import decode_routes, encode_routes
+from sluice.federation.dynamic.ops import Op, Want, decode_op, encode_op
+from sluice.federation.dynamic.paths import (
     DynamicRoutes,
     Event,
     Heard,
@@ -26,10 +28,8 @@ from sluice.federation.dynamic import (
     step,
     wants_of,
 )
-from sluice.federation.dynamic_codec import decode_routes, encode_routes
-from sluice.federation.dynamic_ops import Op, Want, decode_op, encode_op
-from sluice.federation.registry import served_name
-from sluice.federation.tracing import DEFAULT_MAX_HOPS, Crossing, crossed, held_back, turned_away
+from sluice.federation.links.registry import served_name
+from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, Crossing, crossed, held_back, turned_away
 
 EXCHANGE = "amq.direct"
 MAX_ROUNDS = 60

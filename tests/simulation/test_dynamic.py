@@ -7,8 +7,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from sluice.federation.dynamic import QueueBound, wants_of, ways_of
-from sluice.federation.dynamic_ops import Want
+from sluice.federation.dynamic.ops import Want
+from sluice.federation.dynamic.paths import QueueBound, wants_of, ways_of
 from tests.simulation.fabric import HEARTBEAT_MS, Edge, Fabric
 
 SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "2000"))

@@ -186,7 +186,7 @@ def test_no_function_has_what_only_the_command_line_uses(function: str) -> None:
     assert all(path.suffix == ".py" for path in sources)
     others = {"cli", "local", "peers"} | {other for other in FUNCTIONS if other != function}
     assert not [path for path in sources if set(path.parts) & others]
-    assert PurePosixPath("sluice/aws/client_queues.py") not in sources
+    assert PurePosixPath("sluice/aws/operator/client_queues.py") not in sources
 
 
 @pytest.fixture(scope="session")

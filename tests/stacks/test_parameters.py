@@ -6,7 +6,7 @@ import pytest
 
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.federation.declared import Declared
-from sluice.rendezvous.bridges import parse_bridges
+from sluice.rendezvous.protocol.bridges import parse_bridges
 from stacks.parameters import SHARED, Architecture, LogLevel, Parameters
 from stacks.sections import federation, operations, pipeline, rendezvous, splitting
 from stacks.sections.federation import DECLARED_SECTIONS, FederationParameters

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluice.errors import CallFailed
-from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT, by_fingerprint, parse_bridges
 from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX, Broker, Outcome, Post
-from sluice.rendezvous.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
 from sluice.rendezvous.matchmaker import Candidates, Matchmaker
-from sluice.rendezvous.offers import NO_PROXIES
 from sluice.rendezvous.ports import State
+from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT, by_fingerprint, parse_bridges
+from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
+from sluice.rendezvous.protocol.offers import NO_PROXIES
 from sluice.rendezvous.timeouts import Tick, TickArmer
 from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url, witness_of
 

@@ -13,18 +13,18 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner, Result
 
-from sluice.aws.control_client import Refused
-from sluice.cli.federation_sites import BadSiteName, Client, SiteName, asked_by
+from sluice.aws.operator.control_client import Refused
+from sluice.cli.federation.route_declarations import MAX_NAME_CHARACTERS, route_name
+from sluice.cli.federation.sites import BadSiteName, Client, SiteName, asked_by
 from sluice.cli.main import app
-from sluice.cli.route_declarations import MAX_NAME_CHARACTERS, route_name
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.declared import Declared
-from sluice.federation.dynamic import Way
-from sluice.federation.dynamic_ops import Want
-from sluice.federation.links import Bridge, Link
+from sluice.federation.dynamic.ops import Want
+from sluice.federation.dynamic.paths import Way
+from sluice.federation.links.links import Bridge, Link
+from sluice.federation.links.registry import Address
 from sluice.federation.operations import Operations
 from sluice.federation.registrar import Registrar
-from sluice.federation.registry import Address
 from sluice.federation.settings import SiteNames
 from tests.federation_fakes import FakeDocument, Site, World
 

@@ -14,9 +14,9 @@ import typer
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
+from sluice.cli.federation.typed_options import attributes, typed_values
 from sluice.cli.main import app
-from sluice.cli.typed_options import attributes, typed_values
-from sluice.federation.metadata import Metadata, open_attributes, seal
+from sluice.federation.messages.metadata import Metadata, open_attributes, seal
 from sluice.message import Message, Outgoing, Value
 
 REGION = "eu-central-1"

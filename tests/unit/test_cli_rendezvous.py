@@ -23,9 +23,9 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from sluice.aws.client_queues import ClientCredentials
-from sluice.aws.offer_book import DynamoOfferBook
-from sluice.aws.proxy_pools import DynamoProxyPools
+from sluice.aws.operator.client_queues import ClientCredentials
+from sluice.aws.rendezvous.offer_store import DynamoOfferBook
+from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
 from sluice.cli.main import app
 from sluice.cli.output import quantile
 from sluice.cli.sites import with_first_site
@@ -34,9 +34,9 @@ from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_http
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
-from sluice.rendezvous.matching import Nat, Pool, WaitingProxy
-from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import OfferRecord
+from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy
+from sluice.rendezvous.protocol.offers import Method
 from tests.unit.test_peers import FakeBroker, served
 
 REGION = "eu-central-1"

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.control_client import Refused
-from sluice.cli import programs, split
-from sluice.cli.filters import filters_document
-from sluice.cli.programs import run_program, variables
-from sluice.cli.registration import BadRegistration, register_queue
-from sluice.cli.sessions import OpenSession, SessionFailed, session
+from sluice.aws.operator.control_client import Refused
 from sluice.cli.sites import with_first_site
+from sluice.cli.splitting import commands as split
+from sluice.cli.splitting import programs
+from sluice.cli.splitting.filters import filters_document
+from sluice.cli.splitting.programs import run_program, variables
+from sluice.cli.splitting.registration import BadRegistration, register_queue
+from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
 from sluice.errors import BadFilter, BadParameter, CallFailed
 
 PROJECT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.local.traffic import offer
-from sluice.rendezvous.addresses import keyed_hash
-from sluice.rendezvous.candidates import TYPES, best_address, client_address
 from sluice.rendezvous.countries import Countries, country_of_record
+from sluice.rendezvous.protocol.addresses import keyed_hash
+from sluice.rendezvous.protocol.candidates import TYPES, best_address, client_address
 from tests.mmdb import mmdb
 
 KEY = b"k" * 32

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.daily_log import daily_log
-from sluice.rendezvous.matching import Nat
-from sluice.rendezvous.offers import Method
-from sluice.rendezvous.statistics import Count
+from sluice.rendezvous.counts.daily_log import daily_log
+from sluice.rendezvous.counts.statistics import Count
+from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.offers import Method
 
 JOBS_LOG = Path(__file__).parents[2] / "spark" / "sluice_spark" / "jobs" / "snowflake_log.py"
 NUMBERS = st.integers(1, 100)

@@ -23,9 +23,9 @@ from sluice.federation.codec import (
     encode_registry,
     plain_bridge,
 )
-from sluice.federation.link_states import State, Status
-from sluice.federation.links import Bridge, Endpoint, Link
-from sluice.federation.registry import Address, BridgeRecord, LinkRecord, Registry
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.registry import Address, BridgeRecord, LinkRecord, Registry
+from sluice.federation.links.states import State, Status
 
 TEXTS = st.text(max_size=8)
 NAMES = st.text(min_size=1, max_size=5)

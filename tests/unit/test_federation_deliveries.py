@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from sluice.errors import Malformed, TooLarge, UnknownExchange
-from sluice.federation.bindings import Binding
-from sluice.federation.deliveries import KEY_ATTRIBUTE, Drop, Receipt, forward, publish
-from sluice.federation.exchanges import STANDARD_EXCHANGES
-from sluice.federation.metadata import ATTRIBUTE, Metadata, open_attributes, seal
-from sluice.federation.routing import Destination, RoutingTable
-from sluice.federation.tracing import Crossing, DropReason, is_tag
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
+from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.tracing import Crossing, DropReason, is_tag
+from sluice.federation.messages.deliveries import KEY_ATTRIBUTE, Drop, Receipt, forward, publish
+from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, open_attributes, seal
 from sluice.message import MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value
 
 ULID = "01JD0000000000000000000000"

@@ -12,7 +12,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadSnapshot, Malformed
-from sluice.federation.dynamic import (
+from sluice.federation.dynamic.codec import MARK, decode_routes, encode_routes
+from sluice.federation.dynamic.ops import (
+    AskSnapshot,
+    Bind,
+    Carried,
+    Op,
+    Reach,
+    SnapshotPart,
+    Unbind,
+    Want,
+    Wanted,
+    bindings_for,
+    decode_op,
+    digest_of,
+    encode_op,
+    read_snapshot,
+    snapshot_parts,
+)
+from sluice.federation.dynamic.paths import (
     DynamicRoutes,
     Heard,
     Heartbeat,
@@ -32,26 +50,8 @@ from sluice.federation.dynamic import (
     wants_of,
     ways_of,
 )
-from sluice.federation.dynamic_codec import MARK, decode_routes, encode_routes
-from sluice.federation.dynamic_ops import (
-    AskSnapshot,
-    Bind,
-    Carried,
-    Op,
-    Reach,
-    SnapshotPart,
-    Unbind,
-    Want,
-    Wanted,
-    bindings_for,
-    decode_op,
-    digest_of,
-    encode_op,
-    read_snapshot,
-    snapshot_parts,
-)
-from sluice.federation.exchanges import STANDARD_EXCHANGES, ExchangeType
-from sluice.federation.routing import Destination, Publication, RoutingTable
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, ExchangeType
+from sluice.federation.matching.routing import Destination, Publication, RoutingTable
 
 EXCHANGE = "amq.topic"
 NAME = "pull@D"

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from sluice.errors import BadRoute, DestinationFault
-from sluice.federation.bindings import Binding
 from sluice.federation.codec import DynamicOp, decode_control
 from sluice.federation.dynamic_shell import Dynamics, decode_states, encode_states
-from sluice.federation.exchange_book import with_binding, without_binding
-from sluice.federation.link_states import Happening
-from sluice.federation.links import Bridge
-from sluice.federation.registry import BridgeAdded, BridgeClosed, LinkAdded, LinkHappened
-from sluice.federation.routing import Destination
+from sluice.federation.exchange_store import with_binding, without_binding
+from sluice.federation.links.links import Bridge
+from sluice.federation.links.registry import BridgeAdded, BridgeClosed, LinkAdded, LinkHappened
+from sluice.federation.links.states import Happening
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.routing import Destination
 from tests.federation_fakes import FakeDocument, Site, World
 
 TOPIC = "amq.topic"

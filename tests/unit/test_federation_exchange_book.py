@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadBinding, BadSnapshot
-from sluice.federation.bindings import Binding
-from sluice.federation.exchange_book import (
+from sluice.federation.exchange_store import (
     MAX_RACES,
     Change,
     ExchangeBook,
@@ -21,8 +20,9 @@ from sluice.federation.exchange_book import (
     without_bindings,
     without_exchange,
 )
-from sluice.federation.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.routing import Destination
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.federation.matching.routing import Destination
 from sluice.federation.seen import CACHED_MS, Seen
 from tests.federation_fakes import FakeDocument
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed, TooLarge
 from sluice.federation.forwarder import HELD_BACK, Outcome, forward_all, shared_out
-from sluice.federation.links import Bridge, Endpoint, Link
-from sluice.federation.metadata import ATTRIBUTE, open_attributes
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.registry import Address, Forward
+from sluice.federation.matching.tracing import Crossing, DropReason
+from sluice.federation.messages.metadata import ATTRIBUTE, open_attributes
 from sluice.federation.ports import PeerRefused, PeerUnreachable
-from sluice.federation.registry import Address, Forward
-from sluice.federation.tracing import Crossing, DropReason
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from tests.federation_fakes import Inline
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadBinding
-from sluice.federation.headers import Conditions, HeadersIndex
-from sluice.federation.typed_values import TypedValue, headers_of, same
+from sluice.federation.matching.headers import Conditions, HeadersIndex
+from sluice.federation.matching.typed_values import TypedValue, headers_of, same
 from sluice.message import Value
 
 Headers = Mapping[str, TypedValue]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.federation.link_states import (
+from sluice.federation.links.states import (
     CARRYING,
     HEARTBEAT_MS,
     PROBE_MS,

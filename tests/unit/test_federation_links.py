@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from sluice.errors import BadRoute
-from sluice.federation.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing, ends
-from sluice.federation.tracing import Crossing
+from sluice.federation.links.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing, ends
+from sluice.federation.matching.tracing import Crossing
 
 
 def endpoint(name: str) -> Endpoint:

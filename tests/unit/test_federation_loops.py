@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.federation.bindings import Binding
-from sluice.federation.deliveries import Drop, Receipt, forward, publish
-from sluice.federation.exchanges import Exchange, ExchangeType
-from sluice.federation.metadata import open_attributes
-from sluice.federation.routing import Destination, RoutingTable
-from sluice.federation.tracing import DEFAULT_MAX_HOPS, Crossing, DropReason
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, Crossing, DropReason
+from sluice.federation.messages.deliveries import Drop, Receipt, forward, publish
+from sluice.federation.messages.metadata import open_attributes
 from sluice.message import Message, Outgoing
 
 MAX_TRANSFERS = 100_000  # more is a loop

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
-from sluice.federation.bindings import Binding
 from sluice.federation.codec import plain_bridge
 from sluice.federation.declared import Declared, plain_binding, plain_link
-from sluice.federation.exchanges import Exchange, ExchangeType
-from sluice.federation.link_states import State
-from sluice.federation.links import Bridge, Link
+from sluice.federation.links.links import Bridge, Link
+from sluice.federation.links.states import State
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.operations import Operations
 from sluice.federation.settings import SiteNames
 from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World

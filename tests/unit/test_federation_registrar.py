@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from sluice.errors import BadRoute, CallFailed
-from sluice.federation.bindings import Binding
-from sluice.federation.exchange_book import with_binding
-from sluice.federation.link_states import CARRYING, Happening, State
-from sluice.federation.links import Bridge
-from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
-from sluice.federation.registry import (
+from sluice.federation.exchange_store import with_binding
+from sluice.federation.links.links import Bridge
+from sluice.federation.links.registry import (
     SERVED_MARK,
     BridgeAdded,
     BridgeClosed,
@@ -23,7 +20,10 @@ from sluice.federation.registry import (
     LinkAdded,
     LinkHappened,
 )
-from sluice.federation.routing import Destination
+from sluice.federation.links.states import CARRYING, Happening, State
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.routing import Destination
+from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World
 
 DEST = "amq.direct"  # nothing is bound there: what arrives goes no further

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from sluice.errors import BadRoute
-from sluice.federation.link_states import ANSWER_MS, HEARTBEAT_MS, PROBE_MS, Happening, Refused, State, Unreachable
-from sluice.federation.links import Bridge, Endpoint, Link
-from sluice.federation.registry import (
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.registry import (
     EMPTY_FOR_MS,
     Action,
     Address,
@@ -42,6 +41,7 @@ from sluice.federation.registry import (
     pulls_over,
     tick,
 )
+from sluice.federation.links.states import ANSWER_MS, HEARTBEAT_MS, PROBE_MS, Happening, Refused, State, Unreachable
 
 EMPTY = Registry(here="HERE")
 END = Endpoint(region="r", account="1", control_queue_url="there")

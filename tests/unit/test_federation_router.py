@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed, QueueGone, UnknownExchange
-from sluice.federation.bindings import Binding
-from sluice.federation.exchanges import STANDARD_EXCHANGES
-from sluice.federation.metadata import ATTRIBUTE
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
+from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.tracing import Crossing, DropReason
+from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.federation.router import HELD_BACK, Ingress, Outcome, route
-from sluice.federation.routing import Destination, RoutingTable
-from sluice.federation.tracing import Crossing, DropReason
 from sluice.message import Message, Value
 from tests.federation_fakes import Inline
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadBinding, BadSnapshot, UnknownExchange
-from sluice.federation.bindings import Binding, distinct, is_new
-from sluice.federation.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
-from sluice.federation.routing import Destination, Publication, RoutingTable
-from sluice.federation.tracing import Crossing
+from sluice.federation.matching.bindings import Binding, distinct, is_new
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.federation.matching.routing import Destination, Publication, RoutingTable
+from sluice.federation.matching.tracing import Crossing
 
 QUEUES = [
     Destination(queue="q0", url="https://sqs/q0"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice.federation.topics import TopicIndex, normalised, overlap
+from sluice.federation.matching.topics import TopicIndex, normalised, overlap
 
 SPECIFIED = [
     "a", "b", "a.b", "b.c", "a.b.c.d", "b.c.d.e", "a.*", "a.#", "a.*.#", "#.b", "*.b", "*.#.b", "a.*.b", "a.#.b",

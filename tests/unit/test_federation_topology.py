@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.federation.bindings import Binding
-from sluice.federation.drawings import as_svg, as_text
-from sluice.federation.exchanges import ExchangeType
-from sluice.federation.link_states import State, Status
-from sluice.federation.links import Bridge, Endpoint, Link
-from sluice.federation.topology import Concern, Site, Topology
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.states import State, Status
+from sluice.federation.map.drawings import as_svg, as_text
+from sluice.federation.map.topology import Concern, Site, Topology
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import ExchangeType
 
 TYPES = {"x": ExchangeType.TOPIC, "other": ExchangeType.FANOUT}
 Join = tuple[str, str]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.amp import armor, decode_path
 from sluice.rendezvous.http import Request, Response, Site
 from sluice.rendezvous.http_clients import HttpClients
-from sluice.rendezvous.matching import PATIENCE_MS, Pool
 from sluice.rendezvous.matchmaker import Candidates, Matchmaker
+from sluice.rendezvous.protocol.amp import armor, decode_path
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, Pool
 from tests.fakes import FakeStatistics
 from tests.unit.test_broker import BRIDGES, DESCRIPTION
 from tests.unit.test_broker import World as BrokerWorld

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.splitting.jq import TimedOut
+from sluice.splitting.filters.jq import TimedOut
 from sluice.splitting.jq_compile import compile_problem
 from sluice.splitting.jq_runner import JqRunner
 

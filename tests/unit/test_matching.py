@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.matching import (
+from sluice.rendezvous.protocol.matching import (
     HOLD_MS,
     PATIENCE_MS,
     Nat,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Refused
-from sluice.rendezvous.bridges import DEFAULT_FINGERPRINT, Bridge, by_fingerprint, parse_bridges
-from sluice.rendezvous.matching import Nat
-from sluice.rendezvous.offers import Method, Offer, answer_reply, error_reply, is_client_id, parse_offer
+from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT, Bridge, by_fingerprint, parse_bridges
+from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.offers import Method, Offer, answer_reply, error_reply, is_client_id, parse_offer
 
 DESCRIPTION = json.dumps({"type": "offer", "sdp": "v=0\r\n"})
 SECOND = "ab" * 32

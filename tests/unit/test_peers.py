@@ -28,7 +28,7 @@ from sluice.peers.methods import (
 )
 from sluice.peers.services import Echo, Relay, Service
 from sluice.peers.volunteer import Event, Volunteer, VolunteerLimits, What
-from sluice.rendezvous.matching import Nat
+from sluice.rendezvous.protocol.matching import Nat
 
 ON_LOOPBACK = Network(loopback=True)
 AT_ONCE = Patience(before_lookup_s=0, lookups=5, between_lookups_s=0, receives=2, wait_s=0)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed
-from sluice.rendezvous.bridges import RelayPattern
-from sluice.rendezvous.matching import Nat
-from sluice.rendezvous.polls import (
+from sluice.rendezvous.protocol.bridges import RelayPattern
+from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.polls import (
     PollStatus,
     accepts,
     answer_status,

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed
-from sluice.federation.ulids import is_ulid
-from sluice.rendezvous.bridges import RelayPattern
-from sluice.rendezvous.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
+from sluice.federation.messages.ulids import is_ulid
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
 from sluice.rendezvous.http import Request
-from sluice.rendezvous.matching import PATIENCE_MS, Nat, Pool
-from sluice.rendezvous.offers import Method
-from sluice.rendezvous.polls import Answer, Poll
+from sluice.rendezvous.protocol.bridges import RelayPattern
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool
+from sluice.rendezvous.protocol.offers import Method
+from sluice.rendezvous.protocol.polls import Answer, Poll
 from sluice.rendezvous.timeouts import Tick, TimeOuts
 from sluice.times import day_of, iso, ms_of
 from tests.fakes import url

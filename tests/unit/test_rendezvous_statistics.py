@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.counting import MAX_REMEMBERED, Counting
-from sluice.rendezvous.daily_log import daily_log
-from sluice.rendezvous.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
-from sluice.rendezvous.exposition import exposition
-from sluice.rendezvous.matching import Nat, Pool, Profile
-from sluice.rendezvous.statistics import FAMILIES, Count, Counts, rounded_up, tally
+from sluice.rendezvous.counts.daily_log import daily_log
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.exposition import exposition
+from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, rounded_up, tally
+from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
 from sluice.times import DAY_MS, day_of
 from tests.fakes import FakeStatistics
 from tests.unit.test_broker import World as BrokerWorld

@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.message import Message, Value
-from sluice.splitting.filters import Filter, Mode
-from sluice.splitting.jq import TimedOut
-from sluice.splitting.routing import Router
-from sluice.splitting.sessions import Share
+from sluice.splitting.filters.files import Filter, Mode
+from sluice.splitting.filters.jq import TimedOut
+from sluice.splitting.routing.router import Router
+from sluice.splitting.routing.shares import Share
 from sluice.splitting.splitter import HELD_BACK, Outcome, Routes, SplitQueue, split
 from tests.splitting_fakes import FakeSplitQueues
 

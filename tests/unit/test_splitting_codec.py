@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.splitting.codec import (
+from sluice.splitting.filters.files import Filter, Mode, QueueFilter
+from sluice.splitting.sessions.codec import (
     FORMAT,
     UnknownFormat,
     decode_filters,
@@ -17,8 +18,7 @@ from sluice.splitting.codec import (
     encode,
     encode_filters,
 )
-from sluice.splitting.filters import Filter, Mode, QueueFilter
-from sluice.splitting.lifecycle import Phase, QueueState, Session, Split, Status, TemporaryQueue
+from sluice.splitting.sessions.lifecycle import Phase, QueueState, Session, Split, Status, TemporaryQueue
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TIMES = st.integers(min_value=0, max_value=2**53)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from sluice.message import Message, Value
-from sluice.splitting.configs import SplitConfig
 from sluice.splitting.control import (
     CHANGES_AT_ONCE,
     LATER_S,
@@ -21,8 +20,18 @@ from sluice.splitting.control import (
     TooBusy,
     next_tick_s,
 )
-from sluice.splitting.filters import Filter, Mode, QueueFilter
-from sluice.splitting.lifecycle import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status, Stop, Tick
+from sluice.splitting.filters.files import Filter, Mode, QueueFilter
+from sluice.splitting.routing.configs import SplitConfig
+from sluice.splitting.sessions.lifecycle import (
+    ALIVE,
+    SPLITTER_LEASE_S,
+    QueueState,
+    Reason,
+    Registry,
+    Status,
+    Stop,
+    Tick,
+)
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from sluice.batches import MAX_ENTRIES, Parcel, Progress, Request, fifo_rounds, standard_round
 from sluice.message import MAX_MESSAGE_BYTES, Message, Outgoing, Value
-from sluice.splitting.copies import for_main, for_session, returned
-from sluice.splitting.names import MAX_NAME, is_ours, main_queue_name, session_queue_name
-from sluice.splitting.queues import MAX_TAGS, renamed_policy, temporary_attributes, temporary_tags
+from sluice.splitting.routing.copies import for_main, for_session, returned
+from sluice.splitting.routing.names import MAX_NAME, is_ours, main_queue_name, session_queue_name
+from sluice.splitting.routing.queues import MAX_TAGS, renamed_policy, temporary_attributes, temporary_tags
 
 SYSTEM = {"SentTimestamp": "1700000000000", "MessageGroupId": "g", "MessageDeduplicationId": "d", "AWSTraceHeader": "t"}
 MESSAGE = Message(

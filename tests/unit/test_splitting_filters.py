@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sluice.errors import BadFilter
 from sluice.message import Message, Value
-from sluice.splitting import jq
-from sluice.splitting.envelopes import S3Object, envelope_attributes, s3_objects
-from sluice.splitting.filters import Filter, Mode, QueueFilter, document_of, filter_of, parse_filters
+from sluice.splitting.filters import jq
+from sluice.splitting.filters.files import Filter, Mode, QueueFilter, document_of, filter_of, parse_filters
+from sluice.splitting.routing.envelopes import S3Object, envelope_attributes, s3_objects
 
 
 def compile_problem(program: str) -> str | None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.splitting.filters import Filter, Mode, QueueFilter
-from sluice.splitting.lifecycle import (
+from sluice.splitting.filters.files import Filter, Mode, QueueFilter
+from sluice.splitting.routing.names import main_queue_name, session_queue_name
+from sluice.splitting.sessions.lifecycle import (
     DRAIN_QUIET_S,
     HEARTBEAT_LIMIT_S,
     KEEP_FAILED_S,
@@ -50,7 +51,6 @@ from sluice.splitting.lifecycle import (
     shares_of,
     step,
 )
-from sluice.splitting.names import main_queue_name, session_queue_name
 
 STEAL = QueueFilter(filter=Filter(attributes=(("a", "b"),)))
 MIRROR = replace(STEAL, mode=Mode.MIRROR)

@@ -9,9 +9,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from regex import _regex_core
 
-from sluice.splitting.dialect import tokens
-from sluice.splitting.literals import Need, fold, need_of
-from sluice.splitting.patterns import TimedOut, problem, searches, with_true_ends
+from sluice.splitting.filters.dialect import tokens
+from sluice.splitting.filters.literals import Need, fold, need_of
+from sluice.splitting.filters.patterns import TimedOut, problem, searches, with_true_ends
 
 FLAGS = regex.VERSION1 | regex.IGNORECASE
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.message import Message, Value
-from sluice.splitting import jq
-from sluice.splitting.filters import Filter, Mode
-from sluice.splitting.index import Index
-from sluice.splitting.routing import Fault, FaultKind, Recipients, Router
-from sluice.splitting.sessions import Share
-from sluice.splitting.texts import Sight
+from sluice.splitting.filters import jq
+from sluice.splitting.filters.files import Filter, Mode
+from sluice.splitting.filters.index import Index
+from sluice.splitting.filters.texts import Sight
+from sluice.splitting.routing.router import Fault, FaultKind, Recipients, Router
+from sluice.splitting.routing.shares import Share
 
 
 def never(program: str, document: str) -> bool | None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from sluice.errors import CallFailed
-from sluice.splitting.filters import Filter, Mode, QueueFilter
-from sluice.splitting.lifecycle import SPLITTER_LEASE_S, QueueState, Registry, Session, Status, TemporaryQueue
+from sluice.splitting.filters.files import Filter, Mode, QueueFilter
 from sluice.splitting.seen import BATCH_MS, CACHED_MS, SeenRegistry, Unsettled
+from sluice.splitting.sessions.lifecycle import SPLITTER_LEASE_S, QueueState, Registry, Session, Status, TemporaryQueue
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore
 

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sluice.errors import CallFailed
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
-from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import OfferRecord
+from sluice.rendezvous.protocol.offers import Method
 from sluice.rendezvous.sweeper import ANSWER_QUEUE_AGE_MS, Sweeper, Swept
 from tests.fakes import Clock, FakeMailboxBook, FakeOfferBook, FakePools, FakeQueues, url
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed
-from sluice.rendezvous.matching import PATIENCE_MS
-from sluice.rendezvous.offers import Method
 from sluice.rendezvous.ports import OfferRecord, State
+from sluice.rendezvous.protocol.matching import PATIENCE_MS
+from sluice.rendezvous.protocol.offers import Method
 from sluice.rendezvous.timeouts import LATEST_MS, Tick, TickArmer, TimeOuts
 from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url, witness_of
 

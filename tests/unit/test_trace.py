@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.aws.publisher import Publishing
-from sluice.federation.bindings import Binding
-from sluice.federation.deliveries import Receipt, forward, publish
-from sluice.federation.exchanges import Exchange, ExchangeType
-from sluice.federation.routing import Destination, RoutingTable
-from sluice.federation.tracing import Crossing
+from sluice.aws.federation.publisher import Publishing
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.tracing import Crossing
+from sluice.federation.messages.deliveries import Receipt, forward, publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
 from sluice.rendezvous.broker import Outcome
-from sluice.rendezvous.events import OfferEvent
-from sluice.rendezvous.matching import PATIENCE_MS
+from sluice.rendezvous.counts.events import OfferEvent
+from sluice.rendezvous.protocol.matching import PATIENCE_MS
 from sluice.rendezvous.timeouts import Tick, TimeOuts
-from sluice.splitting.copies import for_main, for_session, returned
+from sluice.splitting.routing.copies import for_main, for_session, returned
 from tests.unit.test_broker import World, post
 
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"

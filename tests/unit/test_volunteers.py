@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluice.errors import CallFailed, QueueGone
-from sluice.rendezvous.bridges import RelayPattern
 from sluice.rendezvous.mailbox import USED_FOR_MS, Mailbox
-from sluice.rendezvous.matching import HOLD_MS, Nat, Pool, WaitingProxy
-from sluice.rendezvous.offers import Method
-from sluice.rendezvous.polls import Answer, Poll
 from sluice.rendezvous.ports import Claim, OfferRecord, State
+from sluice.rendezvous.protocol.bridges import RelayPattern
+from sluice.rendezvous.protocol.matching import HOLD_MS, Nat, Pool, WaitingProxy
+from sluice.rendezvous.protocol.offers import Method
+from sluice.rendezvous.protocol.polls import Answer, Poll
 from sluice.rendezvous.volunteers import PollOutcome, Volunteers, hash_sid
 from tests.fakes import Clock, FakeMailboxBook, FakeOfferBook, FakePools, FakeQueues, url, witness_of
 

@@ -1,0 +1,112 @@
+"""Puts the bridge function together: adapters and clock, from its settings."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from aws_lambda_powertools.logging import Logger
+
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
+from sluice.aws.clock import new_id, now_ms
+from sluice.aws.documents import LINKS, DynamoDocument
+from sluice.aws.federation.forwards import Forwards
+from sluice.aws.federation.peers import PeerQueues
+from sluice.aws.federation.queues import BoundQueues
+from sluice.aws.queues import SqsQueues
+from sluice.aws.records import DeadLetters
+from sluice.errors import DestinationFault
+from sluice.federation.codec import decode_registry
+from sluice.federation.forwarder import FIFO_SUFFIX, Outcome, forward_all
+from sluice.federation.links.registry import Forward, Registry, forwards_of
+from sluice.federation.ports import PeerRefused
+from sluice.federation.seen import Seen
+from sluice.federation.settings import BridgeSettings
+from sluice.message import Message
+
+NOTED_EVERY_MS = 10_000
+SHOWN_AT_ONCE = 10
+
+logger = Logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeParts:
+    """What an environment of the bridge function keeps between its batches."""
+
+    settings: BridgeSettings
+    registry: Seen[Registry]
+    peers: PeerQueues
+    own: BoundQueues
+    forwards: Forwards
+    ticks: SqsQueues
+    dead_letters: DeadLetters
+    executor: Executor
+    noted_at_ms: dict[str, int] = field(default_factory=dict)  # by bridge
+
+    @classmethod
+    def make(cls, settings: BridgeSettings) -> "BridgeParts":
+        """With AWS behind it."""
+        document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
+
+        def decode(content: bytes | None) -> Registry:
+            return Registry(here=settings.site) if content is None else decode_registry(content)
+
+        return cls(
+            settings=settings,
+            registry=Seen(document, decode, now_ms),
+            peers=PeerQueues(),
+            own=BoundQueues(sqs_client()),
+            forwards=Forwards(dynamodb_client(), settings.table),
+            ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
+            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
+            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+        )
+
+    def routes(self, queue: str) -> list[Forward]:
+        """The bridges that read the queue with this name and can; none where they are gone, or not there yet."""
+        return forwards_of(self.registry.value(), queue)
+
+    def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> Outcome:
+        """Forwards a batch, and tells the link what that showed."""
+        outcome = forward_all(
+            messages,
+            route,
+            fifo=queue.endswith(FIFO_SUFFIX),
+            site=self.settings.site,
+            now_ms=now_ms(),
+            peers=self.peers,
+            executor=self.executor,
+        )
+        try:
+            self._tell(outcome, route)
+            if outcome.outage is not None:
+                self._show_soon(queue, [messages[position].receipt_handle for position in outcome.failed])
+        except DestinationFault:
+            # The messages are where they belong; the next batch tells it as well.
+            logger.exception("OutcomeNotTold", bridge=route.bridge.name)
+        return outcome
+
+    def _tell(self, outcome: Outcome, route: Forward) -> None:
+        if outcome.outage is not None:
+            said: Mapping[str, object] = {
+                "op": "outage",
+                "link": route.link.name,
+                "refused": isinstance(outcome.outage, PeerRefused),
+                "error": str(outcome.outage),
+            }
+            self.ticks.send(self.settings.ticks_queue_url, json.dumps(said))
+        elif outcome.counts["MessagesForwarded"]:
+            self._note(route.bridge.name)
+
+    def _note(self, bridge: str) -> None:
+        """That the bridge forwards: evidence that its link is well, now and then."""
+        at_ms = now_ms()
+        if at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
+            self.noted_at_ms[bridge] = at_ms
+            self.forwards.note(bridge, at_ms=at_ms)
+
+    def _show_soon(self, queue: str, handles: Sequence[str]) -> None:
+        url = self.settings.ticks_queue_url.rsplit("/", 1)[0] + "/" + queue
+        for start in range(0, len(handles), SHOWN_AT_ONCE):
+            self.own.show_soon(url, handles[start : start + SHOWN_AT_ONCE])

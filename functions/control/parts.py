@@ -1,0 +1,81 @@
+"""Puts the control function together: adapters, clock and ids, from its settings."""
+
+import json
+import secrets
+import string
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sluice.aws.clients import dynamodb_client, sqs_client
+from sluice.aws.clock import now_ms
+from sluice.aws.queues import SqsQueues
+from sluice.aws.records import DeadLetters
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.aws.splitting.registry_store import DynamoRegistryStore
+from sluice.splitting.control import Control, next_tick_s
+from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.operations import Operations
+from sluice.splitting.routing.names import TOKEN_CHARACTERS
+from sluice.splitting.settings import ControlSettings
+
+ALPHABET = string.ascii_lowercase + string.digits
+TICK = json.dumps({"op": "tick"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlParts:
+    """What an environment of the control function keeps between its invocations."""
+
+    settings: ControlSettings
+    store: DynamoRegistryStore
+    queues: SplitQueues
+    messages: SqsQueues
+    dead_letters: DeadLetters
+    executor: Executor
+
+    @classmethod
+    def make(cls, settings: ControlSettings) -> "ControlParts":
+        """With AWS behind it."""
+        return cls(
+            settings=settings,
+            store=DynamoRegistryStore(dynamodb_client(), settings.table),
+            queues=SplitQueues(sqs_client(), settings.dead_letters_url),
+            messages=SqsQueues(sqs_client(), settings.dead_letters_url),
+            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
+            executor=ThreadPoolExecutor(1),  # its messages are about one registry: side by side they'd lose races
+        )
+
+    def control(self, *, may_go_on: Callable[[], bool]) -> Control:
+        """For one invocation."""
+        return Control(
+            store=self.store,
+            queues=self.queues,
+            targets=self.queues,
+            configs=self.settings.by_id,
+            deployment=self.settings.deployment,
+            now_ms=now_ms,
+            new_token=new_token,
+            may_go_on=may_go_on,
+        )
+
+    def operations(self, control: Control) -> Operations:
+        """What may be asked of it."""
+        return Operations(
+            control=control, compile_problem=compile_problem, counts=self.store.counts, url=self.queues.url
+        )
+
+    def arm_tick(self) -> None:
+        """Sees to it that the registry is looked at again in time."""
+        registry, _ = self.store.load()
+        delay_s = next_tick_s(registry)
+        if delay_s is None:
+            return
+        at_ms = now_ms()
+        if self.store.claim_tick(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
+            self.messages.send(self.settings.control_queue_url, TICK, delay_s=delay_s)
+
+
+def new_token() -> str:
+    """Twelve letters and digits: 62 bits."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(TOKEN_CHARACTERS))

@@ -1,0 +1,56 @@
+"""Puts the exchange function together: adapters and clock, from its settings."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
+from sluice.aws.clock import new_id, now_ms
+from sluice.aws.documents import EXCHANGES, DynamoDocument
+from sluice.aws.federation.queues import BoundQueues
+from sluice.aws.records import DeadLetters
+from sluice.federation.exchange_store import decode_table
+from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.router import Ingress, Outcome, route
+from sluice.federation.seen import Seen
+from sluice.federation.settings import ExchangeSettings
+from sluice.message import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeParts:
+    """What an environment of the exchange function keeps between its batches."""
+
+    settings: ExchangeSettings
+    table: Seen[RoutingTable]
+    queues: BoundQueues
+    dead_letters: DeadLetters
+    executor: Executor
+
+    @classmethod
+    def make(cls, settings: ExchangeSettings) -> "ExchangeParts":
+        """With AWS behind it."""
+        document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
+        return cls(
+            settings=settings,
+            table=Seen(document, decode_table, now_ms),
+            queues=BoundQueues(sqs_client()),
+            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
+            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+        )
+
+    def ingress(self, queue: str) -> Ingress:
+        """The ingress queue with this name."""
+        return self.settings.ingresses[queue]
+
+    def route(self, messages: Sequence[Message], ingress: Ingress) -> Outcome:
+        """Sends a batch to the queues that are bound."""
+        return route(
+            messages,
+            ingress,
+            self.table.value(),
+            site=self.settings.site,
+            now_ms=now_ms(),
+            queues=self.queues,
+            executor=self.executor,
+        )

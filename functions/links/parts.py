@@ -1,0 +1,131 @@
+"""Puts the links function together: adapters, clock and luck, from its settings."""
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sluice.aws.clients import dynamodb_client, lambda_client, sqs_client
+from sluice.aws.clock import new_id, now_ms
+from sluice.aws.documents import EXCHANGES, LINKS, DynamoDocument
+from sluice.aws.federation.forwards import Forwards
+from sluice.aws.federation.mappings import BridgeMappings
+from sluice.aws.federation.peers import PeerQueues
+from sluice.aws.federation.queues import MessageDeadLetters, SiteQueues
+from sluice.aws.federation.redrives import Redrives
+from sluice.aws.queues import SqsQueues
+from sluice.aws.records import DeadLetters
+from sluice.aws.ticks import Ticks
+from sluice.federation.dynamic_shell import Dynamics
+from sluice.federation.exchange_store import ExchangeBook
+from sluice.federation.operations import Operations
+from sluice.federation.ports import Document
+from sluice.federation.registrar import Registrar
+from sluice.federation.settings import LinksSettings
+
+TICK = json.dumps({"op": "tick"})
+DYNAMIC = "dynamic"  # the document with the state of dynamic routes
+DECLARED = "declared"  # the document with what was last declared
+BRIDGE_TIMEOUT_S = 30
+VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
+RETENTION_S = 14 * 24 * 60 * 60  # the longest that SQS keeps a message: an outage may be long
+MAX_RECEIVES = 1_000  # the most that SQS counts to: before that the function says why
+MAX_DELAY_S = 900  # of SQS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinksParts:
+    """What an environment of the links function keeps between its invocations."""
+
+    settings: LinksSettings
+    queues: SiteQueues
+    peers: PeerQueues
+    ticks: SqsQueues
+    dead_letters: DeadLetters
+    executor: Executor
+
+    @classmethod
+    def make(cls, settings: LinksSettings) -> "LinksParts":
+        """With AWS behind it."""
+        return cls(
+            settings=settings,
+            queues=SiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
+            peers=PeerQueues(),
+            ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
+            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
+            executor=ThreadPoolExecutor(1),  # its messages are about one registry, and in order
+        )
+
+    def document(self, name: str) -> Document:
+        """One of the site's."""
+        return DynamoDocument(client=dynamodb_client(), table=self.settings.table, name=name, new_token=new_id)
+
+    def registrar(self, *, may_go_on: Callable[[], bool]) -> Registrar:
+        """For one invocation."""
+        settings = self.settings
+        return Registrar(
+            here=settings.here,
+            document=self.document(LINKS),
+            exchanges=ExchangeBook(self.document(EXCHANGES)),
+            queues=self.queues,
+            mappings=BridgeMappings(
+                client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
+            ),
+            peers=self.peers,
+            dead_letters=MessageDeadLetters(sqs_client(), settings.dead_letters_url),
+            bridge_queue_attributes=self._bridge_queue_attributes,
+            peer_accounts=settings.peer_accounts,
+            readable=settings.names.readable,
+            last_forwards=Forwards(dynamodb_client(), settings.table).last,
+            now_ms=now_ms,
+            jitter=random.random,
+            may_go_on=may_go_on,
+            empty_for_ms=settings.counts_settle_s * 1000,
+        )
+
+    def _bridge_queue_attributes(self, fifo: bool) -> Mapping[str, str]:  # noqa: FBT001 - the port's one argument
+        settings = self.settings
+        dead_letters = settings.fifo_bridge_dead_letters_arn if fifo else settings.bridge_dead_letters_arn
+        attributes = {
+            "MessageRetentionPeriod": str(RETENTION_S),
+            "VisibilityTimeout": str(VISIBILITY_S),
+            "SqsManagedSseEnabled": "true",
+            "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
+        }
+        if fifo:
+            # Each group has its own limits, and each is known by its own ids.
+            attributes |= {
+                "FifoQueue": "true",
+                "DeduplicationScope": "messageGroup",
+                "FifoThroughputLimit": "perMessageGroupId",
+            }
+        return attributes
+
+    def operations(self, registrar: Registrar, dynamics: Dynamics) -> Operations:
+        """What may be asked of it."""
+        return Operations(
+            registrar=registrar,
+            names=self.settings.names,
+            declared=self.settings.declared,
+            applied=self.document(DECLARED),
+            ways=dynamics.ways,
+            redrive=Redrives(
+                queues=self.queues, client=sqs_client(), dead_letters_url=self.settings.dead_letters_url
+            ).redrive,
+        )
+
+    def dynamics(self, registrar: Registrar) -> Dynamics:
+        """Dynamic routes, for the same invocation."""
+        return Dynamics(registrar=registrar, document=self.document(DYNAMIC))
+
+    def arm_tick(self, registrar: Registrar) -> None:
+        """Sees to it that the registry is looked at again in time."""
+        at_ms = now_ms()
+        due_at_ms = registrar.next_tick_ms(registrar.registry())
+        if due_at_ms is None:
+            return
+        delay_s = min(max(-(-(due_at_ms - at_ms) // 1000), 1), MAX_DELAY_S)
+        ticks = Ticks(dynamodb_client(), self.settings.table, "links")
+        if ticks.claim(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
+            self.ticks.send(self.settings.ticks_queue_url, TICK, delay_s=delay_s)

@@ -1,0 +1,82 @@
+"""Puts the splitter function together: adapters, clock, ids and the jq process, from its settings."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from aws_lambda_powertools.logging import Logger
+
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
+from sluice.aws.clock import new_id, now_ms
+from sluice.aws.queues import SqsQueues
+from sluice.aws.records import DeadLetters
+from sluice.aws.splitting.object_metadata import S3Metadata
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.aws.splitting.registry_store import DynamoRegistryStore
+from sluice.errors import DestinationFault
+from sluice.message import Message
+from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.ports import RegistryStore
+from sluice.splitting.seen import SeenRegistry
+from sluice.splitting.sessions.lifecycle import Reason
+from sluice.splitting.settings import SplitterSettings
+from sluice.splitting.splitter import Outcome, SplitQueue, split
+
+logger = Logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitterParts:
+    """What an environment of the splitter function keeps between its batches."""
+
+    settings: SplitterSettings
+    store: RegistryStore
+    seen: SeenRegistry
+    queues: SplitQueues
+    control: SqsQueues
+    metadata: S3Metadata
+    dead_letters: DeadLetters
+    executor: Executor
+
+    @classmethod
+    def make(cls, settings: SplitterSettings) -> "SplitterParts":
+        """With AWS behind it."""
+        store = DynamoRegistryStore(dynamodb_client(), settings.table)
+        jq = JqRunner()
+        return cls(
+            settings=settings,
+            store=store,
+            seen=SeenRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms),
+            queues=SplitQueues(sqs_client(), settings.dead_letters_url),
+            control=SqsQueues(sqs_client(), settings.dead_letters_url),
+            metadata=S3Metadata(),
+            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
+            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+        )
+
+    def queue_of(self, source: str) -> SplitQueue:
+        """The split queue whose source has this name."""
+        config = self.settings.by_source[source]
+        return SplitQueue(
+            queue_id=config.queue_id, main=config.main, fifo=config.fifo, sns=config.sns, s3_event=config.s3_event
+        )
+
+    def split(self, messages: Sequence[Message], queue: SplitQueue) -> Outcome:
+        """Forwards a batch, counts what sessions got, and has sessions cancelled whose programs never end."""
+        routes = self.seen.routes(queue.queue_id)
+        outcome = split(messages, queue, routes, queues=self.queues, executor=self.executor, metadata=self.metadata)
+        try:
+            self._tell(outcome)
+        except DestinationFault:
+            # The messages are where they belong: for a count, or a session that the next batch cancels as well, they
+            # are not sent again.
+            logger.exception("OutcomeNotTold")
+        return outcome
+
+    def _tell(self, outcome: Outcome) -> None:
+        for session_id, number in outcome.forwarded.items():
+            self.store.count(session_id, number, at_ms=now_ms())
+        for session_id in outcome.cancelled:
+            cancel = {"op": "stop", "session_id": session_id, "reason": Reason.FILTER_TIMED_OUT}
+            self.control.send(self.settings.control_queue_url, json.dumps(cancel))

@@ -1,0 +1,37 @@
+"""Puts the sweeper function together: adapters and clock, from its settings."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
+from sluice.aws.clock import now_ms
+from sluice.aws.queues import SqsQueues
+from sluice.aws.rendezvous.mailbox_store import DynamoMailboxBook
+from sluice.aws.rendezvous.offer_store import DynamoOfferBook
+from sluice.rendezvous.settings import TableSettings
+from sluice.rendezvous.sweeper import Sweeper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweeperParts:
+    """What an environment of the sweeper function keeps between its sweeps."""
+
+    settings: TableSettings
+    executor: Executor
+
+    @classmethod
+    def make(cls, settings: TableSettings) -> "SweeperParts":
+        """With AWS behind it."""
+        return cls(settings=settings, executor=ThreadPoolExecutor(MAX_CONNECTIONS))
+
+    def sweeper(self, *, may_go_on: Callable[[], bool]) -> Sweeper:
+        """For one sweep."""
+        return Sweeper(
+            offers=DynamoOfferBook(dynamodb_client(), self.settings.table),
+            mailboxes=DynamoMailboxBook(dynamodb_client(), self.settings.table),
+            queues=SqsQueues(sqs_client(), sibling_url=self.settings.dead_letters_url),
+            executor=self.executor,
+            now_ms=now_ms,
+            may_go_on=may_go_on,
+        )

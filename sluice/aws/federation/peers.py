@@ -1,0 +1,124 @@
+"""Peer sites' queues: `sluice.federation.ports.Peers`. By the peer's resource policies, or by a role of the peer's.
+
+What goes wrong is told apart: what may pass, what somebody has to put right, and what is one message's fault.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.config import Config
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session, get_session
+
+from sluice.aws.clients import MAX_CONNECTIONS, error_code
+from sluice.aws.queues import GONE
+from sluice.errors import CallFailed
+from sluice.federation.links.links import Endpoint, Link
+from sluice.federation.ports import PeerRefused, PeerUnreachable
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_sqs import SQSClient
+
+# A peer that doesn't answer is to be known before a function's time is up.
+CONFIG = Config(
+    max_pool_connections=MAX_CONNECTIONS,
+    connect_timeout=2,
+    read_timeout=6,
+    retries={"mode": "standard", "total_max_attempts": 2},
+)
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html, and the service's own.
+REFUSALS = GONE | {
+    "AccessDenied",
+    "AccessDeniedException",
+    "ExpiredToken",
+    "InvalidAddress",
+    "InvalidClientTokenId",
+    "InvalidSecurity",
+    "NotAuthorized",
+    "OptInRequired",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+    "UnsupportedOperation",
+}
+KMS_REFUSALS = ("KMS.", "KmsAccessDenied", "KmsDisabled", "KmsNotFound", "KmsInvalidState", "KmsOptInRequired")
+PASSING = frozenset({"RequestThrottled", "ThrottlingException", "Throttling", "OverLimit", "ServiceUnavailable"})
+SERVER_ERROR = 500
+ROLE_SESSION = "sluice"
+
+_Key = tuple[str, str | None, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerQueues:
+    """Clients are kept: one for each region, endpoint and role. Safe for threads once a client is there."""
+
+    _clients: dict[_Key, "SQSClient"] = field(default_factory=dict)
+
+    def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
+        """See the port. The group is the link, so that what is said over one comes in order."""
+        with _outages("SendMessage"):
+            self._client(link, endpoint).send_message(
+                QueueUrl=endpoint.control_queue_url,
+                MessageBody=body,
+                MessageGroupId=link.name[:128],
+                MessageDeduplicationId=uuid.uuid4().hex,
+            )
+
+    def send_batch(
+        self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
+    ) -> Mapping[str, str]:
+        """See the port."""
+        with _outages("SendMessageBatch"):
+            # boto3's type names every field of an entry; `sluice.message` makes them.
+            done = self._client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
+
+    def _client(self, link: Link, endpoint: Endpoint) -> "SQSClient":
+        key = endpoint.region, endpoint.sqs_url, link.role_arn, link.external_id
+        if key not in self._clients:
+            session = get_session() if link.role_arn is None else _as_role(link.role_arn, link.external_id)
+            made: Any = session.create_client(
+                "sqs", region_name=endpoint.region, endpoint_url=endpoint.sqs_url, config=CONFIG
+            )
+            self._clients[key] = made
+        return self._clients[key]
+
+
+def _as_role(role_arn: str, external_id: str | None) -> Session:
+    """A session whose credentials are the role's, and are renewed before they end."""
+    own, session = get_session(), get_session()
+    arguments = {"RoleSessionName": ROLE_SESSION} | ({"ExternalId": external_id} if external_id else {})
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=own.create_client,
+        source_credentials=own.get_credentials(),
+        role_arn=role_arn,
+        extra_args=arguments,
+    )
+    # botocore has no public way to give a session credentials that renew themselves.
+    session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")  # type: ignore[attr-defined]  # noqa: SLF001
+    return session
+
+
+@contextmanager
+def _outages(operation: str) -> Iterator[None]:
+    """Turns what a call raises into what it says of the peer."""
+    try:
+        yield
+    except ClientError as error:
+        raise _classified(operation, error) from error
+    except BotoCoreError as error:
+        raise PeerUnreachable(f"{operation}: {type(error).__name__}: {error}") from error
+
+
+def _classified(operation: str, error: ClientError) -> Exception:
+    code, message = error_code(error), error.response["Error"].get("Message", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in REFUSALS or code.startswith(KMS_REFUSALS):
+        return PeerRefused(f"{operation}: {code}: {message}")
+    if code in PASSING or code.startswith("KmsThrottled") or status >= SERVER_ERROR:
+        return PeerUnreachable(f"{operation}: {code}: {message}")
+    return CallFailed(operation, code, message)

@@ -1,0 +1,317 @@
+"""Publishes to a site's exchanges: what `sluice.publish` is.
+
+A message goes to the site's ingress queue, with exchange, key and what SQS has no type for in `x-qpid`. All that can be
+known of a message here is checked here, before anything of its batch is sent.
+"""
+
+import hashlib
+import math
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import urlsplit
+
+from sluice.aws.clients import CONFIG, calls
+from sluice.aws.queues import no_such_queue
+from sluice.batches import MAX_ENTRIES, Parcel, Request, standard_round
+from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
+from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
+from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
+from sluice.federation.matching.typed_values import Headers, TypedValue, of_attribute
+from sluice.federation.messages.metadata import (
+    ATTRIBUTE,
+    MAX_HEADERS,
+    MAX_MS,
+    MAX_OVERFLOW,
+    Metadata,
+    open_attributes,
+    seal,
+)
+from sluice.message import Attributes, Outgoing, Value
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+    from mypy_boto3_sqs import SQSClient
+
+INGRESS_VARIABLE = "SLUICE_INGRESS_URL"
+FIFO_SUFFIX = ".fifo"
+MAX_GROUP_CHARACTERS = 128
+WINDOW = MAX_ENTRIES  # messages that are in memory at once: each may have a megabyte
+MAX_NUMBER_DIGITS = (
+    38  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_MessageAttributeValue.html
+)
+MIN_NUMBER, MAX_NUMBER = 1e-128, 1e126
+
+# What SQS takes as an attribute's name, as a text and as a group.
+_NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_MAX_NAME = 256
+_NOT_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_GROUP = re.compile(r"[!-~]{1,128}")
+
+Attribute = str | int | float | bytes | Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publishing:
+    """A message to be published.
+
+    `headers` are what headers exchanges match: those that SQS has a type for become attributes. `group` is the message
+    group at a FIFO ingress; None is one of the exchange and the key, so what has one key stays in order. A FIFO ingress
+    takes one `deduplication_id` once in five minutes: so what failed may be published again as it is. `trace_header` is
+    of X-Ray; None is the one of the function that publishes, where it is one.
+    """
+
+    exchange: str
+    key: str = ""
+    body: str
+    headers: Headers = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    ttl_ms: int | None = None
+    group: str | None = None
+    deduplication_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    trace_header: str | None = None
+
+    def outgoing(self, *, fifo: bool) -> Outgoing:
+        """As SQS takes it. Raises `Malformed` or `TooLarge`, which say what of it can't be."""
+        _check(self)
+        attributes = {name: _attribute(name, value) for name, value in self.attributes.items()}
+        typed: dict[str, TypedValue] = {}
+        for name, header in self.headers.items():
+            value = _native(name, header)
+            if name in attributes:
+                raise Malformed(f"header {name}: there is an attribute of this name")
+            if value is None:
+                typed[name] = header
+            else:
+                attributes[name] = value
+        metadata = Metadata(exchange=self.exchange, key=self.key, ttl_ms=self.ttl_ms, headers=typed)
+        return Outgoing(
+            body=self.body,
+            attributes=_sealed(self.body, attributes, metadata),
+            group_id=self._group() if fifo else self.group,
+            deduplication_id=self.deduplication_id if fifo else None,
+            trace_header=self.trace_header,
+        )
+
+    def _group(self) -> str:
+        if self.group is not None:
+            return self.group
+        return hashlib.sha256(f"{self.exchange}\0{self.key}".encode()).hexdigest()[:32]
+
+
+def _check(publishing: Publishing) -> None:
+    exchange, key, body, ttl_ms, group = (
+        publishing.exchange,
+        publishing.key,
+        publishing.body,
+        publishing.ttl_ms,
+        publishing.group,
+    )
+    if not 1 <= len(exchange) <= MAX_NAME_CHARACTERS:
+        raise Malformed(f"an exchange's name of {len(exchange)} characters, not 1 to {MAX_NAME_CHARACTERS}")
+    if len(key) > MAX_KEY_CHARACTERS:
+        raise Malformed(f"a key of {len(key)} characters, more than {MAX_KEY_CHARACTERS}")
+    if not body:
+        raise Malformed("an empty body: SQS takes none")
+    if found := _NOT_TEXT.search(body):
+        raise Malformed(f"the body has {found[0]!r} at character {found.start()}, which SQS doesn't take")
+    if ttl_ms is not None and not 1 <= ttl_ms <= MAX_MS:
+        raise Malformed(f"a TTL of {ttl_ms} ms, not 1 to {MAX_MS}")
+    if group is not None and not _GROUP.fullmatch(group):
+        raise Malformed(f"a group of {len(group)} characters: SQS takes 1 to {MAX_GROUP_CHARACTERS} of printable ASCII")
+
+
+def _attribute(name: str, value: Attribute) -> Value:
+    """The user's attribute, which has to be one as it is."""
+    made = value if isinstance(value, Value) else _native(name, value)
+    if made is None or name == ATTRIBUTE:
+        raise Malformed(f"attribute {name}: {'the name is taken' if name == ATTRIBUTE else 'SQS has none such'}")
+    return made
+
+
+def _native(name: str, value: TypedValue) -> Value | None:
+    """The attribute that reads back as this value; None where SQS has none."""
+    made = _of_type(value)
+    if made is None or len(name) > _MAX_NAME or not _NAME.fullmatch(name) or name == ATTRIBUTE:
+        return None
+    return made
+
+
+def _of_type(value: TypedValue) -> Value | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, bytes):
+        return Value("Binary", value) if value else None
+    if isinstance(value, str):
+        return Value("String", value) if value and not _NOT_TEXT.search(value) else None
+    return _number(value) if isinstance(value, int | float) else None
+
+
+def _number(value: float) -> Value | None:
+    """Integers come back as such, and floats, which have a point or an exponent, too."""
+    text = repr(value)
+    if isinstance(value, int):
+        fits = len(text.lstrip("-")) <= MAX_NUMBER_DIGITS
+    else:
+        fits = math.isfinite(value) and (value == 0 or MIN_NUMBER <= abs(value) <= MAX_NUMBER)
+    made = Value("Number", text)
+    return made if fits and type(of_attribute(made)) is type(value) else None
+
+
+def _sealed(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
+    """With `x-qpid`, which is read once: so nothing is published that no site could read."""
+    if len(metadata.headers) > MAX_HEADERS:
+        raise Malformed(f"{len(metadata.headers)} headers that SQS has no type for, more than {MAX_HEADERS}")
+    if len(attributes) > MAX_OVERFLOW:
+        raise Malformed(f"{len(attributes)} attributes, more than {MAX_OVERFLOW}")
+    try:
+        sealed = seal(body, attributes, metadata)
+    except (ValueError, TypeError) as error:
+        raise Malformed(f"headers: {error}") from None
+    open_attributes(sealed)
+    return sealed
+
+
+class BadPublishing(SluiceError):
+    """One of several messages that can't be published: nothing from it on was sent."""
+
+    def __init__(self, place: int, fault: Malformed | TooLarge) -> None:
+        """`place` counts from 0."""
+        super().__init__(f"message {place}: {fault}")
+        self.place = place
+        self.fault = fault
+
+
+class NotPublished(DestinationFault):
+    """SQS didn't take some of several messages, for now: these, and all from `tried` on, aren't published."""
+
+    def __init__(self, failed: Mapping[int, str], *, tried: int) -> None:
+        """`failed` has the reasons by place, from 0; `tried` is how many were sent or failed."""
+        first, reason = next(iter(failed.items()))
+        super().__init__(f"{len(failed)} of {tried} messages failed, the first is message {first}: {reason}")
+        self.failed = failed
+        self.tried = tried
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Publishes to one ingress queue, of either kind. Safe for threads."""
+
+    ingress_url: str
+    client: "SQSClient"
+
+    @classmethod
+    def of_environment(cls) -> "Publisher":
+        """To the queue that variable `SLUICE_INGRESS_URL` names. Raises `BadSetting` where it doesn't."""
+        url = os.environ.get(INGRESS_VARIABLE)
+        return cls.at(url) if url else _no_ingress()
+
+    @classmethod
+    def at(cls, ingress_url: str) -> "Publisher":
+        """With the environment's credentials, in the queue's own region where its URL has one."""
+        return cls(ingress_url, _client(_region(ingress_url)))
+
+    @property
+    def fifo(self) -> bool:
+        """Whether the ingress keeps order."""
+        return self.ingress_url.endswith(FIFO_SUFFIX)
+
+    def publish(self, publishing: Publishing) -> str:
+        """Publishes one; SQS's id of it. Raises `Malformed`, `TooLarge`, `QueueGone`, or `CallFailed`."""
+        fields = publishing.outgoing(fifo=self.fifo).fields()
+        with no_such_queue(self.ingress_url), calls("SendMessage"):
+            return self.client.send_message(QueueUrl=self.ingress_url, **fields)["MessageId"]
+
+    def publish_all(self, publishings: Iterable[Publishing]) -> int:
+        """Publishes them in order, ten or 1 MiB a request; how many there were.
+
+        Stops at the first request that isn't taken whole. Raises `BadPublishing`, `NotPublished`, or `QueueGone`.
+        """
+        sent = 0
+        for request in self._requests(publishings):
+            sent += len(request.parcels)
+            self._send(request, tried=sent)
+        return sent
+
+    def _requests(self, publishings: Iterable[Publishing]) -> Iterator[Request]:
+        """Nothing is asked for before it is needed, and what comes before a bad message is sent."""
+        window: list[Parcel] = []
+        for place, publishing in enumerate(publishings):
+            try:
+                outgoing = publishing.outgoing(fifo=self.fifo)
+            except (Malformed, TooLarge) as fault:
+                yield from standard_round(window)
+                raise BadPublishing(place, fault) from fault
+            window.append(Parcel(position=place, target=self.ingress_url, outgoing=outgoing))
+            if len(window) == WINDOW:
+                yield from standard_round(window)
+                window = []
+        yield from standard_round(window)
+
+    def _send(self, request: Request, *, tried: int) -> None:
+        places = [parcel.position for parcel in request.parcels]
+        try:
+            with no_such_queue(self.ingress_url), calls("SendMessageBatch"):
+                # boto3's type names every field of an entry; `sluice.message` makes them.
+                done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.entries())  # type: ignore[arg-type]
+        except CallFailed as error:
+            raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
+        failed = {
+            places[int(each["Id"])]: f"{each['Code']}: {each.get('Message', '')}" for each in done.get("Failed", [])
+        }
+        if failed:
+            raise NotPublished(dict(sorted(failed.items())), tried=tried)
+
+
+def publish(
+    exchange: str,
+    key: str,
+    body: str,
+    *,
+    headers: Headers | None = None,
+    attributes: Mapping[str, Attribute] | None = None,
+    ttl_ms: int | None = None,
+    group: str | None = None,
+    trace_header: str | None = None,
+    ingress_url: str | None = None,
+    client: "SQSClient | None" = None,
+) -> str:
+    """Publishes one message to an exchange of the site whose ingress queue this is; SQS's id of it.
+
+    `ingress_url` is output `IngressUrl` of stack `SluiceFederation`, or `FifoIngressUrl`, which keeps the order of each
+    `group`; None is what variable `SLUICE_INGRESS_URL` says. For the rest see `Publishing`. Raises `Malformed` or
+    `TooLarge` for what can't be published, `QueueGone`, `CallFailed`, or `BadSetting`.
+    """
+    publishing = Publishing(
+        exchange=exchange,
+        key=key,
+        body=body,
+        headers=headers or {},
+        attributes=attributes or {},
+        ttl_ms=ttl_ms,
+        group=group,
+        trace_header=trace_header,
+    )
+    url = ingress_url or os.environ.get(INGRESS_VARIABLE) or _no_ingress()
+    publisher = Publisher.at(url) if client is None else Publisher(url, client)
+    return publisher.publish(publishing)
+
+
+def _no_ingress() -> NoReturn:
+    raise BadSetting(INGRESS_VARIABLE, "isn't set, and no ingress_url is given")
+
+
+def _region(url: str) -> str | None:
+    """From `https://sqs.REGION.amazonaws.com/…`; None for any other address."""
+    found = re.fullmatch(r"sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", urlsplit(url).hostname or "")
+    return found[1] if found else None
+
+
+@cache
+def _client(region: str | None) -> "SQSClient":
+    import boto3  # noqa: PLC0415 - functions bring a client, and start without it
+
+    return boto3.client("sqs", region_name=region, config=CONFIG)

@@ -1,0 +1,76 @@
+"""SQS as federation asks for it: the site's own queues, those that are bound, and dead letters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluice.aws.clients import calls
+from sluice.aws.queues import no_such_queue
+from sluice.aws.records import MAX_ATTRIBUTES, MAX_REASON, PACKED, REASON, SOURCE
+from sluice.aws.splitting.queues import SplitQueues
+from sluice.federation.codec import plain_attributes
+from sluice.federation.ports import DeadLetter
+from sluice.message import Value, trace_attributes
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_sqs import SQSClient
+
+VISIBLE_AGAIN_S = 5  # after an outage: by then nobody reads the queue until the peer is back
+
+
+@dataclass(frozen=True, slots=True)
+class SiteQueues(SplitQueues):
+    """`sluice.federation.ports.SiteQueues`. `arn_prefix` is an ARN of the site's queues without the name."""
+
+    arn_prefix: str = ""
+
+    def arn(self, name: str) -> str:
+        """See the port."""
+        return self.arn_prefix + name
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQueues:
+    """`sluice.federation.router.BoundQueues`, through a client."""
+
+    client: "SQSClient"
+
+    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """See the port."""
+        with no_such_queue(url), calls("SendMessageBatch"):
+            # boto3's type names every field of an entry; `sluice.message` makes them.
+            done = self.client.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+        return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
+
+    def show_soon(self, url: str, receipt_handles: Sequence[str]) -> None:
+        """Lets received messages, ten at most, be received again in a few seconds, without their time-out."""
+        entries = [
+            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": VISIBLE_AGAIN_S}
+            for place, handle in enumerate(receipt_handles)
+        ]
+        with calls("ChangeMessageVisibilityBatch"):
+            # boto3's type is a TypedDict of the same three fields.
+            self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDeadLetters:
+    """`sluice.federation.ports.DeadLetters`: attributes and trace as they were, with the reason and the queue."""
+
+    client: "SQSClient"
+    url: str
+
+    def bury(self, letter: DeadLetter) -> None:
+        """See the port."""
+        said = {REASON: Value("String", letter.reason[:MAX_REASON]), SOURCE: Value("String", letter.source)}
+        kept = dict(letter.message.attributes)
+        if len(kept) + len(said) > MAX_ATTRIBUTES:
+            kept = {PACKED: Value("String", plain_attributes(kept))}
+        with calls("SendMessage"):
+            self.client.send_message(
+                QueueUrl=self.url,
+                MessageBody=letter.message.body,
+                # boto3's type is a TypedDict of the same fields.
+                MessageAttributes={name: value.api() for name, value in {**kept, **said}.items()},  # type: ignore[misc]
+                MessageSystemAttributes=trace_attributes(letter.message.trace_header),  # type: ignore[arg-type]  # see above
+            )

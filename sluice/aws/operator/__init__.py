@@ -1,0 +1,1 @@
+"""What only an operator's programs ask of AWS: no function's bundle holds any of it."""

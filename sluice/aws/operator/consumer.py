@@ -1,0 +1,79 @@
+"""Reads a queue of a site as the command line does: by the name that people know it by."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.aws.clients import calls
+from sluice.aws.operator.connections import Connection
+from sluice.aws.queues import no_such_queue
+from sluice.errors import CallFailed
+from sluice.message import Message
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_sqs import SQSClient
+
+STACK = "SluiceFederation"
+MAX_AT_ONCE = 10
+MAX_WAIT_S = 20  # of a long poll
+_QUEUE_OUTPUT = re.compile(r"Queue\d+Url")
+
+
+def queue_url(connection: Connection, name: str) -> str:
+    """The URL of a queue by its name in cdk.json, or in SQS, or itself. Raises `QueueGone`, or `CallFailed`."""
+    if name.startswith(("http://", "https://")):
+        return name
+    made = _made(connection, name)
+    if made is not None:
+        return made
+    client: SQSClient = connection.client("sqs")
+    with no_such_queue(name), calls("GetQueueUrl"):
+        return client.get_queue_url(QueueName=name)["QueueUrl"]
+
+
+def _made(connection: Connection, name: str) -> str | None:
+    """The stack tells its queues' names in the descriptions of its outputs; where there is none, it made none."""
+    client: CloudFormationClient = connection.client("cloudformation")
+    try:
+        with calls("DescribeStacks"):
+            [stack] = client.describe_stacks(StackName=STACK)["Stacks"]
+    except CallFailed:
+        return None
+    for output in stack.get("Outputs", []):
+        if output.get("Description") == name and _QUEUE_OUTPUT.fullmatch(output["OutputKey"]):
+            return output["OutputValue"]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One queue through a client. Raises `QueueGone` or `CallFailed`."""
+
+    client: "SQSClient"
+    url: str
+
+    def receive(self, *, most: int, wait_s: int) -> Sequence[Message]:
+        """Up to `most` messages, ten at most; none after `wait_s`, twenty at most."""
+        with no_such_queue(self.url), calls("ReceiveMessage"):
+            received = self.client.receive_message(
+                QueueUrl=self.url,
+                MaxNumberOfMessages=min(most, MAX_AT_ONCE),
+                WaitTimeSeconds=min(wait_s, MAX_WAIT_S),
+                MessageAttributeNames=["All"],
+                MessageSystemAttributeNames=["All"],
+            )
+        return [Message.of_api(message) for message in received.get("Messages", [])]
+
+    def delete(self, message: Message) -> None:
+        """It is done."""
+        with no_such_queue(self.url), calls("DeleteMessage"):
+            self.client.delete_message(QueueUrl=self.url, ReceiptHandle=message.receipt_handle)
+
+    def give_back(self, message: Message) -> None:
+        """Whoever comes next receives it."""
+        with no_such_queue(self.url), calls("ChangeMessageVisibility"):
+            self.client.change_message_visibility(
+                QueueUrl=self.url, ReceiptHandle=message.receipt_handle, VisibilityTimeout=0
+            )

@@ -1,0 +1,94 @@
+"""What is deployed to a site, from the outputs of stack `SluiceRendezvous`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from sluice.aws.clients import calls
+from sluice.aws.operator.connections import Connection
+from sluice.errors import BadConfiguration, CallFailed
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+STACK = "SluiceRendezvous"
+NO_STACK = "ValidationError"  # CloudFormation's code for a stack that isn't there, and for little else
+# botocore's names, and AWS's for credentials that are there and no good.
+NO_CREDENTIALS = frozenset(
+    {"NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError", "SSOTokenLoadError"}
+)
+BAD_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "SignatureDoesNotMatch"})
+
+
+class NotUsable(BadConfiguration):
+    """There is no deployment that could be used; the text says what to do."""
+
+
+class NotDeployed(NotUsable):
+    """A stack isn't there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """The outputs. `broker_url` is where `/proxy`, `/answer` and `/client` are."""
+
+    offers_queue_url: str
+    broker_url: str
+    client_user_name: str
+    table_name: str
+    dead_letters_url: str
+    timeouts_queue_url: str
+
+
+def read_deployment(connection: Connection) -> Deployment:
+    """Asks CloudFormation. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
+    outputs = stack_outputs(connection, STACK)
+    values = {field.name: _output(outputs, STACK, _key(field.name)) for field in fields(Deployment)}
+    return Deployment(**values | {"broker_url": reachable(values["broker_url"], connection.endpoint_url)})
+
+
+def reachable(function_url: str, endpoint_url: str | None) -> str:
+    """The function URL as it can be called: the embedded cloud has its own in place of the host name's first label."""
+    found = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
+    if endpoint_url is None or found is None:
+        return function_url
+    return f"{endpoint_url.rstrip('/')}/_aws/lambda-url/{found[1]}/"
+
+
+def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
+    """The outputs of a stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
+    client: CloudFormationClient = connection.client("cloudformation")
+    try:
+        with calls("DescribeStacks"):
+            [stack] = client.describe_stacks(StackName=name)["Stacks"]
+    except CallFailed as error:
+        raise _explained(error, name, connection.region) from error
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
+def stack_output(connection: Connection, stack: str, key: str) -> str:
+    """One output of a stack. Raises what `stack_outputs` does, and `NotUsable` where it isn't among them."""
+    return _output(stack_outputs(connection, stack), stack, key)
+
+
+def _explained(error: CallFailed, stack: str, region: str) -> Exception:
+    if error.code == NO_STACK:
+        return NotDeployed(
+            f"stack {stack} is not deployed in {region}: `make deploy`, or `sluice local up` and --local"
+        )
+    if error.code in NO_CREDENTIALS:
+        return NotUsable("no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud")
+    if error.code in BAD_CREDENTIALS:
+        return NotUsable(f"AWS takes these credentials no more ({error.code}): log in again, or pass another --profile")
+    return error
+
+
+def _key(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _output(outputs: Mapping[str, str], stack: str, key: str) -> str:
+    if not outputs.get(key):
+        raise NotUsable(f"stack {stack} has no output {key}: it is an older one, or still being made; `make deploy`")
+    return outputs[key]

@@ -1,0 +1,111 @@
+"""How the rendezvous of a site stands: what its queues hold, who waits, and how the latest offers ended."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluice.aws.clients import calls
+from sluice.aws.operator.deployment import Deployment
+from sluice.aws.records import MAX_RECEIVES, REASON, SOURCE
+from sluice.aws.rendezvous.offer_store import DynamoOfferBook
+from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
+from sluice.rendezvous.ports import State
+from sluice.rendezvous.protocol.matching import Pool
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_sqs import SQSClient
+
+RECENT_MS = 120_000  # what the book of offers keeps
+MAX_LETTERS = 10  # of one receive, by SQS
+LAMBDAS_REASON = "ErrorMessage"  # the attribute with which Lambda itself sends a dead letter
+NO_REASON = f"moved here by SQS: received {MAX_RECEIVES} times and never deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """How many messages a queue holds, roughly: SQS's own count lags by up to a minute."""
+
+    visible: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Why a message ended here. `source` is the name of the queue where it failed, empty where nobody says."""
+
+    sent_at_ms: int
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RendezvousStatus:
+    """All of it at one time. `latest_dead_letters` has at most ten, the newest first."""
+
+    offers_queue: Depth
+    timeouts_queue: Depth
+    dead_letters: int
+    latest_dead_letters: Sequence[DeadLetter]
+    waiting: Mapping[Pool, int]
+    recent_offers: Mapping[State, int]
+
+
+def read_status(
+    deployment: Deployment, *, sqs: "SQSClient", dynamodb: "DynamoDBClient", now_ms: int
+) -> RendezvousStatus:
+    """Looks, and changes nothing but the receive counts of the dead letters looked at. Raises `CallFailed`."""
+    dead_letters = depth_of(sqs, deployment.dead_letters_url)
+    pools = DynamoProxyPools(dynamodb, deployment.table_name)
+    return RendezvousStatus(
+        offers_queue=depth_of(sqs, deployment.offers_queue_url),
+        timeouts_queue=depth_of(sqs, deployment.timeouts_queue_url),
+        dead_letters=dead_letters.visible + dead_letters.in_flight,
+        latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
+        waiting={pool: pools.count(pool, now_ms=now_ms) for pool in Pool},
+        recent_offers=_recent_offers(DynamoOfferBook(dynamodb, deployment.table_name), now_ms=now_ms),
+    )
+
+
+def depth_of(sqs: "SQSClient", url: str) -> Depth:
+    """How much a queue holds now. Raises `CallFailed`."""
+    with calls("GetQueueAttributes"):
+        found = sqs.get_queue_attributes(
+            QueueUrl=url,
+            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+        )["Attributes"]
+    return Depth(
+        visible=int(found["ApproximateNumberOfMessages"]),
+        in_flight=int(found["ApproximateNumberOfMessagesNotVisible"]),
+    )
+
+
+def _peek(sqs: "SQSClient", url: str) -> list[DeadLetter]:
+    """Some of the dead letters: SQS chooses which. They stay visible to whoever comes to deal with them."""
+    with calls("ReceiveMessage"):
+        received = sqs.receive_message(
+            QueueUrl=url,
+            MaxNumberOfMessages=MAX_LETTERS,
+            VisibilityTimeout=0,
+            WaitTimeSeconds=1,  # a short poll asks only some of SQS's servers and may miss the few that there are
+            MessageSystemAttributeNames=["SentTimestamp"],
+            MessageAttributeNames=["All"],
+        ).get("Messages", [])
+    return sorted(map(_letter, received), key=lambda letter: letter.sent_at_ms, reverse=True)
+
+
+def _letter(message: Any) -> DeadLetter:
+    texts = {name: value.get("StringValue", "") for name, value in message.get("MessageAttributes", {}).items()}
+    return DeadLetter(
+        sent_at_ms=int(message["Attributes"]["SentTimestamp"]),
+        reason=texts.get(REASON) or texts.get(LAMBDAS_REASON) or NO_REASON,
+        source=texts.get(SOURCE, "").rsplit(":", 1)[-1],
+    )
+
+
+def _recent_offers(book: DynamoOfferBook, *, now_ms: int) -> dict[State, int]:
+    states = Counter(
+        offer.state for page in book.sent_before(now_ms + 1) for offer in page if offer.sent_at_ms > now_ms - RECENT_MS
+    )
+    return {state: states[state] for state in State}

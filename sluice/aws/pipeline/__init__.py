@@ -1,0 +1,1 @@
+"""The ports of the pipeline's job runs, done with EMR Serverless and DynamoDB."""

@@ -1,0 +1,93 @@
+"""The day's key for hashes of addresses, in DynamoDB: random, one for all of a site's functions, gone after two days.
+
+pk             sk       item
+address keys   <day>    key
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aws_lambda_powertools.logging import Logger
+from botocore.exceptions import ClientError
+
+from sluice.aws.clients import calls
+from sluice.aws.items import Item, attributes
+from sluice.errors import CallFailed
+from sluice.rendezvous.ports import NowMs
+from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash, parse_address
+from sluice.times import DAY_MS, day_of, day_start_ms
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+PARTITION = "address keys"
+KEPT_MS = 2 * DAY_MS  # from the day's beginning
+CONDITION_FAILED = "ConditionalCheckFailedException"
+
+logger = Logger()
+
+
+@dataclass(slots=True)
+class DynamoAddressKeys:
+    """One environment's keys. Whoever needs a day's first writes it; one request a day and environment."""
+
+    client: "DynamoDBClient"
+    table: str
+    draw: Callable[[int], bytes] = secrets.token_bytes
+    _day: str = ""
+    _key: bytes = b""
+
+    def key(self, day: str) -> bytes:
+        """Of a UTC day. Raises `CallFailed`."""
+        if day != self._day:
+            self._key = self._written(day)
+            self._day = day
+        return self._key
+
+    def _written(self, day: str) -> bytes:
+        """Ours where we are the first, else the one that is there."""
+        key = self.draw(KEY_BYTES)
+        expires_at = (day_start_ms(day) + KEPT_MS) // 1000
+        item = attributes({"pk": PARTITION, "sk": day, "expires_at": expires_at})
+        try:
+            with calls("PutItem"):
+                self.client.put_item(
+                    TableName=self.table,
+                    Item={**item, "key": {"B": key}},
+                    ConditionExpression="attribute_not_exists(pk)",
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+        except CallFailed as error:
+            earlier = _standing(error)
+            if earlier is None:
+                raise
+            return bytes(earlier["key"]["B"])
+        return key
+
+
+def _standing(error: CallFailed) -> Item | None:
+    """The item that stood in the way of the conditional put."""
+    cause = error.__cause__
+    if isinstance(cause, ClientError) and error.code == CONDITION_FAILED:
+        return cause.response.get("Item")  # type: ignore[return-value]  # not in the stub's ClientError response
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressHashes:
+    """Hashes of addresses with the day's key."""
+
+    keys: DynamoAddressKeys
+    now_ms: NowMs
+
+    def of(self, address: str) -> str | None:
+        """None for what is no address, and where the key can't be had: no poll fails for its statistics."""
+        if parse_address(address) is None:
+            return None
+        try:
+            return keyed_hash(address, self.keys.key(day_of(self.now_ms())))
+        except CallFailed as error:
+            logger.warning("AddressKeyNotRead", reason=str(error))
+            return None

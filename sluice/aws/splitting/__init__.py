@@ -1,0 +1,1 @@
+"""The ports of splitting, done with DynamoDB, SQS and S3."""

@@ -1,0 +1,1 @@
+"""The commands of federation, in qpid-route's order."""

@@ -1,0 +1,76 @@
+"""`sluice binding`: which queues of a site get what of its exchanges."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
+from sluice.cli.federation.typed_options import typed_values
+from sluice.cli.output import note, show_json, show_table
+from sluice.federation.declared import plain_binding
+from sluice.federation.matching.bindings import Binding
+
+app = typer.Typer(no_args_is_help=True, help="Bindings: which queue gets what of an exchange.")
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="By its name in cdk.json, or in SQS.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="A direct exchange's key, or a topic exchange's pattern.")]
+
+
+@app.command()
+def add(
+    site: SiteText,
+    exchange: str,
+    queue: Queue,
+    key: Key = "",
+    *,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--argument",
+            metavar="NAME=VALUE",
+            help="As JSON where it is a scalar, else a text; NAME alone is void. x-match=all or any for headers.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bind a queue; the same binding once more changes nothing, with other arguments it is refused."""
+    arguments = typed_values(argument or [], option="--argument")
+    binding = plain_binding(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
+    made = open_site(site).client.ask("bind", **binding)
+    if as_json:
+        show_json(made)
+    elif not quiet:
+        note(f"{queue} is bound to {exchange}" + (f" by {key}" if key else ""))
+
+
+@app.command("del")
+def delete(site: SiteText, exchange: str, queue: Queue, key: Key = "", *, quiet: Quiet = False) -> None:
+    """Take a binding away."""
+    open_site(site).client.ask("unbind", exchange=exchange, queue=queue, key=key)
+    if not quiet:
+        note(f"{queue} is no longer bound to {exchange}" + (f" by {key}" if key else ""))
+
+
+@app.command("list")
+def list_bindings(
+    site: SiteText,
+    exchange: Annotated[str | None, typer.Argument(help="One exchange's; else all.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """A site's bindings. Queues that the site made for its routes are among them."""
+    bindings = open_site(site).client.ask("bindings", exchange=exchange)["bindings"]
+    if as_json:
+        show_json(bindings)
+    else:
+        show_table(("exchange", "queue", "key", "arguments"), _rows(bindings))
+
+
+def _rows(bindings: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    return [
+        (each["exchange"], each["queue"], each["key"], json.dumps(each["arguments"]) if each["arguments"] else "")
+        for each in bindings
+    ]

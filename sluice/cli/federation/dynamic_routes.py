@@ -1,0 +1,115 @@
+"""`sluice dynamic`: routes that follow what the destination's exchange is bound for."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.federation.route_declarations import Ends
+from sluice.cli.federation.route_options import (
+    DEFAULT_ACK,
+    DEFAULT_TIMEOUT_S,
+    Ack,
+    Credit,
+    DelEmptyLink,
+    Durable,
+    LinkOption,
+    MaxHops,
+    Timeout,
+    declare,
+    tags,
+    withdraw,
+)
+from sluice.cli.federation.sites import AsJson, DestText, Quiet, SiteText, SrcText, open_site
+from sluice.cli.output import show_json, show_table
+from sluice.federation.links.links import Bridge
+from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
+
+app = typer.Typer(no_args_is_help=True, help="Dynamic routes: a site gets what its exchange is bound for.")
+
+WAY_COLUMNS = ("exchange", "wanted by", "way", "state", "bindings", "keys")
+SHOWN_KEYS = 5  # as many as fit a line
+
+Exchange = Annotated[str, typer.Argument(help="The exchange, of one name at both sites.")]
+Expires = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="SECONDS", help="Forget what is wanted when the link has been down so long."),
+]
+
+
+@app.command()
+def add(
+    dest: DestText,
+    src: SrcText,
+    exchange: Exchange,
+    *,
+    tag: Annotated[str | None, typer.Option(help="Appended to traces.", show_default="the source's")] = None,
+    excludes: Annotated[str, typer.Option(metavar="TAG,TAG", help="Tags that no message's trace may have.")] = "",
+    expires: Expires = None,
+    durable: Durable = True,
+    ack: Ack = DEFAULT_ACK,
+    credit: Credit = 0,
+    max_hops: MaxHops = DEFAULT_MAX_HOPS,
+    standard: Annotated[bool, typer.Option("--standard", help="A bridge queue that keeps no order.")] = False,
+    link: LinkOption = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let DEST have from SRC what DEST's exchange is bound for, now and from now on. The link is made if need be."""
+    wanted = Bridge(
+        name="",
+        link="",
+        src=exchange,
+        dest=exchange,
+        dynamic=True,
+        tag=tag,
+        excludes=tags(excludes),
+        durable=durable,
+        sync=ack,
+        credit=credit,
+        max_hops=max_hops,
+        fifo=not standard,
+        expires_s=expires,
+    )
+    ends = Ends.of(dest, src, src_local=False)
+    declare(ends, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)
+
+
+@app.command("del")
+def delete(
+    dest: DestText,
+    src: SrcText,
+    exchange: Exchange,
+    *,
+    link: LinkOption = None,
+    del_empty_link: DelEmptyLink = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take a dynamic route away. What its queue holds goes over first."""
+    wanted = Bridge(name="", link="", src=exchange, dest=exchange, dynamic=True)
+    ends = Ends.of(dest, src, src_local=False)
+    withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
+
+
+@app.command()
+def ways(site: SiteText, *, as_json: AsJson = False) -> None:
+    """Who wants what of a site, by which way: the active ones, and those that stand by."""
+    found = open_site(site).client.ask("ways")["ways"]
+    if as_json:
+        show_json(found)
+        return
+    show_table(WAY_COLUMNS, [way_row(way) for way in found])
+
+
+def way_row(way: Mapping[str, Any]) -> tuple[object, ...]:
+    """Who wants what, by which way, as operation `ways` says it."""
+    more = ", …" if way["wants"] > SHOWN_KEYS else ""
+    return (
+        way["exchange"],
+        way["origin"],
+        " → ".join(way["path"]),
+        "active" if way["active"] else "standby",
+        str(way["wants"]),
+        ", ".join(way["keys"][:SHOWN_KEYS]) + more,
+    )

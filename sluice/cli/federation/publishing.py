@@ -1,0 +1,175 @@
+"""`sluice publish` and `sluice consume`: a message into a site's exchange, messages out of its queues."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.federation.sites import AsJson, SiteName, SiteText
+from sluice.cli.federation.typed_options import attributes, typed_values
+from sluice.cli.output import note, show_json
+from sluice.errors import BadConfiguration, Malformed
+from sluice.federation.matching.typed_values import headers_of, to_json
+from sluice.federation.messages.metadata import Metadata, open_attributes
+from sluice.message import Message
+
+if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import Connection
+    from sluice.aws.operator.consumer import Consumer
+
+MAX_COUNT = 1_000_000
+LONG_POLL_S = 20
+INGRESS, FIFO_INGRESS = "IngressUrl", "FifoIngressUrl"
+STACK = "SluiceFederation"
+
+
+class NoBody(BadConfiguration):
+    """There is nothing to publish."""
+
+
+def publish(
+    site: SiteText,
+    exchange: str,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The routing key.")] = "",
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The text; - is standard input.")] = "-",
+    *,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="As JSON where it is a scalar, else a text; NAME alone is void."),
+    ] = None,
+    attribute: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[:TYPE]=VALUE", help="String, Number, or Binary in base64.")
+    ] = None,
+    ttl: Annotated[float | None, typer.Option(min=0.001, help="Seconds after which it is dropped on its way.")] = None,
+    fifo: Annotated[bool, typer.Option("--fifo", help="Keep the order of each group.")] = False,
+    group: Annotated[
+        str | None, typer.Option(help="The message group.", show_default="with --fifo one of exchange and key")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="How often.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a message to an exchange of a site."""
+    from sluice.aws.federation.publisher import Publisher, Publishing  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    headers, made = typed_values(header or [], option="--header"), attributes(attribute or [], option="--attribute")
+    text = _standard_input() if body == "-" else body
+    connection = SiteName.parse(site).connect()
+    publisher = Publisher(_ingress(connection, fifo=fifo), connection.client("sqs"))
+    publishings = (
+        Publishing(
+            exchange=exchange,
+            key=key,
+            body=text,
+            headers=headers,
+            attributes=made,
+            ttl_ms=None if ttl is None else round(ttl * 1000),
+            group=group,
+        )
+        for _ in range(count)
+    )
+    published = publisher.publish_all(publishings)
+    if as_json:
+        show_json({"published": published})
+    else:
+        note(f"{published} published to {exchange}")
+
+
+def _ingress(connection: "Connection", *, fifo: bool) -> str:
+    from sluice.aws.operator.deployment import NotUsable, stack_outputs  # noqa: PLC0415 - boto3 takes longer than --help
+
+    outputs, name = stack_outputs(connection, STACK), FIFO_INGRESS if fifo else INGRESS
+    if name not in outputs:
+        raise NotUsable(f"stack {STACK} has no output {name}: it is still being made; `make deploy`")
+    return outputs[name]
+
+
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        raise NoBody("no body: pass it after the key, or on standard input")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise NoBody(f"standard input: no UTF-8 text: {error}") from error
+
+
+def consume(
+    site: SiteText,
+    queue: Annotated[str, typer.Argument(help="By its name in cdk.json, or in SQS, or its URL.")],
+    *,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=MAX_COUNT, help="How many at most.", show_default="all")
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds without a message after which it stops.")] = 2,
+    keep: Annotated[bool, typer.Option("--keep", help="Look only: they stay in the queue.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print messages of a queue, and take them out of it. With --json an object a line.
+
+    Exit code 1 where there were fewer than --count.
+    """
+    from sluice.aws.operator.consumer import Consumer, queue_url  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    connection = SiteName.parse(site).connect()
+    consumer = Consumer(connection.client("sqs"), queue_url(connection, queue))
+    kept: list[Message] = []
+    shown = 0
+    try:
+        for message in _messages(consumer, count, wait_s=wait):
+            if as_json:
+                show_json(document(message))
+            else:
+                typer.echo(message.body)
+            shown += 1
+            # Printed, then deleted: what comes twice is better than what never comes.
+            if keep:
+                kept.append(message)
+            else:
+                consumer.delete(message)
+    finally:
+        for message in kept:
+            consumer.give_back(message)
+    if count is not None and shown < count:
+        note(f"{shown} of {count} messages, and none for {wait:g} s")
+        raise typer.Exit(1)
+
+
+def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iterator[Message]:
+    left = MAX_COUNT if count is None else count
+    deadline = time.monotonic() + wait_s
+    while left > 0:
+        wait = min(max(deadline - time.monotonic(), 0), LONG_POLL_S)
+        received = consumer.receive(most=left, wait_s=-int(-wait // 1))
+        if received:
+            yield from received
+            left -= len(received)
+            deadline = time.monotonic() + wait_s
+        elif time.monotonic() >= deadline:
+            return
+
+
+def document(message: Message) -> dict[str, Any]:
+    """A message for programs; one whose `x-qpid` can't be read says so, and has its attributes as they are."""
+    try:
+        opened = open_attributes(message.attributes)
+    except Malformed as error:
+        return (
+            _document(message, Metadata())
+            | {"headers": to_json(headers_of(message.attributes, {}))}
+            | {"error": str(error)}
+        )
+    metadata = opened.metadata or Metadata()
+    return _document(message, metadata) | {"headers": to_json(headers_of(opened.attributes, metadata.headers))}
+
+
+def _document(message: Message, metadata: Metadata) -> dict[str, Any]:
+    return {
+        "body": message.body,
+        "exchange": metadata.exchange,
+        "key": metadata.key,
+        "trace": list(metadata.trace),
+        "id": metadata.message_id,
+        "ttl_ms": metadata.ttl_ms,
+        "group": message.group_id,
+    }

@@ -1,0 +1,86 @@
+"""`sluice queue`: routes from an existing queue to another site's exchange."""
+
+from typing import Annotated
+
+import typer
+
+from sluice.cli.federation.route_declarations import Ends
+from sluice.cli.federation.route_options import (
+    DEFAULT_ACK,
+    DEFAULT_TIMEOUT_S,
+    Ack,
+    Credit,
+    DelEmptyLink,
+    Durable,
+    LinkOption,
+    MaxHops,
+    SrcLocal,
+    Timeout,
+    declare,
+    tags,
+    withdraw,
+)
+from sluice.cli.federation.sites import AsJson, DestText, Quiet, SrcText
+from sluice.federation.links.links import Bridge
+from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
+
+app = typer.Typer(no_args_is_help=True, help="Queue routes: what is in a queue goes to another site's exchange.")
+
+DestExchange = Annotated[str, typer.Argument(metavar="DEST-EXCHANGE", help="The exchange at DEST.")]
+SrcQueue = Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="The queue at SRC, by its name.")]
+
+
+@app.command()
+def add(
+    dest: DestText,
+    src: SrcText,
+    dest_exchange: DestExchange,
+    src_queue: SrcQueue,
+    *,
+    tag: Annotated[str | None, typer.Option(help="Appended to traces.", show_default="the source's")] = None,
+    excludes: Annotated[str, typer.Option(metavar="TAG,TAG", help="Tags that no message's trace may have.")] = "",
+    src_local: SrcLocal = False,
+    durable: Durable = True,
+    ack: Ack = DEFAULT_ACK,
+    credit: Credit = 0,
+    max_hops: MaxHops = DEFAULT_MAX_HOPS,
+    link: LinkOption = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move what is in a queue of SRC to an exchange of DEST, now and from now on. The link is made if need be."""
+    wanted = Bridge(
+        name="",
+        link="",
+        src=src_queue,
+        dest=dest_exchange,
+        tag=tag,
+        excludes=tags(excludes),
+        src_is_queue=True,
+        src_is_local=src_local,
+        durable=durable,
+        sync=ack,
+        credit=credit,
+        max_hops=max_hops,
+    )
+    ends = Ends.of(dest, src, src_local=src_local)
+    declare(ends, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)
+
+
+@app.command("del")
+def delete(
+    dest: DestText,
+    src: SrcText,
+    dest_exchange: DestExchange,
+    src_queue: SrcQueue,
+    *,
+    src_local: SrcLocal = False,
+    link: LinkOption = None,
+    del_empty_link: DelEmptyLink = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take a queue route away. What is in the queue stays there."""
+    wanted = Bridge(name="", link="", src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
+    ends = Ends.of(dest, src, src_local=src_local)
+    withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)

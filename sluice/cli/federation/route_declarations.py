@@ -1,0 +1,267 @@
+"""Links and routes between two sites, as the commands of federation declare them, find them again and take them away.
+
+A route is declared at one of its sites: at the destination, which then pulls, or at the source, which pushes.
+"""
+
+import hashlib
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sluice.cli.federation.sites import REGION, OpenSite, ShownBridge, ShownLink, SiteView, open_site
+from sluice.errors import BadRoute, SluiceError
+from sluice.federation.codec import plain_bridge
+from sluice.federation.declared import plain_link
+from sluice.federation.links.links import Bridge, Link, RouteKind
+from sluice.federation.links.registry import Address
+from sluice.federation.links.states import State
+from sluice.federation.matching.tracing import is_tag
+from sluice.local.sites import SITE
+
+POLL_S = 0.5
+MAX_NAME_CHARACTERS = 100
+HASH_CHARACTERS = 12
+NOT_BY_WAITING = frozenset({State.FAILED, State.PAUSED, State.CLOSING, State.CLOSED})  # a link in these stays so
+
+_LINK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:#*-]")
+_PREFIXES = {RouteKind.STATIC: "", RouteKind.QUEUE: "queue-", RouteKind.DYNAMIC: "dynamic-"}
+
+
+class Duplicate(BadRoute):
+    """The route is there already."""
+
+
+class NotOperational(SluiceError):
+    """A route that was added and doesn't carry messages yet, or never will by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The other site. `view` is None where it wasn't asked, `address` where only its tag is known."""
+
+    tag: str
+    address: Address | None = None
+    view: SiteView | None = None
+
+    @classmethod
+    def named(cls, text: str) -> "Peer":
+        """From a site, which is asked, or from the tag of one that is linked already."""
+        if "@" not in text and not SITE.fullmatch(text) and not REGION.fullmatch(text) and is_tag(text):
+            return cls(tag=text)
+        view = open_site(text).view()
+        return cls(tag=view.tag, address=view.address, view=view)
+
+    @classmethod
+    def at(cls, address: Address) -> "Peer":
+        """From what `sluice link address` printed elsewhere."""
+        return cls(tag=address.tag, address=address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The site that declares a link or a route, as it was a moment ago, and its peer."""
+
+    site: OpenSite
+    view: SiteView
+    peer: Peer
+
+    @classmethod
+    def of(cls, dest: str, src: str, *, src_local: bool) -> "Ends":
+        """From what the command names: a push is declared at the source, anything else at the destination."""
+        here, there = (src, dest) if src_local else (dest, src)
+        return cls.between(here, Peer.named(there))
+
+    @classmethod
+    def between(cls, here: str, peer: Peer) -> "Ends":
+        """With a peer that is known already."""
+        site = open_site(here)
+        return cls(site=site, view=site.view(), peer=peer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How the peer is reached, where its address doesn't say all: by which role, and over which endpoints."""
+
+    role_arn: str | None = None
+    external_id: str | None = None
+    sqs_urls: Sequence[str] = ()
+
+
+# Links
+
+
+def add_link(ends: Ends, *, name: str | None = None, durable: bool = True, access: Access | None = None) -> Link:
+    """Declares a link by the peer's tag, or by `name`. Raises `BadRoute`, or what the site refuses it with."""
+    link = _link(ends, name or ends.peer.tag, durable=durable, access=access or Access())
+    ends.site.client.ask("link_add", link=plain_link(link))
+    return link
+
+
+def _link(ends: Ends, name: str, *, durable: bool, access: Access) -> Link:
+    address = ends.peer.address
+    if address is None:
+        raise BadRoute(
+            f"no link goes from {ends.view.tag} to {ends.peer.tag}: name the peer by its region, or have its address"
+            " from `sluice link address` there, and pass that to `sluice link add --address`"
+        )
+    if not _LINK_NAME.fullmatch(name):
+        raise BadRoute(f"{name!r}: a link's name is 1 to 64 of A-Za-z0-9_.-")
+    role_arn, external_id = _role(ends, address, access)
+    return Link(
+        name=name,
+        peer=address.tag,
+        endpoints=tuple(replace(address.endpoint, sqs_url=url) for url in access.sqs_urls) or (address.endpoint,),
+        role_arn=role_arn,
+        external_id=external_id,
+        durable=durable,
+    )
+
+
+def _role(ends: Ends, address: Address, access: Access) -> tuple[str | None, str | None]:
+    if access.role_arn is not None:
+        return access.role_arn, access.external_id
+    # The peer's role is for other accounts: within one, a site's own roles may send to all its queues.
+    if address.account == ends.view.address.account or address.role_arn is None:
+        return None, access.external_id
+    return address.role_arn, access.external_id or address.external_id
+
+
+def link_between(ends: Ends, *, name: str | None, durable: bool) -> str:
+    """The name of the link to use, which is made where there is none. Raises `BadRoute` where several would do."""
+    found = _existing_link(ends, name)
+    return found if found is not None else add_link(ends, name=name, durable=durable).name
+
+
+def _existing_link(ends: Ends, name: str | None) -> str | None:
+    names = [each.link.name for each in ends.view.links_to(ends.peer.tag)]
+    if name is not None:
+        other = ends.view.link_named(name)
+        if other is not None and name not in names:
+            raise BadRoute(f"{name} is a link to {other.link.peer}, {other.status.state}: not one to {ends.peer.tag}")
+        return name if name in names else None
+    if len(names) > 1 and ends.peer.tag not in names:
+        raise BadRoute(f"{len(names)} links go to {ends.peer.tag}: say which with --link: {', '.join(names)}")
+    return ends.peer.tag if ends.peer.tag in names else next(iter(names), None)
+
+
+def delete_link(ends: Ends, *, name: str | None) -> str:
+    """Closes the link, and with it its routes; its name. Raises `BadRoute` where there is none."""
+    found = _existing_link(ends, name)
+    if found is None:
+        named = "" if name is None else f" {name}"
+        raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
+    ends.site.client.ask("link_del", name=found)
+    return found
+
+
+# Routes
+
+
+def add_route(ends: Ends, wanted: Bridge, *, link: str | None) -> Bridge:
+    """Declares a route; name and link of `wanted` are made here. The same command makes the same name.
+
+    Raises `Duplicate`, `BadRoute`, or what the site refuses it with.
+    """
+    _check_exchanges(ends, wanted)
+    link_name = link_between(ends, name=link, durable=wanted.durable)
+    named = replace(wanted, link=link_name, name=route_name(replace(wanted, link=link_name)))
+    for other in ends.view.bridges:
+        if named.name == other.bridge.name or named.way == other.bridge.way:
+            if other.state == State.CLOSING:
+                raise BadRoute(f"{other.bridge.name} is there, and about to go: try again in a minute")
+            raise Duplicate(f"duplicate route: it is {other.bridge.name}, {other.state}")
+    ends.site.client.ask("bridge_add", bridge=plain_bridge(named))
+    return named
+
+
+def _check_exchanges(ends: Ends, wanted: Bridge) -> None:
+    """Only what was asked is known: the rest the sites find out."""
+    source, dest = (ends.view, ends.peer.view) if wanted.src_is_local else (ends.peer.view, ends.view)
+    named = [(dest, wanted.dest)] if wanted.src_is_queue else [(dest, wanted.dest), (source, wanted.src)]
+    for view, exchange in named:
+        if view is not None and exchange not in {each.name for each in view.exchanges}:
+            raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
+
+
+def route_name(bridge: Bridge) -> str:
+    """What a route is called: by its way, its link, and what it goes from and to; a hash where that can't be said.
+
+    No two routes of a site that differ in these have one name.
+    """
+    start = f"{_PREFIXES[bridge.kind]}{'to' if bridge.src_is_local else 'from'}-{bridge.link}"
+    parts = [start, bridge.src, *([] if bridge.dynamic else [bridge.dest]), bridge.key]
+    plain = ":".join(parts if bridge.key else parts[:-1])
+    # A colon in what comes before the key could be any part's.
+    is_clear = ":" not in "".join(parts[:-1]) and not _NOT_IN_NAMES.search(plain)
+    if is_clear and len(plain) <= MAX_NAME_CHARACTERS:
+        return plain
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARACTERS]
+    return f"{_NOT_IN_NAMES.sub('-', plain)[: MAX_NAME_CHARACTERS - HASH_CHARACTERS - 1]}.{digest}"
+
+
+def find_route(ends: Ends, wanted: Bridge, *, link: str | None) -> ShownBridge:
+    """The route that goes the way of `wanted` over the link, or over any. Raises `BadRoute` where there isn't one."""
+    links = {each.link.name for each in ends.view.links_to(ends.peer.tag) if link in {None, each.link.name}}
+    found = [each for each in ends.view.bridges if each.bridge.link in links and _goes_like(each, wanted)]
+    if len(found) > 1:
+        raise BadRoute(f"{len(found)} routes: say which with --link: {', '.join(each.bridge.link for each in found)}")
+    if not found:
+        what = f"{wanted.src} to {wanted.dest}" + (f" by {wanted.key!r}" if wanted.key else "")
+        raise BadRoute(f"no such route between {ends.view.tag} and {ends.peer.tag}: {what}, {_way(wanted)}")
+    return found[0]
+
+
+def _goes_like(shown: ShownBridge, wanted: Bridge) -> bool:
+    bridge = shown.bridge
+    # A queue that is this site's own has two names: the one it reads by is the one that people know.
+    return (
+        (bridge.kind, bridge.src_is_local, bridge.dest, bridge.key)
+        == (wanted.kind, wanted.src_is_local, wanted.dest, wanted.key)
+        and wanted.src in {bridge.src, shown.reads if bridge.src_is_queue else bridge.src}
+        and shown.state != State.CLOSING
+    )
+
+
+def _way(bridge: Bridge) -> str:
+    return "pushed" if bridge.src_is_local else "pulled"
+
+
+def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> ShownBridge:
+    """The route once it carries messages, or as it is where `timeout_s` is 0. Raises `NotOperational`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        view = site.view()
+        shown = view.bridge_named(name)
+        if shown is None:
+            raise NotOperational(f"{name}: it is gone")
+        if timeout_s == 0 or _carries(shown):
+            return shown
+        link = view.link_named(shown.bridge.link)
+        said = _in_words(shown, link)
+        if link is None or link.status.state in NOT_BY_WAITING:
+            raise NotOperational(f"{name} was added, but isn't Operational: {said}")
+        if time.monotonic() > deadline:
+            raise NotOperational(f"{name} was added, but isn't Operational after {timeout_s:g} s: {said}")
+        time.sleep(POLL_S)
+
+
+def _carries(shown: ShownBridge) -> bool:
+    has_queue = shown.reads is not None or not shown.bridge.src_is_local
+    return shown.state == State.OPERATIONAL and shown.error is None and has_queue
+
+
+def _in_words(shown: ShownBridge, link: ShownLink | None) -> str:
+    """The route's state and why; where it is pulled, its link's, too."""
+    if link is None:
+        return f"{shown.state}, and its link is gone"
+    error = shown.error or link.status.last_error
+    why = f": {error}" if error is not None and error not in shown.state else ""
+    return f"{shown.state}, its link is {link.status.state}{why}"
+
+
+def document_of(view: SiteView, name: str) -> Mapping[str, Any]:
+    """A route as the site said it, for programs."""
+    return next(each for each in view.document["bridges"] if each["name"] == name)

@@ -1,0 +1,61 @@
+"""What the commands that declare routes have in common: their options, and what they say."""
+
+from typing import Annotated
+
+import typer
+
+from sluice.cli.federation.route_declarations import (
+    Duplicate,
+    Ends,
+    add_route,
+    document_of,
+    find_route,
+    wait_until_operational,
+)
+from sluice.cli.output import note, show_json
+from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, Bridge
+from sluice.federation.matching.tracing import MAX_TRACE_TAGS
+
+SrcLocal = Annotated[bool, typer.Option("--src-local", help="Push: link and route are the source's, not DEST's.")]
+Durable = Annotated[
+    bool, typer.Option("--durable/--no-durable", "-d", help="Else a link that is made for it goes with it.")
+]
+Ack = Annotated[int, typer.Option("--ack", min=1, max=MAX_SYNC, help="Messages that are acknowledged at once.")]
+Credit = Annotated[int, typer.Option(min=0, max=MAX_CREDIT, help="Messages under way at once; 0 is no limit.")]
+MaxHops = Annotated[int, typer.Option(min=1, max=MAX_TRACE_TAGS, help="Sites that a message may have passed.")]
+LinkOption = Annotated[
+    str | None, typer.Option("--link", metavar="NAME", help="Which link, where several go to the peer; or a new one.")
+]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait until it is Operational; 0 doesn't wait.")]
+DelEmptyLink = Annotated[bool, typer.Option("--del-empty-link", help="With the last of a link's routes, the link.")]
+
+DEFAULT_ACK = 10
+DEFAULT_TIMEOUT_S = 30.0
+
+
+def tags(excludes: str) -> frozenset[str]:
+    """From `TAG,TAG`."""
+    return frozenset(tag for tag in excludes.split(",") if tag)
+
+
+def declare(ends: Ends, wanted: Bridge, *, link: str | None, timeout_s: float, quiet: bool, as_json: bool) -> None:
+    """Adds a route, waits for it, and says how it is. One that is there already is an error, unless `quiet`."""
+    try:
+        route = add_route(ends, wanted, link=link)
+    except Duplicate:
+        if quiet:  # as with qpid-route: so a script may be run again
+            return
+        raise
+    shown = wait_until_operational(ends.site, route.name, timeout_s=timeout_s)
+    if as_json:
+        show_json(document_of(ends.site.view(), route.name))
+    elif not quiet:
+        note(f"{route.name}: {shown.state}")
+
+
+def withdraw(ends: Ends, wanted: Bridge, *, link: str | None, del_empty_link: bool, quiet: bool) -> None:
+    """Takes the route away that goes this way."""
+    name = find_route(ends, wanted, link=link).bridge.name
+    ends.site.client.ask("bridge_del", name=name, del_empty_link=del_empty_link)
+    if not quiet:
+        note(f"{name} is about to go from {ends.site.name}")

@@ -1,0 +1,284 @@
+"""`sluice route`: static exchange routes, and what is done with routes of all kinds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sluice.cli.federation.links import time_of
+from sluice.cli.federation.route_declarations import Ends, document_of
+from sluice.cli.federation.route_options import (
+    DEFAULT_ACK,
+    DEFAULT_TIMEOUT_S,
+    Ack,
+    Credit,
+    DelEmptyLink,
+    Durable,
+    LinkOption,
+    MaxHops,
+    SrcLocal,
+    Timeout,
+    declare,
+    tags,
+    withdraw,
+)
+from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, ShownBridge, SiteText, SiteView, open_site
+from sluice.cli.output import note, show_json, show_pairs, show_table
+from sluice.errors import BadRoute
+from sluice.federation.links.links import Bridge, ends
+from sluice.federation.links.states import Happening
+from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
+
+FIFO_SUFFIX = ".fifo"
+
+app = typer.Typer(no_args_is_help=True, help="Routes: what is published at one site goes to another's exchange.")
+
+Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="As a queue's binding at SRC has it.")]
+DestExchange = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The exchange at DEST, where it has another name.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `route list` shows it.")]
+
+
+@app.command()
+def add(  # noqa: PLR0917 - the order of qpid-route's arguments
+    dest: DestText,
+    src: Annotated[str, typer.Argument(metavar="SRC", help="The site that they come from.")],
+    exchange: Exchange,
+    key: Key = "",
+    tag: Annotated[str | None, typer.Argument(metavar="TAG", help="Appended to traces; else the source's.")] = None,
+    excludes: Annotated[str, typer.Argument(metavar="EXCLUDES", help="TAG,TAG: no message's trace has them.")] = "",
+    *,
+    dest_exchange: DestExchange = None,
+    src_local: SrcLocal = False,
+    durable: Durable = True,
+    ack: Ack = DEFAULT_ACK,
+    credit: Credit = 0,
+    max_hops: MaxHops = DEFAULT_MAX_HOPS,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="A bridge queue that keeps no order, and is cheaper for it.")
+    ] = False,
+    existing_queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A queue at SRC to take for the bridge queue.")
+    ] = None,
+    link: LinkOption = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let an exchange's messages with a key go from SRC to DEST, which pulls them. The link is made if need be."""
+    if standard and existing_queue is not None:
+        raise typer.BadParameter("--existing-queue is what it is: no --standard with it")
+    wanted = Bridge(
+        name="",
+        link="",
+        src=exchange,
+        dest=dest_exchange or exchange,
+        key=key,
+        tag=tag or None,
+        excludes=tags(excludes),
+        src_is_local=src_local,
+        durable=durable,
+        sync=ack,
+        credit=credit,
+        queue=existing_queue,
+        max_hops=max_hops,
+        fifo=existing_queue.endswith(FIFO_SUFFIX) if existing_queue is not None else not standard,
+    )
+    both = Ends.of(dest, src, src_local=src_local)
+    declare(both, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)
+
+
+@app.command("del")
+def delete(
+    dest: DestText,
+    src: Annotated[str, typer.Argument(metavar="SRC", help="The other site, or its tag; alone, a route's name.")],
+    exchange: Annotated[str | None, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC.")] = None,
+    key: Key = "",
+    *,
+    dest_exchange: DestExchange = None,
+    src_local: SrcLocal = False,
+    link: LinkOption = None,
+    del_empty_link: DelEmptyLink = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take a route away: the one between two sites, or any of a site's by its name, as in `route del SITE NAME`.
+
+    What its queue holds goes over first.
+    """
+    if exchange is None:
+        site = open_site(dest)
+        _close(site, _own(site.view(), src), del_empty_link=del_empty_link, quiet=quiet)
+        return
+    wanted = Bridge(name="", link="", src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
+    both = Ends.of(dest, src, src_local=src_local)
+    withdraw(both, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
+
+
+def _own(view: SiteView, name: str) -> ShownBridge:
+    """Raises `BadRoute` for one that is nobody's, or the peer's to take away."""
+    shown = view.bridge_named(name)
+    if shown is None:
+        raise BadRoute(f"no such route at {view.tag}: {name}")
+    if shown.served:
+        raise BadRoute(f"{name}: it is pulled by {name.rpartition('@')[2]}: take it away there")
+    return shown
+
+
+def _close(site: OpenSite, shown: ShownBridge, *, del_empty_link: bool, quiet: bool) -> None:
+    site.client.ask("bridge_del", name=shown.bridge.name, del_empty_link=del_empty_link)
+    if not quiet:
+        note(f"{shown.bridge.name} is about to go from {site.name}")
+
+
+@app.command()
+def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False, quiet: Quiet = False) -> None:
+    """Take all routes away that the site has declared."""
+    opened = open_site(site)
+    own = [shown for shown in opened.view().bridges if not shown.served]
+    for shown in own:
+        _close(opened, shown, del_empty_link=False, quiet=quiet)
+    # While a link closes, its routes still send what they hold.
+    emptied = {shown.bridge.link for shown in own} if del_empty_link else set()
+    for shown_link in opened.view().links:
+        if shown_link.link.name in emptied:
+            opened.client.ask("link_del", name=shown_link.link.name)
+
+
+@app.command("list")
+def list_routes(site: SiteText, *, as_json: AsJson = False) -> None:
+    """A site's routes with their states. Those with an @ in the name are pulled by their peer."""
+    opened = open_site(site)
+    view = opened.view()
+    if as_json:
+        show_json(view.document["bridges"])
+        return
+    columns = ("route", "kind", "from", "to", "key", "state", "forwarded", "error")
+    show_table(columns, [_row(view, shown) for shown in view.bridges])
+    if any(shown.bridge.dynamic and shown.bridge.src_is_local for shown in view.bridges):
+        from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row  # noqa: PLC0415 - it imports from here, too
+
+        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask("ways")["ways"]])
+
+
+def _row(view: SiteView, shown: ShownBridge) -> tuple[object, ...]:
+    source, dest = _ends(view, shown)
+    bridge = shown.bridge
+    return (
+        bridge.name,
+        bridge.kind.value,
+        f"{source} {bridge.src}",
+        f"{dest} {bridge.dest}",
+        bridge.key,
+        shown.state,
+        time_of(shown.last_forward_ms),
+        shown.error,
+    )
+
+
+def _ends(view: SiteView, shown: ShownBridge) -> tuple[str, str]:
+    """Tags of the source and the destination, the peer's unknown where its link has gone."""
+    link = view.link_named(shown.bridge.link)
+    if link is not None:
+        return ends(shown.bridge, link.link, here=view.tag)
+    return (view.tag, "?") if shown.bridge.src_is_local else ("?", view.tag)
+
+
+@app.command("map")
+def map_routes(
+    sites: Annotated[list[str], typer.Argument(metavar="SITE...", help="Where to begin.")],
+    *,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it there as SVG, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Walk all links from these sites, draw who sends what to whom, and warn of what looks wrong.
+
+    A site in another account can't be asked with this one's credentials: name it, too, with its profile.
+    """
+    from sluice.cli.federation import topologies  # noqa: PLC0415 - only for this command
+
+    walked = topologies.walk(sites)
+    if svg is not None:
+        topologies.write_svg(walked, svg)
+    if as_json:
+        show_json(topologies.document(walked))
+    else:
+        topologies.show(walked)
+
+
+@app.command()
+def status(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
+    """All that a site knows of a route."""
+    view = open_site(site).view()
+    shown = view.bridge_named(name)
+    if shown is None:
+        raise BadRoute(f"no such route at {view.tag}: {name}")
+    if as_json:
+        show_json(document_of(view, name))
+    else:
+        show_pairs(_pairs(view, shown))
+
+
+def _pairs(view: SiteView, shown: ShownBridge) -> list[tuple[str, object]]:
+    bridge, (source, dest) = shown.bridge, _ends(view, shown)
+    link = view.link_named(bridge.link)
+    return [
+        ("route", bridge.name),
+        ("kind", f"{bridge.kind}, {'pushed' if bridge.src_is_local else 'pulled'}"),
+        ("from", f"{source} {'queue' if bridge.src_is_queue else 'exchange'} {bridge.src}"),
+        ("to", f"{dest} exchange {bridge.dest}"),
+        ("key", bridge.key),
+        ("state", shown.state),
+        ("error", shown.error),
+        ("link", bridge.link if link is None else f"{bridge.link}, {link.status.state}"),
+        ("link's last error", None if link is None else link.status.last_error),
+        ("reads", shown.reads),
+        ("last forward", time_of(shown.last_forward_ms)),
+        ("tag", bridge.tag or f"{source}, the source's"),
+        ("excludes", ", ".join(sorted(bridge.excludes))),
+        ("acknowledges", f"{bridge.sync} at once"),
+        ("credit", bridge.credit or "no limit"),
+        ("max hops", bridge.max_hops),
+        ("declared", "by the peer" if shown.served else "in cdk.json" if shown.declared else "at run time"),
+    ]
+
+
+@app.command()
+def pause(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+    """Hold a route: what comes is kept."""
+    _tell(site, name, Happening.PAUSE, quiet=quiet)
+
+
+@app.command()
+def resume(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+    """Let a paused or draining route go on."""
+    _tell(site, name, Happening.RESUME, quiet=quiet)
+
+
+@app.command()
+def drain(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+    """Take in no more, and send what is queued."""
+    _tell(site, name, Happening.DRAIN, quiet=quiet)
+
+
+@app.command()
+def retry(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+    """Try a route's link now that waits or has failed."""
+    _tell(site, name, Happening.RETRY, quiet=quiet)
+
+
+def _tell(site: str, name: str, what: Happening, *, quiet: bool) -> None:
+    open_site(site).client.ask("bridge_tell", name=name, what=what.value)
+    if not quiet:
+        note(f"{name}: {what.value}")
+
+
+@app.command()
+def redrive(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
+    """Put a route's dead letters back into its queue, a thousand at most."""
+    redriven = open_site(site).client.ask("redrive", name=name)["redriven"]
+    if as_json:
+        show_json({"redriven": redriven})
+    else:
+        note(f"{name}: {redriven} dead letters are back in its queue")

@@ -1,0 +1,167 @@
+"""All sites that links lead to, asked one after the other: `sluice route map`."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
+from sluice.cli.federation.sites import OpenSite, ShownLink, SiteName, SiteView, open_named
+from sluice.cli.output import note, show_table
+from sluice.errors import BadConfiguration, SluiceError
+from sluice.federation.codec import plain_bridge
+from sluice.federation.map.drawings import as_svg, as_text
+from sluice.federation.map.topology import Site, Topology
+
+MAX_SITES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """What was found. `not_reached` has the reasons, by tag or name, for sites that couldn't be asked.
+
+    `ways` are those of dynamic routes by the tag of the site that they begin at, as operation `ways` says them.
+    """
+
+    topology: Topology
+    not_reached: Mapping[str, str]
+    ways: Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def walk(names: Iterable[str]) -> Walked:
+    """From these sites over all links. Raises what asking one of these themselves raises; the others are noted."""
+    views: dict[str, SiteView] = {}
+    ways: dict[str, Sequence[Mapping[str, Any]]] = {}
+    not_reached: dict[str, str] = {}
+    to_visit = deque[_Stop]()
+    for name in names:
+        opened = open_named(SiteName.parse(name))
+        view = opened.view()
+        to_visit.extend(_take_in(opened, view, views))
+        ways[view.tag] = _ways(opened, view)
+    tried: set[tuple[str, SiteName | None]] = set()
+    while to_visit and len(views) < MAX_SITES:
+        stop = to_visit.popleft()
+        # What one site's credentials don't reach, another's may.
+        if stop.tag in views or (stop.tag, stop.name) in tried:
+            continue
+        tried.add((stop.tag, stop.name))
+        try:
+            opened, view = _visited(stop)
+        except SluiceError as error:
+            not_reached[stop.tag] = str(error)
+        else:
+            to_visit.extend(_take_in(opened, view, views))
+            ways[view.tag] = _ways(opened, view)
+    return Walked(
+        topology=Topology.of(_site(view, views.keys()) for view in views.values()),
+        not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},
+        ways=ways,
+    )
+
+
+def _ways(opened: OpenSite, view: SiteView) -> Sequence[Mapping[str, Any]]:
+    """Only a site with dynamic routes is asked for them."""
+    if not any(each.bridge.dynamic for each in view.bridges):
+        return ()
+    found: Sequence[Mapping[str, Any]] = opened.client.ask("ways")["ways"]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stop:
+    """A site that a link leads to. `name` is None where it can't be asked by who asked the site that has the link."""
+
+    tag: str
+    account: str
+    name: SiteName | None
+
+
+def _take_in(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> list[_Stop]:
+    known = views.setdefault(view.tag, view)
+    if known.address.control_queue_url != view.address.control_queue_url:
+        raise BadConfiguration(
+            f"two sites have the tag {view.tag}: in {known.address.account}/{known.address.region}"
+            f" and {view.address.account}/{view.address.region}"
+        )
+    return [_stop(opened.name, account=view.address.account, link=link) for link in view.links]
+
+
+def _stop(known_by: SiteName, *, account: str, link: ShownLink) -> _Stop:
+    endpoint = link.link.endpoints[0]
+    where = endpoint.region, endpoint.account
+    return _Stop(tag=link.link.peer, account=endpoint.account, name=known_by.beside(*where, of_account=account))
+
+
+def _visited(stop: _Stop) -> tuple[OpenSite, SiteView]:
+    if stop.name is None:
+        raise BadConfiguration(
+            f"account {stop.account} isn't asked with these credentials: name the site, too, as PROFILE@REGION"
+        )
+    opened = open_named(stop.name)
+    view = opened.view()
+    if view.tag != stop.tag:
+        raise BadConfiguration(f"the site at {stop.name} has the tag {view.tag}")
+    return opened, view
+
+
+def _site(view: SiteView, reached: Iterable[str]) -> Site:
+    """What a peer declared over a link, the peer says itself if it was reached; here it would be there twice."""
+    links = [each for each in view.links if not (each.served and each.link.peer in reached)]
+    names = {each.link.name for each in links}
+    shown_names = {each.bridge.src: each.reads for each in view.bridges if each.bridge.src_is_queue and each.reads}
+    return Site(
+        tag=view.tag,
+        region=view.address.region,
+        exchanges={exchange.name: exchange.type for exchange in view.exchanges},
+        links=tuple(each.link for each in links),
+        statuses={each.link.name: each.status for each in links},
+        bridges=tuple(
+            replace(each.bridge, src=shown_names.get(each.bridge.src, each.bridge.src))
+            for each in view.bridges
+            if each.bridge.link in names
+        ),
+        feeds=tuple(replace(each, queue=shown_names.get(each.queue, each.queue)) for each in view.feeds),
+    )
+
+
+def show(walked: Walked) -> None:
+    """The drawing on standard output; beside it, why sites weren't reached."""
+    typer.echo(as_text(walked.topology), nl=False)
+    rows = [(tag, *way_row(way)) for tag, ways in sorted(walked.ways.items()) for way in ways]
+    if rows:
+        show_table(("at", *WAY_COLUMNS), rows)
+    for tag, reason in sorted(walked.not_reached.items()):
+        note(f"{tag} was not reached: {reason}")
+
+
+def write_svg(walked: Walked, file: Path) -> None:
+    """The drawing, in a file."""
+    try:
+        file.write_text(as_svg(walked.topology), encoding="utf-8")
+    except OSError as error:
+        raise BadConfiguration(f"{file}: {error.strerror}") from error
+
+
+def document(walked: Walked) -> dict[str, Any]:
+    """For `--json`."""
+    topology = walked.topology
+    return {
+        "sites": [
+            {"tag": tag, "region": topology.sites[tag].region if tag in topology.sites else None}
+            for tag in topology.tags
+        ],
+        "routes": [
+            {"source": each.source, "dest": each.dest, "state": each.state.value, "bridge": plain_bridge(each.bridge)}
+            for each in topology.routes
+        ],
+        "findings": [
+            {"concern": each.concern.value, "sites": list(each.sites), "text": each.text}
+            for each in topology.findings()
+        ],
+        "not_reached": dict(walked.not_reached),
+        "ways": [{"at": tag, **way} for tag, ways in sorted(walked.ways.items()) for way in ways],
+    }

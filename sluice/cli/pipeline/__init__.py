@@ -1,0 +1,1 @@
+"""`sluice pipeline`: jobs, deployed or local."""

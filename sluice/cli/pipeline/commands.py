@@ -1,0 +1,203 @@
+"""`sluice pipeline`: the jobs that land messages in tables, of a deployed site or as local processes."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.output import note, show_json, show_pairs, show_table
+from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
+from sluice.errors import BadConfiguration
+from sluice.pipeline.jobs import JOBS, LAND, STATISTICS
+
+if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.cli.pipeline.pipelines import AskedPipeline
+
+app = typer.Typer(no_args_is_help=True, help="Spark jobs: from the main pipeline queue into tables.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+JobName = Annotated[str, typer.Argument(metavar="[JOB]", help=f"{', '.join(JOBS)}.")]
+SparkPython = Annotated[
+    str | None,
+    typer.Option(
+        "--spark-python",
+        metavar="PATH",
+        help="For local jobs: a Python that has PySpark, else SLUICE_SPARK_PYTHON or build/spark-*.",
+    ),
+]
+WORDS: Mapping[str, str] = {
+    "start": "started as {run}",
+    "keep": "runs already: {reason}",
+    "stop": "ending: {reason}",
+    "wait": "waits: {reason}",
+    "rest": "nothing to do: {reason}",
+}
+
+
+@app.command(cls=SiteCommand)
+def start(
+    job: JobName = LAND,
+    *,
+    day: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", help="Of statistics; yesterday if not said.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Of compact: how many closed days.")] = None,
+    exchange: Annotated[str | None, typer.Option(help="Of replay: where messages go.")] = None,
+    since: Annotated[str | None, typer.Option("--from", metavar="ISO", help="Of replay: sent at or after.")] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="ISO", help="Of replay: sent before.")] = None,
+    staged: Annotated[
+        bool, typer.Option("--staged", help="Of replay: from segments that are still kept, not from tables.")
+    ] = False,
+    spark_python: SparkPython = None,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a job: land runs until it is stopped, the others once. A job that runs is left alone.
+
+    A job that was changed meanwhile is ended first, within its grace period, and then started.
+    """
+    given = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
+    fields = {name: value for name, value in given.items() if value is not None}
+    asked = _pipeline(region, profile, local, spark_python)
+    _say(asked.ask("start", job=job, **fields), as_json=as_json)
+
+
+@app.command(cls=SiteCommand)
+def stop(
+    job: JobName = LAND,
+    *,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a job's runs, each after its batch. land stays stopped, over deployments too, until it is started."""
+    _say(_pipeline(region, profile, local).ask("stop", job=job), as_json=as_json)
+
+
+@app.command(cls=SiteCommand)
+def drain(
+    *,
+    spark_python: SparkPython = None,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Land what the queue holds, then stop."""
+    _say(_pipeline(region, profile, local, spark_python).ask("drain"), as_json=as_json)
+
+
+@app.command(cls=SiteCommand)
+def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
+    """What should run, what does, and how the latest runs ended."""
+    found = _pipeline(region, profile, local).ask("status")
+    if as_json:
+        show_json(found)
+        return
+    show_pairs(
+        [
+            ("application", found["application"]),
+            ("land should be", found["wanted"] + (f" since {found['since']}" if found["since"] else "")),
+            ("as deployed", found["digest"]),
+        ]
+    )
+    rows = [
+        (each["run"], each["job"], each["digest"], each["slot"], each["state"], _clock(each), each["detail"])
+        for each in found["runs"]
+    ]
+    show_table(("run", "job", "version", "which", "state", "started", ""), rows)
+
+
+@app.command(cls=SiteCommand)
+def logs(
+    job: JobName = LAND,
+    *,
+    run: Annotated[str | None, typer.Option(help="A run, else the job's latest.")] = None,
+    lines: Annotated[int, typer.Option(min=1, help="How many, from the end.")] = 100,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+) -> None:
+    """What a run's driver says."""
+    asked = _pipeline(region, profile, local)
+    typer.echo(asked.text(run or _latest(asked, job), lines=lines))
+
+
+@app.command("run-local", cls=SiteCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def run_local(
+    context: typer.Context,
+    job: JobName = LAND,
+    *,
+    queue_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Of land: else SLUICE_QUEUE_URL, or with --local the site's.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where staging, checkpoint and tables are.", show_default="build/pipeline")
+    ] = None,
+    spark_python: SparkPython = None,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+) -> None:
+    """Run a job here, on local Spark, until it ends or ctrl-C. What follows is the job's: `--drain`, `--day …`.
+
+    The entry point is the one that EMR Serverless runs, with the same arguments. The exit code is the job's.
+    """
+    from sluice.cli.pipeline import pipelines  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.local.jobs import spark_python as find_python  # noqa: PLC0415 - only for this command
+    from sluice.local.pipeline import landing  # noqa: PLC0415 - see above
+
+    python = find_python(spark_python)
+    connection = connect(region=region, profile=profile, local=local)
+    place = (folder or pipelines.RUN_LOCAL_FOLDER).resolve()
+    reach = pipelines.reach_of(connection)
+    if job == LAND:
+        url = pipelines.queue_url(queue_url, connection, local=local is not None)
+        arguments = landing(place, queue_url=url, reach=reach).arguments()
+    else:
+        arguments = _elsewhere(job, landing(place, queue_url="", reach=reach))
+    code = _run(python, [*arguments, *context.args], pipelines.variables_of(connection))
+    raise typer.Exit(code)
+
+
+def _elsewhere(job: str, told: Any) -> list[str]:
+    """The arguments that a batch job's run has by itself; the user's come after them, and win."""
+    if job not in JOBS:
+        raise BadConfiguration(f"no such job: {job}; there are {', '.join(JOBS)}")
+    reach = told.reach.arguments if job == "replay" else ()
+    output = ("--output", told.places.folder("statistics")) if job == STATISTICS else ()
+    return [job, *told.places.tables, *output, *reach]
+
+
+def _run(python: Path, arguments: list[str], variables: Mapping[str, str]) -> int:
+    from sluice.cli.splitting.programs import run_in_foreground  # noqa: PLC0415 - only for this command
+    from sluice.local.jobs import command, environment  # noqa: PLC0415 - see above
+
+    return run_in_foreground(command(python, arguments), environment(python, variables))
+
+
+def _pipeline(region: str | None, profile: str | None, local: str | None, python: str | None = None) -> "AskedPipeline":
+    from sluice.cli.pipeline.pipelines import pipeline  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    return pipeline(region=region, profile=profile, local=local, python=python)
+
+
+def _latest(asked: "AskedPipeline", job: str) -> str:
+    runs = [each["run"] for each in asked.ask("status")["runs"] if each["job"] == job]
+    if not runs:
+        raise BadConfiguration(f"{job} hasn't run lately: `sluice pipeline status`")
+    return str(runs[0])
+
+
+def _say(outcome: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        show_json(outcome)
+    else:
+        note(f"{outcome['job']}: {WORDS[outcome['step']].format(**outcome)}")
+
+
+def _clock(run: Mapping[str, Any]) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run["started_at_ms"] / 1000))

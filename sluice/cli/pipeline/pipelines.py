@@ -1,0 +1,109 @@
+"""Which pipeline a command asks: a deployed site's jobs function, or local processes on the embedded cloud."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sluice.aws.clock import now_ms
+from sluice.aws.operator.connections import ENDPOINT_VARIABLE, Connection
+from sluice.aws.operator.control_client import ControlClient
+from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.operator.job_logs import JobLogs
+from sluice.cli.sites import connect
+from sluice.errors import BadConfiguration
+from sluice.local.cloud import BUILD, FOLDER
+from sluice.local.jobs import JOBS_FOLDER, LocalRuns
+from sluice.local.pipeline import LocalPipeline, settings
+from sluice.pipeline.jobs import Reach
+
+STACK = "SluicePipeline"
+FUNCTION = STACK, "JobsFunctionName"
+QUEUE_VARIABLE = "SLUICE_QUEUE_URL"  # as `sluice split run` sets it
+RUN_LOCAL_FOLDER = BUILD / "pipeline"
+
+
+class NoQueue(BadConfiguration):
+    """A local job isn't told which queue to read."""
+
+
+class AskedPipeline(Protocol):
+    """What answers a command."""
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        """The result of an operation of `sluice.pipeline.operations.perform`. Raises our own errors."""
+
+    def text(self, run_id: str, *, lines: int) -> str:
+        """The end of a run's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedPipeline:
+    """A site's."""
+
+    client: ControlClient
+    logs: JobLogs
+
+    def ask(self, op: str, **fields: Any) -> Any:
+        """See the protocol."""
+        return self.client.ask(op, **fields)
+
+    def text(self, run_id: str, *, lines: int) -> str:
+        """See the protocol."""
+        return self.logs.text(run_id, lines=lines)
+
+
+def pipeline(*, region: str | None, profile: str | None, local: str | None, python: str | None) -> AskedPipeline:
+    """The one that the options mean. Raises `NotUsable` where it isn't deployed."""
+    connection = connect(region=region, profile=profile, local=local)
+    outputs = stack_outputs(connection, STACK)
+    if local is None:
+        group = outputs.get("JobLogGroupName", "")
+        return DeployedPipeline(ControlClient.of(connection, FUNCTION), JobLogs(connection.client("logs"), group))
+    folder = site_folder(connection)
+    told = settings(
+        folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], reach=reach_of(connection)
+    )
+    runs = LocalRuns(folder=folder, given_python=python, variables=variables_of(connection))
+    return LocalPipeline.of(runs, told, now_ms)
+
+
+def site_folder(connection: Connection) -> Path:
+    """Where the jobs of a site of the embedded cloud keep what they keep: it goes with the cloud's own state."""
+    account = connection.client("sts").get_caller_identity()["Account"]
+    return FOLDER / JOBS_FOLDER / f"{account}-{connection.region}"
+
+
+def reach_of(connection: Connection) -> Reach:
+    """For jobs that run here."""
+    return Reach(region=connection.region, endpoint=connection.endpoint_url)
+
+
+def variables_of(connection: Connection) -> Mapping[str, str]:
+    """With which a program acts as the connection does."""
+    credentials = connection.session.get_credentials()
+    if credentials is None:
+        raise BadConfiguration("no AWS credentials: set AWS_PROFILE or pass --profile, or --local")
+    frozen = credentials.get_frozen_credentials()
+    variables = {"AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
+    if connection.endpoint_url:
+        # Of the embedded cloud; on AWS the job finds credentials itself, and renews them.
+        variables |= {
+            ENDPOINT_VARIABLE: connection.endpoint_url,
+            "AWS_ACCESS_KEY_ID": str(frozen.access_key),
+            "AWS_SECRET_ACCESS_KEY": str(frozen.secret_key),
+        }
+    return variables
+
+
+def queue_url(given: str | None, connection: Connection, *, local: bool) -> str:
+    """The queue of a local job. Raises `NoQueue`: a deployed site's main queue has its own consumer."""
+    said = given or os.environ.get(QUEUE_VARIABLE)
+    if said:
+        return said
+    if not local:
+        raise NoQueue(
+            f"which queue? `sluice split run -- sluice pipeline run-local` sets {QUEUE_VARIABLE}; or pass --queue-url"
+        )
+    return stack_outputs(connection, STACK)["QueueUrl"]

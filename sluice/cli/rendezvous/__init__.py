@@ -1,0 +1,1 @@
+"""`sluice rendezvous`: look, manage credentials, be a client, be a proxy."""

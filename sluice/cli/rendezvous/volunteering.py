@@ -1,0 +1,104 @@
+"""What `sluice rendezvous proxy` does, what it says meanwhile, and when it stops."""
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import typer
+
+from sluice.aws.clock import now_ms
+from sluice.peers.channels import Network
+from sluice.peers.run import Service, run_volunteers
+from sluice.peers.volunteer import Event, VolunteerLimits, What
+from sluice.rendezvous.protocol.matching import Nat
+
+SERVED = frozenset({What.CLOSED, What.CUT_OFF})  # clients whose channel was open and is over
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SID_SHOWN = 8  # characters: enough to follow a client by eye
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """What proxies do and for how long: until `seconds` are over or `clients` were served, None for no such end."""
+
+    service: Service
+    network: Network
+    nat: Nat
+    limits: VolunteerLimits
+    proxies: int = 1
+    seconds: float | None = None
+    clients: int | None = None
+
+
+async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
+    """The whole shift, told on standard output. Also ctrl-C and SIGTERM end it well."""
+    report = Report(as_json=as_json, clients=shift.clients)
+    counts = await run_volunteers(
+        broker_url,
+        shift.service,
+        polls=shift.proxies,
+        network=shift.network,
+        nat=shift.nat,
+        limits=shift.limits,
+        on_event=report.note,
+        until=report.until_done(shift.seconds),
+    )
+    report.sum_up(counts)
+
+
+class Report:
+    """Tells every event as it happens, a line each, and knows when enough clients were served."""
+
+    def __init__(self, *, as_json: bool, clients: int | None) -> None:
+        """To be made in the loop that the volunteers run in. `clients` is None where there are never enough."""
+        self._as_json = as_json
+        self._left = clients
+        self._done = asyncio.Event()
+
+    def note(self, event: Event) -> None:
+        """Prints it."""
+        typer.echo(_json_line(event) if self._as_json else _line(event))
+        if self._left is not None and event.what in SERVED:
+            self._left -= 1
+            if self._left <= 0:
+                self._done.set()
+
+    async def until_done(self, seconds: float | None) -> None:
+        """Until enough clients were served, the time is up, or a signal comes."""
+        with _set_by_signals(self._done), contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._done.wait()
+
+    def sum_up(self, counts: Counter[What]) -> None:
+        """The last line."""
+        if self._as_json:
+            typer.echo(json.dumps({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)}))
+        else:
+            said = ", ".join(f"{counts[what]} {what}" for what in What if counts[what])
+            typer.echo(f"stopped: {said or 'nothing happened'}")
+
+
+def _json_line(event: Event) -> str:
+    return json.dumps({"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail})
+
+
+def _line(event: Event) -> str:
+    at = datetime.fromtimestamp(now_ms() / 1000, UTC)
+    return f"{at:%H:%M:%S}Z  {event.sid[:SID_SHOWN]}  {event.what:14}  {event.detail}".rstrip()
+
+
+@contextlib.contextmanager
+def _set_by_signals(event: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, event.set)
+    try:
+        yield
+    finally:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,1 @@
+"""`sluice split`: sessions on shared queues."""

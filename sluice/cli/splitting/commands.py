@@ -1,0 +1,260 @@
+"""`sluice split`: sessions that take a part of a queue's traffic, from their start to their end."""
+
+import getpass
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.output import SIGNALLED, console, note, show_json, show_table
+from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
+
+if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.aws.operator.control_client import ControlClient
+    from sluice.cli.splitting.sessions import OpenSession
+
+WATCH_EVERY_S = 1.0
+SESSION_LOST = 70  # the exit code for a session that ended under the program: EX_SOFTWARE of sysexits.h
+
+app = typer.Typer(no_args_is_help=True, help="Sessions: a queue's messages that match a filter, for you alone.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+FilterFile = Annotated[
+    Path | None, typer.Option("--filter-file", "-f", help="Filters in YAML or JSON, under split_queues.")
+]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option("--filter", metavar="QUEUE:ATTRIBUTE=REGEX", help="An attribute to match; all of a queue's must."),
+]
+JqFilters = Annotated[
+    list[str] | None, typer.Option("--jq", metavar="QUEUE:PROGRAM", help="A jq program whose first boolean decides.")
+]
+Mirrored = Annotated[
+    list[str] | None, typer.Option("--mirror", metavar="QUEUE", help="Copies: the consumer has its messages too.")
+]
+Key = Annotated[str | None, typer.Option(help="What your messages carry as sluice-session; else the session's id.")]
+TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until it ends by itself.")]
+
+
+@app.command("list", cls=SiteCommand)
+def list_queues(
+    *, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False
+) -> None:
+    """The queues that can be split: where producers send to, and what the deployed consumer reads."""
+    queues = _client(region, profile, local).ask("list")["queues"]
+    if as_json:
+        show_json(queues)
+    else:
+        show_table(("queue", "source", "main"), [(each["queue_id"], each["source"], each["main"]) for each in queues])
+
+
+@app.command()
+def register(
+    queue_id: Annotated[str, typer.Argument(help="What the team calls it; no colon, no *.")],
+    *,
+    fifo: Annotated[bool, typer.Option("--fifo")] = False,
+    sns: Annotated[bool, typer.Option("--sns", help="Its bodies are SNS notifications.")] = False,
+    s3_event: Annotated[bool, typer.Option("--s3-event", help="Its bodies are S3 event notifications.")] = False,
+    source_arn: Annotated[str | None, typer.Option(help="Adopt the queue that producers send to.")] = None,
+    main_arn: Annotated[str | None, typer.Option(help="Adopt the queue that the consumer reads.")] = None,
+    drain_timeout: Annotated[int | None, typer.Option(min=0, help="Seconds.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of sessions' queues.")] = None,
+    project: Annotated[Path, typer.Option(help="The folder with cdk.json.")] = Path(),
+) -> None:
+    """Add a queue to cdk.json; the next deploy makes it, or adopts it, and puts the splitter in its path."""
+    from sluice.cli.splitting.registration import register_queue  # noqa: PLC0415 - only for this command
+
+    given = {
+        "fifo": fifo or None,
+        "sns": sns or None,
+        "s3_event": s3_event or None,
+        "existing_source_queue_arn": source_arn,
+        "existing_main_queue_arn": main_arn,
+        "drain_timeout_s": drain_timeout,
+        "tags": _tags(tag or []) or None,
+    }
+    register_queue(project / "cdk.json", {"queue_id": queue_id} | {k: v for k, v in given.items() if v is not None})
+    note(f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`")
+
+
+def _tags(options: Iterable[str]) -> dict[str, str]:
+    tags = dict(option.partition("=")[::2] for option in options)
+    if not all(tags):
+        raise typer.BadParameter("--tag is NAME=VALUE")
+    return tags
+
+
+@app.command(cls=SiteCommand)
+def start(
+    *,
+    filter_file: FilterFile = None,
+    filters: Filters = None,
+    jq: JqFilters = None,
+    mirror: Mirrored = None,
+    key: Key = None,
+    time_limit: TimeLimit = None,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a session, print its queues, and keep it until ctrl-C: without a heartbeat it ends within 30 s."""
+    from sluice.cli.splitting.filters import filters_document  # noqa: PLC0415 - its engines take longer than all of --help
+    from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
+
+    document = filters_document(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
+    client = _client(region, profile, local)
+    _end_well_on_sigterm()
+    with session(client, document, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
+        if as_json:
+            show_json(opened.document)
+        else:
+            _show_session(opened.document)
+            note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
+        _wait(opened)
+    if opened.reason:
+        note(f"the session ended: {opened.reason}")
+        raise typer.Exit(1)
+
+
+def _end_well_on_sigterm() -> None:
+    """Also while the session isn't ready yet: it is stopped on the way out."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
+
+
+def _wait(opened: "OpenSession") -> None:
+    """Until a signal, or the session's own end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: opened.ended.set())
+    opened.ended.wait()
+
+
+@app.command(cls=SiteCommand)
+def status(
+    session_id: Annotated[str | None, typer.Argument(help="One session; else all of them.")] = None,
+    *,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sessions: whose, since when, how far, how many messages, and where their queues are."""
+    client = _client(region, profile, local)
+    found = client.ask("status") if session_id is None else client.ask("status", session_id=session_id)
+    if as_json:
+        show_json(found)
+    elif session_id is None:
+        show_sessions(found["sessions"])
+    else:
+        _show_session(found)
+
+
+@app.command(cls=SiteCommand)
+def watch(*, region: Region = None, profile: Profile = None, local: Local = None) -> None:
+    """The same as `status`, kept up to date until ctrl-C."""
+    client = _client(region, profile, local)
+    while True:
+        sessions = client.ask("status")["sessions"]
+        console().clear()
+        show_sessions(sessions)
+        time.sleep(WATCH_EVERY_S)
+
+
+@app.command(cls=SiteCommand)
+def stop(
+    session_ids: Annotated[list[str], typer.Argument(metavar="SESSION...")],
+    *,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """End sessions, whoever started them. What they haven't read goes back to the deployed consumer."""
+    client = _client(region, profile, local)
+    ended = [client.ask("stop", session_id=session_id) for session_id in session_ids]
+    if as_json:
+        show_json(ended)
+    else:
+        for each in ended:
+            note(f"{each['session_id']}: {each['status']}")
+
+
+@app.command(cls=SiteCommand)
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
+    *,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[VARIABLE=]QUEUE", help="A queue, and the variable that the program reads its URL from."),
+    ] = None,
+    filter_file: FilterFile = None,
+    filters: Filters = None,
+    jq: JqFilters = None,
+    mirror: Mirrored = None,
+    key: Key = None,
+    time_limit: TimeLimit = None,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+) -> None:
+    """Run a program on a session's queues: the session lives as long as the program does.
+
+    Without VARIABLE it is SLUICE_QUEUE_URL. The exit code is the program's; 70 where the session ended under it.
+    """
+    from sluice.cli.splitting.filters import filters_document  # noqa: PLC0415 - its engines take longer than all of --help
+    from sluice.cli.splitting.programs import run_program, variables  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
+
+    document = filters_document(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
+    client = _client(region, profile, local)
+    _end_well_on_sigterm()
+    with session(client, document, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:
+        code = run_program(command, variables(opened, queue or []), opened)
+    if opened.reason:
+        note(f"the session ended under the program: {opened.reason}")
+        code = SESSION_LOST
+    raise typer.Exit(code)
+
+
+def _client(region: str | None, profile: str | None, local: str | None) -> "ControlClient":
+    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    return ControlClient.of(connect(region=region, profile=profile, local=local))
+
+
+def _owner() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def show_sessions(sessions: Sequence[Mapping[str, Any]]) -> None:
+    """A line a session, as operation `status` says it."""
+    rows = [
+        (
+            each["session_id"],
+            each["owner"],
+            time.strftime("%H:%M:%S", time.localtime(each["started_at_ms"] / 1000)),
+            each["status"],
+            each["reason"],
+            ", ".join(f"{queue['queue_id']} ({queue['mode']})" for queue in each["queues"]),
+            each["messages"],
+            sum(queue["returned"] for queue in each["queues"]),
+        )
+        for each in sessions
+    ]
+    show_table(("session", "owner", "since", "status", "", "queues", "messages", "returned"), rows)
+
+
+def _show_session(session: dict[str, Any]) -> None:
+    show_table(
+        ("session", "status", "queue", "mode", "url", "returned"),
+        [
+            (session["session_id"], session["status"], each["queue_id"], each["mode"], each["url"], each["returned"])
+            for each in session["queues"]
+        ]
+        or [(session["session_id"], session["status"], "", "", "", 0)],
+    )

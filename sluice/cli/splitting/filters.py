@@ -1,0 +1,50 @@
+"""A session's filters from the command line: a file in JSON or YAML, or options, checked before anything is asked."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice.errors import BadFilter
+from sluice.splitting.filters.files import ROOT, Mode, document_of, parse_filters
+from sluice.splitting.jq_compile import compile_problem
+
+
+def filters_document(
+    file: Path | None, options: Sequence[str], *, jq: Sequence[str] = (), mirror: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The checked document that starts a session. Raises `BadFilter`, which names the place."""
+    if file is not None and (options or jq or mirror):
+        raise BadFilter("--filter-file", "goes without --filter, --jq and --mirror: put them into the file")
+    document = _read(file) if file is not None else _of_options(options, jq, mirror)
+    parse_filters(document, compile_problem=compile_problem)
+    return document
+
+
+def _of_options(options: Sequence[str], jq: Sequence[str], mirror: Sequence[str]) -> dict[str, Any]:
+    document = document_of(options)
+    queues = document[ROOT]
+    for option in jq:
+        queue_id, colon, program = option.partition(":")
+        if not (queue_id and colon and program):
+            raise BadFilter("--jq", f"{option!r} is not QUEUE:PROGRAM")
+        queues.setdefault(queue_id, {})["jq_filter"] = program
+    for queue_id in mirror:
+        if queue_id not in queues:
+            raise BadFilter("--mirror", f"there is no --filter or --jq for {queue_id!r}")
+        queues[queue_id]["queue_mode"] = Mode.MIRROR.value
+    return document
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text()
+        # YAML reads JSON too, but says less of what is wrong with it.
+        document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise BadFilter(str(file), " ".join(str(error).split())) from error
+    if not isinstance(document, dict):
+        raise BadFilter(str(file), "is no map")
+    return document

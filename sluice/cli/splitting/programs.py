@@ -1,0 +1,85 @@
+"""A program on a session's queues: its variables, the signals it gets, and its end."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sluice.cli.output import SIGNALLED
+from sluice.cli.splitting.sessions import OpenSession, SessionFailed
+
+DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOOK_EVERY_S = 0.2
+END_WITHIN_S = 20.0  # after the session's end, before the program is killed
+
+
+def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
+    """The variables that lead the program to the session's queues, from `[VARIABLE=]QUEUE` options."""
+    if not queues:
+        queues = [each["queue_id"] for each in opened.document["queues"]]
+        if len(queues) > 1:
+            raise SessionFailed("the session has several queues: say with --queue VARIABLE=QUEUE which is which")
+    found: dict[str, str] = {}
+    for option in queues:
+        variable, equals, queue_id = option.partition("=")
+        found[variable if equals else DEFAULT_VARIABLE] = opened.url_of(queue_id if equals else option)
+    return found
+
+
+def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
+    """The program's exit code. It gets our signals and ends in its own way; the session is there until it has.
+
+    Where the session ends first, the program is asked to end: it would read a queue that goes away.
+    """
+    try:
+        program = subprocess.Popen(command, env={**os.environ, **environment})  # noqa: S603 - the user's own command
+    except OSError as error:
+        raise SessionFailed(f"{command[0]}: {error.strerror}") from error
+    with _signals_to(program):
+        while program.poll() is None:
+            if opened.ended.wait(LOOK_EVERY_S):
+                _end(program)
+    return program.returncode if program.returncode >= 0 else SIGNALLED - program.returncode
+
+
+def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The exit code of a program that gets our signals and has the whole of this environment."""
+    program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - our own arguments
+    with _signals_to(program):
+        code = _ended(program)
+    return code if code >= 0 else SIGNALLED - code
+
+
+def _ended(program: "subprocess.Popen[bytes]") -> int:
+    while True:
+        try:
+            return program.wait()
+        except KeyboardInterrupt:  # from the terminal: the program has got it too, and ends in its own way
+            continue
+
+
+def _end(program: "subprocess.Popen[bytes]") -> None:
+    program.terminate()
+    try:
+        program.wait(END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        program.wait()
+
+
+@contextmanager
+def _signals_to(program: "subprocess.Popen[bytes]") -> Iterator[None]:
+    def pass_on(number: int, _: Any) -> None:
+        # From a terminal ctrl-C reaches the program by itself: it is in the foreground too.
+        if number != signal.SIGINT or not os.isatty(0):
+            program.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""What all sites say of their links, put together and drawn. Pure."""

@@ -1,0 +1,1 @@
+"""Exchanges, bindings and which messages they match. Pure."""

@@ -1,0 +1,218 @@
+"""One message at an exchange, and one on a bridge: what is sent where, or why it isn't. Pure.
+
+`publish` is the exchange function's decision, `forward` the bridge function's.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from sluice.errors import Malformed
+from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
+from sluice.federation.matching.routing import Destination, Publication, RoutingTable
+from sluice.federation.matching.tracing import Crossing, DropReason, crossed, held_back, turned_away
+from sluice.federation.matching.typed_values import headers_of
+from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, Opened, message_id_of, open_attributes, seal
+from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
+
+# Attributes of a producer that knows nothing of `x-qpid`.
+EXCHANGE_ATTRIBUTE = "exchange"
+KEY_ATTRIBUTE = "routing-key"
+DEST_CHARACTERS = 16  # of the hash of a route's destination
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """A message as it was received: at which site, and when.
+
+    `ulid` is for a message without an id. It must be the same each time that the message is received, as `ulid_of` is.
+    """
+
+    message: Message
+    site: str
+    ulid: str
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """What goes to one queue."""
+
+    destination: Destination
+    outgoing: Outgoing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A message that isn't sent on: to the bridge queue `queue`, or to no queue at all where that is None."""
+
+    reason: DropReason
+    message_id: str
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What becomes of a message at an exchange. There is at least one copy or one drop."""
+
+    message_id: str
+    copies: tuple[Copy, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+
+def publish(receipt: Receipt, *, table: RoutingTable, trusted: bool, exchange: str | None = None) -> Published:
+    """What the exchange does with a message; where `exchange` is None, the one that the message names.
+
+    `trusted` is for what came over a link, or where a site chooses to trust its publishers. Otherwise the trace, the id
+    and the times that a message claims are forgotten, as if it had none.
+
+    Raises `SenderFault` for a message that can never succeed: its metadata can't be read, its key is too long, it is
+    too large with metadata, the exchange isn't there.
+    """
+    opened = open_attributes(receipt.message.attributes)
+    claimed = opened.metadata or Metadata()
+    stamped = _stamped(claimed if trusted else _forgotten(claimed), opened, receipt)
+    named = exchange or claimed.exchange or _exchange(opened)
+    metadata, message_id = replace(stamped.metadata, exchange=named), stamped.message_id
+    reason = _refusal(metadata, receipt)
+    if reason is not None:
+        return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))
+    destinations = table.route(
+        Publication(exchange=named, key=metadata.key or "", headers=headers_of(opened.attributes, metadata.headers))
+    )
+    if not destinations:
+        return Published(message_id=message_id, drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
+    return _copied(destinations, _Sealed(receipt.message, opened.attributes, metadata, message_id))
+
+
+def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> Outgoing | Drop:
+    """What a bridge sends to its peer's ingress, a FIFO queue or not, for the exchange `dest`; or why it sends nothing.
+
+    Raises `SenderFault`.
+
+    What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
+    message on for ever, while a false one only stops the message that has it.
+    """
+    opened = open_attributes(receipt.message.attributes)
+    stamped = _stamped(opened.metadata or Metadata(), opened, receipt)
+    metadata, message_id = stamped.metadata, stamped.message_id
+    reason = held_back(metadata.trace, crossing) or _expired(metadata, receipt.now_ms)
+    if reason is not None:
+        return Drop(reason=reason, message_id=message_id)
+    gone = replace(
+        metadata,
+        exchange=dest,
+        trace=crossed(metadata.trace, crossing),
+        ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
+        stamped_at_ms=receipt.now_ms,
+    )
+    attributes = seal(receipt.message.body, opened.attributes, gone)
+    # By several ways a message comes to one exchange once, and to each of several exchanges.
+    known_as = f"{message_id}.{hashlib.sha256(dest.encode()).hexdigest()[:DEST_CHARACTERS]}"
+    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=known_as)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamped:
+    metadata: Metadata
+    message_id: str
+
+
+def _stamped(believed: Metadata, opened: Opened, receipt: Receipt) -> _Stamped:
+    """The metadata, complete. What an exchange has sent is so already."""
+    if believed.message_id is not None and None not in {believed.key, believed.published_at_ms, believed.stamped_at_ms}:
+        return _Stamped(believed, believed.message_id)
+    message_id = believed.message_id or message_id_of(receipt.site, receipt.ulid)
+    sent_at_ms = receipt.message.sent_at_ms
+    first_seen_ms = receipt.now_ms if sent_at_ms is None else sent_at_ms
+    published_at_ms = first_seen_ms if believed.published_at_ms is None else believed.published_at_ms
+    complete = replace(
+        believed,
+        key=_key(opened) if believed.key is None else believed.key,
+        message_id=message_id,
+        published_at_ms=published_at_ms,
+        stamped_at_ms=published_at_ms if believed.stamped_at_ms is None else believed.stamped_at_ms,
+    )
+    return _Stamped(complete, message_id)
+
+
+def _forgotten(claimed: Metadata) -> Metadata:
+    return Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
+
+
+def _exchange(opened: Opened) -> str:
+    """The exchange of a foreign message."""
+    name = _text(opened, EXCHANGE_ATTRIBUTE)
+    if not name:
+        raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
+    return name
+
+
+def _key(opened: Opened) -> str:
+    """The key of a foreign message: an attribute of its own, or none."""
+    return _text(opened, KEY_ATTRIBUTE)
+
+
+def _text(opened: Opened, name: str) -> str:
+    attribute = opened.attributes.get(name)
+    if attribute is None:
+        return ""
+    if attribute.text is None:
+        raise Malformed(f"{name} is no text")
+    if len(attribute.text) > MAX_KEY_CHARACTERS:
+        raise Malformed(f"{name} of {len(attribute.text)} characters, more than {MAX_KEY_CHARACTERS}")
+    return attribute.text
+
+
+def _refusal(metadata: Metadata, receipt: Receipt) -> DropReason | None:
+    return turned_away(metadata.trace, site=receipt.site) or _expired(metadata, receipt.now_ms)
+
+
+def _expired(metadata: Metadata, now_ms: int) -> DropReason | None:
+    return DropReason.TTL if metadata.ttl_left_ms(now_ms) == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """What all copies of a message are made of."""
+
+    message: Message
+    attributes: Attributes
+    metadata: Metadata
+    message_id: str
+
+
+def _copied(destinations: tuple[Destination, ...], sealed: _Sealed) -> Published:
+    """A copy for each destination, but for the bridges that hold it back."""
+    copies: list[Copy] = []
+    drops: list[Drop] = []
+    attributes = seal(sealed.message.body, sealed.attributes, sealed.metadata)
+    # SQS's ten are the user's again where the message ends its way: a plain consumer knows nothing of `x-qpid`.
+    at_the_end = sealed.attributes if _fills_up(sealed) else attributes
+    for destination in destinations:
+        crossing = destination.crossing
+        reason = held_back(sealed.metadata.trace, crossing) if crossing is not None else None
+        if reason is not None:
+            drops.append(Drop(reason=reason, message_id=sealed.message_id, queue=destination.queue))
+            continue
+        of_copy = attributes if destination.goes_on else at_the_end
+        outgoing = _outgoing(sealed.message, of_copy, sealed.message_id, fifo=destination.is_fifo)
+        copies.append(Copy(destination=destination, outgoing=outgoing))
+    return Published(message_id=sealed.message_id, copies=tuple(copies), drops=tuple(drops))
+
+
+def _fills_up(sealed: _Sealed) -> bool:
+    return len(sealed.attributes) == MAX_ATTRIBUTES and not sealed.metadata.headers
+
+
+def _outgoing(
+    message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str | None = None
+) -> Outgoing:
+    # From a standard queue no order was promised: each message is a group of its own, and none waits for another.
+    group_id = message.group_id or (message_id if fifo else None)
+    return Outgoing(
+        body=message.body,
+        attributes=attributes,
+        group_id=group_id,
+        deduplication_id=(known_as or message_id) if fifo else None,
+        trace_header=message.trace_header,
+    )

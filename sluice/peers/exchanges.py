@@ -1,0 +1,32 @@
+"""The ways to the broker, opened for a deployment: over SQS with a client's credentials, or over HTTP with none."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.deployment import Deployment
+from sluice.peers.methods import Exchange, over_http, over_sqs
+
+
+@asynccontextmanager
+async def sqs_exchange(
+    connection: Connection, deployment: Deployment, *, sqscreds: str | None
+) -> AsyncIterator[Exchange]:
+    """Over SQS; without `sqscreds` as whoever the connection is. Raises `Malformed` for a text that isn't one."""
+    if sqscreds is None:
+        client = connection.client("sqs")
+    else:
+        credentials = ClientCredentials.parse(sqscreds)
+        client = open_client(credentials, region=connection.region, endpoint_url=connection.endpoint_url)
+    async with ClientQueues(client, deployment.offers_queue_url) as queues:
+        yield over_sqs(queues)
+
+
+@asynccontextmanager
+async def http_exchange(deployment: Deployment) -> AsyncIterator[Exchange]:
+    """Over the broker's URL."""
+    async with aiohttp.ClientSession() as session:
+        yield over_http(session, deployment.broker_url)

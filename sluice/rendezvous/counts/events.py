@@ -1,0 +1,196 @@
+"""What became of offers, polls and answers, as messages for the site's events exchange. Pure.
+
+Each is a JSON object with the routing key `rendezvous.<kind>.<outcome>.<country>`. None has an address: a poll has the
+keyed hash of its proxy's, which is good for a day. An event's id follows from what it is about, so an outcome that is
+told twice is one event.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from sluice.documents import json_object
+from sluice.errors import Malformed
+from sluice.federation.messages.ulids import is_ulid, ulid_of
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.matching import WaitingProxy
+from sluice.times import iso, ms_of
+
+TOPIC = "rendezvous"
+UNKNOWN_TYPE = "unknown"
+
+
+class OfferOutcome(StrEnum):
+    """How an offer ended: each ends once."""
+
+    MATCHED = "matched"  # and answered
+    DENIED = "denied"
+    TIMEOUT = "timeout"
+
+
+class PollOutcome(StrEnum):
+    """How a poll ended."""
+
+    IDLE = "idle"
+    MATCHED = "matched"
+    REJECTED = "rejected"  # its relay pattern
+
+
+class AnswerOutcome(StrEnum):
+    """Whether an answer found its client."""
+
+    SUCCESS = "success"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What all kinds have. `trace` is the X-Ray trace header of whoever saw it. Any text may be an outcome."""
+
+    kind: ClassVar[str]
+
+    id: str  # a ULID
+    at_ms: int
+    outcome: str
+    nat: str = "unknown"
+    country: str = UNKNOWN_COUNTRY
+    proxy_type: str | None = None
+    trace: str | None = None
+
+    @property
+    def routing_key(self) -> str:
+        """What bindings of a topic exchange match."""
+        return f"{TOPIC}.{self.kind}.{self.outcome}.{self.country}"
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """What filters of a split queue match."""
+        return {"kind": self.kind, "outcome": self.outcome, "country": self.country}
+
+    def to_json(self, *, site: str) -> str:
+        """The message's body. `site` is the tag of the site where it happened."""
+        common = {"kind": self.kind, "id": self.id, "at": iso(self.at_ms), "site": site, "trace": self.trace}
+        told = {"outcome": self.outcome, "nat": self.nat, "country": self.country, "proxy_type": self.proxy_type}
+        return json.dumps(common | told | self._own(), separators=(",", ":"), ensure_ascii=False)
+
+    def _own(self) -> dict[str, Any]:
+        """What only this kind has."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferEvent(Event):
+    """An offer's end. `waited_ms` is from the offer's send on; `proxy_type` is the matched proxy's."""
+
+    kind = "offer"
+
+    method: str
+    waited_ms: int = 0
+
+    def _own(self) -> dict[str, Any]:
+        return {"method": self.method, "waited_ms": self.waited_ms}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollEvent(Event):
+    """A poll's end. `address` is the keyed hash; `relay_extension` says whether the poll named a relay pattern."""
+
+    kind = "poll"
+
+    clients: int = 0
+    relay_extension: bool = False
+    waited_ms: int = 0
+    address: str | None = None
+
+    def _own(self) -> dict[str, Any]:
+        return {
+            "clients": self.clients,
+            "relay_extension": self.relay_extension,
+            "waited_ms": self.waited_ms,
+            "address": self.address,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerEvent(Event):
+    """An answer. Of one that found no client it isn't known which proxy's it was."""
+
+    kind = "answer"
+
+
+def event_id(kind: str, name: str, *, at_ms: int) -> str:
+    """The id of the one event of a kind about what `name` names, which began then."""
+    return ulid_of(f"{kind}/{name}", sent_at_ms=at_ms)
+
+
+def matched_poll(proxy: WaitingProxy, *, at_ms: int) -> PollEvent:
+    """How the poll of a proxy ended that was claimed then."""
+    return PollEvent(
+        id=event_id(PollEvent.kind, proxy.poll_id, at_ms=proxy.polled_at_ms),
+        at_ms=at_ms,
+        outcome=PollOutcome.MATCHED,
+        nat=proxy.profile.nat,
+        country=proxy.profile.country,
+        proxy_type=proxy.profile.type,
+        trace=proxy.profile.trace,
+        clients=proxy.clients,
+        relay_extension=proxy.profile.relay_extension,
+        waited_ms=at_ms - proxy.polled_at_ms,
+        address=proxy.profile.address,
+    )
+
+
+_KINDS: Mapping[str, type[Event]] = {kind.kind: kind for kind in (OfferEvent, PollEvent, AnswerEvent)}
+_TYPES: Mapping[str, type] = {
+    "nat": str,
+    "country": str,
+    "proxy_type": str,
+    "trace": str,
+    "method": str,
+    "waited_ms": int,
+    "clients": int,
+    "relay_extension": bool,
+    "address": str,
+}
+_REQUIRED: Mapping[type[Event], frozenset[str]] = {OfferEvent: frozenset({"method"})}
+
+
+def read_event(body: str) -> Event | None:
+    """The event in a body; None for a kind that isn't known. Fields that aren't known are ignored.
+
+    Raises `Malformed` for what has not all that every event has, or a field of another type.
+    """
+    document = json_object(body, of="an event")
+    kind, id_, site, outcome = (_text(document, name) for name in ("kind", "id", "site", "outcome"))
+    at_ms = ms_of(_text(document, "at"))
+    if not is_ulid(id_):
+        raise Malformed(f"id {id_[:80]!r} is no ULID")
+    if not site:
+        raise Malformed("site is empty")
+    type_ = _KINDS.get(kind)
+    if type_ is None:
+        return None
+    given = {name: _typed(name, document[name]) for name in _names(type_) if document.get(name) is not None}
+    for name in _REQUIRED.get(type_, frozenset()) - given.keys():
+        raise Malformed(f"no {name}")
+    return type_(id=id_, at_ms=at_ms, outcome=outcome, **given)
+
+
+def _names(type_: type[Event]) -> list[str]:
+    return [name for name in type_.__dataclass_fields__ if name in _TYPES]
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str):
+        raise Malformed(f"{name} is no text")
+    return value
+
+
+def _typed(name: str, value: object) -> Any:
+    # True is an int to Python, not to JSON.
+    if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is not bool):
+        raise Malformed(f"{name} is {value!r:.80}")
+    return value

@@ -1,0 +1,1 @@
+"""Filters of sessions: parsed, checked, indexed and evaluated on a message. Pure: jq programs run elsewhere."""

@@ -1,0 +1,61 @@
+r"""Regular expressions on attribute values: the dialect, compiled and searched. Pure.
+
+The `regex` library, version 1: search, without regard to case, look-around, back-references, named groups, Unicode
+classes, inline flags. Two things are not as the library has them: `$` is the text's end, never before a last newline,
+and case is folded one character to one, so that `ss` isn't `ß`: both as in the Rust dialect that filters come from.
+"""
+
+from functools import lru_cache
+
+import regex
+
+from sluice.splitting.filters.dialect import Kind, tokens
+
+TIME_LIMIT_S = 0.05  # one search; a pattern that needs more backtracks without end, or nearly
+MAX_PATTERN_CHARACTERS = 4_096
+MAX_COMPILED = 8_192  # patterns kept compiled
+
+_FLAGS = regex.VERSION1 | regex.IGNORECASE
+_SIMPLE_CASE = "(?-f)"  # version 1 folds full case (one character to several) unless told otherwise
+
+
+class TimedOut(Exception):  # control flow between this module and the router, no error of Sluice's
+    """A search exceeded its time limit: no match, and a fault to be counted."""
+
+
+def searches(pattern: str, text: str, *, time_limit_s: float = TIME_LIMIT_S) -> bool:
+    """Whether the pattern is found in the text. Raises `TimedOut`.
+
+    Also for a pattern that doesn't compile: it was checked, but perhaps by another version of the library.
+    """
+    try:
+        return _compiled(pattern).search(text, timeout=time_limit_s, concurrent=False) is not None
+    except (TimeoutError, MemoryError, regex.error) as error:
+        raise TimedOut(pattern) from error
+
+
+def problem(pattern: str) -> str | None:
+    """Why the pattern can't be used, or None where it can."""
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        return f"is longer than {MAX_PATTERN_CHARACTERS} characters"
+    try:
+        # As it was written first, so that the position in the error is the writer's.
+        regex.compile(pattern, _FLAGS)
+        _compiled(pattern)
+    except regex.error as error:
+        return f"doesn't compile: {error}"
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        return f"doesn't compile: {error or type(error).__name__}"
+    return None
+
+
+@lru_cache(MAX_COMPILED)
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    return regex.compile(_SIMPLE_CASE + with_true_ends(pattern), _FLAGS, cache_pattern=False)
+
+
+def with_true_ends(pattern: str) -> str:
+    r"""The pattern with `\Z` for each `$` that is the text's end: not in a class, not in multiline mode."""
+    if "$" not in pattern:
+        return pattern
+    return "".join(r"\Z" if token.kind is Kind.END and not token.multiline else token.text for token in tokens(pattern))

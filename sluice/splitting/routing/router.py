@@ -1,0 +1,171 @@
+"""Who gets a message: the first stealing session that matches, and the mirroring ones before it. Pure.
+
+Each session stands before the deployed consumer in a line of (start time, session id). A message goes down the line: a
+mirroring session that matches gets a copy, and the message goes on; a stealing one that matches takes it, and those
+behind it, the deployed consumer last, never see it. So a mirroring session sees what would have reached the deployed
+consumer without it, and no more.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sluice.splitting.filters import jq, patterns
+from sluice.splitting.filters.files import Filter, Mode
+from sluice.splitting.filters.index import Index
+from sluice.splitting.filters.texts import Sight, fold_name
+from sluice.splitting.routing.shares import Share
+
+NOBODY: AbstractSet[str] = frozenset()
+
+
+class FaultKind(StrEnum):
+    """How a filter failed on a message. Either way it is no match."""
+
+    PATTERN_TIMED_OUT = "pattern timed out"  # counted
+    JQ_TIMED_OUT = "jq timed out"  # the session is to be cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One session's filter failed on one message."""
+
+    session_id: str
+    kind: FaultKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipients:
+    """Where a message goes: copies to `mirroring`, in order, itself to `stealing`, or to main where that is None."""
+
+    stealing: Share | None = None
+    mirroring: tuple[Share, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """The sessions that ask for the same, by position in the line: a filter is evaluated once for all of them."""
+
+    filter: Filter
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """One split queue's sessions at one version of the registry, compiled for many messages."""
+
+    version: int
+    decide: jq.Decide
+    _line: Sequence[Share]
+    _groups: Sequence[_Group]
+    _index: Index
+
+    @classmethod
+    def of(cls, shares: Iterable[Share], *, version: int, decide: jq.Decide) -> "Router":
+        """Compiles the sessions' shares, given in any order. Empty filters match nothing and cost nothing."""
+        line = sorted((share for share in shares if not share.filter.matches_nothing), key=lambda share: share.order)
+        positions: dict[Filter, list[int]] = {}
+        for position, share in enumerate(line):
+            positions.setdefault(share.filter, []).append(position)
+        # In order of their first session, as dicts keep it: `recipients` stops at the first that can't matter.
+        groups = [_Group(filter=filter_, positions=tuple(found)) for filter_, found in positions.items()]
+        index = Index.of([group.filter for group in groups])
+        return cls(version=version, decide=decide, _line=line, _groups=groups, _index=index)
+
+    def recipients(self, sight: Sight, *, gone: AbstractSet[str] = NOBODY) -> Recipients:
+        """The message's recipients. Sessions in `gone`, by id, are passed over: their queues have vanished.
+
+        Faults are those of filters that had to be evaluated; one that can't match whatever it does has none.
+        """
+        evaluation = _Evaluation(sight, self.decide)
+        taker = len(self._line)
+        matched: list[int] = []
+        faulty: dict[int, FaultKind] = {}
+        for number in self._index.candidates(sight.texts):
+            group = self._groups[number]
+            if group.positions[0] > taker:
+                break
+            present = group.positions if not gone else self._present(group, gone)
+            if not present:
+                continue
+            outcome = evaluation.outcome(group.filter)
+            if isinstance(outcome, FaultKind):
+                faulty.update(dict.fromkeys(present, outcome))
+            elif outcome:
+                matched.extend(present)
+                taker = min(taker, self._first_stealing(present))
+        return self._recipients(matched, faulty, taker)
+
+    def _present(self, group: _Group, gone: AbstractSet[str]) -> tuple[int, ...]:
+        return tuple(position for position in group.positions if self._line[position].session_id not in gone)
+
+    def _first_stealing(self, positions: Sequence[int]) -> int:
+        stealing = (position for position in positions if self._line[position].mode is Mode.STEAL)
+        return next(stealing, len(self._line))
+
+    def _recipients(self, matched: list[int], faulty: Mapping[int, FaultKind], taker: int) -> Recipients:
+        if not matched and not faulty:
+            return _TO_MAIN
+        return Recipients(
+            stealing=self._line[taker] if taker < len(self._line) else None,
+            mirroring=tuple(self._line[position] for position in sorted(matched) if position < taker),
+            faults=tuple(
+                Fault(self._line[position].session_id, kind)
+                for position, kind in sorted(faulty.items())
+                if position < taker
+            ),
+        )
+
+
+_TO_MAIN = Recipients()
+
+
+_Outcome = bool | FaultKind
+
+
+@dataclass(slots=True)
+class _Evaluation:
+    """Filters on one message; the same pattern on the same attribute, and the same program, are run once."""
+
+    sight: Sight
+    decide: jq.Decide
+    _found: dict[tuple[str, str], _Outcome] = field(default_factory=dict)
+    _decided: dict[str, _Outcome] = field(default_factory=dict)
+
+    def outcome(self, filter_: Filter) -> _Outcome:
+        """Whether the message matches. What costs little is asked first, and the first no ends it."""
+        for name, pattern in filter_.attributes:
+            found = self._find(fold_name(name), pattern)
+            if found is not True:
+                return found
+        return True if filter_.jq is None else self._decide(filter_.jq)
+
+    def _find(self, name: str, pattern: str) -> _Outcome:
+        condition = name, pattern
+        if condition not in self._found:
+            self._found[condition] = _found_in(self.sight.texts.get(name, ()), pattern)
+        return self._found[condition]
+
+    def _decide(self, program: str) -> _Outcome:
+        if program not in self._decided:
+            self._decided[program] = self._run(program)
+        return self._decided[program]
+
+    def _run(self, program: str) -> _Outcome:
+        try:
+            return self.decide(program, self.sight.document()) is True
+        except jq.TimedOut:
+            return FaultKind.JQ_TIMED_OUT
+
+
+def _found_in(texts: Iterable[str], pattern: str) -> _Outcome:
+    timed_out = False
+    for text in texts:
+        try:
+            if patterns.searches(pattern, text):
+                return True
+        except patterns.TimedOut:
+            timed_out = True
+    return FaultKind.PATTERN_TIMED_OUT if timed_out else False

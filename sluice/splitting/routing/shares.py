@@ -1,0 +1,23 @@
+"""Sessions as routing sees them: each one's share in one split queue, in order. Pure."""
+
+from dataclasses import dataclass
+
+from sluice.splitting.filters.files import Filter, Mode
+
+MAX_SESSIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one session asks of one split queue. `key` is the session's, as its copies carry it."""
+
+    session_id: str
+    key: str
+    started_at_ms: int
+    filter: Filter
+    mode: Mode = Mode.STEAL
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The session that started first gets the message."""
+        return self.started_at_ms, self.session_id

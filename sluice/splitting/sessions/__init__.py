@@ -1,0 +1,1 @@
+"""What becomes of sessions and their queues, and how the registry is stored. Pure."""
