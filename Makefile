@@ -3,13 +3,14 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-deployed test-federated test-alone test-on-spark test-spark test-spark-versions check format bench deploy destroy lock clean
+.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-alone test-spark test-spark-others check format bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
+UNIT := tests/unit tests/functions tests/contract tests/simulation
 DEPLOYED := tests/e2e tests/interop
 FEDERATED := tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests/e2e/test_federation_roles.py
 # Its Node comes first: the system's may be end-of-life.
@@ -18,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 
 help:       ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK command line
 
@@ -27,10 +28,21 @@ demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud:
 
 test: setup ## all suites but the slow ones, side by side where they mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-alone
-	+$(MAKE) test-on-spark
+	+$(MAKE) test-spark
+
+test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
+	nice python -m pytest -m "not slow" --numprocesses=2 $(UNIT)
+
+test-stacks: setup ## those that synthesize the stacks
+	nice python -m pytest -m "not slow" --numprocesses=2 tests/stacks
+
+# They leave the processors to those whose stacks run in real time. The simulation has the most seeds here.
+test-alone: export SLUICE_SIMULATION_SEEDS := 2000
+test-alone: test-unit
+	+$(MAKE) test-stacks
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site.
-test-slow: setup test-spark-versions ## the suites that take longer
+test-slow: setup build/spark-$(SPARK)/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
 	python -m pytest -m slow $(FEDERATED)
 	python -m pytest -m slow $(FEDERATED:%=--ignore=%)
 
@@ -40,19 +52,11 @@ test-deployed: setup ## the suites on one site, deployed to the embedded cloud
 test-federated: setup ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
 
-# It leaves the processors to those whose stacks run in real time.
-test-alone: setup ## the suites that need neither a cloud nor Spark
-	nice python -m pytest -m "not slow" --numprocesses=2 $(DEPLOYED:%=--ignore=%) --ignore=tests/spark
-
-test-on-spark: ## the Spark package's suite on one version, and a part of it on the others
-	+$(MAKE) test-spark
-	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_TESTS="-m smoke"; done
-
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
 	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark --numprocesses=2 $(SPARK_TESTS) tests/spark
 
-test-spark-versions: ## the same on every version
-	+for version in $(SPARK) $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done
+test-spark-others: ## the same on each other version
+	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done
 
 check: setup ## lint, types, and what may import what
 	ruff check

@@ -23,7 +23,6 @@ def send(sqs: Any, *bodies: str) -> None:
     sqs.queues["q"].fill(bodies, time.time())
 
 
-@pytest.mark.smoke
 def test_json_with_a_schema_and_bad_records_in_a_column(spark: Any, sqs: Any, tmp_path: Path) -> None:
     send(sqs, '{"n": 1, "at": "2026-01-02T03:04:05.678+01:00"}', "broken", '{"n": 2}')
     given = options(sqs, tmp_path, format="json", schema="n int, at timestamp")

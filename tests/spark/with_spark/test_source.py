@@ -7,8 +7,6 @@ import pytest
 
 from tests.spark.with_spark.killed import WITHIN_S, until
 
-pytestmark = pytest.mark.smoke
-
 
 def reader(spark_reader: Any, sqs: Any, staging: Path, **options: Any) -> Any:
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(staging), "waitTimeSeconds": 1}
