@@ -4,8 +4,11 @@ import json
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
+import botocore.session
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from sluice.local.cloud import LOOPBACK, Cloud, start
@@ -17,6 +20,10 @@ from tests.deployed import Deployed
 # Tests don't time things: other suites may have the processors.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+# Each session of boto3's would read the services' models anew, and each call of the command line build its parser: half
+# of what the suites without a cloud had to do.
+botocore.session.create_loader = cache(botocore.session.create_loader)
+typer.testing._get_command = cache(typer.testing._get_command)
 OUTCOMES = Counter[tuple[str, str]]()
 HELD_PROXIES = 100
 SPLIT_QUEUES = [
