@@ -1,0 +1,109 @@
+"""One codec for what is stored and for what sites and functions tell each other. Pure.
+
+Values are `Struct`s: frozen, each field of its own type, unknown fields refused. Limits stand with the field
+(`Annotated[str, Meta(max_length=256)]`), variants are told apart by their tag. A stored kind is a `Format`: whoever reads
+it learns its kind and version first, so that an older program stops short instead of guessing.
+
+msgspec, as the cold start decides: it imports in a third of cattrs' time, and what it needs botocore has loaded anyway.
+"""
+
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from sluice.errors import BadSnapshot, Malformed
+
+MAX_BYTES = 256 * 1024 * 1024  # of JSON: no damaged or hostile snapshot takes all of a function's memory
+
+T = TypeVar("T")
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value that is stored or sent. It is changed by `msgspec.structs.replace`."""
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")  # sets and objects in order: equal values give equal bytes
+
+
+@cache
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type_)
+
+
+def encode(value: object) -> bytes:
+    """The value as JSON; equal values give equal bytes."""
+    return _ENCODER.encode(value)
+
+
+def decode(text: bytes | str, type_: type[T], *, of: str) -> T:
+    """Reads what `encode` wrote, or what somebody else says of this type.
+
+    Raises `Malformed`, which names `of` and the place in it, such as `$.links[0].name`.
+    """
+    try:
+        value: T = _decoder(type_).decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"{of}: {error}") from None
+    return value
+
+
+def convert(document: object, type_: type[T], *, of: str) -> T:
+    """Reads a value from what a JSON reader has made of it already. Raises `Malformed`, as `decode` does."""
+    try:
+        return msgspec.convert(document, type_)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise Malformed(f"{of}: {error}") from None
+
+
+class _Envelope(Struct):
+    """Before the value is read, its version is: so `value` is kept as it stands."""
+
+    kind: str
+    version: int
+    value: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format(Generic[T]):
+    """A stored kind, at the version that this program writes and reads."""
+
+    kind: str
+    version: int
+    type: type[T]
+
+    def text(self, value: T) -> str:
+        """The value as a JSON text; equal values give equal texts."""
+        return self._json(value).decode()
+
+    def of_text(self, text: str | bytes) -> T:
+        """Reads what `text` wrote. Raises `BadSnapshot` for another kind or version, and for what doesn't decode."""
+        try:
+            envelope = decode(text, _Envelope, of=self.kind)
+            if (envelope.kind, envelope.version) != (self.kind, self.version):
+                raise BadSnapshot(
+                    f"{envelope.kind} of version {envelope.version}: this program reads {self.kind} of {self.version}"
+                )
+            return decode(bytes(envelope.value), self.type, of=self.kind)
+        except Malformed as error:
+            raise BadSnapshot(str(error)) from None
+
+    def pack(self, value: T) -> bytes:
+        """The value compressed; equal values give equal bytes."""
+        return zlib.compress(self._json(value))
+
+    def unpack(self, packed: bytes) -> T:
+        """Reads what `pack` wrote. Raises `BadSnapshot`, also for what would be over `MAX_BYTES`."""
+        inflate = zlib.decompressobj()
+        try:
+            text = inflate.decompress(packed, MAX_BYTES)
+        except zlib.error as error:
+            raise BadSnapshot(f"{self.kind}: {error}") from None
+        if not inflate.eof:
+            raise BadSnapshot(f"{self.kind}: cut short, or too large")
+        return self.of_text(text)
+
+    def _json(self, value: T) -> bytes:
+        return encode(_Envelope(kind=self.kind, version=self.version, value=msgspec.Raw(encode(value))))
