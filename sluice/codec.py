@@ -1,8 +1,8 @@
 """One codec for what is stored and for what sites and functions tell each other. Pure.
 
 Values are `Struct`s: frozen, each field of its own type, unknown fields refused. Limits stand with the field
-(`Annotated[str, Meta(max_length=256)]`), variants are told apart by their tag. A stored kind is a `Format`: whoever reads
-it learns its kind and version first, so that an older program stops short instead of guessing.
+(`Annotated[str, Meta(max_length=256)]`), variants are told apart by their tag. A stored kind is a `Format`: whoever
+reads it learns its kind and version first, so that an older program stops short instead of guessing.
 
 msgspec, as the cold start decides: it imports in a third of cattrs' time, and what it needs botocore has loaded anyway.
 """
@@ -10,7 +10,7 @@ msgspec, as the cold start decides: it imports in a third of cattrs' time, and w
 import zlib
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value that is stored or sent. It is changed by `msgspec.structs.replace`."""
+    """A value that is stored or sent. It is changed by `msgspec.structs.replace`.
+
+    A subclass says `frozen=True, kw_only=True` once more: type checkers don't inherit them.
+    """
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # sets and objects in order: equal values give equal bytes
@@ -43,8 +46,9 @@ def decode(text: bytes | str, type_: type[T], *, of: str) -> T:
 
     Raises `Malformed`, which names `of` and the place in it, such as `$.links[0].name`.
     """
+    decoder = _decoder(cast("Any", type_))  # a cache takes what hashes, and a generic type does
     try:
-        value: T = _decoder(type_).decode(text)
+        value: T = decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Malformed(f"{of}: {error}") from None
     return value
@@ -58,7 +62,7 @@ def convert(document: object, type_: type[T], *, of: str) -> T:
         raise Malformed(f"{of}: {error}") from None
 
 
-class _Envelope(Struct):
+class _Envelope(Struct, frozen=True, kw_only=True):
     """Before the value is read, its version is: so `value` is kept as it stands."""
 
     kind: str

@@ -11,12 +11,12 @@ from sluice.codec import Format, Struct
 from sluice.errors import BadSnapshot, Malformed
 
 
-class Leaf(Struct):
+class Leaf(Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(max_length=5)]
     tags: frozenset[str] = frozenset()
 
 
-class Tree(Struct):
+class Tree(Struct, frozen=True, kw_only=True):
     leaves: tuple[Leaf, ...] = ()
 
 
@@ -50,7 +50,7 @@ def test_another_kind_stops_the_reader() -> None:
     [b"", b"nothing", zlib.compress(TEXT.encode())[:-1], zlib.compress(b"{"), zlib.compress(b"[" * 100_000)],
 )
 def test_damaged_bytes_are_a_bad_snapshot(packed: bytes) -> None:
-    with pytest.raises(BadSnapshot, match="^tree: "):
+    with pytest.raises(BadSnapshot, match=r"^tree: "):
         TREES.unpack(packed)
 
 
@@ -78,7 +78,7 @@ def test_what_is_malformed_names_the_place(text: str, reason: str) -> None:
 
 def test_a_document_that_is_read_already_is_checked_as_well() -> None:
     assert codec.convert(json.loads('{"leaves": [{"name": "a", "tags": ["y", "x"]}]}'), Tree, of="a tree") == TREE
-    with pytest.raises(Malformed, match="a tree: .*colour"):
+    with pytest.raises(Malformed, match=r"a tree: .*colour"):
         codec.convert({"leaves": [{"name": "a", "colour": "red"}]}, Tree, of="a tree")
 
 
