@@ -1,7 +1,7 @@
 """Federation: messages published at one site reach queues bound at others; nothing is lost, and nothing loops.
 
-All modules here are pure. What matches: `topics`, `headers`, over `typed_values`. What is declared: `exchanges`,
-`bindings`, `links`. Where a message goes: `routing` (a compiled snapshot), `tracing` (loops and limits), `metadata`
-(what a message carries from site to site), `ulids` (its id), `deliveries` (all of that for one message). How links
-live: `link_states`. What the operator sees: `topology`, `drawings`.
+Pure rooms: `matching` (exchanges, bindings, which messages they match, loops), `messages` (what one carries, what is
+sent where of it), `links` (links and bridges, how they live), `dynamic` (routes that follow what is wanted), `map`
+(what operators see). Shells: `router` (an exchange's messages), `forwarder` (a bridge's), `registrar` and
+`dynamic_shell` (links and routes), `operations` (what is asked of them); `ports` is what they ask of AWS.
 """

@@ -1,5 +1,6 @@
 """Rendezvous: clients' offers, volunteers' polls, and the matching between them.
 
-Pure: `decoding`, `descriptions`, `bridges`, `offers`, `polls`, `matching`. Shell, which does what they decide:
-`broker` (offers), `proxy` (polls and answers), `timeouts`, `sweeper`; `ports` is what the shell asks of AWS.
+Pure rooms: `protocol` (offers, polls and answers, and who fits whom), `counts` (events, and what is counted of them).
+Shells: `broker` and `http_clients` (offers), `volunteers` (polls and answers), `timeouts`, `sweeper`, `counting`;
+`ports` is what they ask of AWS.
 """

@@ -1,6 +1,7 @@
 """Splitting: several sessions share one queue's traffic, each by its own filter, and nothing is lost.
 
-Pure: what a message means to a filter: `dialect` (the pattern dialect's tokens), `literals` (what a pattern requires of
-a text), `patterns`, `jq`, `envelopes`, `texts` (a message as filters see it), `filters`; who gets it: `sessions`,
-`routing`, `index`; how it goes out: `copies`, `batches`; where to: `names`, `queues`, `lifecycle`.
+Pure rooms: `filters` (what a message means to a session's filter), `routing` (who gets it, and what the copies keep),
+`sessions` (what becomes of sessions and their queues). Shells: `splitter` (messages), `control` (sessions),
+`operations` (what is asked of it), `jq_runner` (jq programs, in a process of their own); `ports` is what they ask of
+AWS.
 """
