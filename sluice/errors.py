@@ -16,9 +16,11 @@ SluiceError
     ├── BadBridgeList    one line of a bridge list
     ├── BadFilter        one place of a session's filter file
     ├── BadParameter     one parameter of the stacks
+    ├── BadRequest       it names no operation of a function, or lacks a field
     ├── BadRoute         a link or a route that is refused
     ├── BadSetting       one environment variable of a function
-    └── BadSnapshot      a routing snapshot that this version can't read
+    ├── BadSnapshot      a routing snapshot that this version can't read
+    └── RequestRefused   a function says what is wrong with what it was asked
 """
 
 
@@ -131,6 +133,10 @@ class BadParameter(BadConfiguration):
         self.cause = cause
 
 
+class BadRequest(BadConfiguration):
+    """A request that names no operation, lacks a field, or has one that can't be. The text says where."""
+
+
 class BadRoute(BadConfiguration):
     """A link or a route that is refused. The text says why."""
 
@@ -146,3 +152,7 @@ class BadSetting(BadConfiguration):
         """`name` is the variable's."""
         super().__init__(f"environment variable {name}: {cause}")
         self.name = name
+
+
+class RequestRefused(BadConfiguration):
+    """A function refused what it was asked, in its own words; nothing was changed."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from sluice.aws.operator.control_client import Refused
+from sluice.errors import RequestRefused
 from tests.e2e.federated import FederatedSite
 from tests.e2e.functions_killed import functions_killed
 from tests.e2e.ways import Way
@@ -303,7 +303,7 @@ def test_what_cannot_be_routed_is_dead_with_the_reason(
 
 
 def test_what_cannot_be_is_refused_with_the_reason(b0: FederatedSite, b1: FederatedSite) -> None:
-    with pytest.raises(Refused, match="isn't linked to itself"):
+    with pytest.raises(RequestRefused, match="isn't linked to itself"):
         b0.link(b0)
     link = b0.link(b1)
     b0.ask("bridge_add", bridge={"name": "one", "link": link, "src": "amq.topic", "dest": "amq.topic", "key": "a"})
@@ -312,9 +312,9 @@ def test_what_cannot_be_is_refused_with_the_reason(b0: FederatedSite, b1: Federa
         ({"src": "amq.topic", "dest": "amq.topic", "dynamic": True, "src_is_local": True}, "a dynamic route is pulled"),
         ({"src": "amq.topic", "dest": "amq.topic", "link": "none"}, "no such link"),
     ):
-        with pytest.raises(Refused, match=reason):
+        with pytest.raises(RequestRefused, match=reason):
             b0.ask("bridge_add", bridge={"name": "other", "link": link, **fields})
-    with pytest.raises(Refused, match="not a queue that this site may use"):
+    with pytest.raises(RequestRefused, match="not a queue that this site may use"):
         b0.ask("bind", exchange="amq.topic", queue="somebody-elses", key="")
 
 

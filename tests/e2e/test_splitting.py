@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from sluice.aws.operator.control_client import Refused
+from sluice.errors import RequestRefused
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, notification, url_of
 
@@ -128,7 +128,7 @@ def test_a_bad_filter_is_refused_with_its_place_and_nothing_is_created(
     splitting: Splitting, filters: object, place: str
 ) -> None:
     before = set(splitting.temporary_queues())
-    with pytest.raises(Refused, match=place.replace(".", r"\.")):
+    with pytest.raises(RequestRefused, match=place.replace(".", r"\.")):
         splitting.client.ask("start", filters={"split_queues": filters}, owner="test")
     assert set(splitting.temporary_queues()) <= before
 

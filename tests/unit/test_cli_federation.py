@@ -13,11 +13,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner, Result
 
-from sluice.aws.operator.control_client import Refused
 from sluice.cli.federation.route_declarations import MAX_NAME_CHARACTERS, route_name
 from sluice.cli.federation.sites import BadSiteName, Client, SiteName, asked_by
 from sluice.cli.main import app
-from sluice.errors import BadConfiguration, QueueGone, SenderFault
+from sluice.errors import BadConfiguration, QueueGone, RequestRefused, SenderFault
 from sluice.federation.declared import Declared
 from sluice.federation.dynamic.ops import Want
 from sluice.federation.dynamic.paths import Way
@@ -66,7 +65,7 @@ class Asked(Site):
         try:
             result: dict[str, Any] = json.loads(json.dumps(operations.perform(json.loads(request))))
         except (BadConfiguration, SenderFault, QueueGone) as error:
-            raise Refused(str(error)) from error
+            raise RequestRefused(str(error)) from error
         self.world.talk()
         return result
 

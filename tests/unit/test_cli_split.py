@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from sluice.aws.operator.control_client import Refused
 from sluice.cli.sites import with_first_site
 from sluice.cli.splitting import commands as split
 from sluice.cli.splitting import programs
@@ -21,7 +20,7 @@ from sluice.cli.splitting.filters import filters_document
 from sluice.cli.splitting.programs import run_program, variables
 from sluice.cli.splitting.registration import BadRegistration, register_queue
 from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
-from sluice.errors import BadFilter, BadParameter, CallFailed
+from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 
 PROJECT = Path(__file__).parents[2]
 
@@ -37,7 +36,7 @@ class FakeControl:
         self.asked.append(op)
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         if op == "stop" and status == "Gone":
-            raise Refused("no session s")
+            raise RequestRefused("no session s")
         return {
             "session_id": "s",
             "status": status,
@@ -269,7 +268,7 @@ def test_a_heartbeat_that_fails_ends_nothing() -> None:
 
 
 def test_a_session_that_nobody_knows_any_more_has_ended() -> None:
-    ending = OpenSession(Failing(Refused("no session s: it has ended: Unused")), {"session_id": "s"})  # type: ignore[arg-type]
+    ending = OpenSession(Failing(RequestRefused("no session s: it has ended: Unused")), {"session_id": "s"})  # type: ignore[arg-type]
     ending.beat()
     assert ending.ended.is_set()
     assert "Unused" in ending.reason

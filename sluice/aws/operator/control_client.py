@@ -2,24 +2,22 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import NotUsable, stack_outputs
-from sluice.errors import BadConfiguration, CallFailed
+from sluice.codec import encode
+from sluice.errors import CallFailed, RequestRefused
+from sluice.operations import Operation, R, result_of
 
 SPLITTING = "SluiceSplitting", "ControlFunctionName"
 FEDERATION = "SluiceFederation", "LinksFunctionName"
 
 
-class Refused(BadConfiguration):
-    """The function says what is wrong with the request; nothing was changed."""
-
-
 @dataclass(frozen=True, slots=True)
 class ControlClient:
-    """Asks by synchronous invocation. A retry may repeat a request; `start` then leaves a session that ends unused."""
+    """Asks by synchronous invocation. A retry may repeat an operation: a session started twice ends unused."""
 
     connection: Connection
     function: str
@@ -33,16 +31,27 @@ class ControlClient:
             raise NotUsable(f"stack {stack} has no output {output}: it is still being made; `make deploy`")
         return cls(connection, outputs[output])
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """The result of an operation of its `operations`. Raises `Refused`, or `CallFailed`."""
-        with calls("Invoke"):
-            done = self.connection.client("lambda").invoke(
-                FunctionName=self.function, Payload=json.dumps({"op": op, **fields}).encode()
-            )
-        answer = json.loads(done["Payload"].read())
-        if "FunctionError" in done:
-            raise CallFailed("Invoke", answer.get("errorType", "Error"), answer.get("errorMessage", ""))
+    @overload
+    def ask(self, operation: Operation[R], /) -> R: ...
+
+    @overload  # for functions whose operations aren't typed yet
+    def ask(self, operation: str, /, **fields: Any) -> dict[str, Any]: ...
+
+    def ask(self, operation: Operation[R] | str, /, **fields: Any) -> R | dict[str, Any]:
+        """The operation's result. Raises `RequestRefused`, or `CallFailed`."""
+        if isinstance(operation, Operation):
+            return result_of(operation, self._invoke(encode(operation)))
+        answer = json.loads(self._invoke(json.dumps({"op": operation, **fields}).encode()))
         if "error" in answer:
-            raise Refused(answer["error"])
+            raise RequestRefused(answer["error"])
         result: dict[str, Any] = answer["result"]
         return result
+
+    def _invoke(self, request: bytes) -> bytes:
+        with calls("Invoke"):
+            done = self.connection.client("lambda").invoke(FunctionName=self.function, Payload=request)
+        reply: bytes = done["Payload"].read()
+        if "FunctionError" in done:
+            error = json.loads(reply)
+            raise CallFailed("Invoke", error.get("errorType", "Error"), error.get("errorMessage", ""))
+        return reply

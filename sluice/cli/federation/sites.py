@@ -46,7 +46,7 @@ class Unreadable(SluiceError):
 class Client(Protocol):
     """A site's links function, as `sluice.aws.operator.control_client.ControlClient` asks it."""
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, op: str, /, **fields: Any) -> dict[str, Any]:
         """The result of an operation of `sluice.federation.operations`."""
 
 

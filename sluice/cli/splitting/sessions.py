@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice.aws.operator.control_client import ControlClient, Refused
-from sluice.errors import CallFailed, SluiceError
+from sluice.aws.operator.control_client import ControlClient
+from sluice.errors import CallFailed, RequestRefused, SluiceError
 
 READY_WITHIN_S = 180.0  # the lifecycle's own limit for the setup
 POLL_S = 0.25
@@ -47,7 +47,7 @@ class OpenSession:
         """One heartbeat; a call that fails is made up for by the next."""
         try:
             state = self.client.ask("heartbeat", session_id=self.session_id)
-        except Refused as error:
+        except RequestRefused as error:
             self._end(str(error))
         except CallFailed:
             return
@@ -79,7 +79,7 @@ def session(
         with _kept_alive(opened):
             yield opened
     finally:
-        with suppress(Refused):  # it has ended already
+        with suppress(RequestRefused):  # it has ended already
             client.ask("stop", session_id=session_id)
 
 
