@@ -75,26 +75,26 @@ def _report(found: Iterable[Line]) -> str:
     "line",
     ["One. Two.", "- **Why.** One. Two.", "It asks `a. B`? `b` answers.", "(One.) *Two* is next.", "1. One. [Two](x)"],
 )
-def test_two_sentences_are_told(line):
+def test_two_sentences_are_told(line: str) -> None:
     assert _has_two_sentences(line)
 
 
 @pytest.mark.parametrize("line", ["1. One", "**Why.** One, `a. B`; two.", "0.1 to 2. of it", "One: Two (Three.)"])
-def test_one_sentence_is_one(line):
+def test_one_sentence_is_one(line: str) -> None:
     assert not _has_two_sentences(line)
 
 
-def test_documents_have_one_sentence_a_line():
+def test_documents_have_one_sentence_a_line() -> None:
     found = [(place, line) for place, line in _prose() if _has_two_sentences(line)]
     assert not found, _report(found)
 
 
-def test_lines_of_documents_have_at_most_200_characters():
+def test_lines_of_documents_have_at_most_200_characters() -> None:
     found = [(place, line) for place, line in _prose() if len(line) > MAX_CHARACTERS]
     assert not found, _report(found)
 
 
-def test_every_path_that_documents_name_is_there():
+def test_every_path_that_documents_name_is_there() -> None:
     """A path is a word of code that begins with one of our folders and a slash; `<name>` in it is any."""
     words = [(place, word.rstrip(".,:;/")) for place, code in _code() for word in code.split()]
     named = [(place, word) for place, word in words if "/" in word and word.split("/")[0] in FOLDERS]
@@ -103,7 +103,7 @@ def test_every_path_that_documents_name_is_there():
     assert not missing, _report(missing)
 
 
-def test_every_link_between_documents_leads_somewhere():
+def test_every_link_between_documents_leads_somewhere() -> None:
     broken = []
     for document, place, address in _links():
         path, _, heading = address.partition("#")
@@ -113,7 +113,7 @@ def test_every_link_between_documents_leads_somewhere():
     assert not broken, _report(broken)
 
 
-def test_every_target_of_make_that_documents_name_is_there():
+def test_every_target_of_make_that_documents_name_is_there() -> None:
     named = [(place, target) for place, code in _code() for target in re.findall(r"\bmake ([a-z][a-z-]*)", code)]
     assert len(named) > 10
     missing = [(place, target) for place, target in named if target not in TARGETS]
