@@ -1,26 +1,31 @@
-"""Messages regrouped by target into as few send requests as SQS allows, in order. Pure.
+"""A batch of received messages sent on: regrouped by target into as few requests as SQS allows, in order. Pure.
 
-A batch of received messages becomes *rounds* of requests. The requests of a round to different targets may go side by
-side, those to one target go one after the other. Standard queues have one round. With FIFO queues, a group's messages
-to different receivers are sent in different rounds: so when one fails, what follows it in its group hasn't been sent to
-anyone yet, and is held back.
-
-Within one request SQS decides message by message, so there a failed one can be overtaken by the next of its group; SQS
-has no request that would prevent it.
+A batch becomes *rounds* of requests. Standard queues have one round. With FIFO queues, a group's messages to different
+receivers are sent in different rounds: so when one fails, what follows it in its group hasn't been sent to anyone yet,
+and is held back. Within one request SQS decides message by message, so there a failed one can be overtaken by the next
+of its group; SQS has no request that would prevent it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any
 
+from sluice.errors import DestinationFault, HeldBack, NotDelivered, QueueGone
 from sluice.message import MAX_MESSAGE_BYTES, Outgoing
 
 MAX_ENTRIES = 10
 MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES
+HELD_BACK = "held back by an earlier message of its group"
+
+# Sends up to ten entries to a target; the ids of those that SQS refused, with its reason. Raises `QueueGone` for a
+# target that doesn't exist, and another `DestinationFault` for what else goes wrong with all of them.
+Send = Callable[[str, Sequence[dict[str, Any]]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class Entry:
     """One message for one target. `position` is the source message's in the batch that was received."""
 
     position: int
@@ -33,107 +38,153 @@ class Request:
     """What one `SendMessageBatch` sends to one target, in order. An entry's id is its place in the request."""
 
     target: str
-    parcels: tuple[Parcel, ...]
+    entries: tuple[Entry, ...]
 
-    def entries(self) -> list[dict[str, object]]:
-        """The entries, as the API takes them."""
-        return [parcel.outgoing.entry(str(place)) for place, parcel in enumerate(self.parcels)]
+    def api(self) -> list[dict[str, Any]]:
+        """Spells the entries as the API takes them."""
+        return [entry.outgoing.entry(str(place)) for place, entry in enumerate(self.entries)]
 
 
 Round = tuple[Request, ...]
 
 
-def standard_round(parcels: Iterable[Parcel]) -> Round:
-    """The requests for standard queues. The order of parcels is kept for each target."""
-    return tuple(_requests(parcels))
+def standard_round(entries: Iterable[Entry]) -> Round:
+    """Makes the requests for standard queues. The order of entries is kept for each target."""
+    by_target: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_target.setdefault(entry.target, []).append(entry)
+    return tuple(
+        Request(target=target, entries=tuple(together))
+        for target, of_target in by_target.items()
+        for together in _within_limits(of_target)
+    )
 
 
-def fifo_rounds(parcels: Iterable[Parcel]) -> tuple[Round, ...]:
-    """The rounds for FIFO queues, given the parcels by position. Order is kept for each group and target."""
-    rounds: defaultdict[int, list[Parcel]] = defaultdict(list)
-    groups: dict[str | None, _GroupSoFar] = {}
-    for parcels_of_one in _by_position(parcels):
-        group = groups.setdefault(parcels_of_one[0].outgoing.group_id, _GroupSoFar())
-        rounds[group.round_for(parcels_of_one)].extend(parcels_of_one)
-    return tuple(tuple(_requests(rounds[number])) for number in sorted(rounds))
+def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
+    """Makes the rounds for FIFO queues. Order by position is kept for each group and target.
+
+    A group's next message goes in the same round as the last one where it has the same targets, else in the next.
+    """
+    of_message: dict[int, list[Entry]] = {}
+    for entry in entries:
+        of_message.setdefault(entry.position, []).append(entry)
+    rounds: defaultdict[int, list[Entry]] = defaultdict(list)
+    so_far: dict[str | None, tuple[int, frozenset[str]]] = {}
+    for _, copies in sorted(of_message.items()):
+        group, targets = copies[0].outgoing.group_id, frozenset(copy.target for copy in copies)
+        number, last = so_far.get(group, (0, targets))
+        number += targets != last
+        so_far[group] = number, targets
+        rounds[number].extend(copies)
+    return tuple(standard_round(rounds[number]) for number in sorted(rounds))
 
 
-@dataclass(slots=True)
-class _GroupSoFar:
-    number: int = 0
-    targets: frozenset[str] | None = None
-
-    def round_for(self, parcels: Sequence[Parcel]) -> int:
-        """The round of the group's next message: the next one where its targets aren't the last one's."""
-        targets = frozenset(parcel.target for parcel in parcels)
-        if self.targets is not None and targets != self.targets:
-            self.number += 1
-        self.targets = targets
-        return self.number
-
-
-def _by_position(parcels: Iterable[Parcel]) -> list[list[Parcel]]:
-    found: dict[int, list[Parcel]] = {}
-    for parcel in parcels:
-        found.setdefault(parcel.position, []).append(parcel)
-    return [found[position] for position in sorted(found)]
-
-
-def _requests(parcels: Iterable[Parcel]) -> Iterator[Request]:
-    by_target: dict[str, list[Parcel]] = {}
-    for parcel in parcels:
-        by_target.setdefault(parcel.target, []).append(parcel)
-    for target, of_target in by_target.items():
-        for together in _within_limits(of_target):
-            yield Request(target=target, parcels=tuple(together))
-
-
-def _within_limits(parcels: Iterable[Parcel]) -> Iterator[list[Parcel]]:
-    together: list[Parcel] = []
+def _within_limits(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    together: list[Entry] = []
     size = 0
-    for parcel in parcels:
-        more = parcel.outgoing.size
+    for entry in entries:
+        more = entry.outgoing.size
         if together and (len(together) == MAX_ENTRIES or size + more > MAX_REQUEST_BYTES):
             yield together
             together, size = [], 0
-        together.append(parcel)
+        together.append(entry)
         size += more
     if together:
         yield together
 
 
-@dataclass(slots=True)
-class Progress:
-    """Which source messages have failed, so that they stay where they are. Deleting comes after sending, always.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """What a dispatch stopped at: entries whose target is `gone`, and those of `later` rounds, not tried yet."""
 
-    In FIFO queues a failed message holds back what follows it in its group, whoever that goes to, and no other group:
-    else a retry that falls to another receiver would come there after its successors.
+    gone: tuple[Entry, ...] = ()
+    later: tuple[Entry, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Dispatcher:
+    """Sends one batch's entries, and says which source messages are to stay where they are: `failures` by position.
+
+    Deleting comes after sending, always: what isn't among the failures may be deleted. In FIFO queues a failed message
+    holds back what follows it in its group, whoever that goes to, and no other group: else a retry that falls to
+    another receiver would come there after its successors.
+
+    Targets go side by side on the `executor`; requests to one target one after the other, unless they may go `abreast`.
     """
 
     fifo: bool
-    _failed: set[int] = field(default_factory=set)
+    send: Send
+    executor: Executor | None  # None: one after the other
+    abreast: bool = False
+    sent: list[Entry] = field(default_factory=list)
+    failures: dict[int, DestinationFault] = field(default_factory=dict)
     _first_failed: dict[str | None, int] = field(default_factory=dict)
 
-    def fail(self, parcel: Parcel) -> None:
-        """Notes a parcel that wasn't sent: its source message is to come again."""
-        self._failed.add(parcel.position)
-        group = parcel.outgoing.group_id
-        self._first_failed[group] = min(parcel.position, self._first_failed.get(group, parcel.position))
+    def dispatch(self, entries: Iterable[Entry]) -> Stopped:
+        """Sends, round by round, up to the end of the round in which a target turns out to be gone.
 
-    def sendable(self, request: Request) -> Request | None:
+        What was sent already isn't sent again, nor what has failed: its successors may be ahead of it.
+        """
+        sent = {(entry.position, entry.target) for entry in self.sent}
+        failed = self.failures.keys()
+        new = [each for each in entries if each.position not in failed and (each.position, each.target) not in sent]
+        rounds: Sequence[Round] = fifo_rounds(new) if self.fifo else (standard_round(new),)
+        for number, requests in enumerate(rounds):
+            gone = [entry for lost in self._side_by_side(self._lanes(requests)) for entry in lost]
+            if gone:
+                later = (entry for each in rounds[number + 1 :] for request in each for entry in request.entries)
+                return Stopped(gone=tuple(gone), later=tuple(later))
+        return Stopped()
+
+    def fail(self, entry: Entry, fault: DestinationFault) -> None:
+        """Notes an entry that wasn't sent: its source message is to come again."""
+        self.failures[entry.position] = fault
+        group = entry.outgoing.group_id
+        self._first_failed[group] = min(entry.position, self._first_failed.get(group, entry.position))
+
+    def _lanes(self, requests: Round) -> list[list[Request]]:
+        if self.abreast:
+            return [[request] for request in requests]
+        by_target: dict[str, list[Request]] = {}
+        for request in requests:
+            by_target.setdefault(request.target, []).append(request)
+        return list(by_target.values())
+
+    def _side_by_side(self, lanes: list[list[Request]]) -> Iterable[list[Entry]]:
+        if self.executor is None or len(lanes) == 1:
+            return map(self._send, lanes)
+        return self.executor.map(self._send, lanes)
+
+    def _send(self, requests: Sequence[Request]) -> list[Entry]:
+        """Sends requests one after the other; the entries whose target is gone."""
+        gone: list[Entry] = []
+        for request in requests:
+            left = self._not_held_back(request)
+            if left is None:
+                continue
+            try:
+                refused = self.send(left.target, left.api())
+            except QueueGone:
+                gone.extend(left.entries)
+                continue
+            except DestinationFault as error:
+                refused = dict.fromkeys(map(str, range(len(left.entries))), str(error))
+            for place, entry in enumerate(left.entries):
+                if str(place) in refused:
+                    self.fail(entry, NotDelivered(refused[str(place)]))
+                else:
+                    self.sent.append(entry)
+        return gone
+
+    def _not_held_back(self, request: Request) -> Request | None:
         """The request without what is held back, which is noted as failed; None where nothing is left."""
         if not self.fifo:
             return request
-        held = [parcel for parcel in request.parcels if self._held_back(parcel)]
-        for parcel in held:
-            self.fail(parcel)
-        left = tuple(parcel for parcel in request.parcels if parcel not in held)
-        return Request(target=request.target, parcels=left) if left else None
-
-    def failed(self) -> tuple[int, ...]:
-        """Positions of the source messages that are to come again; all others may be deleted."""
-        return tuple(sorted(self._failed))
-
-    def _held_back(self, parcel: Parcel) -> bool:
-        first = self._first_failed.get(parcel.outgoing.group_id)
-        return first is not None and parcel.position > first
+        left: list[Entry] = []
+        for entry in request.entries:
+            first = self._first_failed.get(entry.outgoing.group_id)
+            if first is None or entry.position <= first:
+                left.append(entry)
+            elif entry.position not in self.failures:
+                self.fail(entry, HeldBack(HELD_BACK))
+        return Request(target=request.target, entries=tuple(left)) if left else None

@@ -35,6 +35,12 @@ class Value:
         key = "BinaryValue" if isinstance(self.content, bytes) else "StringValue"
         return {"DataType": self.data_type, key: self.content}
 
+    def of_event(self) -> dict[str, str]:
+        """As Lambda spells it in an event; `Message.of_lambda` reads it."""
+        if isinstance(self.content, bytes):
+            return {"dataType": self.data_type, "binaryValue": base64.b64encode(self.content).decode()}
+        return {"dataType": self.data_type, "stringValue": self.content}
+
 
 Attributes = Mapping[str, Value]
 
@@ -82,6 +88,11 @@ class Message:
         return self.system.get("MessageDeduplicationId")
 
     @property
+    def receives(self) -> int:
+        """How often it was received, this time included, as SQS counts it."""
+        return int(self.system.get("ApproximateReceiveCount", 1))
+
+    @property
     def sent_at_ms(self) -> int | None:
         """When SQS took it, in milliseconds since 1970."""
         sent = self.system.get("SentTimestamp")
@@ -96,6 +107,15 @@ class Message:
     def size(self) -> int:
         """Bytes, as SQS counts them."""
         return size_of(self.body, self.attributes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that goes no further: it, why, and the ARN of the queue that it was in."""
+
+    message: Message
+    reason: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,11 @@ from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.links.registry import Address, Forward, LinkHappened, Registry, forwards_of
 from sluice.federation.links.states import Refused, Unreachable
 from sluice.federation.messages.deliveries import Drop
-from sluice.federation.ports import DeadLetter, MappingGone, PeerRefused, PeerUnreachable
+from sluice.federation.ports import MappingGone, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import Ingress, route
 from sluice.federation.seen import Seen
-from sluice.message import Message, Value
+from sluice.message import DeadLetter, Message, Value
 
 VISIBILITY_MS = 180_000
 MAX_HEARD = 1_000
@@ -440,23 +440,19 @@ class Site:
             executor=Inline(),
         )
         self.drops += outcome.drops.values()
-        for position, fault in outcome.refused.items():
-            self._bury(messages[position], fault, queue)
-        if found.bridge.src_is_queue:
-            for position, drop in outcome.drops.items():
-                self._bury(messages[position], SenderFault(drop.reason), queue)
+        buried = {place: fault for place, fault in outcome.failures.items() if isinstance(fault, SenderFault)}
+        for position, fault in buried.items():
+            self.dead.bury(DeadLetter(message=messages[position], reason=str(fault), source=queue))
         if outcome.outage is not None:
             self._outage(found.link.name, outcome.outage)
         elif outcome.counts["MessagesForwarded"]:
             self.forwards[found.bridge.name] = self.world.clock()
         if queue in self.queues.queues:
-            done = [message for position, message in enumerate(messages) if position not in outcome.failed]
+            staying = outcome.failures.keys() - buried.keys()
+            done = [message for position, message in enumerate(messages) if position not in staying]
             self.queues.delete_batch(queue, done)
             for held in batch:
                 held.visible_at_ms = self.world.clock() + (5_000 if outcome.outage is not None else 0)
-
-    def _bury(self, message: Message, fault: SenderFault, queue: str) -> None:
-        self.dead.bury(DeadLetter(message=message, reason=str(fault), source=queue))
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = Refused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))

@@ -9,15 +9,16 @@ from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.clock import new_id, now_ms
+from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import BoundQueues
 from sluice.aws.queues import SqsQueues
-from sluice.aws.records import DeadLetters
-from sluice.errors import DestinationFault
+from sluice.aws.records import Reporter
+from sluice.errors import DestinationFault, HeldBack
 from sluice.federation.codec import decode_registry
-from sluice.federation.forwarder import FIFO_SUFFIX, Outcome, forward_all
+from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all
 from sluice.federation.links.registry import Forward, Registry, forwards_of
 from sluice.federation.ports import PeerRefused
 from sluice.federation.seen import Seen
@@ -40,7 +41,7 @@ class BridgeParts:
     own: BoundQueues
     forwards: Forwards
     ticks: SqsQueues
-    dead_letters: DeadLetters
+    reporter: Reporter
     executor: Executor
     noted_at_ms: dict[str, int] = field(default_factory=dict)  # by bridge
 
@@ -52,6 +53,7 @@ class BridgeParts:
         def decode(content: bytes | None) -> Registry:
             return Registry(here=settings.site) if content is None else decode_registry(content)
 
+        executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
             registry=Seen(document, decode, now_ms),
@@ -59,15 +61,15 @@ class BridgeParts:
             own=BoundQueues(sqs_client()),
             forwards=Forwards(dynamodb_client(), settings.table),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
-            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
-            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+            executor=executor,
+            reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
         )
 
     def routes(self, queue: str) -> list[Forward]:
         """The bridges that read the queue with this name and can; none where they are gone, or not there yet."""
         return forwards_of(self.registry.value(), queue)
 
-    def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> Outcome:
+    def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
         """Forwards a batch, and tells the link what that showed."""
         outcome = forward_all(
             messages,
@@ -81,13 +83,14 @@ class BridgeParts:
         try:
             self._tell(outcome, route)
             if outcome.outage is not None:
-                self._show_soon(queue, [messages[position].receipt_handle for position in outcome.failed])
+                waiting = [each for each, fault in outcome.failures.items() if isinstance(fault, HeldBack)]
+                self._show_soon(queue, [messages[position].receipt_handle for position in waiting])
         except DestinationFault:
             # The messages are where they belong; the next batch tells it as well.
             logger.exception("OutcomeNotTold", bridge=route.bridge.name)
         return outcome
 
-    def _tell(self, outcome: Outcome, route: Forward) -> None:
+    def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:
             said: Mapping[str, object] = {
                 "op": "outage",

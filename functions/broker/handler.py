@@ -6,12 +6,12 @@ from functools import cache
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.broker.parts import BrokerParts
 from sluice.aws.metrics import publish
-from sluice.aws.records import process
+from sluice.aws.records import Batch
+from sluice.message import Message
 from sluice.rendezvous.broker import Post
 from sluice.rendezvous.settings import BrokerSettings
 from sluice.rendezvous.timeouts import Tick
@@ -29,55 +29,48 @@ def parts() -> BrokerParts:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Serves a batch of offers, or of ticks: the records of one event are of one queue."""
-    queue = event["Records"][0]["eventSourceARN"].rsplit(":", 1)[1]
-    return ticks(event, context) if queue == parts().timeouts_queue_name else offers(event, context)
+    batch = Batch.parse(event)
+    return ticks(batch) if batch.queue == parts().timeouts_queue_name else offers(batch)
 
 
-def offers(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+def offers(batch: Batch) -> PartialItemFailureResponse:
     """Serves a batch of offers."""
     witness = parts().witnesses.witness()
     broker = parts().broker(witness)
     outcomes: Counter[str] = Counter()
 
-    def serve(record: SQSRecord) -> None:
-        outcomes[broker.serve(post_of(record))] += 1
+    def serve(message: Message) -> None:
+        outcomes[broker.serve(post_of(message))] += 1
 
-    response = process(
-        event,
-        context,
-        handle=serve,
-        dead_letters=parts().dead_letters,
-        executor=parts().executor,
-        max_receives=OFFER_RECEIVES,
-    )
+    response = parts().reporter.serve(batch, serve, max_receives=OFFER_RECEIVES)
     broker.matchmaker.candidates.note_demand()
     outcomes.update(parts().witnesses.publish(witness))
     publish(SERVICE, outcomes)
     return response
 
 
-def ticks(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+def ticks(batch: Batch) -> PartialItemFailureResponse:
     """Times out what is due."""
     witness = parts().witnesses.witness()
     time_outs = parts().time_outs(witness)
     outcomes: Counter[str] = Counter()
 
-    def serve(record: SQSRecord) -> None:
-        outcomes["OffersTimedOut"] += time_outs.handle(Tick.parse(record.body))
+    def serve(message: Message) -> None:
+        outcomes["OffersTimedOut"] += time_outs.handle(Tick.parse(message.body))
 
-    response = process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)
+    response = parts().reporter.serve(batch, serve)
     outcomes.update(parts().witnesses.publish(witness))
     publish(SERVICE, outcomes)
     return response
 
 
-def post_of(record: SQSRecord) -> Post:
+def post_of(message: Message) -> Post:
     """The message as the rendezvous sees it."""
-    client_id = record.message_attributes["ClientID"]
+    client_id = message.attributes.get("ClientID")
     return Post(
-        client_id=(client_id.string_value or "") if client_id else "",
-        body=record.body,
-        sent_at_ms=int(record.attributes.sent_timestamp),
+        client_id=(client_id.text if client_id else None) or "",
+        body=message.body,
+        sent_at_ms=message.sent_at_ms or 0,
         # Lambda's own trace is of the batch: it only links to its messages'.
-        trace=record.attributes.aws_trace_header,
+        trace=message.trace_header,
     )

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sluice.aws.clients import dynamodb_client, sqs_client
 from sluice.aws.clock import now_ms
+from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import SqsQueues
-from sluice.aws.records import DeadLetters
+from sluice.aws.records import Reporter
 from sluice.aws.rendezvous.event_recorders import Witnesses
 from sluice.aws.rendezvous.offer_store import DynamoOfferBook
 from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
@@ -30,8 +31,7 @@ class BrokerParts:
     book: OfferBook
     pools: ProxyPools
     queues: Queues
-    dead_letters: DeadLetters
-    executor: Executor
+    reporter: Reporter
     armer: TickArmer
     witnesses: Witnesses
 
@@ -44,8 +44,10 @@ class BrokerParts:
             book=DynamoOfferBook(dynamodb_client(), settings.table),
             pools=DynamoProxyPools(dynamodb_client(), settings.table),
             queues=queues,
-            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
-            executor=ThreadPoolExecutor(BATCH),
+            reporter=Reporter(
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                executor=ThreadPoolExecutor(BATCH),
+            ),
             armer=TickArmer(_tick_sender(queues, settings.timeouts_queue_url), now_ms),
             witnesses=Witnesses.make(settings.events, table=settings.table),
         )

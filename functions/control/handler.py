@@ -9,13 +9,14 @@ from functools import cache
 from typing import Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.control.parts import ControlParts
 from sluice.aws.metrics import publish
-from sluice.aws.records import process
+from sluice.aws.records import Batch
 from sluice.errors import BadConfiguration, Malformed
+from sluice.message import Message
 from sluice.splitting.control import NoSuchSession
 from sluice.splitting.operations import CHANGES
 from sluice.splitting.settings import ControlSettings
@@ -35,26 +36,26 @@ def parts() -> ControlParts:
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serves a batch of the control queue's messages, or one request."""
     if "Records" in event:
-        return messages(event, context)
+        return messages(Batch.parse(event), context)
     try:
         return {"result": perform(event, context)}
     except BadConfiguration as error:
         return {"error": str(error)}
 
 
-def messages(event: dict[str, Any], context: LambdaContext) -> Any:
+def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
     """Serves ticks, and what splitters ask for; a bad one becomes a dead letter."""
 
-    def serve(record: SQSRecord) -> None:
+    def serve(message: Message) -> None:
         try:
-            perform(json.loads(record.body), context)
+            perform(json.loads(message.body), context)
         except NoSuchSession:
             # It ended between the splitter's asking and now.
-            logger.info("SessionGone", body=record.body)
+            logger.info("SessionGone", body=message.body)
         except (ValueError, BadConfiguration) as error:
             raise Malformed(str(error)) from error
 
-    return process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)
+    return parts().reporter.serve(batch, serve)
 
 
 def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:

@@ -4,13 +4,14 @@ import json
 import secrets
 import string
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sluice.aws.clients import dynamodb_client, sqs_client
 from sluice.aws.clock import now_ms
+from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import SqsQueues
-from sluice.aws.records import DeadLetters
+from sluice.aws.records import Reporter
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.splitting.control import Control, next_tick_s
@@ -31,8 +32,7 @@ class ControlParts:
     store: DynamoRegistryStore
     queues: SplitQueues
     messages: SqsQueues
-    dead_letters: DeadLetters
-    executor: Executor
+    reporter: Reporter
 
     @classmethod
     def make(cls, settings: ControlSettings) -> "ControlParts":
@@ -42,8 +42,10 @@ class ControlParts:
             store=DynamoRegistryStore(dynamodb_client(), settings.table),
             queues=SplitQueues(sqs_client(), settings.dead_letters_url),
             messages=SqsQueues(sqs_client(), settings.dead_letters_url),
-            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
-            executor=ThreadPoolExecutor(1),  # its messages are about one registry: side by side they'd lose races
+            reporter=Reporter(
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                executor=ThreadPoolExecutor(1),  # its messages are about one registry: side by side they'd lose races
+            ),
         )
 
     def control(self, *, may_go_on: Callable[[], bool]) -> Control:

@@ -6,12 +6,11 @@ from functools import cache
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.counters.parts import CountersParts
 from sluice.aws.metrics import publish
-from sluice.aws.records import process
+from sluice.aws.records import Batch
 from sluice.errors import Malformed, NotDelivered
 from sluice.rendezvous.counts.events import Event, read_event
 from sluice.rendezvous.settings import TableSettings
@@ -28,30 +27,20 @@ def parts() -> CountersParts:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Counts a batch. What is no event becomes a dead letter; a kind that we don't know is passed over."""
-    read = {record["messageId"]: _read(record["body"]) for record in event["Records"]}
-    events = [found for found in read.values() if isinstance(found, Event)]
-    failed = parts().counting.count(events)
-
-    def report(record: SQSRecord) -> None:
-        found = read[record.message_id]
-        if isinstance(found, Malformed):
-            raise found
-        if found is not None and found.id in failed:
-            raise NotDelivered(failed[found.id])
-
-    publish(SERVICE, Counter(EventsCounted=len(events) - len(failed), EventsNotCounted=len(failed)))
-    return process(
-        event,
-        context,
-        handle=report,
-        dead_letters=parts().dead_letters,
-        executor=parts().executor,
-        max_receives=MAX_RECEIVES,
-    )
-
-
-def _read(body: str) -> Event | Malformed | None:
-    try:
-        return read_event(body)
-    except Malformed as fault:
-        return fault
+    batch = Batch.parse(event)
+    events: dict[int, Event] = {}
+    failures: dict[int, Exception] = {}
+    for position, message in enumerate(batch.messages):
+        try:
+            found = read_event(message.body)
+        except Malformed as fault:
+            failures[position] = fault
+        else:
+            if found is not None:
+                events[position] = found
+    uncounted = parts().counting.count(list(events.values()))
+    not_delivered = {
+        position: NotDelivered(uncounted[each.id]) for position, each in events.items() if each.id in uncounted
+    }
+    publish(SERVICE, Counter(EventsCounted=len(events) - len(not_delivered), EventsNotCounted=len(not_delivered)))
+    return parts().reporter.report(batch, failures | not_delivered, max_receives=MAX_RECEIVES)

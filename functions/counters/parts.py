@@ -1,11 +1,12 @@
 """Puts the counters function together: adapters and clock, from its settings."""
 
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.clock import now_ms
-from sluice.aws.records import DeadLetters
+from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.records import Reporter
 from sluice.aws.rendezvous.statistics_store import DynamoStatistics
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.settings import TableSettings
@@ -16,14 +17,15 @@ class CountersParts:
     """What an environment of the counters function keeps between its batches."""
 
     counting: Counting
-    dead_letters: DeadLetters
-    executor: Executor
+    reporter: Reporter
 
     @classmethod
     def make(cls, settings: TableSettings) -> "CountersParts":
         """With AWS behind it."""
         return cls(
             counting=Counting(DynamoStatistics(dynamodb_client(), settings.table, now_ms)),
-            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
-            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+            reporter=Reporter(
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+            ),
         )

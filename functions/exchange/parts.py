@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.clock import new_id, now_ms
+from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, DynamoDocument
 from sluice.aws.federation.queues import BoundQueues
-from sluice.aws.records import DeadLetters
+from sluice.aws.records import Reporter
 from sluice.federation.exchange_store import decode_table
 from sluice.federation.matching.routing import RoutingTable
-from sluice.federation.router import Ingress, Outcome, route
+from sluice.federation.router import Ingress, RoutingOutcome, route
 from sluice.federation.seen import Seen
 from sluice.federation.settings import ExchangeSettings
 from sluice.message import Message
@@ -24,26 +25,27 @@ class ExchangeParts:
     settings: ExchangeSettings
     table: Seen[RoutingTable]
     queues: BoundQueues
-    dead_letters: DeadLetters
+    reporter: Reporter
     executor: Executor
 
     @classmethod
     def make(cls, settings: ExchangeSettings) -> "ExchangeParts":
         """With AWS behind it."""
         document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
+        executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
             table=Seen(document, decode_table, now_ms),
             queues=BoundQueues(sqs_client()),
-            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
-            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+            executor=executor,
+            reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
         )
 
     def ingress(self, queue: str) -> Ingress:
         """The ingress queue with this name."""
         return self.settings.ingresses[queue]
 
-    def route(self, messages: Sequence[Message], ingress: Ingress) -> Outcome:
+    def route(self, messages: Sequence[Message], ingress: Ingress) -> RoutingOutcome:
         """Sends a batch to the queues that are bound."""
         return route(
             messages,

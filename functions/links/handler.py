@@ -9,22 +9,22 @@ from functools import cache
 from typing import Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.links.parts import LinksParts
 from sluice.aws.metrics import publish
-from sluice.aws.records import process
-from sluice.errors import BadConfiguration, DestinationFault, HeldBack, Malformed, QueueGone, SenderFault
+from sluice.aws.records import Batch
+from sluice.errors import BadConfiguration, Malformed, QueueGone, SenderFault
 from sluice.federation.codec import DynamicOp, decode_control
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.links.registry import routes_down
 from sluice.federation.operations import CHANGES
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
+from sluice.message import Message
 
 SERVICE = "links"
-FIFO_SUFFIX = ".fifo"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
 
 logger = Logger()
@@ -39,45 +39,26 @@ def parts() -> LinksParts:
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serves a batch of peers' messages or ticks, or one request."""
     if "Records" in event:
-        return messages(event, context)
+        return messages(Batch.parse(event), context)
     try:
         return {"result": perform(event, context)}
     except (BadConfiguration, SenderFault, QueueGone) as error:
         return {"error": str(error)}
 
 
-def messages(event: dict[str, Any], context: LambdaContext) -> Any:
+def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
     """Serves what peers say, in order, or ticks and outages; a bad one becomes a dead letter."""
 
-    heard = _Heard()
-
-    def serve(record: SQSRecord) -> None:
+    def serve(message: Message) -> None:
         try:
-            if record.event_source_arn.endswith(FIFO_SUFFIX):
-                heard.in_order(record, context)
+            if batch.fifo:
+                hear(message.body, context)
             else:
-                perform(json.loads(record.body), context)
+                perform(json.loads(message.body), context)
         except (ValueError, RecursionError, BadConfiguration) as error:
             raise Malformed(str(error)) from error
 
-    return process(event, context, handle=serve, dead_letters=parts().dead_letters, executor=parts().executor)
-
-
-class _Heard:
-    """Peers' messages of a batch: what follows a failed one of its group waits for it."""
-
-    def __init__(self) -> None:
-        self.failed: set[str] = set()
-
-    def in_order(self, record: SQSRecord, context: LambdaContext) -> None:
-        group = record.attributes.message_group_id or ""
-        if group in self.failed:
-            raise HeldBack("held back by an earlier message of its link")
-        try:
-            hear(record.body, context)
-        except DestinationFault:
-            self.failed.add(group)
-            raise
+    return parts().reporter.serve(batch, serve)
 
 
 def hear(body: str, context: LambdaContext) -> None:

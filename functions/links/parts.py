@@ -3,19 +3,20 @@
 import json
 import random
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sluice.aws.clients import dynamodb_client, lambda_client, sqs_client
 from sluice.aws.clock import new_id, now_ms
+from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.mappings import BridgeMappings
 from sluice.aws.federation.peers import PeerQueues
-from sluice.aws.federation.queues import MessageDeadLetters, SiteQueues
+from sluice.aws.federation.queues import SiteQueues
 from sluice.aws.federation.redrives import Redrives
 from sluice.aws.queues import SqsQueues
-from sluice.aws.records import DeadLetters
+from sluice.aws.records import Reporter
 from sluice.aws.ticks import Ticks
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeBook
@@ -42,8 +43,7 @@ class LinksParts:
     queues: SiteQueues
     peers: PeerQueues
     ticks: SqsQueues
-    dead_letters: DeadLetters
-    executor: Executor
+    reporter: Reporter
 
     @classmethod
     def make(cls, settings: LinksSettings) -> "LinksParts":
@@ -53,8 +53,10 @@ class LinksParts:
             queues=SiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
             peers=PeerQueues(),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
-            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
-            executor=ThreadPoolExecutor(1),  # its messages are about one registry, and in order
+            reporter=Reporter(
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                executor=ThreadPoolExecutor(1),  # its messages are about one registry, and in order
+            ),
         )
 
     def document(self, name: str) -> Document:
@@ -73,7 +75,7 @@ class LinksParts:
                 client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
             ),
             peers=self.peers,
-            dead_letters=MessageDeadLetters(sqs_client(), settings.dead_letters_url),
+            dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
             bridge_queue_attributes=self._bridge_queue_attributes,
             peer_accounts=settings.peer_accounts,
             readable=settings.names.readable,

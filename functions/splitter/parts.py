@@ -9,8 +9,9 @@ from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.clock import new_id, now_ms
+from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import SqsQueues
-from sluice.aws.records import DeadLetters
+from sluice.aws.records import Reporter
 from sluice.aws.splitting.object_metadata import S3Metadata
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
@@ -21,7 +22,7 @@ from sluice.splitting.ports import RegistryStore
 from sluice.splitting.seen import SeenRegistry
 from sluice.splitting.sessions.lifecycle import Reason
 from sluice.splitting.settings import SplitterSettings
-from sluice.splitting.splitter import Outcome, SplitQueue, split
+from sluice.splitting.splitter import SplitOutcome, SplitQueue, split
 
 logger = Logger()
 
@@ -36,7 +37,7 @@ class SplitterParts:
     queues: SplitQueues
     control: SqsQueues
     metadata: S3Metadata
-    dead_letters: DeadLetters
+    reporter: Reporter
     executor: Executor
 
     @classmethod
@@ -44,6 +45,7 @@ class SplitterParts:
         """With AWS behind it."""
         store = DynamoRegistryStore(dynamodb_client(), settings.table)
         jq = JqRunner()
+        executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
             store=store,
@@ -51,8 +53,8 @@ class SplitterParts:
             queues=SplitQueues(sqs_client(), settings.dead_letters_url),
             control=SqsQueues(sqs_client(), settings.dead_letters_url),
             metadata=S3Metadata(),
-            dead_letters=DeadLetters(client=sqs_client(), url=settings.dead_letters_url),
-            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+            executor=executor,
+            reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
         )
 
     def queue_of(self, source: str) -> SplitQueue:
@@ -62,7 +64,7 @@ class SplitterParts:
             queue_id=config.queue_id, main=config.main, fifo=config.fifo, sns=config.sns, s3_event=config.s3_event
         )
 
-    def split(self, messages: Sequence[Message], queue: SplitQueue) -> Outcome:
+    def split(self, messages: Sequence[Message], queue: SplitQueue) -> SplitOutcome:
         """Forwards a batch, counts what sessions got, and has sessions cancelled whose programs never end."""
         routes = self.seen.routes(queue.queue_id)
         outcome = split(messages, queue, routes, queues=self.queues, executor=self.executor, metadata=self.metadata)
@@ -74,7 +76,7 @@ class SplitterParts:
             logger.exception("OutcomeNotTold")
         return outcome
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: SplitOutcome) -> None:
         for session_id, number in outcome.forwarded.items():
             self.store.count(session_id, number, at_ms=now_ms())
         for session_id in outcome.cancelled:

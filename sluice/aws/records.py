@@ -1,105 +1,125 @@
-"""A batch of SQS records through a handler: side by side, with partial failures, and dead letters that say why.
+"""A function's batch: an SQS event parsed, and what is to come again of it reported; the rest is a dead letter or done.
 
 SQS moves a message to a dead-letter queue without a word. So whatever can't succeed is sent there by us, with the
 reason; the queue's own redrive is the net under it, for functions that die.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
-from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from sluice.aws.clients import calls
-from sluice.errors import HeldBack, SenderFault
-from sluice.message import trace_attributes
-
-if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
-    from mypy_boto3_sqs import SQSClient
+from sluice.aws.dead_letters import DeadLetters
+from sluice.batches import HELD_BACK
+from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
+from sluice.message import DeadLetter, Message
 
 MAX_RECEIVES = 3  # the redrive policy of every queue that a function reads
-MAX_ATTRIBUTES = 10  # of SQS
-REASON = "sluice-reason"
-SOURCE = "sluice-source"
-PACKED = "sluice-attributes"  # JSON of all attributes, where two more would be too many
-MAX_REASON = 1_000  # characters
+FIFO_SUFFIX = ".fifo"
 
 logger = Logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The messages of one event, which are all of one queue, in order. `source` is its ARN."""
+
+    source: str
+    messages: tuple[Message, ...]
+
+    @classmethod
+    def parse(cls, event: Mapping[str, Any]) -> "Batch":
+        """Reads an event of an SQS event source mapping."""
+        records = event["Records"]
+        return cls(records[0]["eventSourceARN"], tuple(map(Message.of_lambda, records)))
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self.source.rsplit(":", 1)[1]
+
+    @property
+    def fifo(self) -> bool:
+        """Whether the queue keeps order."""
+        return self.source.endswith(FIFO_SUFFIX)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetters:
-    """Where messages go that can't succeed."""
+class Reporter:
+    """Says what of a batch is to come again. `executor` is for records and dead letters side by side."""
 
-    client: "SQSClient"
-    url: str
+    dead_letters: DeadLetters
+    executor: Executor
 
-    def send(self, record: SQSRecord, reason: str) -> None:
-        """Sends the message on, body, attributes and trace as they were, with the reason and its queue."""
-        with calls("SendMessage"):
-            self.client.send_message(
-                QueueUrl=self.url,
-                MessageBody=record.body,
-                MessageAttributes=dead_letter_attributes(
-                    record.raw_event.get("messageAttributes", {}), reason=reason, source=record.event_source_arn
-                ),
-                # boto3's type is a TypedDict of the same fields.
-                MessageSystemAttributes=trace_attributes(record.attributes.aws_trace_header),  # type: ignore[arg-type]
+    def report(
+        self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
+    ) -> PartialItemFailureResponse:
+        """The response to Lambda, given by position what failed and why.
+
+        What failed by its sender's fault, or for the `max_receives`th time, becomes a dead letter; what is only held
+        back never does. A dead letter that can't be sent comes again.
+        """
+
+        def stays(position: int) -> bool:
+            message, fault = batch.messages[position], failures[position]
+            if isinstance(fault, HeldBack):
+                return True
+            logger.warning(
+                "RecordFailed",
+                message_id=message.message_id,
+                receives=message.receives,
+                reason=str(fault),
+                exc_info=None if isinstance(fault, SluiceError) else fault,
             )
+            if message.receives < max_receives and not isinstance(fault, SenderFault):
+                return True
+            try:
+                self.bury(batch, position, f"{type(fault).__name__}: {fault}")
+            except CallFailed:
+                logger.exception("DeadLetterNotSent", message_id=message.message_id)
+                return True
+            return False
 
+        positions = sorted(failures)
+        staying = zip(positions, self.executor.map(stays, positions), strict=True)
+        return {
+            "batchItemFailures": [
+                {"itemIdentifier": batch.messages[position].message_id} for position, stay in staying if stay
+            ]
+        }
 
-def dead_letter_attributes(original: Mapping[str, Any], *, reason: str, source: str) -> dict[str, Any]:
-    """The attributes of a dead letter, from those of a record as Lambda spells them."""
-    kept = {name: _as_sqs_spells(value) for name, value in original.items()}
-    if len(kept) > MAX_ATTRIBUTES - 2:
-        kept = {PACKED: _string(json.dumps(dict(original)))}
-    return kept | {REASON: _string(reason[:MAX_REASON]), SOURCE: _string(source)}
+    def serve(
+        self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
+    ) -> PartialItemFailureResponse:
+        """Handles each message by itself and reports those that raised.
 
+        Of a standard queue as many at once as the executor has threads; of a FIFO queue one after the other, and what
+        follows a failed one of its group waits for it.
+        """
 
-def _as_sqs_spells(value: Mapping[str, Any]) -> dict[str, Any]:
-    """`dataType` to `DataType`, and so on; the empty lists that Lambda adds are left out."""
-    return {name[0].upper() + name[1:]: part for name, part in value.items() if part not in ([], None)}
+        def outcome(message: Message) -> Exception | None:
+            try:
+                handle(message)
+            except Exception as error:  # noqa: BLE001 - the record is reported as failed, whatever it was
+                return error
+            return None
 
+        if not batch.fifo:
+            outcomes = enumerate(self.executor.map(outcome, batch.messages))
+            failures = {position: error for position, error in outcomes if error is not None}
+            return self.report(batch, failures, max_receives=max_receives)
+        failures, waiting = {}, set()
+        for position, message in enumerate(batch.messages):
+            error = HeldBack(HELD_BACK) if message.group_id in waiting else outcome(message)
+            if error is not None:
+                failures[position] = error
+                if not isinstance(error, SenderFault):
+                    waiting.add(message.group_id)
+        return self.report(batch, failures, max_receives=max_receives)
 
-def _string(value: str) -> dict[str, str]:
-    return {"DataType": "String", "StringValue": value}
-
-
-def process(
-    event: dict[str, Any],
-    context: LambdaContext,
-    *,
-    handle: Callable[[SQSRecord], None],
-    dead_letters: DeadLetters,
-    executor: Executor,
-    max_receives: int = MAX_RECEIVES,
-) -> PartialItemFailureResponse:
-    """Handles every record of an SQS event, all at once, and reports those that are to come again.
-
-    A record that fails for the `max_receives`th time, or by its sender's fault, becomes a dead letter.
-    """
-
-    def handle_or_bury(record: SQSRecord) -> None:
-        try:
-            handle(record)
-        except Exception as error:  # the record is reported as failed, whatever it was
-            receives = int(record.attributes.approximate_receive_count)
-            logger.exception("RecordFailed", message_id=record.message_id, receives=receives)
-            if isinstance(error, HeldBack) or (receives < max_receives and not isinstance(error, SenderFault)):
-                raise
-            dead_letters.send(record, f"{type(error).__name__}: {error}")
-
-    waiting = {record["messageId"]: executor.submit(handle_or_bury, SQSRecord(record)) for record in event["Records"]}
-    return process_partial_response(
-        event=event,
-        record_handler=lambda record: waiting[record.message_id].result(),
-        # A batch that fails whole is reported like any other: raising would only hide which records failed.
-        processor=BatchProcessor(EventType.SQS, raise_on_entire_batch_failure=False),
-        context=context,
-    )
+    def bury(self, batch: Batch, position: int, reason: str) -> None:
+        """Sends a message of the batch to the dead letters. Raises `CallFailed`."""
+        self.dead_letters.bury(DeadLetter(message=batch.messages[position], reason=reason, source=batch.source))

@@ -9,7 +9,6 @@ Control messages, each a JSON object with `op`, `link` (a name of the asker's) a
     {"op": "dynamic", …, "body": an op of `dynamic_ops`, as text}
 """
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -20,7 +19,6 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.registry import Address, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import State, Status
-from sluice.message import Attributes, Value
 
 FORMAT = 1
 MAX_PULLS = 1_000
@@ -136,18 +134,6 @@ def _typed(type_: Callable[..., _T], document: Mapping[str, Any]) -> _T:
 
 def _spelled(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
-def plain_attributes(attributes: Attributes) -> str:
-    """A message's attributes as JSON, by the names that Lambda uses."""
-    return json.dumps({name: _plain_attribute(value) for name, value in attributes.items()})
-
-
-def _plain_attribute(value: Value) -> dict[str, str]:
-    content = value.content
-    if isinstance(content, bytes):
-        return {"dataType": value.data_type, "binaryValue": base64.b64encode(content).decode()}
-    return {"dataType": value.data_type, "stringValue": content}
 
 
 # Control messages

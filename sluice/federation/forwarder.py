@@ -9,28 +9,31 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any
 
-from sluice.batches import Parcel, Progress, Request, standard_round
-from sluice.errors import DestinationFault, SenderFault
+from sluice.batches import Dispatcher, Entry
+from sluice.errors import HeldBack, NotDelivered, QueueGone, SenderFault, SluiceError
 from sluice.federation.links.registry import Forward
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
 from sluice.federation.messages.ulids import ulid_of
 from sluice.federation.ports import PeerRefused, Peers, PeerUnreachable
-from sluice.message import Message, Outgoing
+from sluice.message import Message
 
-HELD_BACK = "held back by an earlier message of its group"
 FIFO_SUFFIX = ".fifo"
 
 
+class Dropped(SenderFault):
+    """A queue route's message that may not go over: it was in nobody's hands yet, so it isn't thrown away."""
+
+
 @dataclass(slots=True)
-class Outcome:
-    """What became of a batch, by position: to come again with the reason, never, or dropped.
+class ForwardOutcome:
+    """What became of a batch, by position: what comes again or never can, and what was dropped.
 
     `outage` is what stopped the batch; then all that failed for it waits, and no message is to blame.
     """
 
-    failed: Mapping[int, str] = field(default_factory=dict)
-    refused: Mapping[int, SenderFault] = field(default_factory=dict)
+    failures: Mapping[int, SluiceError] = field(default_factory=dict)
     drops: Mapping[int, Drop] = field(default_factory=dict)
     outage: PeerUnreachable | PeerRefused | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -40,7 +43,7 @@ class Outcome:
 def shared_out(messages: Sequence[Message], routes: int) -> list[list[int]]:
     """The positions of a batch that each of the routes is to forward; a group's messages all go over one."""
     shares: list[list[int]] = [[] for _ in range(routes)]
-    for position, message in enumerate(messages):
+    for position, message in enumerate(messages if routes else ()):
         place = position if message.group_id is None else zlib.crc32(message.group_id.encode())
         shares[place % routes].append(position)
     return shares
@@ -55,104 +58,67 @@ def forward_all(
     now_ms: int,
     peers: Peers,
     executor: Executor,
-) -> Outcome:
-    """Forwards the batch of a FIFO queue, or of a standard one. `messages` are in order."""
-    batch = _Batch(route=route, fifo=fifo, peers=peers)
+) -> ForwardOutcome:
+    """Forwards the batch of a FIFO queue, in order, or of a standard one, requests abreast."""
+    refused: dict[int, SenderFault] = {}
+    drops: dict[int, Drop] = {}
+    entries: list[Entry] = []
+    url = route.peer.fifo_ingress_url if fifo else route.peer.ingress_url
     for position, message in enumerate(messages):
-        batch.decide(position, _crossed(message, route, fifo=fifo, site=site, now_ms=now_ms))
-    batch.send_all(executor)
-    return batch.outcome(messages, now_ms=now_ms)
+        sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
+        ulid = ulid_of(message.message_id, sent_at_ms=sent_at_ms)
+        receipt = Receipt(message=message, site=site, ulid=ulid, now_ms=now_ms)
+        try:
+            crossed = forward(receipt, crossing=route.crossing, dest=route.bridge.dest, fifo=fifo)
+        except SenderFault as fault:
+            refused[position] = fault
+            continue
+        if isinstance(crossed, Drop):
+            drops[position] = crossed
+        else:
+            entries.append(Entry(position=position, target=url, outgoing=crossed))
 
-
-def _crossed(message: Message, route: Forward, *, fifo: bool, site: str, now_ms: int) -> Outgoing | Drop | SenderFault:
-    sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
-    receipt = Receipt(
-        message=message, site=site, ulid=ulid_of(message.message_id, sent_at_ms=sent_at_ms), now_ms=now_ms
+    way = _Way(route, peers)
+    dispatcher = Dispatcher(fifo=fifo, send=way.send, executor=executor, abreast=not fifo)
+    dispatcher.dispatch(entries)
+    waiting: Mapping[int, SluiceError] = dispatcher.failures
+    if way.outage is not None:
+        waiting = {position: HeldBack(str(fault)) for position, fault in waiting.items()}
+    dropped: dict[int, SluiceError] = {}
+    if route.bridge.src_is_queue:
+        reason = f"dropped by route {route.bridge.name}"
+        dropped = {position: Dropped(f"{reason}: {drop.reason}") for position, drop in drops.items()}
+    gone = [messages[entry.position] for entry in dispatcher.sent]
+    counts = Counter(
+        MessagesForwarded=len(gone),
+        MessagesRetried=len(waiting),
+        MessagesRefused=len(refused),
     )
-    try:
-        return forward(receipt, crossing=route.crossing, dest=route.bridge.dest, fifo=fifo)
-    except SenderFault as fault:
-        return fault
+    counts.update(f"MessagesDropped_{drop.reason}" for drop in drops.values())
+    return ForwardOutcome(
+        failures={**waiting, **refused, **dropped},
+        drops=drops,
+        outage=way.outage,
+        counts=+counts,
+        lag_ms=max((now_ms - message.sent_at_ms for message in gone if message.sent_at_ms is not None), default=0),
+    )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Batch:
+@dataclass(slots=True)
+class _Way:
+    """The way to the route's peer. Once the peer can't be reached, nothing more is tried."""
+
     route: Forward
-    fifo: bool
     peers: Peers
-    progress: Progress = field(init=False)
-    parcels: list[Parcel] = field(default_factory=list)
-    refused: dict[int, SenderFault] = field(default_factory=dict)
-    drops: dict[int, Drop] = field(default_factory=dict)
-    reasons: dict[int, str] = field(default_factory=dict)
     outage: PeerUnreachable | PeerRefused | None = None
 
-    def __post_init__(self) -> None:
-        self.progress = Progress(fifo=self.fifo)
-
-    @property
-    def url(self) -> str:
-        """The peer's ingress."""
-        return self.route.peer.fifo_ingress_url if self.fifo else self.route.peer.ingress_url
-
-    def decide(self, position: int, crossed: Outgoing | Drop | SenderFault) -> None:
-        """Notes what is to become of one message."""
-        match crossed:
-            case SenderFault():
-                self.refused[position] = crossed
-            case Drop():
-                self.drops[position] = crossed
-            case Outgoing():
-                self.parcels.append(Parcel(position=position, target=self.url, outgoing=crossed))
-
-    def send_all(self, executor: Executor) -> None:
-        """Sends what crosses: a standard queue's requests side by side, a FIFO queue's one after the other."""
-        requests = standard_round(self.parcels)
-        if self.fifo or len(requests) == 1:
-            for request in requests:
-                self._send(request)
-        else:
-            list(executor.map(self._send, requests))
-
-    def _send(self, request: Request) -> None:
-        sendable = self.progress.sendable(request)
-        if sendable is None:
-            return
-        refused = self._refusals(sendable)
-        for place, parcel in enumerate(sendable.parcels):
-            if str(place) in refused:
-                self.reasons[parcel.position] = refused[str(place)]
-                self.progress.fail(parcel)
-
-    def _refusals(self, request: Request) -> Mapping[str, str]:
-        """By an entry's id, why the peer doesn't have it."""
-        if self.outage is None:
-            try:
-                route = self.route
-                return self.peers.send_batch(route.link, route.endpoint, request.target, request.entries())
-            except (PeerUnreachable, PeerRefused) as outage:
-                self.outage = outage
-            except DestinationFault as error:
-                return {str(place): str(error) for place in range(len(request.parcels))}
-        return {str(place): str(self.outage) for place in range(len(request.parcels))}
-
-    def outcome(self, messages: Sequence[Message], *, now_ms: int) -> Outcome:
-        """Everything that happened."""
-        failed = {position: self.reasons.get(position, HELD_BACK) for position in self.progress.failed()}
-        gone = [messages[parcel.position] for parcel in self.parcels if parcel.position not in failed]
-        counts = Counter(
-            MessagesForwarded=len(gone),
-            MessagesRetried=len(failed),
-            MessagesRefused=len(self.refused),
-            **{f"MessagesDropped_{drop.reason}": 0 for drop in self.drops.values()},
-        )
-        for drop in self.drops.values():
-            counts[f"MessagesDropped_{drop.reason}"] += 1
-        return Outcome(
-            failed=failed,
-            refused=self.refused,
-            drops=self.drops,
-            outage=self.outage,
-            counts=+counts,
-            lag_ms=max((now_ms - message.sent_at_ms for message in gone if message.sent_at_ms is not None), default=0),
-        )
+    def send(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        if self.outage is not None:
+            raise self.outage
+        try:
+            return self.peers.send_batch(self.route.link, self.route.endpoint, url, entries)
+        except (PeerUnreachable, PeerRefused) as outage:
+            self.outage = outage
+            raise
+        except QueueGone as error:  # the peer's ingress: it may be back
+            raise NotDelivered(str(error)) from error

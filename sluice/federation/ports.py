@@ -1,12 +1,11 @@
 """What federation asks of AWS. Adapters are in `sluice.aws`, fakes in the tests; both keep these promises."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sluice.errors import DestinationFault
 from sluice.federation.links.links import Endpoint, Link
-from sluice.message import Message
+from sluice.message import DeadLetter, Message
 
 NowMs = Callable[[], int]
 
@@ -90,15 +89,6 @@ class Peers(Protocol):
         self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
     ) -> Mapping[str, str]:
         """Sends up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """A message that goes no further: it, why, and the queue that it was in."""
-
-    message: Message
-    reason: str
-    source: str
 
 
 class DeadLetters(Protocol):

@@ -65,7 +65,6 @@ from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import Headers
 from sluice.federation.ports import (
-    DeadLetter,
     DeadLetters,
     Document,
     MappingGone,
@@ -76,6 +75,7 @@ from sluice.federation.ports import (
     PeerUnreachable,
     SiteQueues,
 )
+from sluice.message import DeadLetter
 
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 FIFO_SUFFIX = ".fifo"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import TypeVar
 
-from sluice.batches import Parcel, Progress, standard_round
-from sluice.errors import BadConfiguration, CallFailed, QueueGone, SluiceError
+from sluice.batches import Dispatcher, Entry
+from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueGone, SluiceError
 from sluice.message import Message
 from sluice.splitting.filters.files import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
@@ -252,7 +252,7 @@ class Control:
                 if not sent:
                     break  # without a visibility timeout they'd be received again at once, for ever
             return [LeftoversReturned(action.name, number, empty=action.final and self._is_empty(action.name))]
-        except (CallFailed, QueueGone) as error:
+        except DestinationFault as error:
             if isinstance(error, QueueGone) and error.queue == action.name:
                 return [LeftoversReturned(action.name, number, empty=action.final)]
             # Also where main is gone: then what is left stays where it is.
@@ -278,24 +278,19 @@ class Control:
     def _return(self, messages: Sequence[Message], action: ReturnLeftovers, *, key: str) -> int:
         """Sends, then deletes what was sent; what wasn't is received again after its visibility timeout."""
         fifo = action.name.endswith(FIFO_SUFFIX)
-        parcels = [
-            Parcel(position=position, target=action.to, outgoing=returned(message, key=key, fifo=fifo))
+        entries = [
+            Entry(position=position, target=action.to, outgoing=returned(message, key=key, fifo=fifo))
             for position, message in enumerate(messages)
         ]
-        progress = Progress(fifo=fifo)
-        sent: list[Message] = []
-        for request in standard_round(parcels):  # of one target, so that FIFO queues need no more
-            sendable = progress.sendable(request)
-            if sendable is None:
-                continue
-            refused = self.targets.send_batch(sendable.target, sendable.entries())
-            for place, parcel in enumerate(sendable.parcels):
-                if str(place) in refused:
-                    progress.fail(parcel)
-                else:
-                    sent.append(messages[parcel.position])
+        dispatcher = Dispatcher(fifo=fifo, send=self.targets.send_batch, executor=None)
+        stopped = dispatcher.dispatch(entries)
+        if stopped.gone:
+            raise QueueGone(action.to)
+        sent = [messages[entry.position] for entry in dispatcher.sent]
         if sent:
             self.queues.delete_batch(action.name, sent)
+        elif dispatcher.failures:
+            raise next(iter(dispatcher.failures.values()))
         return len(sent)
 
     @_do.register

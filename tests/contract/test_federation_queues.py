@@ -8,14 +8,14 @@ import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 from moto import mock_aws
 
+from sluice.aws.dead_letters import MAX_REASON, PACKED, REASON, SOURCE, DeadLetters
 from sluice.aws.federation.peers import PeerQueues, _classified, _outages
-from sluice.aws.federation.queues import BoundQueues, MessageDeadLetters, SiteQueues
+from sluice.aws.federation.queues import BoundQueues, SiteQueues
 from sluice.aws.federation.redrives import Redrives
-from sluice.aws.records import MAX_REASON, PACKED, REASON, SOURCE
 from sluice.errors import CallFailed, QueueGone
 from sluice.federation.links.links import Endpoint, Link
-from sluice.federation.ports import DeadLetter, PeerRefused, PeerUnreachable
-from sluice.message import Message, Outgoing, Value
+from sluice.federation.ports import PeerRefused, PeerUnreachable
+from sluice.message import DeadLetter, Message, Outgoing, Value
 
 REGION = "eu-central-1"
 ENDPOINT = Endpoint(region=REGION, account="123456789012", control_queue_url="")
@@ -78,7 +78,7 @@ def test_a_sites_queues_are_known_by_name(sqs: Any, dead_url: str) -> None:
 @pytest.mark.parametrize("attributes", [0, 8, 9, 10])
 def test_a_dead_letter_goes_back_as_it_was(sqs: Any, dead_url: str, attributes: int) -> None:
     source = sqs.create_queue(QueueName="source")["QueueUrl"]
-    queues, dead = site_queues(sqs, dead_url), MessageDeadLetters(sqs, dead_url)
+    queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
     died = message(attributes=attributes)
     dead.bury(DeadLetter(message=died, reason="r" * 5_000, source=queues.arn("source")))
     dead.bury(DeadLetter(message=message("other"), reason="r", source=queues.arn("another-source")))

@@ -11,7 +11,7 @@ import pytest
 from functions.broker import handler as broker
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
-from sluice.aws.records import REASON
+from sluice.aws.dead_letters import REASON
 from sluice.aws.rendezvous.event_publisher import events_client
 from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id, read_event

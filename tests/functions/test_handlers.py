@@ -12,7 +12,7 @@ import pytest
 from functions.broker import handler as broker
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
-from sluice.aws.records import PACKED, REASON, SOURCE
+from sluice.aws.dead_letters import PACKED, REASON, SOURCE
 from sluice.aws.rendezvous.offer_store import DynamoOfferBook
 from sluice.errors import BadSetting
 from sluice.rendezvous.ports import OfferRecord

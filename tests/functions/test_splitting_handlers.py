@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from functions.control import handler as control
 from functions.splitter import handler as splitter
 from sluice.aws.clients import sqs_client
-from sluice.aws.records import DeadLetters, process
+from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.records import Batch, Reporter
 from sluice.errors import HeldBack, NotDelivered
 from tests.functions.conftest import CONTEXT, Surroundings
 
@@ -127,16 +127,9 @@ def test_who_only_waits_for_another_is_never_a_dead_letter(
 ) -> None:
     surroundings.send(surroundings.offers_url, "body")
 
-    def handle(record: SQSRecord) -> None:
-        raise error
-
-    response = process(
-        surroundings.event(surroundings.offers_url, receives=99),
-        CONTEXT,  # type: ignore[arg-type]
-        handle=handle,
-        dead_letters=DeadLetters(client=sqs_client(), url=surroundings.dead_letters_url),
-        executor=ThreadPoolExecutor(1),
-    )
+    batch = Batch.parse(surroundings.event(surroundings.offers_url, receives=99))
+    dead_letters = DeadLetters(sqs_client(), surroundings.dead_letters_url)
+    response = Reporter(dead_letters=dead_letters, executor=ThreadPoolExecutor(1)).report(batch, {0: error})
     assert len(response["batchItemFailures"]) == 1 - dead
     assert len(surroundings.messages(surroundings.dead_letters_url)) == dead
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sluice.errors import CallFailed, Malformed, TooLarge
-from sluice.federation.forwarder import HELD_BACK, Outcome, forward_all, shared_out
+from sluice.errors import CallFailed, HeldBack, Malformed, TooLarge
+from sluice.federation.forwarder import Dropped, ForwardOutcome, forward_all, shared_out
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.registry import Address, Forward
 from sluice.federation.matching.tracing import Crossing, DropReason
@@ -71,7 +71,9 @@ def message(body: str, group: str | None = "g", *, claims: str | None = None) ->
     return Message(message_id=f"id-{body}", body=body, attributes=attributes, system=system)
 
 
-def run(messages: Sequence[Message], peers: FicklePeers, *, fifo: bool = True, route: Forward = ROUTE) -> Outcome:
+def run(
+    messages: Sequence[Message], peers: FicklePeers, *, fifo: bool = True, route: Forward = ROUTE
+) -> ForwardOutcome:
     return forward_all(messages, route, fifo=fifo, site="HERE", now_ms=NOW, peers=peers, executor=Inline())
 
 
@@ -88,17 +90,18 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_the_peer_lacks(
     messages = [message(f"{n}", group if fifo else None) for n, group in enumerate(groups)]
     peers = FicklePeers(list(luck))
     outcome = run(messages, peers, fifo=fifo)
-    done = {f"{n}" for n in range(len(messages))} - {f"{n}" for n in outcome.failed}
+    done = {f"{n}" for n in range(len(messages))} - {f"{n}" for n in outcome.failures}
     assert (set(peers.bodies), len(peers.bodies)) == (done, len(done))
-    assert all(outcome.failed.values())
+    assert all(map(str, outcome.failures.values()))
     if outcome.outage is not None:
         assert peers.urls == peers.urls[: len(luck)]
         assert str(outcome.outage) == "by script"
+        assert {type(fault) for fault in outcome.failures.values()} == {HeldBack}
     for group in ("g", "h"):
         numbers = [int(body) for body in peers.bodies if groups[int(body)] == group]
         assert numbers == sorted(numbers)
     counts = outcome.counts
-    assert (counts["MessagesForwarded"], counts["MessagesRetried"]) == (len(done), len(outcome.failed))
+    assert (counts["MessagesForwarded"], counts["MessagesRetried"]) == (len(done), len(outcome.failures))
 
 
 @pytest.mark.parametrize("luck", ["unreachable", "refused"])
@@ -106,14 +109,14 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_the_peer_lacks(
 def test_once_the_peer_is_not_reached_nothing_more_is_tried(*, luck: str, fifo: bool) -> None:
     messages = [message(f"{n}", f"g{n}" if fifo else None) for n in range(100)]
     outcome = run(messages, peers := FicklePeers([luck, "sent"]), fifo=fifo)
-    assert (len(peers.urls), len(peers.bodies), len(outcome.failed)) == (2, 10, 90)
+    assert (len(peers.urls), len(peers.bodies), len(outcome.failures)) == (2, 10, 90)
     assert type(outcome.outage) is (PeerUnreachable if luck == "unreachable" else PeerRefused)
 
 
 def test_after_a_refusal_nothing_more_of_the_group_is_sent() -> None:
     messages = [message(f"{n}") for n in range(11)] + [message("other", "h")]
     outcome = run(messages, peers := FicklePeers(["sent", "failed"]))
-    assert (peers.bodies, outcome.failed[10], outcome.outage) == (["other"], HELD_BACK, None)
+    assert (peers.bodies, type(outcome.failures[10]), outcome.outage) == (["other"], HeldBack, None)
 
 
 @given(st.lists(st.sampled_from(LUCK), max_size=12))
@@ -121,7 +124,7 @@ def test_what_comes_again_until_it_is_done_arrives_in_order(luck: list[str]) -> 
     peers = FicklePeers([each for each in luck if each != "refused in part"])
     left = [message(f"{n}") for n in range(15)]
     while left:
-        left = [left[position] for position in sorted(run(left, peers).failed)]
+        left = [left[position] for position in sorted(run(left, peers).failures)]
     assert peers.bodies == [f"{n}" for n in range(15)]
 
 
@@ -154,7 +157,7 @@ def test_what_may_not_cross_is_dropped_and_counted_by_reason(claims: str, reason
     route = replace(ROUTE, crossing=Crossing(peer="THERE", tag="HERE", excludes=frozenset({"OUT"})))
     messages = [message("0"), message("1", claims=claims), message("2")]
     outcome = run(messages, peers := FicklePeers(), route=route)
-    assert (peers.bodies, outcome.failed) == (["0", "2"], {})
+    assert (peers.bodies, outcome.failures) == (["0", "2"], {})
     assert {position: drop.reason for position, drop in outcome.drops.items()} == {1: reason}
     assert outcome.counts[f"MessagesDropped_{reason}"] == 1
 
@@ -162,8 +165,16 @@ def test_what_may_not_cross_is_dropped_and_counted_by_reason(claims: str, reason
 def test_what_cannot_be_sent_is_refused_with_the_reason() -> None:
     large = replace(message("large"), body="x" * (MAX_MESSAGE_BYTES - 10))
     outcome = run([message("bad", claims="no JSON"), large, message("good")], peers := FicklePeers())
-    assert {position: type(fault) for position, fault in outcome.refused.items()} == {0: Malformed, 1: TooLarge}
-    assert (peers.bodies, outcome.failed) == (["good"], {})
+    assert {position: type(fault) for position, fault in outcome.failures.items()} == {0: Malformed, 1: TooLarge}
+    assert peers.bodies == ["good"]
+
+
+def test_what_a_queue_route_drops_is_said_and_not_thrown_away() -> None:
+    route = replace(ROUTE, bridge=replace(ROUTE.bridge, src="orders", src_is_queue=True))
+    outcome = run([message("0"), message("1", claims='{"ttl": 0}')], FicklePeers(), route=route)
+    assert {position: str(fault) for position, fault in outcome.failures.items()} == {1: "dropped by route route: ttl"}
+    assert type(outcome.failures[1]) is Dropped
+    assert outcome.counts == {"MessagesForwarded": 1, "MessagesDropped_ttl": 1}
 
 
 def test_the_lag_is_the_oldest_forwarded_messages() -> None:

@@ -1,15 +1,13 @@
-"""What is sent: messages as SQS spells and counts them, copies, batches, names, and queues made like others."""
+"""What is sent: messages as SQS spells and counts them, copies, names, and queues made like others."""
 
 import base64
 import json
-from collections import defaultdict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.batches import MAX_ENTRIES, Parcel, Progress, Request, fifo_rounds, standard_round
-from sluice.message import MAX_MESSAGE_BYTES, Message, Outgoing, Value
+from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.routing.copies import for_main, for_session, returned
 from sluice.splitting.routing.names import MAX_NAME, is_ours, main_queue_name, session_queue_name
 from sluice.splitting.routing.queues import MAX_TAGS, renamed_policy, temporary_attributes, temporary_tags
@@ -110,128 +108,6 @@ def test_a_returned_copy_loses_the_key_that_was_added() -> None:
     assert returned(back, key="alice", fifo=False).attributes == MESSAGE.attributes
     assert returned(back, key="bob", fifo=False).attributes == copied.attributes
     assert returned(back, key="alice", fifo=True).deduplication_id == "m-2"
-
-
-# Batches
-
-
-def parcel(position: int, target: str, *, group: str | None = None, size: int = 1) -> Parcel:
-    return Parcel(position=position, target=target, outgoing=Outgoing(body="x" * size, group_id=group))
-
-
-def positions(request: Request) -> list[int]:
-    return [one.position for one in request.parcels]
-
-
-PARCELS = st.lists(
-    st.tuples(
-        st.lists(st.sampled_from("ABM"), min_size=1, max_size=3, unique=True),
-        st.sampled_from("gh"),
-        st.sampled_from([1, 100, 300_000, MAX_MESSAGE_BYTES]),
-    ),
-    max_size=40,
-).map(
-    lambda rows: [
-        parcel(position, target, group=group, size=size)
-        for position, (targets, group, size) in enumerate(rows)
-        for target in targets
-    ]
-)
-
-
-@given(PARCELS)
-def test_requests_keep_to_the_limits_lose_nothing_and_keep_the_order(parcels: list[Parcel]) -> None:
-    requests = standard_round(parcels)
-    for request in requests:
-        assert 1 <= len(request.parcels) <= MAX_ENTRIES
-        assert sum(one.outgoing.size for one in request.parcels) <= MAX_MESSAGE_BYTES
-    for target in "ABM":
-        sent = [one for request in requests if request.target == target for one in request.parcels]
-        assert sent == [one for one in parcels if one.target == target]
-
-
-def test_no_request_could_have_taken_the_next_one_in() -> None:
-    requests = standard_round([parcel(n, "A", size=MAX_MESSAGE_BYTES // 4) for n in range(9)])
-    assert [positions(request) for request in requests] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
-    assert [len(request.parcels) for request in standard_round(parcel(n, "A") for n in range(25))] == [10, 10, 5]
-
-
-def test_entries_are_numbered_within_their_request() -> None:
-    (request,) = standard_round([parcel(7, "A"), parcel(9, "A")])
-    assert [entry["Id"] for entry in request.entries()] == ["0", "1"]
-
-
-@given(PARCELS)
-def test_fifo_rounds_lose_nothing_and_keep_each_groups_order_across_receivers(parcels: list[Parcel]) -> None:
-    rounds = fifo_rounds(parcels)
-    sent = [one for requests in rounds for request in requests for one in request.parcels]
-    assert sorted(sent, key=repr) == sorted(parcels, key=repr)
-    for target in "ABM":
-        for group in "gh":
-            of_both = [one.position for one in sent if one.target == target and one.outgoing.group_id == group]
-            assert of_both == sorted(of_both)
-    for requests in rounds:
-        targets: defaultdict[tuple[str | None, int], set[str]] = defaultdict(set)
-        for request in requests:
-            for one in request.parcels:
-                targets[one.outgoing.group_id, one.position].add(request.target)
-        for group in "gh":
-            assert len({frozenset(of_one) for (of, _), of_one in targets.items() if of == group}) <= 1
-
-
-def test_one_group_of_a_fifo_queue_comes_to_each_receiver_in_order() -> None:
-    takers = dict(zip([10, 20, 30, 40, 50, 60], "ABMMBA", strict=True))
-    rounds = fifo_rounds(parcel(position, target, group="g") for position, target in takers.items())
-    assert [[(request.target, positions(request)) for request in requests] for requests in rounds] == [
-        [("A", [10])],
-        [("B", [20])],
-        [("M", [30, 40])],
-        [("B", [50])],
-        [("A", [60])],
-    ]
-
-
-@given(PARCELS, st.data())
-def test_a_failed_message_holds_back_its_group_and_no_other(parcels: list[Parcel], data: st.DataObject) -> None:
-    failing = set(data.draw(st.lists(st.sampled_from(range(40)), max_size=3)))
-    progress = Progress(fifo=True)
-    arrived: list[Parcel] = []
-    for requests in fifo_rounds(parcels):
-        for request in requests:
-            sendable = progress.sendable(request)
-            for one in sendable.parcels if sendable is not None else ():
-                if one.position in failing:
-                    progress.fail(one)
-                else:
-                    arrived.append(one)
-    failed = set(progress.failed())
-    first = {
-        group: min(
-            (one.position for one in parcels if one.outgoing.group_id == group and one.position in failing),
-            default=None,
-        )
-        for group in "gh"
-    }
-    for one in parcels:
-        first_failed = first[one.outgoing.group_id or ""]
-        if first_failed is None or one.position < first_failed:
-            assert one.position not in failed
-            assert one in arrived
-    for one in arrived:
-        # What another receiver of its group failed to get was in an earlier round: nothing of the group went after it.
-        first_failed = first[one.outgoing.group_id or ""]
-        if first_failed is not None and one.position > first_failed:
-            assert {same.target for same in parcels if same.position == first_failed} == {
-                same.target for same in parcels if same.position == one.position
-            }
-
-
-def test_a_failed_message_of_a_standard_queue_holds_back_none() -> None:
-    progress = Progress(fifo=False)
-    progress.fail(parcel(0, "A"))
-    request = Request(target="A", parcels=(parcel(1, "A"),))
-    assert progress.sendable(request) == request
-    assert progress.failed() == (0,)
 
 
 # Names

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from sluice.aws.clients import CONFIG, calls
 from sluice.aws.queues import no_such_queue
-from sluice.batches import MAX_ENTRIES, Parcel, Request, standard_round
+from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
@@ -232,31 +232,31 @@ class Publisher:
         """
         sent = 0
         for request in self._requests(publishings):
-            sent += len(request.parcels)
+            sent += len(request.entries)
             self._send(request, tried=sent)
         return sent
 
     def _requests(self, publishings: Iterable[Publishing]) -> Iterator[Request]:
         """Nothing is asked for before it is needed, and what comes before a bad message is sent."""
-        window: list[Parcel] = []
+        window: list[Entry] = []
         for place, publishing in enumerate(publishings):
             try:
                 outgoing = publishing.outgoing(fifo=self.fifo)
             except (Malformed, TooLarge) as fault:
                 yield from standard_round(window)
                 raise BadPublishing(place, fault) from fault
-            window.append(Parcel(position=place, target=self.ingress_url, outgoing=outgoing))
+            window.append(Entry(position=place, target=self.ingress_url, outgoing=outgoing))
             if len(window) == WINDOW:
                 yield from standard_round(window)
                 window = []
         yield from standard_round(window)
 
     def _send(self, request: Request, *, tried: int) -> None:
-        places = [parcel.position for parcel in request.parcels]
+        places = [entry.position for entry in request.entries]
         try:
             with no_such_queue(self.ingress_url), calls("SendMessageBatch"):
                 # boto3's type names every field of an entry; `sluice.message` makes them.
-                done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.entries())  # type: ignore[arg-type]
+                done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.api())  # type: ignore[arg-type]
         except CallFailed as error:
             raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
         failed = {

@@ -1,4 +1,4 @@
-"""SQS as federation asks for it: the site's own queues, those that are bound, and dead letters."""
+"""SQS as federation asks for it: the site's own queues, and those that are bound."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
 from sluice.aws.queues import no_such_queue
-from sluice.aws.records import MAX_ATTRIBUTES, MAX_REASON, PACKED, REASON, SOURCE
 from sluice.aws.splitting.queues import SplitQueues
-from sluice.federation.codec import plain_attributes
-from sluice.federation.ports import DeadLetter
-from sluice.message import Value, trace_attributes
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -51,26 +47,3 @@ class BoundQueues:
         with calls("ChangeMessageVisibilityBatch"):
             # boto3's type is a TypedDict of the same three fields.
             self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class MessageDeadLetters:
-    """`sluice.federation.ports.DeadLetters`: attributes and trace as they were, with the reason and the queue."""
-
-    client: "SQSClient"
-    url: str
-
-    def bury(self, letter: DeadLetter) -> None:
-        """See the port."""
-        said = {REASON: Value("String", letter.reason[:MAX_REASON]), SOURCE: Value("String", letter.source)}
-        kept = dict(letter.message.attributes)
-        if len(kept) + len(said) > MAX_ATTRIBUTES:
-            kept = {PACKED: Value("String", plain_attributes(kept))}
-        with calls("SendMessage"):
-            self.client.send_message(
-                QueueUrl=self.url,
-                MessageBody=letter.message.body,
-                # boto3's type is a TypedDict of the same fields.
-                MessageAttributes={name: value.api() for name, value in {**kept, **said}.items()},  # type: ignore[misc]
-                MessageSystemAttributes=trace_attributes(letter.message.trace_header),  # type: ignore[arg-type]  # see above
-            )

@@ -1,15 +1,14 @@
 """Dead letters back to where they came from."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
+from sluice.aws.dead_letters import read
 from sluice.aws.federation.queues import SiteQueues
-from sluice.aws.records import PACKED, REASON, SOURCE
 from sluice.errors import CallFailed
-from sluice.message import TRACE_HEADER, Attributes, Message, Outgoing
+from sluice.message import DeadLetter, Message, Outgoing
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -32,15 +31,17 @@ class Redrives:
         """Puts dead letters of the queue back, a thousand at most; how many. What was tried too often starts anew."""
         moved = 0
         while moved < MAX_LETTERS and (letters := self._received()):
-            wanted = [letter for letter in letters if _source_of(letter).rsplit(":", 1)[-1] == queue]
+            wanted = [letter for letter in letters if letter.source.rsplit(":", 1)[-1] == queue]
             for letter in wanted:
-                self._send(queue, letter)
+                self._send(queue, letter.message)
                 with calls("DeleteMessage"):
-                    self.client.delete_message(QueueUrl=self.dead_letters_url, ReceiptHandle=letter.receipt_handle)
+                    self.client.delete_message(
+                        QueueUrl=self.dead_letters_url, ReceiptHandle=letter.message.receipt_handle
+                    )
             moved += len(wanted)
         return moved
 
-    def _received(self) -> Sequence[Message]:
+    def _received(self) -> Sequence[DeadLetter]:
         with calls("ReceiveMessage"):
             received = self.client.receive_message(
                 QueueUrl=self.dead_letters_url,
@@ -49,30 +50,16 @@ class Redrives:
                 MessageSystemAttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )
-        return [Message.of_api(message) for message in received.get("Messages", [])]
+        return [read(Message.of_api(message)) for message in received.get("Messages", [])]
 
-    def _send(self, queue: str, letter: Message) -> None:
+    def _send(self, queue: str, message: Message) -> None:
         fifo = queue.endswith(FIFO_SUFFIX)
         outgoing = Outgoing(
-            body=letter.body,
-            attributes=_original(letter.attributes),
-            group_id=letter.group_id or (letter.message_id if fifo else None),
-            deduplication_id=letter.message_id if fifo else None,
-            trace_header=letter.system.get(TRACE_HEADER),
+            body=message.body,
+            attributes=message.attributes,
+            group_id=message.group_id or (message.message_id if fifo else None),
+            deduplication_id=message.message_id if fifo else None,
+            trace_header=message.trace_header,
         )
         for reason in self.queues.send_batch(queue, [outgoing.entry("0")]).values():
             raise CallFailed("SendMessageBatch", "Failed", reason)
-
-
-def _source_of(letter: Message) -> str:
-    source = letter.attributes.get(SOURCE)
-    return (source.text if source is not None else None) or ""
-
-
-def _original(attributes: Attributes) -> Attributes:
-    """The attributes as they were before the message died."""
-    packed = attributes.get(PACKED)
-    if packed is not None and packed.text is not None:
-        unpacked: Mapping[str, Any] = json.loads(packed.text)
-        return Message.of_lambda({"messageId": "", "body": "", "messageAttributes": unpacked}).attributes
-    return {name: value for name, value in attributes.items() if name not in {REASON, SOURCE}}

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
+from sluice.aws.dead_letters import read
 from sluice.aws.operator.deployment import Deployment
-from sluice.aws.records import MAX_RECEIVES, REASON, SOURCE
+from sluice.aws.records import MAX_RECEIVES
 from sluice.aws.rendezvous.offer_store import DynamoOfferBook
 from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
+from sluice.message import Message
 from sluice.rendezvous.ports import State
 from sluice.rendezvous.protocol.matching import Pool
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
 
 RECENT_MS = 120_000  # what the book of offers keeps
 MAX_LETTERS = 10  # of one receive, by SQS
-LAMBDAS_REASON = "ErrorMessage"  # the attribute with which Lambda itself sends a dead letter
 NO_REASON = f"moved here by SQS: received {MAX_RECEIVES} times and never deleted"
 
 
@@ -32,7 +33,7 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class RecentDeath:
     """Why a message ended here. `source` is the name of the queue where it failed, empty where nobody says."""
 
     sent_at_ms: int
@@ -47,7 +48,7 @@ class RendezvousStatus:
     offers_queue: Depth
     timeouts_queue: Depth
     dead_letters: int
-    latest_dead_letters: Sequence[DeadLetter]
+    latest_dead_letters: Sequence[RecentDeath]
     waiting: Mapping[Pool, int]
     recent_offers: Mapping[State, int]
 
@@ -81,7 +82,7 @@ def depth_of(sqs: "SQSClient", url: str) -> Depth:
     )
 
 
-def _peek(sqs: "SQSClient", url: str) -> list[DeadLetter]:
+def _peek(sqs: "SQSClient", url: str) -> list[RecentDeath]:
     """Some of the dead letters: SQS chooses which. They stay visible to whoever comes to deal with them."""
     with calls("ReceiveMessage"):
         received = sqs.receive_message(
@@ -95,12 +96,12 @@ def _peek(sqs: "SQSClient", url: str) -> list[DeadLetter]:
     return sorted(map(_letter, received), key=lambda letter: letter.sent_at_ms, reverse=True)
 
 
-def _letter(message: Any) -> DeadLetter:
-    texts = {name: value.get("StringValue", "") for name, value in message.get("MessageAttributes", {}).items()}
-    return DeadLetter(
-        sent_at_ms=int(message["Attributes"]["SentTimestamp"]),
-        reason=texts.get(REASON) or texts.get(LAMBDAS_REASON) or NO_REASON,
-        source=texts.get(SOURCE, "").rsplit(":", 1)[-1],
+def _letter(received: Any) -> RecentDeath:
+    letter = read(Message.of_api(received))
+    return RecentDeath(
+        sent_at_ms=letter.message.sent_at_ms or 0,
+        reason=letter.reason or NO_REASON,
+        source=letter.source.rsplit(":", 1)[-1],
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sluice.aws.clock import now_ms
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import Deployment, read_deployment
-from sluice.aws.operator.rendezvous_status import DeadLetter, Depth, RendezvousStatus, read_status
+from sluice.aws.operator.rendezvous_status import Depth, RecentDeath, RendezvousStatus, read_status
 from sluice.cli.output import show_pairs, show_table
 from sluice.rendezvous.ports import State
 
@@ -86,6 +86,6 @@ def _offers(rendezvous: RendezvousStatus) -> str:
     return f"{sum(rendezvous.recent_offers.values())}: {', '.join(said)}"
 
 
-def _row(letter: DeadLetter) -> tuple[str, str, str]:
+def _row(letter: RecentDeath) -> tuple[str, str, str]:
     since = datetime.fromtimestamp(letter.sent_at_ms / 1000, UTC)
     return f"{since:%Y-%m-%d %H:%M:%S}Z", letter.source, letter.reason[:MAX_REASON]

@@ -1,0 +1,64 @@
+"""Dead letters that say why they are there: one format, written and read here alone.
+
+A dead letter is the message as it was, body, attributes and trace, with two attributes more: `sluice-reason` and
+`sluice-source`, the ARN of its queue. Where that is more than SQS carries, all of the message's own attributes travel
+in one, `sluice-attributes`: JSON, spelled as in Lambda's events.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sluice.aws.clients import calls
+from sluice.message import MAX_ATTRIBUTES, DeadLetter, Message, Outgoing, Value
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_sqs import SQSClient
+
+REASON = "sluice-reason"
+SOURCE = "sluice-source"
+PACKED = "sluice-attributes"
+LAMBDAS_REASON = "ErrorMessage"  # the attribute with which Lambda itself sends a dead letter
+MAX_REASON = 1_000  # characters
+SAID = 2  # attributes that are added
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """A dead-letter queue, through a client: `sluice.federation.ports.DeadLetters`."""
+
+    client: "SQSClient"
+    url: str
+
+    def bury(self, letter: DeadLetter) -> None:
+        """Sends the message there with the reason. Raises `CallFailed`."""
+        with calls("SendMessage"):
+            self.client.send_message(QueueUrl=self.url, **outgoing(letter).fields())
+
+
+def outgoing(letter: DeadLetter) -> Outgoing:
+    """The message as the dead-letter queue gets it. Its reason is cut to a thousand characters."""
+    kept = dict(letter.message.attributes)
+    if len(kept) + SAID > MAX_ATTRIBUTES:
+        packed = {name: value.of_event() for name, value in kept.items()}
+        kept = {PACKED: Value("String", json.dumps(packed))}
+    said = {REASON: Value("String", letter.reason[:MAX_REASON]), SOURCE: Value("String", letter.source)}
+    return Outgoing(body=letter.message.body, attributes={**kept, **said}, trace_header=letter.message.trace_header)
+
+
+def read(message: Message) -> DeadLetter:
+    """The dead letter that was received: the message with its own attributes, as before it died.
+
+    `reason` is Lambda's own where that sent it, and empty where SQS moved it, `source` is empty for both.
+    """
+    said = {name: value.text or "" for name, value in message.attributes.items()}
+    own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
+    packed = own.get(PACKED)
+    if packed is not None and packed.text is not None:
+        unpacked = {"messageId": "", "body": "", "messageAttributes": json.loads(packed.text)}
+        own = dict(Message.of_lambda(unpacked).attributes)
+    return DeadLetter(
+        message=replace(message, attributes=own),
+        reason=said.get(REASON) or said.get(LAMBDAS_REASON, ""),
+        source=said.get(SOURCE, ""),
+    )

@@ -1,0 +1,181 @@
+"""Batches regrouped and sent: within SQS's limits, in order, nothing lost, and what failed is said."""
+
+from collections import defaultdict
+from collections.abc import Sequence, Set
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.batches import MAX_ENTRIES, Dispatcher, Entry, Request, Stopped, fifo_rounds, standard_round
+from sluice.errors import HeldBack, NotDelivered, QueueGone
+from sluice.message import MAX_MESSAGE_BYTES, Outgoing
+
+
+def entry(position: int, target: str, *, group: str | None = None, size: int = 1) -> Entry:
+    return Entry(
+        position=position, target=target, outgoing=Outgoing(body=f"{position}".ljust(size, "x"), group_id=group)
+    )
+
+
+def positions(request: Request) -> list[int]:
+    return [one.position for one in request.entries]
+
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from("ABM"), min_size=1, max_size=3, unique=True),
+        st.sampled_from("gh"),
+        st.sampled_from([1, 100, 300_000, MAX_MESSAGE_BYTES]),
+    ),
+    max_size=40,
+).map(
+    lambda rows: [
+        entry(position, target, group=group, size=size)
+        for position, (targets, group, size) in enumerate(rows)
+        for target in targets
+    ]
+)
+
+
+@given(ENTRIES)
+def test_requests_keep_to_the_limits_lose_nothing_and_keep_the_order(entries: list[Entry]) -> None:
+    requests = standard_round(entries)
+    for request in requests:
+        assert 1 <= len(request.entries) <= MAX_ENTRIES
+        assert sum(one.outgoing.size for one in request.entries) <= MAX_MESSAGE_BYTES
+    for target in "ABM":
+        sent = [one for request in requests if request.target == target for one in request.entries]
+        assert sent == [one for one in entries if one.target == target]
+
+
+def test_no_request_could_have_taken_the_next_one_in() -> None:
+    requests = standard_round([entry(n, "A", size=MAX_MESSAGE_BYTES // 4) for n in range(9)])
+    assert [positions(request) for request in requests] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+    assert [len(request.entries) for request in standard_round(entry(n, "A") for n in range(25))] == [10, 10, 5]
+
+
+def test_entries_are_numbered_within_their_request() -> None:
+    (request,) = standard_round([entry(7, "A"), entry(9, "A")])
+    assert [entry["Id"] for entry in request.api()] == ["0", "1"]
+
+
+@given(ENTRIES)
+def test_fifo_rounds_lose_nothing_and_keep_each_groups_order_across_receivers(entries: list[Entry]) -> None:
+    rounds = fifo_rounds(entries)
+    sent = [one for requests in rounds for request in requests for one in request.entries]
+    assert sorted(sent, key=repr) == sorted(entries, key=repr)
+    for target in "ABM":
+        for group in "gh":
+            of_both = [one.position for one in sent if one.target == target and one.outgoing.group_id == group]
+            assert of_both == sorted(of_both)
+    for requests in rounds:
+        targets: defaultdict[tuple[str | None, int], set[str]] = defaultdict(set)
+        for request in requests:
+            for one in request.entries:
+                targets[one.outgoing.group_id, one.position].add(request.target)
+        for group in "gh":
+            assert len({frozenset(of_one) for (of, _), of_one in targets.items() if of == group}) <= 1
+
+
+def test_one_group_of_a_fifo_queue_comes_to_each_receiver_in_order() -> None:
+    takers = dict(zip([10, 20, 30, 40, 50, 60], "ABMMBA", strict=True))
+    rounds = fifo_rounds(entry(position, target, group="g") for position, target in takers.items())
+    assert [[(request.target, positions(request)) for request in requests] for requests in rounds] == [
+        [("A", [10])],
+        [("B", [20])],
+        [("M", [30, 40])],
+        [("B", [50])],
+        [("A", [60])],
+    ]
+
+
+@dataclass
+class Sends:
+    """What arrived, in order; entries at `failing` positions are refused, targets that are `gone` don't exist."""
+
+    failing: Set[int] = frozenset()
+    gone: Set[str] = frozenset()
+    arrived: list[tuple[str, str]] = field(default_factory=list)
+
+    def __call__(self, target: str, entries: Sequence[dict[str, Any]]) -> dict[str, str]:
+        if target in self.gone:
+            raise QueueGone(target)
+        refused = {each["Id"]: "by script" for each in entries if int(each["MessageBody"].rstrip("x")) in self.failing}
+        self.arrived += [(target, each["MessageBody"].rstrip("x")) for each in entries if each["Id"] not in refused]
+        return refused
+
+
+def dispatcher(send: Sends, *, fifo: bool) -> Dispatcher:
+    return Dispatcher(fifo=fifo, send=send, executor=None)
+
+
+@given(ENTRIES, st.data())
+def test_a_failed_message_holds_back_its_group_and_no_other(entries: list[Entry], data: st.DataObject) -> None:
+    failing = set(data.draw(st.lists(st.sampled_from(range(40)), max_size=3)))
+    batch = dispatcher(send := Sends(failing), fifo=True)
+    batch.dispatch(entries)
+    arrived = batch.sent
+    assert send.arrived == [(one.target, f"{one.position}") for one in arrived]
+    first = {
+        group: min(
+            (one.position for one in entries if one.outgoing.group_id == group and one.position in failing),
+            default=None,
+        )
+        for group in "gh"
+    }
+    for one in entries:
+        first_failed = first[one.outgoing.group_id or ""]
+        if first_failed is None or one.position < first_failed:
+            assert one.position not in batch.failures
+            assert one in arrived
+        elif one.position > first_failed and one not in arrived:
+            assert type(batch.failures[one.position]) in {HeldBack, NotDelivered}
+    for one in arrived:
+        # What another receiver of its group failed to get was in an earlier round: nothing of the group went after it.
+        first_failed = first[one.outgoing.group_id or ""]
+        if first_failed is not None and one.position > first_failed:
+            assert {same.target for same in entries if same.position == first_failed} == {
+                same.target for same in entries if same.position == one.position
+            }
+
+
+def test_a_failed_message_of_a_standard_queue_holds_back_none() -> None:
+    batch = dispatcher(Sends({0}), fifo=False)
+    batch.dispatch([entry(0, "A"), entry(1, "A")])
+    assert {position: str(fault) for position, fault in batch.failures.items()} == {0: "by script"}
+    assert batch.sent == [entry(1, "A")]
+
+
+@given(ENTRIES, st.sets(st.sampled_from("ABM")), st.booleans())
+def test_a_dispatch_stops_where_a_target_is_gone_and_goes_on_without_repeating(
+    entries: list[Entry], gone: set[str], fifo: bool
+) -> None:
+    batch = dispatcher(send := Sends(gone=gone), fifo=fifo)
+    lost: list[Entry] = []
+    left: Sequence[Entry] = entries
+    while left:
+        stopped = batch.dispatch(left)
+        assert stopped.gone or not stopped.later
+        lost += stopped.gone
+        left = stopped.later
+    assert sorted(lost, key=repr) == sorted((one for one in entries if one.target in gone), key=repr)
+    assert len(send.arrived) == len(entries) - len(lost)
+    assert batch.dispatch(one for one in entries if one.target not in gone) == Stopped()
+    assert len(send.arrived) == len(entries) - len(lost)
+
+
+def test_requests_to_one_target_go_side_by_side_only_where_they_may() -> None:
+    lanes: list[int] = []
+
+    class Counting(Executor):
+        def map(self, call: Any, lane: Any, **_: Any) -> Any:  # type: ignore[override]  # one lane of arguments
+            lanes.append(len(lane))
+            return [call(each) for each in lane]
+
+    for abreast in (False, True):
+        each = Dispatcher(fifo=False, send=Sends(), executor=Counting(), abreast=abreast)
+        each.dispatch(entry(position, target) for position in range(25) for target in "AB")
+    assert lanes == [2, 6]
