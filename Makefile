@@ -17,6 +17,9 @@ FEDERATED := tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
+# Into an environment: with uv, and where that doesn't get at the packages with pip, which may be configured otherwise.
+install = uv pip install --quiet --python $(1) $(2) || $(1)/bin/python -m pip install --quiet $(2)
+, := ,
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -88,15 +91,16 @@ clean: ## everything that a clone doesn't have
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sluice needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
-	python -m pip install --quiet --requirement requirements.txt
-	python -m pip install --quiet --no-deps --editable .
+	python -m pip install --quiet --constraint requirements.txt uv
+	$(call install,.venv,--requirement requirements.txt)
+	$(call install,.venv,--no-deps --editable .)
 	touch $@
 
-build/spark-%/ready: spark/pyproject.toml requirements.txt
+build/spark-%/ready: spark/pyproject.toml requirements.txt | .venv/ready
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(PYTHON) -m venv build/spark-$*
-	build/spark-$*/bin/pip install --quiet --constraint requirements.txt "pyspark==$*" --editable "spark[avro]" \
-		pytest pytest-timeout pytest-xdist hypothesis "moto[s3,sqs]" boto3
+	$(call install,build/spark-$*,--constraint requirements.txt "pyspark==$*" --editable "spark[avro]" \
+		pytest pytest-timeout pytest-xdist hypothesis "moto[s3$(,)sqs]" boto3)
 	touch $@
 
 node_modules/ready: package.json .venv/ready
