@@ -113,6 +113,11 @@ def test_a_ulid_is_the_same_for_the_same_message_and_sorts_by_time(sqs_id: str, 
     assert one == ulid_of(sqs_id, sent_at_ms=one_ms) != ulid_of(sqs_id + "x", sent_at_ms=one_ms)
 
 
+def test_a_messages_ulid_stays_what_it_was() -> None:
+    """Its time is the first ten characters, as the specification of ULIDs has it, the rest is of SQS's id."""
+    assert ulid_of("5fea7756-0ea4-451a-a703-a558b933e274", sent_at_ms=1_469_918_176_385) == "01ARYZ6S41BQW7Y8W1KWWW9E3Y"
+
+
 def test_a_ttl_shrinks_and_never_below_nothing() -> None:
     metadata = Metadata(ttl_ms=1_000, stamped_at_ms=5_000)
     assert [metadata.ttl_left_ms(now) for now in (4_000, 5_000, 5_400, 6_000, 9_000)] == [1_000, 1_000, 600, 0, 0]

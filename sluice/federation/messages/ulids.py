@@ -3,11 +3,11 @@
 import hashlib
 import re
 
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_CHARACTERS = 26
-_TIME_BITS = 48
-_REST_BITS = 80
-_ULID = re.compile(rf"[0-7][{_ALPHABET}]{{{_CHARACTERS - 1}}}")
+from ulid_transform import bytes_to_ulid
+
+_TIME_BYTES = 6
+_REST_BYTES = 10
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # the package takes any 26 characters for one
 
 
 def is_ulid(text: str) -> bool:
@@ -20,6 +20,5 @@ def ulid_of(message_id: str, *, sent_at_ms: int) -> str:
 
     So a retry sends the same ids, and a FIFO queue suppresses it.
     """
-    rest = hashlib.sha256(message_id.encode()).digest()[: _REST_BITS // 8]
-    number = (sent_at_ms % (1 << _TIME_BITS)) << _REST_BITS | int.from_bytes(rest, "big")
-    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(_CHARACTERS)))
+    time = (sent_at_ms % (1 << 8 * _TIME_BYTES)).to_bytes(_TIME_BYTES, "big")
+    return bytes_to_ulid(time + hashlib.sha256(message_id.encode()).digest()[:_REST_BYTES])
