@@ -7,7 +7,7 @@ of its group; SQS has no request that would prevent it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +42,10 @@ class Request:
 
     def api(self) -> list[dict[str, Any]]:
         """Spells the entries as the API takes them."""
-        return [entry.outgoing.entry(str(place)) for place, entry in enumerate(self.entries)]
+        spelled: list[dict[str, Any]] = []
+        for place, entry in enumerate(self.entries):
+            spelled.append({"Id": str(place), **entry.outgoing.fields()})
+        return spelled
 
 
 Round = tuple[Request, ...]
@@ -50,13 +53,19 @@ Round = tuple[Request, ...]
 
 def standard_round(entries: Iterable[Entry]) -> Round:
     """Makes the requests for standard queues. The order of entries is kept for each target."""
-    by_target: dict[str, list[Entry]] = {}
+    by_target: dict[str, list[list[Entry]]] = {}
+    sizes: dict[str, int] = {}  # of each target's last request
     for entry in entries:
-        by_target.setdefault(entry.target, []).append(entry)
+        size = entry.outgoing.size
+        requests = by_target.setdefault(entry.target, [[]])
+        so_far = sizes.get(entry.target, 0)
+        if requests[-1] and (len(requests[-1]) == MAX_ENTRIES or so_far + size > MAX_REQUEST_BYTES):
+            requests.append([])
+            so_far = 0
+        requests[-1].append(entry)
+        sizes[entry.target] = so_far + size
     return tuple(
-        Request(target=target, entries=tuple(together))
-        for target, of_target in by_target.items()
-        for together in _within_limits(of_target)
+        [Request(target=target, entries=tuple(of_one)) for target, requests in by_target.items() for of_one in requests]
     )
 
 
@@ -77,20 +86,6 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
         so_far[group] = number, targets
         rounds[number].extend(copies)
     return tuple(standard_round(rounds[number]) for number in sorted(rounds))
-
-
-def _within_limits(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    together: list[Entry] = []
-    size = 0
-    for entry in entries:
-        more = entry.outgoing.size
-        if together and (len(together) == MAX_ENTRIES or size + more > MAX_REQUEST_BYTES):
-            yield together
-            together, size = [], 0
-        together.append(entry)
-        size += more
-    if together:
-        yield together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +125,9 @@ class Dispatcher:
         new = [each for each in entries if each.position not in failed and (each.position, each.target) not in sent]
         rounds: Sequence[Round] = fifo_rounds(new) if self.fifo else (standard_round(new),)
         for number, requests in enumerate(rounds):
-            gone = [entry for lost in self._side_by_side(self._lanes(requests)) for entry in lost]
+            gone: list[Entry] = []
+            for lost in self._side_by_side(requests):
+                gone += lost
             if gone:
                 later = (entry for each in rounds[number + 1 :] for request in each for entry in request.entries)
                 return Stopped(gone=tuple(gone), later=tuple(later))
@@ -142,18 +139,13 @@ class Dispatcher:
         group = entry.outgoing.group_id
         self._first_failed[group] = min(entry.position, self._first_failed.get(group, entry.position))
 
-    def _lanes(self, requests: Round) -> list[list[Request]]:
-        if self.abreast:
-            return [[request] for request in requests]
-        by_target: dict[str, list[Request]] = {}
-        for request in requests:
-            by_target.setdefault(request.target, []).append(request)
-        return list(by_target.values())
-
-    def _side_by_side(self, lanes: list[list[Request]]) -> Iterable[list[Entry]]:
+    def _side_by_side(self, requests: Round) -> Iterable[list[Entry]]:
+        lanes: dict[object, list[Request]] = {}
+        for number, request in enumerate(requests):
+            lanes.setdefault(number if self.abreast else request.target, []).append(request)
         if self.executor is None or len(lanes) == 1:
-            return map(self._send, lanes)
-        return self.executor.map(self._send, lanes)
+            return map(self._send, lanes.values())
+        return self.executor.map(self._send, lanes.values())
 
     def _send(self, requests: Sequence[Request]) -> list[Entry]:
         """Sends requests one after the other; the entries whose target is gone."""

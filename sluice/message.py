@@ -158,7 +158,10 @@ def trace_attributes(trace_header: str | None) -> dict[str, Any]:
 
 def size_of(body: str, attributes: Attributes) -> int:
     """Bytes as SQS counts them: the body and each attribute's name, type and value."""
-    return _bytes(body) + sum(_bytes(name) + value.size for name, value in attributes.items())
+    size = _bytes(body)
+    for name, value in attributes.items():
+        size += _bytes(name) + value.size
+    return size
 
 
 def _of_lambda(value: Mapping[str, Any]) -> Value:

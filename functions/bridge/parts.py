@@ -13,7 +13,7 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.peers import PeerQueues
-from sluice.aws.federation.queues import BoundQueues
+from sluice.aws.federation.queues import BridgeQueues
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter
 from sluice.errors import DestinationFault, HeldBack
@@ -38,7 +38,7 @@ class BridgeParts:
     settings: BridgeSettings
     registry: Seen[Registry]
     peers: PeerQueues
-    own: BoundQueues
+    own: BridgeQueues
     forwards: Forwards
     ticks: SqsQueues
     reporter: Reporter
@@ -58,7 +58,7 @@ class BridgeParts:
             settings=settings,
             registry=Seen(document, decode, now_ms),
             peers=PeerQueues(),
-            own=BoundQueues(sqs_client()),
+            own=BridgeQueues(sqs_client()),
             forwards=Forwards(dynamodb_client(), settings.table),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             executor=executor,

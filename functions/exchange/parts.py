@@ -8,7 +8,7 @@ from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
 from sluice.aws.clock import new_id, now_ms
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, DynamoDocument
-from sluice.aws.federation.queues import BoundQueues
+from sluice.aws.queues import QueuesByUrl
 from sluice.aws.records import Reporter
 from sluice.federation.exchange_store import decode_table
 from sluice.federation.matching.routing import RoutingTable
@@ -24,7 +24,7 @@ class ExchangeParts:
 
     settings: ExchangeSettings
     table: Seen[RoutingTable]
-    queues: BoundQueues
+    queues: QueuesByUrl
     reporter: Reporter
     executor: Executor
 
@@ -36,7 +36,7 @@ class ExchangeParts:
         return cls(
             settings=settings,
             table=Seen(document, decode_table, now_ms),
-            queues=BoundQueues(sqs_client()),
+            queues=QueuesByUrl(sqs_client()),
             executor=executor,
             reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
         )

@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session, get_session
 
-from sluice.errors import CallFailed
+from sluice.errors import CallFailed, QueueGone
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
     from mypy_boto3_sqs import SQSClient
 
 MAX_CONNECTIONS = 32
+# The JSON protocol's code and the query protocol's, which botocore may report instead.
+GONE = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"})
 # A long poll is 20 s. Three attempts with back-off are botocore's; what fails after them is the queue's to retry.
 CONFIG = Config(
     max_pool_connections=MAX_CONNECTIONS,
@@ -62,11 +64,13 @@ def lambda_client() -> "LambdaClient":
 
 
 @contextmanager
-def calls(operation: str) -> Iterator[None]:
-    """Turns what a call raises into `CallFailed`."""
+def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
+    """Turns what a call raises into `CallFailed`, or `QueueGone` where the `queue`, by URL or name, isn't there."""
     try:
         yield
     except ClientError as error:
+        if queue is not None and error_code(error) in GONE:
+            raise QueueGone(queue) from error
         raise CallFailed(operation, error_code(error), error.response["Error"].get("Message", "")) from error
     except BotoCoreError as error:
         raise CallFailed(operation, type(error).__name__, str(error)) from error

@@ -1,20 +1,39 @@
 """SQS as the rendezvous asks for it: `sluice.rendezvous.ports.Queues`."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
-
-from sluice.aws.clients import calls, error_code
+from sluice.aws.clients import calls
 from sluice.errors import QueueGone
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
 
-# The JSON protocol's code and the query protocol's, which botocore may report instead.
-GONE = frozenset({"QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"})
+
+@dataclass(frozen=True, slots=True)
+class QueuesByUrl:
+    """Whatever queues a message may go to, by URL."""
+
+    client: "SQSClient"
+
+    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """Sends up to ten entries; the ids of those that SQS refused, with its reason.
+
+        Raises `QueueGone`, and `CallFailed` for what else goes wrong with all of them.
+        """
+        return send_batch(self.client, url, entries, queue=url)
+
+
+def send_batch(client: "SQSClient", url: str, entries: Sequence[dict[str, Any]], *, queue: str) -> Mapping[str, str]:
+    """Sends up to ten entries; the ids of those that SQS refused, with its reason.
+
+    Raises `QueueGone` with the `queue`, as the caller knows it, and `CallFailed`.
+    """
+    with calls("SendMessageBatch", queue=queue):
+        # boto3's type names every field of an entry; `sluice.message` makes them.
+        done = client.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+    return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +52,7 @@ class SqsQueues:
 
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
         """See the port."""
-        with no_such_queue(url), calls("SendMessage"):
+        with calls("SendMessage", queue=url):
             self.client.send_message(
                 QueueUrl=url,
                 MessageBody=body,
@@ -45,7 +64,7 @@ class SqsQueues:
 
     def receive(self, url: str, *, wait_s: int) -> str | None:
         """See the port."""
-        with no_such_queue(url), calls("ReceiveMessage"):
+        with calls("ReceiveMessage", queue=url):
             received = self.client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
         messages = received.get("Messages", [])
         return messages[0]["Body"] if messages else None
@@ -54,20 +73,8 @@ class SqsQueues:
         """See the port. The URL is made from a sibling's: looking it up would be a second request."""
         url = self.sibling_url.rsplit("/", 1)[0] + "/" + name
         try:
-            with no_such_queue(url), calls("DeleteQueue"):
+            with calls("DeleteQueue", queue=url):
                 self.client.delete_queue(QueueUrl=url)
         except QueueGone:
             return False
         return True
-
-
-@contextmanager
-def no_such_queue(queue: str) -> Iterator[None]:
-    """Turns what says that the queue, by URL or name, doesn't exist into `QueueGone`. Goes around `calls`."""
-    try:
-        yield
-    except Exception as error:
-        cause = error.__cause__
-        if isinstance(cause, ClientError) and error_code(cause) in GONE:
-            raise QueueGone(queue) from cause
-        raise

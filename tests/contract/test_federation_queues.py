@@ -10,8 +10,9 @@ from moto import mock_aws
 
 from sluice.aws.dead_letters import MAX_REASON, PACKED, REASON, SOURCE, DeadLetters
 from sluice.aws.federation.peers import PeerQueues, _classified, _outages
-from sluice.aws.federation.queues import BoundQueues, SiteQueues
+from sluice.aws.federation.queues import SiteQueues
 from sluice.aws.federation.redrives import Redrives
+from sluice.aws.queues import QueuesByUrl
 from sluice.errors import CallFailed, QueueGone
 from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.ports import PeerRefused, PeerUnreachable
@@ -53,10 +54,10 @@ def message(body: str = "body", attributes: int = 0) -> Message:
 
 
 def test_a_bound_queue_is_sent_to_by_its_url_and_one_that_is_gone_says_so(sqs: Any, dead_url: str) -> None:
-    assert BoundQueues(sqs).send_batch(dead_url, [Outgoing(body="b").entry("0")]) == {}
+    assert QueuesByUrl(sqs).send_batch(dead_url, [Outgoing(body="b").entry("0")]) == {}
     assert [each.body for each in received(sqs, dead_url)] == ["b"]
     with pytest.raises(QueueGone):
-        BoundQueues(sqs).send_batch(dead_url + "-gone", [Outgoing(body="b").entry("0")])
+        QueuesByUrl(sqs).send_batch(dead_url + "-gone", [Outgoing(body="b").entry("0")])
 
 
 def test_a_sites_queues_are_known_by_name(sqs: Any, dead_url: str) -> None:

@@ -14,8 +14,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session, get_session
 
-from sluice.aws.clients import MAX_CONNECTIONS, error_code
-from sluice.aws.queues import GONE
+from sluice.aws.clients import GONE, MAX_CONNECTIONS, error_code
 from sluice.errors import CallFailed
 from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.ports import PeerRefused, PeerUnreachable

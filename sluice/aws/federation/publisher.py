@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from sluice.aws.clients import CONFIG, calls
-from sluice.aws.queues import no_such_queue
 from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
 from sluice.errors import BadSetting, CallFailed, DestinationFault, Malformed, SluiceError, TooLarge
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
@@ -222,7 +221,7 @@ class Publisher:
     def publish(self, publishing: Publishing) -> str:
         """Publishes one; SQS's id of it. Raises `Malformed`, `TooLarge`, `QueueGone`, or `CallFailed`."""
         fields = publishing.outgoing(fifo=self.fifo).fields()
-        with no_such_queue(self.ingress_url), calls("SendMessage"):
+        with calls("SendMessage", queue=self.ingress_url):
             return self.client.send_message(QueueUrl=self.ingress_url, **fields)["MessageId"]
 
     def publish_all(self, publishings: Iterable[Publishing]) -> int:
@@ -254,7 +253,7 @@ class Publisher:
     def _send(self, request: Request, *, tried: int) -> None:
         places = [entry.position for entry in request.entries]
         try:
-            with no_such_queue(self.ingress_url), calls("SendMessageBatch"):
+            with calls("SendMessageBatch", queue=self.ingress_url):
                 # boto3's type names every field of an entry; `sluice.message` makes them.
                 done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.api())  # type: ignore[arg-type]
         except CallFailed as error:

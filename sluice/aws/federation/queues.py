@@ -1,11 +1,10 @@
 """SQS as federation asks for it: the site's own queues, and those that are bound."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
-from sluice.aws.queues import no_such_queue
 from sluice.aws.splitting.queues import SplitQueues
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -26,17 +25,10 @@ class SiteQueues(SplitQueues):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundQueues:
-    """`sluice.federation.router.BoundQueues`, through a client."""
+class BridgeQueues:
+    """The queues that bridges read, through a client."""
 
     client: "SQSClient"
-
-    def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """See the port."""
-        with no_such_queue(url), calls("SendMessageBatch"):
-            # boto3's type names every field of an entry; `sluice.message` makes them.
-            done = self.client.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
-        return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
 
     def show_soon(self, url: str, receipt_handles: Sequence[str]) -> None:
         """Lets received messages, ten at most, be received again in a few seconds, without their time-out."""

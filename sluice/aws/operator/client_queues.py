@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import boto3
 
-from sluice.aws.clients import CONFIG, MAX_CONNECTIONS, calls
-from sluice.aws.queues import GONE, SqsQueues
+from sluice.aws.clients import CONFIG, GONE, MAX_CONNECTIONS, calls
+from sluice.aws.queues import SqsQueues
 from sluice.errors import CallFailed, Malformed, QueueGone
 from sluice.rendezvous.protocol.decoding import read_object
 

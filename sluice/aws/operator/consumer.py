@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
-from sluice.aws.queues import no_such_queue
 from sluice.errors import CallFailed
 from sluice.message import Message
 
@@ -29,7 +28,7 @@ def queue_url(connection: Connection, name: str) -> str:
     if made is not None:
         return made
     client: SQSClient = connection.client("sqs")
-    with no_such_queue(name), calls("GetQueueUrl"):
+    with calls("GetQueueUrl", queue=name):
         return client.get_queue_url(QueueName=name)["QueueUrl"]
 
 
@@ -56,7 +55,7 @@ class Consumer:
 
     def receive(self, *, most: int, wait_s: int) -> Sequence[Message]:
         """Up to `most` messages, ten at most; none after `wait_s`, twenty at most."""
-        with no_such_queue(self.url), calls("ReceiveMessage"):
+        with calls("ReceiveMessage", queue=self.url):
             received = self.client.receive_message(
                 QueueUrl=self.url,
                 MaxNumberOfMessages=min(most, MAX_AT_ONCE),
@@ -68,12 +67,12 @@ class Consumer:
 
     def delete(self, message: Message) -> None:
         """It is done."""
-        with no_such_queue(self.url), calls("DeleteMessage"):
+        with calls("DeleteMessage", queue=self.url):
             self.client.delete_message(QueueUrl=self.url, ReceiptHandle=message.receipt_handle)
 
     def give_back(self, message: Message) -> None:
         """Whoever comes next receives it."""
-        with no_such_queue(self.url), calls("ChangeMessageVisibility"):
+        with calls("ChangeMessageVisibility", queue=self.url):
             self.client.change_message_visibility(
                 QueueUrl=self.url, ReceiptHandle=message.receipt_handle, VisibilityTimeout=0
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
-from sluice.aws.queues import no_such_queue
+from sluice.aws.queues import send_batch
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 
@@ -36,17 +36,17 @@ class SplitQueues:
         return self.sibling_url.rsplit("/", 1)[0] + "/" + name
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """See the port."""
-        with no_such_queue(name), calls("SendMessageBatch"):
-            # boto3's type names every field of an entry; `sluice.message` makes them.
-            done = self.client.send_message_batch(QueueUrl=self.url(name), Entries=entries)  # type: ignore[arg-type]
-        return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
+        """Sends up to ten entries to a queue; the ids of those that SQS refused, with its reason.
+
+        Raises `QueueGone` with the name, and `CallFailed`.
+        """
+        return send_batch(self.client, self.url(name), entries, queue=name)
 
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """See the port."""
-        with no_such_queue(name), calls("GetQueueAttributes"):
+        with calls("GetQueueAttributes", queue=name):
             found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])
-        with no_such_queue(name), calls("ListQueueTags"):
+        with calls("ListQueueTags", queue=name):
             tags = self.client.list_queue_tags(QueueUrl=self.url(name)).get("Tags", {})
         return {str(key): value for key, value in found["Attributes"].items()}, tags
 
@@ -59,14 +59,14 @@ class SplitQueues:
     def delete(self, name: str) -> None:
         """See the port."""
         try:
-            with no_such_queue(name), calls("DeleteQueue"):
+            with calls("DeleteQueue", queue=name):
                 self.client.delete_queue(QueueUrl=self.url(name))
         except QueueGone:
             return
 
     def receive_batch(self, name: str) -> Sequence[Message]:
         """See the port."""
-        with no_such_queue(name), calls("ReceiveMessage"):
+        with calls("ReceiveMessage", queue=name):
             received = self.client.receive_message(
                 QueueUrl=self.url(name),
                 MaxNumberOfMessages=RECEIVED_AT_ONCE,
@@ -78,7 +78,7 @@ class SplitQueues:
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
         """See the port. Raises `CallFailed` where SQS refuses one."""
         entries = [{"Id": str(n), "ReceiptHandle": message.receipt_handle} for n, message in enumerate(messages)]
-        with no_such_queue(name), calls("DeleteMessageBatch"):
+        with calls("DeleteMessageBatch", queue=name):
             # boto3's type is a TypedDict of the same two fields.
             done = self.client.delete_message_batch(QueueUrl=self.url(name), Entries=entries)  # type: ignore[arg-type]
         for failed in done.get("Failed", []):
@@ -86,7 +86,7 @@ class SplitQueues:
 
     def count(self, name: str) -> int:
         """See the port."""
-        with no_such_queue(name), calls("GetQueueAttributes"):
+        with calls("GetQueueAttributes", queue=name):
             found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=list(COUNTS))
         return sum(int(found["Attributes"][key]) for key in COUNTS)
 
