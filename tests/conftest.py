@@ -16,6 +16,9 @@ from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
 from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
 from tests.deployed import Deployed
+from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it here
+
+pytest_plugins = ["pytester"]
 
 # Tests don't time things: other suites may have the processors.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -71,18 +71,20 @@ class Deployer:
         with log.open("ab") as output:
             output.write(f"$ cdk {' '.join(arguments)}\n".encode())
             output.flush()
-            done = subprocess.run(  # noqa: S603 - our own arguments
-                [str(CDK), *arguments, "--no-notices", "--ci"],
-                cwd=PROJECT,
-                env={**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
-        if done.returncode:
-            raise DeploymentFailed(f"cdk {arguments[0]} failed; all of it is in {log}\n{tail(log)}")
+            try:
+                subprocess.run(  # noqa: S603 - our own arguments
+                    [str(CDK), *arguments, "--no-notices", "--ci"],
+                    cwd=PROJECT,
+                    env={**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=TIMEOUT_S,
+                    check=True,
+                )
+            except subprocess.SubprocessError as error:
+                how = f"took longer than {TIMEOUT_S} s" if isinstance(error, subprocess.TimeoutExpired) else "failed"
+                raise DeploymentFailed(f"cdk {arguments[0]} {how}; all of it is in {log}\n{tail(log)}") from None
 
 
 def _context_text(value: object) -> str:

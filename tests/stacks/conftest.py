@@ -12,6 +12,7 @@ from aws_cdk.cx_api import CloudAssembly
 import app
 from stacks.assets import Assets, Target
 from stacks.parameters import Architecture
+from tests.timeouts import end_the_process
 
 PROJECT = app.PROJECT
 CONTEXT: Mapping[str, Any] = json.loads((PROJECT / "cdk.json").read_text())["context"]
@@ -38,6 +39,11 @@ class Templates:
         """The only resource of a type whose logical id begins so."""
         (properties,) = [found for id_, found in self.of_type(kind).items() if id_.startswith(prefix)]
         return properties
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All of them speak with jsii's one process."""
+    end_the_process(item)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from tests.spark.with_spark.killed import Drivers
+from tests.timeouts import end_the_process, pytest_fixture_setup  # noqa: F401 - pytest finds the second here
 
 MISSING = ([] if importlib.util.find_spec("pyspark") else ["pyspark"]) + ([] if shutil.which("java") else ["Java 17"])
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All of them speak with Spark's one process."""
+    end_the_process(item)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,39 @@
+"""A time-out fails the test that it strikes, by name, and no other: hooks that a folder's conftest imports."""
+
+from collections.abc import Generator
+
+import pytest
+import pytest_timeout
+
+SHARED_LIMIT_S = 900  # of a fixture that many tests use; what it waits for has a limit and an error of its own
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """What is made for many tests doesn't take the time of the one that happens to be the first."""
+    item = request._pyfuncitem
+    settings = pytest_timeout._get_item_settings(item)
+    if fixturedef.scope == "function" or not settings.timeout:
+        return (yield)
+    _start(item, settings._replace(timeout=SHARED_LIMIT_S))
+    try:
+        return (yield)
+    finally:
+        _start(item, settings)
+
+
+def _start(item: pytest.Item, settings: pytest_timeout.Settings) -> None:
+    item.config.hook.pytest_timeout_cancel_timer(item=item)
+    item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
+
+
+def end_the_process(item: pytest.Item) -> None:
+    """A time-out ends the process of a test that speaks with jsii's, or py4j's; xdist fails it and starts another.
+
+    An exception raised in the middle of their protocol would fail whatever comes after it.
+    """
+    given = item.get_closest_marker("timeout")
+    limits = (given.args, given.kwargs) if given else ((), {})
+    item.add_marker(pytest.mark.timeout(*limits[0], **{**limits[1], "method": "thread"}), append=False)
