@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-alone test-spark test-spark-others check format bench deploy destroy lock clean
+.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-alone test-spark test-spark-others check format parameters bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
@@ -70,6 +70,9 @@ check: setup ## lint, types, and what may import what
 format: setup ## what the linter can do by itself
 	ruff check --fix
 	ruff format
+
+parameters: setup ## write cdk.json's parameters and the documents' tables of them, from stacks/parameters.py
+	python -m stacks.tables
 
 bench: setup ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done

@@ -17,8 +17,7 @@ from constructs import Construct
 from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
 from stacks.assets import Assets
 from stacks.functions import CONSUME_ACTIONS, METRICS_NAMESPACE, Functions, Plan, allow, queue_arn
-from stacks.parameters import Parameters
-from stacks.sections.federation import Access
+from stacks.parameters import Access, Parameters
 from stacks.state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, Ingress, StateStack
 
 FIFO_BATCH = 10  # and no window: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html

@@ -22,8 +22,7 @@ from constructs import Construct
 from sluice.federation.links.links import Bridge
 from sluice.federation.registrar import bridge_queue_name
 from stacks.dashboard import AGE, VISIBLE, Watched, WatchedQueue, deletions_failed, denied_percent, draw, of_queue, ours
-from stacks.parameters import Architecture, Parameters
-from stacks.sections.operations import OperationsParameters
+from stacks.parameters import Architecture, OperationsParameters, Parameters
 from stacks.state import SPLIT_RETENTION, Ingress, StateStack
 
 # Where the land job runs from time to time, what waits may be old, but not lost.

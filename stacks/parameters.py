@@ -1,27 +1,59 @@
-"""The parameters of the stacks: typed, checked before anything is made of them. No construct is made here.
+"""The parameters of the stacks, each on a line: name, type with its limits, default, what it is. No construct is here.
 
-They are the context key `sluice` of cdk.json, and `-c sluice.<section>.<name>=<value>` on top of it. A value that comes
-as text where another type is asked for is read as JSON. Whatever is unknown or can't be used raises `BadParameter`.
+They are the context key `sluice` of cdk.json, and `-c sluice.<section>.<name>=<value>` on top of it. cdk.json's part
+and the tables in `docs/` are made of what stands here (`stacks.tables`). What is unknown or can't be used is refused.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, Literal, Self
 
-from sluice.errors import BadParameter
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from sluice.errors import BadParameter, BadRoute
 from sluice.federation.declared import Declared
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.counts.events import TOPIC
-from stacks.sections import federation, operations, pipeline, rendezvous, splitting
-from stacks.sections.federation import FederationParameters
-from stacks.sections.operations import OperationsParameters
-from stacks.sections.pipeline import PipelineParameters
-from stacks.sections.rendezvous import RendezvousParameters
-from stacks.sections.splitting import SplittingParameters
-from stacks.sections.values import ROOT, Parse, as_json, one_of, parsed
+from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT, Bridge
+from stacks import values as v
+from stacks.values import Misfit, Model
 
+ROOT = "sluice"
 COUNTERS_QUEUE = "rendezvous-counters"  # bound to the exchange of rendezvous events, so that they are counted
+DECLARED_MAX_BYTES = 2_000  # of a function's environment
+NETWORK_MOST = 16  # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
+DEFAULT_BRIDGE = {
+    "displayName": "default",
+    "webSocketAddress": "wss://snowflake.torproject.net/",
+    "fingerprint": DEFAULT_FINGERPRINT,
+}
+# Gigabytes of memory by vCPUs: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/app-behavior.html
+WORKER_SIZES: Mapping[int, range] = {
+    1: range(2, 9),
+    2: range(4, 17),
+    4: range(8, 31),
+    8: range(16, 61, 4),
+    16: range(32, 121, 8),
+}
+VpcEndpoint = Literal["sqs", "sts", "logs", "kms", "s3"]
+# https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
+RetentionDays = Annotated[
+    Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653],
+    v.NO_FLAG,
+]
+
+
+def of(
+    default: Any, description: str, *, ge: int | None = None, le: int | None = None, max_length: int | None = None
+) -> Any:
+    """A parameter: its default, what it is (in Markdown), its limits beside those of its type."""
+    return Field(default, description=description, ge=ge, le=le, max_length=max_length)
 
 
 class Architecture(StrEnum):
@@ -42,35 +74,341 @@ class LogLevel(StrEnum):
     CRITICAL = "CRITICAL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """All of them. What every section shares stands beside the sections."""
+class Access(StrEnum):
+    """How peers in other accounts may send here."""
 
-    rendezvous: RendezvousParameters = field(default_factory=RendezvousParameters)
-    splitting: SplittingParameters = field(default_factory=SplittingParameters)
-    federation: FederationParameters = field(default_factory=FederationParameters)
-    pipeline: PipelineParameters = field(default_factory=PipelineParameters)
-    operations: OperationsParameters = field(default_factory=OperationsParameters)
-    architecture: Architecture = Architecture.ARM64
-    log_retention_days: int = 30
-    log_level: LogLevel = LogLevel.INFO
+    POLICY = "policy"  # the queues' own policies let the accounts in
+    ROLE = "role"  # a role that they assume, with the external id
+
+
+class JobPython(StrEnum):
+    """The interpreters that EMR Serverless images have for jobs."""
+
+    PYTHON_3_11 = "3.11"
+    PYTHON_3_13 = "3.13"
+
+
+class RendezvousParameters(Model):
+    """The offers queue, the bridges, how many proxies are held, where events go."""
+
+    offers_queue_name: v.OffersQueueName = of(
+        "snowflake-broker", "clients know the queue by its URL, so its name is fixed"
+    )
+    existing_offers_queue_arn: v.OffersQueueArn | None = of(
+        None,
+        "adopt a queue of yours instead of making one; its retention should be 300 s, its visibility timeout 60 s, "
+        "and it needs a dead-letter queue",
+    )
+    bridges: v.BridgeList = of((DEFAULT_BRIDGE,), "offers for others are refused")
+    allowed_relay_pattern: v.RelayPattern = of(
+        "snowflake.torproject.net$",
+        "proxies whose own pattern doesn't cover it are refused; must cover the bridges' hosts",
+    )
+    held_proxies_min: int = of(
+        4, "polls held at once: twice what recent offers asked for, at least this", ge=1, le=10_000
+    )
+    held_proxies_max: int = of(
+        200, "and at most this; each holds a function's environment for ten seconds", ge=1, le=10_000
+    )
+    broker_max_concurrency: v.Concurrency = of(2, "brokers side by side, of each queue")
+    broker_memory_mb: v.Memory = of(512, "of the function")
+    proxy_memory_mb: v.Memory = of(256, "of the function")
+    sweeper_memory_mb: v.Memory = of(256, "of the function")
+    counters_memory_mb: v.Memory = of(256, "of the function")
+    counters_window_s: v.Window = of(5, "how long events may wait to be counted together")
+    events_exchange: v.ExchangeName | None = of(
+        "events",
+        "the topic exchange that [events](#events) are published to, declared where it isn't yet; null: no events, "
+        "no counters",
+    )
+    geoip_file: v.CountriesFile | None = of(
+        None, "a MaxMind database in the project; without one every country is `??`"
+    )
+    keep_state: bool = of(True, "tables and bucket are kept and protected when their stack goes")
+
+    @property
+    def bridge_list(self) -> Sequence[Bridge]:
+        """The bridges, as functions know them."""
+        return v.bridges_of(self.bridges)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        least, most = self.held_proxies_min, self.held_proxies_max
+        if least > most:
+            raise Misfit("held_proxies_min", f"{least} is over held_proxies_max {most}")
+        return self
+
+
+class SplitQueueParameters(Model):
+    """One queue that can be split. Its source and main queue are made, or adopted by their ARNs."""
+
+    queue_id: v.QueueId = of(..., "what the team calls it")
+    fifo: bool = of(False, "the queue is FIFO")
+    sns: bool = of(False, "bodies are SNS notifications, whose attributes count")
+    s3_event: bool = of(False, "bodies are S3 event notifications, whose objects' metadata jq sees")
+    drain_timeout_s: int | None = of(None, "for consumers that are re-pointed, which come later", ge=0, le=1_209_600)
+    tags: dict[str, str] = of({}, "of the queues that sessions get, beside the source's own", max_length=50)
+    existing_source_queue_arn: v.QueueArn | None = of(None, "adopt a queue of yours instead of making one")
+    existing_main_queue_arn: v.QueueArn | None = of(None, "the same; point the deployed consumer at it")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for arn in (self.existing_source_queue_arn, self.existing_main_queue_arn):
+            if arn is not None and arn.endswith(".fifo") != self.fifo:
+                raise ValueError(f"{arn} and fifo {self.fifo} don't fit")
+        return self
+
+
+PIPELINE_QUEUE = SplitQueueParameters(queue_id="pipeline")
+
+
+class SplittingParameters(Model):
+    """Which queues can be split, and the functions that do it. Of all queues the names must go into 4 KB."""
+
+    queues: tuple[SplitQueueParameters, ...] = of((PIPELINE_QUEUE,), "those that can be split", max_length=15)
+    batch_size: v.Batch = of(1_000, "of standard queues; FIFO queues have ten at most")
+    batching_window_s: v.Window = of(1, "of standard queues; how long a batch may wait to be filled")
+    max_concurrency: v.Concurrency = of(10, "splitters of one queue side by side")
+    splitter_memory_mb: v.Memory = of(512, "of the function")
+    control_memory_mb: v.Memory = of(256, "of the function")
+    kms_key_arns: tuple[str, ...] = of((), "of adopted queues", max_length=100)
+    s3_bucket_arns: tuple[str, ...] = of((), "of objects that S3 events are about", max_length=100)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        ids = [queue.queue_id for queue in self.queues]
+        if len(set(ids)) < len(ids):
+            raise Misfit("queues", f"a queue_id is listed twice: {', '.join(ids)}")
+        return self
+
+
+class BoundQueueParameters(Model):
+    """One queue that exchanges are bound to and queue routes read. It is made, or adopted by its ARN."""
+
+    name: v.QueueId = of(..., "by which it is bound")
+    fifo: bool = of(False, "the queue is FIFO")
+    existing_arn: v.QueueArn | None = of(None, "adopt a queue of yours instead of making one")
+
+
+class IngressParameters(Model):
+    """An ingress queue of one exchange's own, for producers that can't say which exchange they mean."""
+
+    exchange: str = of(..., "whose it is")
+    fifo: bool = of(False, "the queue is FIFO")
+
+
+class FederationParameters(Model):
+    """A site's name, peers, queues and ingresses, and what it declares."""
+
+    tag: v.Tag | None = of(
+        None, "the site's name for life; else `<region>-<account>`. Two peers with one tag are refused"
+    )
+    peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=50)
+    access: Access = of(Access.POLICY, "how peers in other accounts may send: their queues' policies, or a role")
+    external_id: v.ExternalId = of("sluice", "with which that role is assumed")
+    sqs_url: v.SqsUrl | None = of(None, "where peers reach the site's SQS, if not at its usual address")
+    queues: tuple[BoundQueueParameters, ...] = of(
+        (),
+        "`{name, fifo, existing_arn}`: queues to bind, made or adopted. A split queue is bound by its `queue_id`; as "
+        "the splitter reads it, no route does",
+        max_length=15,
+    )
+    queue_names: tuple[v.QueuePattern, ...] = of(
+        ("sluice-queue-*",),
+        "of other queues that may be bound or read, with wildcards: the functions' roles have these and no others",
+        max_length=20,
+    )
+    ingresses: tuple[IngressParameters, ...] = of(
+        (), "`{exchange, fifo}`: ingress queues of one exchange's own", max_length=8
+    )
+    exchanges: tuple[dict[str, Any], ...] = of(
+        ({"name": "events", "type": "topic"},), "`{name, type, alternate}`", max_length=100
+    )
+    bindings: tuple[dict[str, Any], ...] = of((), "`{exchange, queue, key, arguments}`", max_length=100)
+    links: tuple[dict[str, Any], ...] = of((), "`{name, peer, endpoints}`", max_length=100)
+    routes: tuple[dict[str, Any], ...] = of((), "the fields of `route list --json`", max_length=100)
+    trust_publishers: bool = of(False, "to say where a message has been")
+    counts_settle_s: int = of(
+        60,
+        "how long a closing route's queue is to be empty before it goes: SQS's counts are right within a minute",
+        ge=0,
+        le=600,
+    )
+    batch_size: v.Batch = of(100, "of standard ingress queues; FIFO queues have ten at most")
+    batching_window_s: v.Window = of(1, "of standard ingress queues; how long a batch may wait to be filled")
+    max_concurrency: v.Concurrency = of(10, "exchange functions of one ingress side by side")
+    exchange_memory_mb: v.Memory = of(512, "of the function")
+    bridge_memory_mb: v.Memory = of(512, "of the function")
+    links_memory_mb: v.Memory = of(256, "of the function")
+
+    @property
+    def declared(self) -> Declared:
+        """Exchanges, bindings, links and routes, as functions know them. Raises `BadRoute`."""
+        return Declared.of({name: list(getattr(self, name)) for name in ("exchanges", "bindings", "links", "routes")})
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        try:
+            size = len(self.declared.to_json().encode())
+        except BadRoute as error:
+            raise ValueError(str(error)) from error
+        if size > DECLARED_MAX_BYTES:
+            raise ValueError(
+                f"exchanges, bindings, links and routes have {size} bytes as JSON; a function's environment holds "
+                f"{DECLARED_MAX_BYTES}: make the rest with `sluice`"
+            )
+        return self
+
+
+class PipelineParameters(Model):
+    """The EMR Serverless application, its job runs, network and budget: where a split queue has its queue_id."""
+
+    queue_id: v.QueueId = of("pipeline", "of the split queue whose main queue the land job reads")
+    release_label: v.ReleaseLabel = of("emr-spark-8.1.0", "the image; its architecture is the one of the functions")
+    python: JobPython = of(JobPython.PYTHON_3_11, "which of the image's Pythons")
+    table_format: TableFormat = of(
+        TableFormat.PARQUET,
+        "`parquet` (with a log as Delta Lake's, read by everything that reads Delta), `delta`, `iceberg` (catalog "
+        "`sluice`, namespace `pipeline`, kept in the bucket). Choose before the first start",
+    )
+    streaming: bool = of(False, "whether the land job runs from the first deployment on")
+    trigger_s: int = of(30, "from one batch of the land job to the next: longer makes larger files", ge=1, le=3_600)
+    worker_vcpu: Annotated[Literal[1, 2, 4, 8, 16], v.NO_FLAG] = of(1, "of the driver, and of each executor")
+    worker_memory_gb: int = of(4, "the same; half of it is Python's and Arrow's", ge=2, le=120)
+    worker_disk_gb: int = of(20, "the same", ge=20, le=200)
+    max_executors: int = of(4, "of a job run", ge=1, le=1_000)
+    max_vcpu: int = of(16, "of all job runs together: what can be spent", ge=1, le=10_000)
+    max_memory_gb: int = of(64, "the same", ge=2, le=80_000)
+    max_disk_gb: int = of(400, "the same", ge=20, le=200_000)
+    max_concurrent_runs: int = of(5, "of the application", ge=1, le=1_000)
+    queue_timeout_minutes: int = of(360, "how long a run waits for capacity", ge=15, le=720)
+    idle_timeout_minutes: int = of(15, "after which an application without runs stops", ge=1, le=10_080)
+    failed_attempts_per_hour: int = of(5, "of the stream, before it counts as failed", ge=1, le=10)
+    restart_after_failure_s: int = of(1_800, "when a stream that failed is tried again", ge=0, le=86_400)
+    shutdown_grace_s: int = of(120, "what a run has to end its batch", ge=15, le=1_800)
+    batch_attempts: int = of(2, "of the daily jobs, of replays and drains", ge=1, le=10)
+    batch_timeout_minutes: int = of(120, "the same", ge=5, le=1_440)
+    statistics_at: v.TimeOfDay | None = of("00:30", "UTC; of the day before. Null is never")
+    compaction_at: v.TimeOfDay | None = of("01:30", "UTC. Null is never")
+    compaction_days: int = of(2, "the last closed days whose partitions are compacted", ge=1, le=3_650)
+    assume_role_arns: tuple[v.RoleArn, ...] = of(
+        (),
+        "roles that jobs may take on, for queues of other accounts. Keys of adopted queues: `splitting.kms_key_arns`",
+        max_length=20,
+    )
+    vpc_id: v.VpcId | None = of(None, "workers in a VPC; there they reach AWS by a NAT gateway, or by endpoints")
+    subnet_ids: tuple[v.SubnetId, ...] = of((), "where they are", max_length=NETWORK_MOST)
+    security_group_ids: tuple[v.SecurityGroupId, ...] = of((), "which they have", max_length=NETWORK_MOST)
+    route_table_ids: tuple[v.RouteTableId, ...] = of((), "of these subnets, for S3", max_length=NETWORK_MOST)
+    vpc_endpoints: tuple[VpcEndpoint, ...] = of(
+        (), "those that you lack, of `sqs sts logs kms s3`, are made", max_length=5
+    )
+    budget_usd: int | None = of(
+        None, "mail when a month's costs of the account reach it, or are expected to", ge=1, le=10_000_000
+    )
+    budget_email: v.Email | None = of(None, "whom it goes to")
+    jobs_memory_mb: v.Memory = of(256, "of the function")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for name, cause in self._misfits():
+            raise Misfit(name, cause)
+        return self
+
+    def _misfits(self) -> Iterator[tuple[str, str]]:
+        sizes = WORKER_SIZES[self.worker_vcpu]
+        if self.worker_memory_gb not in sizes:
+            steps = f" in steps of {sizes.step}" if sizes.step > 1 else ""
+            of_size = f"workers of {self.worker_vcpu} vCPU have {sizes.start} to {sizes[-1]} GB{steps}"
+            yield "worker_memory_gb", f"{self.worker_memory_gb}: {of_size}"
+        for part in ("vcpu", "memory_gb", "disk_gb"):
+            most, least = getattr(self, f"max_{part}"), 2 * getattr(self, f"worker_{part}")
+            if most < least:
+                yield f"max_{part}", f"{most} is less than a driver and an executor have, {least}"
+        if bool(self.subnet_ids) != bool(self.security_group_ids):
+            yield "subnet_ids", "subnets and security_group_ids go together"
+        if self.vpc_endpoints and not (self.vpc_id and self.subnet_ids):
+            yield "vpc_endpoints", "endpoints need vpc_id and subnet_ids"
+        if "s3" in self.vpc_endpoints and not self.route_table_ids:
+            yield "vpc_endpoints", "s3 needs route_table_ids"
+        if (self.budget_usd is None) != (self.budget_email is None):
+            yield "budget_usd", "a budget needs budget_usd and budget_email"
+
+
+class OperationsParameters(Model):
+    """Who is told of what, and from which figures on. Ages and lags are of the oldest message."""
+
+    alarm_email: v.Email | None = of(
+        None, "an address; AWS sends it a link to confirm. The topic is in `SluiceState`, so that it is confirmed once"
+    )
+    alarm_topic_arn: v.TopicArn | None = of(
+        None,
+        "a topic of yours in place of that. Its policy has to let `cloudwatch.amazonaws.com` and "
+        "`events.amazonaws.com` publish; it is no FIFO topic",
+    )
+    tracing: bool = of(False, "functions send segments to X-Ray: see [Traces](#traces)")
+    offers_age_s: v.Age = of(10, "of the offers queue, for three minutes: clients wait five seconds")
+    queue_age_s: v.Age = of(300, "of every other queue that a function reads, for five minutes")
+    bridge_lag_s: v.Age = of(900, "of what routes forward, for a quarter of an hour")
+    pipeline_age_s: v.Age = of(
+        900,
+        "of the queue that the land job reads, for five minutes. Where `pipeline.streaming` is false it is a week, "
+        "half of what the queue keeps",
+    )
+    denied_percent: int = of(50, "of offers, for a quarter of an hour", ge=1, le=100)
+    denied_least_offers: int = of(20, "five minutes with fewer offers count as none denied", ge=1, le=1_000_000)
+    dead_letters: int = of(1, "messages", ge=1, le=1_000_000)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.alarm_email is not None and self.alarm_topic_arn is not None:
+            raise Misfit("alarm_email", "either an address or alarm_topic_arn, not both")
+        return self
+
+
+class Parameters(Model):
+    """All of them. What every section shares stands before the sections."""
+
+    architecture: Architecture = of(
+        Architecture.ARM64, "of functions and jobs; `local` is this machine, for the embedded cloud"
+    )
+    log_level: LogLevel = of(LogLevel.INFO, "from which on functions log")
+    log_retention_days: RetentionDays = of(30, "of all logs")
+    rendezvous: RendezvousParameters = RendezvousParameters()
+    splitting: SplittingParameters = SplittingParameters()
+    federation: FederationParameters = FederationParameters()
+    pipeline: PipelineParameters = PipelineParameters()
+    operations: OperationsParameters = OperationsParameters()
 
     @classmethod
     def read(cls, context: Mapping[str, object]) -> "Parameters":
         """From the whole context of a CDK app. Raises `BadParameter`, which names the key."""
-        given = dict(_flat(ROOT, context.get(ROOT, {}))) | _overrides(context)
-        _refuse_unknown(given)
-        read = cls(
-            rendezvous=rendezvous.read(given),
-            splitting=splitting.read(given),
-            federation=federation.read(given),
-            pipeline=pipeline.read(given),
-            operations=operations.read(given),
-            **parsed(given, ROOT, SHARED),
-        )
-        _check_events(read)
-        _check_split_names(read)
-        return read
+        given = context.get(ROOT, {})
+        if not isinstance(given, Mapping):
+            raise BadParameter(ROOT, f"{given!r} is not an object of sections")
+        document = {name: dict(each) if isinstance(each, Mapping) else each for name, each in given.items()}
+        for key, value in context.items():
+            if key.startswith(f"{ROOT}."):
+                _override(document, key, value)
+        try:
+            return cls.model_validate_json(json.dumps(document))
+        except ValidationError as error:
+            raise _refusal(error.errors()[0]) from error
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """The exchange for rendezvous events can be one, and no bound queue has the name of another."""
+        exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
+        if exchange is not None and COUNTERS_QUEUE in queues:
+            raise Misfit("federation.queues", f"{COUNTERS_QUEUE} is the queue where rendezvous events are counted")
+        types = {each.name: each.type for each in (*STANDARD_EXCHANGES, *self.federation.declared.exchanges)}
+        if exchange is not None and (type_ := types.get(exchange, ExchangeType.TOPIC)) is not ExchangeType.TOPIC:
+            raise Misfit("rendezvous.events_exchange", f"{exchange} is of type {type_}, not {ExchangeType.TOPIC}")
+        for queue in self.splitting.queues:
+            if queue.queue_id in queues | {COUNTERS_QUEUE}:
+                cause = f"{queue.queue_id} is the name of a queue that can be split, and bound by its queue_id"
+                raise Misfit("federation.queues", cause)
+        return self
 
     @property
     def declared(self) -> Declared:
@@ -87,73 +425,64 @@ class Parameters:
         return replace(declared, exchanges=(*declared.exchanges, *new), bindings=(*declared.bindings, binding))
 
 
-def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
-    """The leaves of nested objects, by dotted key."""
-    if not isinstance(value, Mapping):
-        yield key, value
-        return
-    for name, inner in value.items():
-        yield from _flat(f"{key}.{name}", inner)
+@cache
+def schema() -> Mapping[str, Any]:
+    """All parameters as a JSON schema without references: what is generated from the models is made of it."""
+    document = Parameters.model_json_schema()
+    return dict(_resolved(document, document["$defs"]))
 
 
-def _overrides(context: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in context.items() if key.startswith(f"{ROOT}.")}
+def _resolved(node: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_resolved(each, definitions) for each in node]
+    if not isinstance(node, dict):
+        return node
+    own = {name: _resolved(each, definitions) for name, each in node.items() if name != "$ref"}
+    return {**_resolved(definitions[node["$ref"].rsplit("/", 1)[1]], definitions), **own} if "$ref" in node else own
 
 
-def _refuse_unknown(given: Mapping[str, object]) -> None:
-    known = {f"{section}.{name}" for section, parsers in SECTIONS.items() for name in parsers}
-    for key in given.keys() - known:
-        raise BadParameter(key, f"there is no such parameter; there are {', '.join(sorted(known))}")
+@cache
+def known() -> Mapping[str, Mapping[str, Any]]:
+    """Every parameter's schema by its key."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, each in schema()["properties"].items():
+        if each.get("type") == "object":
+            found |= {f"{ROOT}.{name}.{inner}": field for inner, field in each["properties"].items()}
+        else:
+            found[f"{ROOT}.{name}"] = each
+    return found
 
 
-def _check_events(parameters: "Parameters") -> None:
-    """That the exchange for rendezvous events can be one, and the name of the counters' queue isn't taken."""
-    exchange = parameters.rendezvous.events_exchange
-    if exchange is None:
-        return
-    if COUNTERS_QUEUE in {queue.name for queue in parameters.federation.queues}:
-        cause = f"{COUNTERS_QUEUE} is the queue where rendezvous events are counted"
-        raise BadParameter(f"{federation.KEY}.queues", cause)
-    types = {each.name: each.type for each in (*STANDARD_EXCHANGES, *parameters.federation.declared.exchanges)}
-    type_ = types.get(exchange, ExchangeType.TOPIC)
-    if type_ is not ExchangeType.TOPIC:
-        cause = f"{exchange} is of type {type_}, not {ExchangeType.TOPIC}"
-        raise BadParameter(f"{rendezvous.KEY}.events_exchange", cause)
+def _override(document: dict[str, Any], key: str, value: object) -> None:
+    """Puts a value of the command line in its place."""
+    if key not in known():
+        raise BadParameter(key, f"there is no such parameter; there are {', '.join(known())}")
+    *within, name = key.split(".")[1:]
+    place = document
+    for section in within:
+        place = place.setdefault(section, {})
+    place[name] = v.of_text(value, known()[key]) if isinstance(value, str) else value
 
 
-def _check_split_names(parameters: "Parameters") -> None:
-    """Split queues are bound by their queue_id: no other bound queue may have that name."""
-    names = {queue.name for queue in parameters.federation.queues} | {COUNTERS_QUEUE}
-    for queue in parameters.splitting.queues:
-        if queue.queue_id in names:
-            cause = f"{queue.queue_id} is the name of a queue that can be split, and bound by its queue_id"
-            raise BadParameter(f"{federation.KEY}.queues", cause)
-
-
-# What CloudWatch Logs takes: https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
-RETENTION_DAYS = (
-    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180),
-    *(365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
-)
-
-
-def _retention_days(value: object) -> int:
-    days = as_json(value)
-    if isinstance(days, bool) or days not in RETENTION_DAYS:
-        raise ValueError(f"{value!r} is none of {', '.join(map(str, RETENTION_DAYS))}")
-    return int(str(days))
-
-
-SHARED: Mapping[str, Parse] = {
-    "architecture": one_of(Architecture),
-    "log_retention_days": _retention_days,
-    "log_level": one_of(LogLevel),
-}
-SECTIONS: Mapping[str, Mapping[str, Parse]] = {
-    ROOT: SHARED,
-    rendezvous.KEY: rendezvous.PARSERS,
-    splitting.KEY: splitting.PARSERS,
-    federation.KEY: federation.PARSERS,
-    pipeline.KEY: pipeline.PARSERS,
-    operations.KEY: operations.PARSERS,
-}
+def _refusal(error: ErrorDetails) -> BadParameter:
+    """Names the parameter and the place in it, and says what the value is not."""
+    place, at, node = list(error["loc"]), ROOT, schema()
+    while place and at not in known():
+        name = place.pop(0)
+        at, node = f"{at}.{name}", node.get("properties", {}).get(name, {})
+    within = "".join(f"[{each}]" for each in place)
+    for step in place:
+        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
+    fault = error.get("ctx", {}).get("error")
+    if isinstance(fault, Misfit):
+        at = f"{at}.{fault.name}"
+    match error["type"]:
+        case "value_error":
+            cause = str(fault)
+        case "extra_forbidden":
+            cause = f"there is no such parameter; there are {', '.join(known())}"
+        case "missing":
+            cause = "is missing"
+        case _:
+            cause = f"{error['input']!r} is not {v.in_words(node)}".replace(" is not one of ", " is none of ")
+    return BadParameter(at, f"{within}: {cause}" if within else cause)

@@ -31,8 +31,7 @@ from sluice.pipeline.settings import JobLimits
 from stacks.assets import Assets, Built, Target
 from stacks.environment import SparkAssets, image_target
 from stacks.functions import METRICS_NAMESPACE, Functions, Plan, acknowledge, allow
-from stacks.parameters import Architecture, Parameters
-from stacks.sections.pipeline import PipelineParameters
+from stacks.parameters import Architecture, Parameters, PipelineParameters
 from stacks.state import LOGS_PREFIX, PipelineState, StateStack
 
 LOOK_EVERY = Duration.minutes(1)

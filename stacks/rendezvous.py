@@ -3,6 +3,8 @@
 Every role's statements stand here, whole: nothing is granted by a construct on the side.
 """
 
+import json
+
 from aws_cdk import Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
@@ -59,7 +61,10 @@ def _broker(stack: RendezvousStack) -> None:
         memory_mb=parameters.broker_memory_mb,
         environment=_shared_environment(stack)
         | _events_environment(stack)
-        | {"BRIDGES": parameters.bridges, "TIMEOUTS_QUEUE_URL": state.timeouts_queue.queue_url},
+        | {
+            "BRIDGES": "\n".join(json.dumps(bridge) for bridge in parameters.bridges),
+            "TIMEOUTS_QUEUE_URL": state.timeouts_queue.queue_url,
+        },
         files=_country_files(stack),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=_broker_statements(stack),
@@ -108,7 +113,7 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
         environment=_shared_environment(stack)
         | _events_environment(stack)
         | {
-            "BRIDGES": parameters.bridges,
+            "BRIDGES": "\n".join(json.dumps(bridge) for bridge in parameters.bridges),
             "ALLOWED_RELAY_PATTERN": parameters.allowed_relay_pattern,
             "HELD_PROXIES_MIN": str(parameters.held_proxies_min),
             "HELD_PROXIES_MAX": str(parameters.held_proxies_max),

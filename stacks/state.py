@@ -11,10 +11,13 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from stacks.functions import acknowledge
-from stacks.parameters import COUNTERS_QUEUE, Parameters
-from stacks.sections.federation import BoundQueueParameters
-from stacks.sections.rendezvous import RendezvousParameters
-from stacks.sections.splitting import SplitQueueParameters
+from stacks.parameters import (
+    COUNTERS_QUEUE,
+    BoundQueueParameters,
+    Parameters,
+    RendezvousParameters,
+    SplitQueueParameters,
+)
 
 # The broker function's longest run. Lambda asks for a visibility timeout of six times as much:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html

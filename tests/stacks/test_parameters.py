@@ -1,20 +1,22 @@
 import json
-from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.federation.declared import Declared
-from sluice.rendezvous.protocol.bridges import parse_bridges
-from stacks.parameters import SHARED, Architecture, LogLevel, Parameters
-from stacks.sections import federation, operations, pipeline, rendezvous, splitting
-from stacks.sections.federation import DECLARED_SECTIONS, FederationParameters
-from stacks.sections.operations import OperationsParameters
-from stacks.sections.pipeline import PipelineParameters
-from stacks.sections.rendezvous import RendezvousParameters
-from stacks.sections.splitting import SPLIT_QUEUE_PARSERS, SplitQueueParameters, SplittingParameters
-from tests.stacks.conftest import CONTEXT
+from stacks import tables
+from stacks.parameters import (
+    Architecture,
+    LogLevel,
+    Parameters,
+    RendezvousParameters,
+    SplitQueueParameters,
+    known,
+)
+from stacks.values import in_words
+from tests.stacks.conftest import CONTEXT, PROJECT
 
 BRIDGE = {"displayName": "one", "webSocketAddress": "wss://bridge.example/", "fingerprint": "ab" * 20}
 ARN = "arn:aws:sqs:eu-central-1:123456789012:offers"
@@ -24,27 +26,30 @@ def nested(name: str, value: object) -> dict[str, Any]:
     return {"sluice": {"rendezvous": {name: value}}}
 
 
+@pytest.mark.parametrize("path", [PROJECT / "cdk.json", *tables.documents()], ids=lambda path: path.name)
+def test_what_is_made_of_the_parameters_is_as_make_parameters_would_write_it(path: Path) -> None:
+    assert path.read_text() == tables.made(path)
+
+
+def test_every_section_and_every_parameter_is_in_the_documents() -> None:
+    text = "".join(path.read_text() for path in tables.documents())
+    assert {key for key in known() if f"\n| `{key.rsplit('.', 1)[-1]}` |" not in text} == set()
+
+
 def test_cdk_json_lists_every_parameter_with_its_default() -> None:
     assert Parameters.read(CONTEXT) == Parameters()
-    listed = CONTEXT["sluice"]
-    assert set(listed) == {field.name for field in fields(Parameters)}
-    assert set(listed["rendezvous"]) == {field.name for field in fields(RendezvousParameters)}
-    assert set(listed["splitting"]) == {field.name for field in fields(SplittingParameters)}
-    assert set(listed["pipeline"]) == {field.name for field in fields(PipelineParameters)}
-    assert set(listed["operations"]) == {field.name for field in fields(OperationsParameters)}
-
-
-def test_every_parameter_has_a_parser() -> None:
-    assert set(rendezvous.PARSERS) == {field.name for field in fields(RendezvousParameters)}
-    assert set(splitting.PARSERS) == {field.name for field in fields(SplittingParameters)}
-    assert set(SPLIT_QUEUE_PARSERS) == {field.name for field in fields(SplitQueueParameters)}
-    federated = set(federation.PARSERS) - set(DECLARED_SECTIONS) | {"declared"}
-    assert federated == {field.name for field in fields(FederationParameters)}
-    assert set(pipeline.PARSERS) == {field.name for field in fields(PipelineParameters)}
-    assert set(operations.PARSERS) == {field.name for field in fields(OperationsParameters)}
-    assert {*SHARED, "rendezvous", "splitting", "federation", "pipeline", "operations"} == {
-        field.name for field in fields(Parameters)
+    flat = {
+        f"sluice.{section}.{name}" if isinstance(inner, dict) else f"sluice.{section}"
+        for section, inner in CONTEXT["sluice"].items()
+        for name in (inner if isinstance(inner, dict) else [""])
     }
+    assert flat == set(known())
+
+
+def test_every_parameter_says_what_it_is_and_has_limits() -> None:
+    for key, schema in known().items():
+        assert schema["description"], key
+        assert in_words(schema) not in {"a text", "an object"}, key
 
 
 QUEUES = "sluice.splitting.queues"
@@ -54,13 +59,13 @@ QUEUES = "sluice.splitting.queues"
     ("queues", "cause"),
     [
         ({"queue_id": "q"}, "is not a list"),
-        (["q"], "queue 0 is not an object with queue_id"),
+        (["q"], r"\[0\]: 'q' is not an object"),
         ([{"queue_id": "q"}, {"queue_id": "q"}], "listed twice"),
-        ([{"queue_id": "a:b"}], "queue 0: 'a:b'"),
-        ([{"queue_id": "*"}], "queue 0: '\\*'"),
-        ([{"queue_id": "q", "color": "red"}], "queue 0 has unknown fields: color"),
-        ([{"queue_id": "q", "fifo": "maybe"}], "queue 0: 'maybe' is not true or false"),
-        ([{"queue_id": "q", "existing_main_queue_arn": "q"}], "queue 0: 'q' is not the ARN"),
+        ([{"queue_id": "a:b"}], r"\[0\]\[queue_id\]: 'a:b'"),
+        ([{"queue_id": "*"}], r"\[0\]\[queue_id\]: '\*'"),
+        ([{"queue_id": "q", "color": "red"}], r"\[0\]\[color\]: there is no such"),
+        ([{"queue_id": "q", "fifo": "maybe"}], r"\[0\]\[fifo\]: 'maybe' is not true or false"),
+        ([{"queue_id": "q", "existing_main_queue_arn": "q"}], r"\[0\]\[existing_main_queue_arn\]: 'q' is not the ARN"),
         (
             [{"queue_id": "q", "existing_main_queue_arn": "arn:aws:sqs:eu-central-1:123456789012:q.fifo"}],
             "fifo False don't fit",
@@ -83,7 +88,7 @@ def test_without_context_the_defaults_hold() -> None:
 
 
 def test_the_default_bridge_is_the_protocols() -> None:
-    (bridge,) = parse_bridges(RendezvousParameters().bridges)
+    (bridge,) = RendezvousParameters().bridge_list
     assert (bridge.display_name, bridge.websocket_address) == ("default", "wss://snowflake.torproject.net/")
     assert bridge.fingerprint.hex().upper() == "2B280B23E1107BB62ABFC40DDCC8824814F80A72"
 
@@ -106,15 +111,14 @@ def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
         }
     )
     assert (read.architecture, read.log_level, read.log_retention_days) == (Architecture.LOCAL, LogLevel.DEBUG, 7)
-    assert [bridge.display_name for bridge in parse_bridges(read.rendezvous.bridges)] == ["one"]
+    assert [bridge.display_name for bridge in read.rendezvous.bridge_list] == ["one"]
     assert (read.rendezvous.held_proxies_max, read.rendezvous.keep_state) == (500, False)
     assert read.rendezvous.offers_queue_name == "12"
 
 
-def test_bridges_reach_the_functions_in_json_lines() -> None:
+def test_bridges_stay_as_they_are_given() -> None:
     other = BRIDGE | {"fingerprint": "cd" * 32}
-    lines = Parameters.read(nested("bridges", [BRIDGE, other])).rendezvous.bridges.splitlines()
-    assert [json.loads(line) for line in lines] == [BRIDGE, other]
+    assert list(Parameters.read(nested("bridges", [BRIDGE, other])).rendezvous.bridges) == [BRIDGE, other]
 
 
 def test_context_of_others_is_left_alone() -> None:
@@ -212,8 +216,8 @@ def test_links_and_routes_are_declared() -> None:
         ("tag", "a b", "not 1 to 32 letters"),
         ("peer_accounts", ["12"], "twelve digits"),
         ("access", "key", "none of policy, role"),
-        ("queues", [{"name": "q", "fofi": True}], "unknown fields: fofi"),
-        ("queues", [{"fifo": True}], "an object with name"),
+        ("queues", [{"name": "q", "fofi": True}], r"\[0\]\[fofi\]: there is no such"),
+        ("queues", [{"fifo": True}], r"\[0\]\[name\]: is missing"),
         ("queue_names", ["a b"], "a queue's name with wildcards"),
         ("exchanges", [{"name": "x", "type": "round"}], r"exchanges\[0\]: type 'round' is none of"),
         ("bindings", [{"exchange": "x"}], r"bindings\[0\]: queue is no text"),
@@ -232,7 +236,7 @@ def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, c
     [
         ({"sluice.rendezvous.events_exchange": "amq.direct"}, "amq.direct is of type direct, not topic"),
         ({"sluice.rendezvous.events_exchange": "a b"}, "an exchange's name is 1 to 127 of"),
-        ({"sluice.rendezvous.events_exchange": 5}, "is not a text"),
+        ({"sluice.rendezvous.events_exchange": 5}, "5 is not the name of an exchange or null"),
         ({"sluice.rendezvous.geoip_file": "../countries.mmdb"}, "not the path of a .mmdb file within the project"),
         ({"sluice.rendezvous.geoip_file": "/etc/passwd"}, "not the path of a .mmdb file within the project"),
         (

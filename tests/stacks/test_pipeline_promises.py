@@ -283,12 +283,12 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
         ({"max_vcpu": 1}, "max_vcpu: 1 is less than a driver and an executor have, 2"),
         ({"subnet_ids": SUBNETS}, "subnet_ids: subnets and security_group_ids go together"),
         ({"vpc_endpoints": ["sqs"]}, "vpc_endpoints: endpoints need vpc_id and subnet_ids"),
-        ({"vpc_endpoints": ["ec2"]}, "vpc_endpoints: 'ec2' is none of"),
+        ({"vpc_endpoints": ["ec2"]}, r"vpc_endpoints: \[0\]: 'ec2' is none of"),
         ({"budget_usd": 5}, "budget_usd: a budget needs"),
         ({"statistics_at": "24:00"}, "statistics_at: '24:00' is not a time of day"),
         ({"shutdown_grace_s": 5}, "shutdown_grace_s: 5 is not a whole number from 15"),
         ({"table_format": "orc"}, "table_format: 'orc' is none of"),
-        ({"security_group_ids": ["mine"]}, "security_group_ids: 'mine' is not an id, sg-"),
+        ({"security_group_ids": ["mine"]}, r"security_group_ids: \[0\]: 'mine' is not an id, sg-"),
     ],
 )
 def test_what_can_t_be_is_refused_by_its_name(given: dict[str, object], cause: str) -> None:

@@ -1,0 +1,207 @@
+"""The types of parameters' values, each with what it is in words: refusals and the documents say it by these.
+
+Synth's own room: pydantic checks here, and is in no function's bundle.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from sluice.errors import SluiceError
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.tracing import is_tag
+from sluice.pipeline.schedule import Daily
+from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
+from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
+from sluice.rendezvous.protocol.bridges import Bridge, parse_bridges
+
+T = TypeVar("T")
+
+
+class Model(BaseModel):
+    """Values as JSON has them: frozen, nothing converted, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def said(words: str, **more: Any) -> Any:
+    """Limits of a text, and what it is in words: what stands after "is not" where they don't hold."""
+    return Field(json_schema_extra={"words": words}, **more)
+
+
+class Misfit(ValueError):
+    """A parameter that is right by itself and wrong beside the others of its section."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        """`name` is the parameter's in its section."""
+        super().__init__(cause)
+        self.name = name
+
+
+def checked(check: Callable[[T], object]) -> AfterValidator:
+    """Refuses what `check` raises ValueError or an error of ours for; what it returns is dropped."""
+
+    def validate(value: T) -> T:
+        try:
+            check(value)
+        except SluiceError as error:
+            raise ValueError(str(error)) from error
+        return value
+
+    return AfterValidator(validate)
+
+
+def _no_flag(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a whole number")  # noqa: TRY004 - pydantic takes no TypeError
+    return value
+
+
+NO_FLAG = BeforeValidator(_no_flag)  # a Literal of numbers takes true for 1
+
+
+def in_words(schema: Mapping[str, Any]) -> str:
+    """Says what a value of a JSON schema is: `a whole number from 1 to 3`, `true or false`."""
+    match schema:
+        case {"words": str(words)}:
+            return words
+        case {"anyOf": [*each]}:
+            words = " or ".join(map(in_words, each))
+        case {"enum": [*each]}:
+            words = f"one of {', '.join(map(str, each))}"
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            words = f"a whole number from {least} to {most}"
+        case {"type": "array", "maxItems": most}:
+            words = f"a list of at most {most}"
+        case {"type": "boolean"}:
+            words = "true or false"
+        case {"type": "string"}:
+            words = "a text"
+        case {"type": "null"}:
+            words = "null"
+        case _:
+            words = "an object"
+    return words
+
+
+def of_text(text: str, schema: Mapping[str, Any]) -> object:
+    """What a text of the command line is where a JSON schema asks for another type; what isn't JSON stays text."""
+    types = {each.get("type") for each in schema.get("anyOf", [schema])}
+    if "string" in types and not (text == "null" and "null" in types):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+Memory = Annotated[int, Field(ge=128, le=10_240)]
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+Concurrency = Annotated[int, Field(ge=2, le=1_000)]
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+Batch = Annotated[int, Field(ge=1, le=10_000)]
+Window = Annotated[int, Field(ge=0, le=300)]
+Age = Annotated[int, Field(ge=1, le=14 * 24 * 60 * 60)]  # at most as long as SQS keeps a message
+
+Email = Annotated[str, said("an e-mail address", pattern=r"^[^@\s]{1,64}@[^@\s]{1,190}$")]
+# A colon ends it in `--filter`, and `*` is every queue.
+QueueId = Annotated[
+    str,
+    said(
+        "1 to 128 characters without `:` and `*`, nor space at its ends", pattern=r"^[^*\s:](?:[^*:]{0,126}[^*\s:])?$"
+    ),
+]
+QueueArn = Annotated[
+    str,
+    said("the ARN of an SQS queue", pattern=r"^arn:aws[a-z-]*:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?$"),
+]
+# CloudWatch alarms can't publish to FIFO topics.
+TopicArn = Annotated[
+    str,
+    said("the ARN of an SNS standard topic", pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}$"),
+]
+RoleArn = Annotated[
+    str, said("the ARN of a role", pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,576}$")
+]
+Account = Annotated[str, said("an account's twelve digits", pattern=r"^[0-9]{12}$")]
+ExternalId = Annotated[str, said("an external id", pattern=r"^[A-Za-z0-9+=,.@:/_-]{2,128}$")]
+SqsUrl = Annotated[str, said("an http or https URL", pattern=r"^https?://[A-Za-z0-9.:-]{1,253}/?$")]
+QueuePattern = Annotated[str, said("a queue's name with wildcards", pattern=r"^[A-Za-z0-9_*?-]{1,80}(\.fifo)?$")]
+ReleaseLabel = Annotated[str, said("a release label of EMR", pattern=r"^emr-[a-z0-9.-]{1,59}$")]
+VpcId = Annotated[str, said("an id, vpc-…", pattern="^vpc-[0-9a-f]{8,17}$")]
+SubnetId = Annotated[str, said("an id, subnet-…", pattern="^subnet-[0-9a-f]{8,17}$")]
+SecurityGroupId = Annotated[str, said("an id, sg-…", pattern="^sg-[0-9a-f]{8,17}$")]
+RouteTableId = Annotated[str, said("an id, rtb-…", pattern="^rtb-[0-9a-f]{8,17}$")]
+RelayPattern = Annotated[
+    str,
+    said(
+        "the end of a host name, with ^ before it or $ after it; $ alone is any host",
+        pattern=r"^\^?[A-Za-z0-9.-]{0,253}\$?$",
+        min_length=1,
+    ),
+]
+
+
+def _project_file(path: str) -> None:
+    if ".." in path.split("/"):
+        raise ValueError(f"{path!r} is not the path of a .mmdb file within the project")
+
+
+CountriesFile = Annotated[
+    str,
+    said("the path of a .mmdb file within the project", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_./-]{0,250}\.mmdb$"),
+    checked(_project_file),
+]
+
+
+def _tag(tag: str) -> None:
+    if not is_tag(tag):
+        raise ValueError(f"{tag!r} is not 1 to 32 letters, digits, hyphens and underscores")
+
+
+Tag = Annotated[str, checked(_tag), said("1 to 32 letters, digits, hyphens and underscores")]
+TimeOfDay = Annotated[str, checked(Daily.parse), said("a time of day, HH:MM")]
+ExchangeName = Annotated[
+    str, checked(lambda name: Exchange(name=name, type=ExchangeType.TOPIC)), said("the name of an exchange")
+]
+
+
+def _nobodys(name: str) -> None:
+    """Clients read, and the sweeper deletes, what begins with these."""
+    for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX):
+        if name.startswith(prefix):
+            raise ValueError(f"{name!r} begins with {prefix}, as queues do that the sweeper deletes and clients read")
+
+
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html: 80 characters. FIFO queues
+# end in .fifo, and rendezvous clients can't send to them.
+OffersQueueName = Annotated[
+    str,
+    said("1 to 80 letters, digits, hyphens and underscores", pattern="^[A-Za-z0-9_-]{1,80}$"),
+    checked(_nobodys),
+]
+OffersQueueArn = Annotated[
+    str,
+    said("the ARN of an SQS standard queue", pattern=r"^arn:aws[a-z-]*:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}$"),
+    checked(lambda arn: _nobodys(arn.rsplit(":", 1)[1])),
+]
+# All variables of a function share 4 KB: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+BRIDGES_MAX_BYTES = 3_000
+
+
+def bridges_of(listed: tuple[dict[str, Any], ...]) -> tuple[Bridge, ...]:
+    """The bridges of a list of objects. Raises `BadBridgeList`, or ValueError for a list that is too long."""
+    lines = "\n".join(json.dumps(each) for each in listed)
+    if len(lines.encode()) > BRIDGES_MAX_BYTES:
+        raise ValueError(
+            f"the list has {len(lines.encode())} bytes; a function's environment holds {BRIDGES_MAX_BYTES}"
+        )
+    return parse_bridges(lines)
+
+
+BridgeList = Annotated[
+    tuple[dict[str, Any], ...], checked(bridges_of), said("a list of {displayName, webSocketAddress, fingerprint}")
+]
