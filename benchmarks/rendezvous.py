@@ -31,7 +31,8 @@ from sluice.local.deployer import Deployer
 from sluice.local.requests import SqsRequest, by_action, read_requests
 from sluice.local.sites import DEFAULT_SITE
 from sluice.local.traffic import Proxies, draw_number, offer_body
-from sluice.peers.methods import ANSWER_QUEUE_PREFIX, draw_client_id
+from sluice.peers.methods import draw_client_id
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue

@@ -20,7 +20,7 @@ from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.counts.events import TOPIC
-from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT, Bridge
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
 from stacks import values as v
 from stacks.values import Misfit, Model
 

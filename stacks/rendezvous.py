@@ -13,8 +13,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from stacks.assets import Assets
 from stacks.functions import CONSUME_ACTIONS, Functions, Plan, acknowledge_run_time_queues, allow, queue_arn
 from stacks.parameters import Parameters

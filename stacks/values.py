@@ -13,9 +13,9 @@ from sluice.errors import SluiceError
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.tracing import is_tag
 from sluice.pipeline.schedule import Daily
-from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from sluice.rendezvous.protocol.bridges import Bridge, parse_bridges
+from sluice.rendezvous.protocol.bridges import parse_bridges
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from sluice.local.cloud import LOOPBACK, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import DEFAULT_SITE
-from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 from tests.deployed import Deployed
 from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it here
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import CallFailed, QueueGone
-from sluice.rendezvous.counts.events import matched_poll
 from sluice.rendezvous.counts.statistics import Counts, Tally
-from sluice.rendezvous.event_recorder import Witness
-from sluice.rendezvous.ports import Claim, NowMs, OfferRecord, State
+from sluice.rendezvous.event_recorder import EventRecorder
+from sluice.rendezvous.ports import Claim, NowMs, OfferRecord, OfferState
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, Profile, WaitingProxy
 
 
@@ -59,7 +58,7 @@ class FakePools:
 
 
 @dataclass
-class FakeOfferBook:
+class FakeOfferStore:
     """Offers in a dict; its lock stands for the conditional writes."""
 
     pools: FakePools
@@ -76,7 +75,7 @@ class FakeOfferBook:
 
     def claim(self, offer: OfferRecord, proxy: WaitingProxy, *, reply_to: str, now_ms: int) -> Claim:
         with self.lock:
-            if self.offers[_key(offer)].state is not State.RECEIVED:
+            if self.offers[_key(offer)].state is not OfferState.RECEIVED:
                 return Claim.OFFER_TAKEN
             match = self.matches.get(proxy.sid)
             busy = match is not None and match[1] >= now_ms - PATIENCE_MS
@@ -86,38 +85,34 @@ class FakeOfferBook:
             self.matches[proxy.sid] = _key(offer)
             self.offers[_key(offer)] = replace(
                 self.offers[_key(offer)],
-                state=State.MATCHED,
+                state=OfferState.MATCHED,
                 reply_to=reply_to,
-                poll_id=proxy.poll_id,
-                sid=proxy.sid,
-                mailbox=proxy.mailbox,
+                proxy=proxy,
+                matched_at_ms=now_ms,
                 nat=offer.nat,
                 country=offer.country,
                 trace=offer.trace,
-                poll=matched_poll(proxy, at_ms=now_ms),
             )
             return Claim.WON
 
     def release(self, offer: OfferRecord, proxy: WaitingProxy) -> None:
-        self._step(replace(offer, sid=proxy.sid), State.MATCHED, State.RECEIVED)
+        self._move(offer, OfferState.MATCHED, OfferState.RECEIVED, sid=proxy.sid)
 
     def answer(self, sid: str) -> OfferRecord | None:
         key = self.matches.get(sid)
-        if key is None:
-            return None
-        match = self.offers.get(key)
-        return self._step(replace(match, sid=sid), State.MATCHED, State.ANSWERED) if match else None
+        match = self.offers.get(key) if key else None
+        return self._move(match, OfferState.MATCHED, OfferState.ANSWERED, sid=sid) if match else None
 
     def unanswer(self, offer: OfferRecord) -> None:
-        self._step(offer, State.ANSWERED, State.MATCHED)
+        self._move(offer, OfferState.ANSWERED, OfferState.MATCHED, sid=_sid(offer))
 
     def time_out(self, offer: OfferRecord) -> OfferRecord | None:
-        return self._step(offer, State.MATCHED, State.TIMED_OUT)
+        return self._move(offer, OfferState.MATCHED, OfferState.TIMED_OUT, sid=_sid(offer))
 
-    def _step(self, offer: OfferRecord, before: State, after: State) -> OfferRecord | None:
+    def _move(self, offer: OfferRecord, before: OfferState, after: OfferState, *, sid: str) -> OfferRecord | None:
         with self.lock:
             stands = self.offers.get(_key(offer))
-            if stands is None or stands.state is not before or (offer.sid and stands.sid != offer.sid):
+            if stands is None or stands.state is not before or (sid and _sid(stands) != sid):
                 return None
             self.offers[_key(offer)] = replace(stands, state=after)
             return self.offers[_key(offer)]
@@ -126,7 +121,7 @@ class FakeOfferBook:
         found = [
             offer
             for offer in self.offers.values()
-            if offer.state is State.MATCHED and since_ms <= offer.sent_at_ms <= until_ms
+            if offer.state is OfferState.MATCHED and since_ms <= offer.sent_at_ms <= until_ms
         ]
         return sorted(found, key=lambda offer: offer.sent_at_ms)
 
@@ -141,12 +136,16 @@ class FakeOfferBook:
             del self.offers[_key(offer)]
 
 
+def _sid(offer: OfferRecord) -> str:
+    return offer.proxy.sid if offer.proxy else ""
+
+
 def _key(offer: OfferRecord) -> tuple[str, int]:
     return offer.client_id, offer.sent_at_ms
 
 
 @dataclass
-class FakeMailboxBook:
+class FakeMailboxStore:
     """Notes in a dict."""
 
     notes: dict[str, int] = field(default_factory=dict)
@@ -207,7 +206,7 @@ class FakeQueues:
 
 
 @dataclass
-class FakeStatistics:
+class FakeStatisticsStore:
     """Counts in dicts. `failing` is why nothing can be counted."""
 
     counts: Counts = field(default_factory=Counter)
@@ -232,10 +231,10 @@ class FakeStatistics:
         return Counter(self.days.get(day, Counter()))
 
 
-def witness_of(now_ms: NowMs) -> Witness:
+def recorder_of(now_ms: NowMs) -> EventRecorder:
     """Every address is German, and its hash says what it is of."""
     ids = (f"event{number}" for number in itertools.count())
-    return Witness(
+    return EventRecorder(
         country_of=lambda address: "DE" if address else "??",
         hash_of=lambda address: f"hash of {address}" if address else None,
         trace=lambda: "Root=1-0-0",

@@ -12,9 +12,8 @@ from functions.broker.parts import BrokerParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
 from sluice.message import Message
-from sluice.rendezvous.broker import Post
+from sluice.rendezvous.broker import OfferMessage, OfferMetric, TimeoutTick
 from sluice.rendezvous.settings import BrokerSettings
-from sluice.rendezvous.timeouts import Tick
 
 SERVICE = "broker"
 # An offer that fails is stale when it would come again: it is dead-lettered at once.
@@ -35,39 +34,35 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
 
 def offers(batch: Batch) -> PartialItemFailureResponse:
     """Serves a batch of offers."""
-    witness = parts().witnesses.witness()
-    broker = parts().broker(witness)
+    broker, matchmaker = parts().broker, parts().matchmaker()
     outcomes: Counter[str] = Counter()
 
     def serve(message: Message) -> None:
-        outcomes[broker.serve(post_of(message))] += 1
+        outcomes[broker.serve(offer_of(message), matchmaker)] += 1
 
     response = parts().reporter.serve(batch, serve, max_receives=OFFER_RECEIVES)
-    broker.matchmaker.candidates.note_demand()
-    outcomes.update(parts().witnesses.publish(witness))
-    publish(SERVICE, outcomes)
+    matchmaker.note_demand()
+    publish(SERVICE, outcomes + parts().recorder.publish())
     return response
 
 
 def ticks(batch: Batch) -> PartialItemFailureResponse:
     """Times out what is due."""
-    witness = parts().witnesses.witness()
-    time_outs = parts().time_outs(witness)
     outcomes: Counter[str] = Counter()
 
     def serve(message: Message) -> None:
-        outcomes["OffersTimedOut"] += time_outs.handle(Tick.parse(message.body))
+        outcomes[OfferMetric.TIMED_OUT] += parts().time_outs.handle(TimeoutTick.parse(message.body))
 
     response = parts().reporter.serve(batch, serve)
-    outcomes.update(parts().witnesses.publish(witness))
+    outcomes.update(parts().recorder.publish())
     publish(SERVICE, outcomes)
     return response
 
 
-def post_of(message: Message) -> Post:
+def offer_of(message: Message) -> OfferMessage:
     """The message as the rendezvous sees it."""
     client_id = message.attributes.get("ClientID")
-    return Post(
+    return OfferMessage(
         client_id=(client_id.text if client_id else None) or "",
         body=message.body,
         sent_at_ms=message.sent_at_ms or 0,

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sluice.aws.clients import dynamodb_client, sqs_client
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import dynamodb_client, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter

@@ -3,11 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.records import Reporter
-from sluice.aws.rendezvous.statistics_store import DynamoStatistics
+from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.settings import TableSettings
 
@@ -23,7 +22,7 @@ class CountersParts:
     def make(cls, settings: TableSettings) -> "CountersParts":
         """With AWS behind it."""
         return cls(
-            counting=Counting(DynamoStatistics(dynamodb_client(), settings.table, now_ms)),
+            counting=Counting(DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms)),
             reporter=Reporter(
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
                 executor=ThreadPoolExecutor(MAX_CONNECTIONS),

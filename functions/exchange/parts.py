@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
-from sluice.aws.clock import new_id, now_ms
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, DynamoDocument
 from sluice.aws.queues import QueuesByUrl

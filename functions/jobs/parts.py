@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from sluice.aws.clients import dynamodb_client, make_client
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import dynamodb_client, make_client, now_ms
 from sluice.aws.pipeline.jobs import DynamoWishes, EmrRuns
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.operations import Pipeline

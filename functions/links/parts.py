@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sluice.aws.clients import dynamodb_client, lambda_client, sqs_client
-from sluice.aws.clock import new_id, now_ms
+from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards

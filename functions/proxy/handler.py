@@ -10,7 +10,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.proxy.parts import ProxyParts
 from sluice.aws.metrics import publish
-from sluice.rendezvous.http import Request, Response
+from sluice.rendezvous.http import HttpRequest, HttpResponse
 from sluice.rendezvous.settings import ProxySettings
 
 SERVICE = "proxy"
@@ -26,11 +26,10 @@ def parts() -> ProxyParts:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Serves one request; blocks while a proxy or a client waits."""
-    witness = parts().witnesses.witness()
     try:
-        response = parts().site(witness).serve(Request.parse(event))
+        response = parts().site.serve(HttpRequest.parse(event))
     except Exception:  # whatever it was, the caller gets a status and the log the cause
         logger.exception("RequestFailed", path=event.get("rawPath"))
-        response = Response(status=503, metrics=("RequestsFailed",))
-    publish(SERVICE, Counter(response.metrics) + parts().witnesses.publish(witness))
+        response = HttpResponse(status=503, metrics=("RequestsFailed",))
+    publish(SERVICE, Counter(response.metrics) + parts().recorder.publish())
     return response.event()

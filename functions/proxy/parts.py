@@ -2,21 +2,18 @@
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
-from sluice.aws.clients import dynamodb_client, sqs_client
-from sluice.aws.clock import new_id, now_ms
+from sluice.aws.clients import dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.queues import SqsQueues
-from sluice.aws.rendezvous.event_recorders import Witnesses
-from sluice.aws.rendezvous.mailbox_store import DynamoMailboxBook
-from sluice.aws.rendezvous.offer_store import DynamoOfferBook
-from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
-from sluice.aws.rendezvous.statistics_store import DynamoStatistics
-from sluice.rendezvous.event_recorder import Witness
-from sluice.rendezvous.http import Site
+from sluice.aws.rendezvous.event_publisher import recorder_for
+from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
+from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore, DynamoProxyPools
+from sluice.rendezvous.broker import Matchmaker
+from sluice.rendezvous.event_recorder import EventRecorder
+from sluice.rendezvous.http import BrokerSite
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.matchmaker import Candidates, Matchmaker
-from sluice.rendezvous.ports import OfferBook, ProxyPools, Queues
 from sluice.rendezvous.settings import ProxySettings
 from sluice.rendezvous.volunteers import Volunteers
 
@@ -25,64 +22,45 @@ from sluice.rendezvous.volunteers import Volunteers
 class ProxyParts:
     """What an environment of the proxy function keeps between its requests."""
 
-    settings: ProxySettings
-    book: OfferBook
-    pools: ProxyPools
-    queues: Queues
-    mailbox: Mailbox
-    witnesses: Witnesses
+    site: BrokerSite
+    recorder: EventRecorder
 
     @classmethod
     def make(cls, settings: ProxySettings) -> "ProxyParts":
-        """With AWS behind it."""
+        """Put together what the settings ask for, with AWS behind it."""
+        dynamodb, table = dynamodb_client(), settings.table
         queues = SqsQueues(sqs_client(), sibling_url=settings.dead_letters_url)
-        mailbox_book = DynamoMailboxBook(dynamodb_client(), settings.table)
-        return cls(
-            settings=settings,
-            book=DynamoOfferBook(dynamodb_client(), settings.table),
-            pools=DynamoProxyPools(dynamodb_client(), settings.table),
+        store, pools = DynamoOfferStore(dynamodb, table), DynamoProxyPools(dynamodb, table)
+        mailbox = Mailbox(queues, DynamoMailboxStore(dynamodb, table), now_ms, new_id)
+        recorder = recorder_for(settings.events, table=table)
+        volunteers = Volunteers(
+            offers=store,
+            pools=pools,
             queues=queues,
-            mailbox=Mailbox(queues, mailbox_book, now_ms, new_id),
-            witnesses=Witnesses.make(settings.events, table=settings.table),
+            mailbox=mailbox,
+            allowed=settings.allowed_relay_pattern,
+            held_min=settings.held_min,
+            held_max=settings.held_max,
+            now_ms=now_ms,
+            new_id=new_id,
+            recorder=recorder,
         )
-
-    def site(self, witness: Witness) -> Site:
-        """For one request."""
-        return Site(
-            volunteers=self._volunteers(witness),
-            clients=self._clients(witness),
-            pools=self.pools,
-            statistics=DynamoStatistics(dynamodb_client(), self.settings.table, now_ms),
+        clients = HttpClients(
+            offers=store,
+            matchmaker=partial(
+                Matchmaker, offers=store, pools=pools, queues=queues, now_ms=now_ms, random=random.random
+            ),
+            mailbox=mailbox,
+            bridges=settings.bridges,
+            now_ms=now_ms,
+            recorder=recorder,
+        )
+        site = BrokerSite(
+            volunteers=volunteers,
+            clients=clients,
+            pools=pools,
+            statistics=DynamoStatisticsStore(dynamodb, table, now_ms),
             now_ms=now_ms,
             new_id=new_id,
         )
-
-    def _volunteers(self, witness: Witness) -> Volunteers:
-        return Volunteers(
-            book=self.book,
-            pools=self.pools,
-            queues=self.queues,
-            mailbox=self.mailbox,
-            allowed=self.settings.allowed_relay_pattern,
-            held_min=self.settings.held_min,
-            held_max=self.settings.held_max,
-            now_ms=now_ms,
-            new_id=new_id,
-            witness=witness,
-        )
-
-    def _clients(self, witness: Witness) -> HttpClients:
-        matchmaker = Matchmaker(
-            book=self.book,
-            queues=self.queues,
-            candidates=Candidates(self.pools, now_ms, random.random),
-            now_ms=now_ms,
-        )
-        return HttpClients(
-            book=self.book,
-            matchmaker=matchmaker,
-            mailbox=self.mailbox,
-            bridges=self.settings.bridges,
-            now_ms=now_ms,
-            witness=witness,
-        )
+        return cls(site=site, recorder=recorder)

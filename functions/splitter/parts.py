@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
-from sluice.aws.clock import new_id, now_ms
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter

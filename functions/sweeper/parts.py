@@ -4,11 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, sqs_client
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms, sqs_client
 from sluice.aws.queues import SqsQueues
-from sluice.aws.rendezvous.mailbox_store import DynamoMailboxBook
-from sluice.aws.rendezvous.offer_store import DynamoOfferBook
+from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore
 from sluice.rendezvous.settings import TableSettings
 from sluice.rendezvous.sweeper import Sweeper
 
@@ -28,8 +26,8 @@ class SweeperParts:
     def sweeper(self, *, may_go_on: Callable[[], bool]) -> Sweeper:
         """For one sweep."""
         return Sweeper(
-            offers=DynamoOfferBook(dynamodb_client(), self.settings.table),
-            mailboxes=DynamoMailboxBook(dynamodb_client(), self.settings.table),
+            offers=DynamoOfferStore(dynamodb_client(), self.settings.table),
+            mailboxes=DynamoMailboxStore(dynamodb_client(), self.settings.table),
             queues=SqsQueues(sqs_client(), sibling_url=self.settings.dead_letters_url),
             executor=self.executor,
             now_ms=now_ms,

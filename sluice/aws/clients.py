@@ -1,8 +1,11 @@
-"""AWS clients as the functions use them: made at the first call, shared by an environment's invocations.
+"""What an environment gives its shells: AWS clients, the wall clock, and ids that nobody else draws.
 
-They are botocore's own, which boto3 only hands on: a function doesn't load it, and starts a tenth sooner.
+Clients are made at the first call and shared by an environment's invocations. They are botocore's own, which boto3 only
+hands on: a function doesn't load it, and starts a tenth sooner.
 """
 
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -79,3 +82,13 @@ def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
 def error_code(error: ClientError) -> str:
     """AWS's name of the error."""
     return error.response["Error"].get("Code", "")
+
+
+def now_ms() -> int:
+    """Read the wall clock, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    """Draw 32 hex characters."""
+    return uuid.uuid4().hex

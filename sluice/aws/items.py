@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed
 
@@ -12,31 +14,47 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 Item = Mapping[str, Any]
 BATCH_WRITE_LIMIT = 25
 MAX_UNPROCESSED_ROUNDS = 8
-
-
-def attribute(value: str | int) -> dict[str, str]:
-    """A string or a number as DynamoDB takes it."""
-    return {"N": str(value)} if isinstance(value, int) else {"S": value}
+# Codes of `CallFailed`
+CONDITION_FAILED = "ConditionalCheckFailedException"
+TRANSACTION_CANCELED = "TransactionCanceledException"
 
 
 def attributes(values: Mapping[str, str | int]) -> dict[str, dict[str, str]]:
-    """An item, or the values of an expression."""
-    return {name: attribute(value) for name, value in values.items()}
+    """Spell an item, or the values of an expression, as DynamoDB takes strings and numbers."""
+    return {name: {"N": str(value)} if isinstance(value, int) else {"S": value} for name, value in values.items()}
 
 
 def text(item: Item, name: str) -> str:
-    """A string attribute; empty where absent."""
+    """Read a string attribute; empty where absent."""
     value: str = item.get(name, {}).get("S", "")
     return value
 
 
 def number(item: Item, name: str) -> int:
-    """A whole number attribute; 0 where absent."""
+    """Read a whole number attribute; 0 where absent."""
     return int(item.get(name, {}).get("N", "0"))
 
 
+def standing_item(error: CallFailed) -> Item | None:
+    """Find the item that stood in the way of a conditional put that asked for it; None for any other failure."""
+    cause = error.__cause__
+    if isinstance(cause, ClientError) and error.code == CONDITION_FAILED:
+        return cause.response.get("Item")  # type: ignore[return-value]  # not in the stub's ClientError response
+    return None
+
+
+def cancellation_codes(error: CallFailed) -> list[str]:
+    """Say why each write of a cancelled transaction wasn't done, in their order; `None` for those that could be."""
+    cause = error.__cause__
+    response: Any = cause.response if isinstance(cause, ClientError) else {}
+    return [reason.get("Code", "None") for reason in response.get("CancellationReasons", [])]
+
+
 def query_pages(client: "DynamoDBClient", **query: Any) -> Iterator[list[Item]]:
-    """A query's items, page by page; the next page is asked for when the last one has been dealt with."""
+    """Read a query's items, page by page; the next page is asked for when the last one has been dealt with.
+
+    Raises `CallFailed`.
+    """
     pages = iter(client.get_paginator("query").paginate(**query))
     while True:
         with calls("Query"):
@@ -47,7 +65,7 @@ def query_pages(client: "DynamoDBClient", **query: Any) -> Iterator[list[Item]]:
 
 
 def delete_all(client: "DynamoDBClient", table: str, keys: Sequence[Item]) -> None:
-    """Deletes items by key, 25 a request. Raises `CallFailed` where the table keeps refusing some."""
+    """Delete items by key, 25 a request. Raises `CallFailed` where the table keeps refusing some."""
     for start in range(0, len(keys), BATCH_WRITE_LIMIT):
         requests: dict[str, Any] = {
             table: [{"DeleteRequest": {"Key": key}} for key in keys[start : start + BATCH_WRITE_LIMIT]]

@@ -143,7 +143,7 @@ def _route(connection: "Connection", bridge: Part, *, beside: str) -> dict[str, 
 
 def _lags(connection: "Connection", bridges: Sequence[Part]) -> tuple[dict[str, dict[str, Any]], str | None]:
     """By route, and why they aren't known: to read metrics is a permission of its own."""
-    from sluice.aws.clock import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.aws.operator.lags import read_lags  # noqa: PLC0415 - see above
     from sluice.errors import CallFailed  # noqa: PLC0415 - see above
 

@@ -12,14 +12,14 @@ import aiohttp
 from sluice.local.access import SiteAccess
 from sluice.local.countries import COUNTRIES, address_in
 from sluice.local.requests import by_action, read_requests
-from sluice.peers.attempts import Attempt, Outcome, Plan, attempt_all
+from sluice.peers.attempts import Attempt, AttemptOutcome, AttemptPlan, attempt_all
 from sluice.peers.channels import Network
-from sluice.peers.exchanges import sqs_exchange
+from sluice.peers.deployed_methods import sqs_method
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
-from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 CLIENTS_AT_ONCE = 6
 VOLUNTEERS = 8
@@ -41,11 +41,11 @@ class Size:
         """All of them."""
         return self.early + self.clients
 
-    def plans(self, number: int) -> Sequence[Plan]:
+    def plans(self, number: int) -> Sequence[AttemptPlan]:
         """Of the first `number` clients."""
         addresses = [address_in(country) for country in COUNTRIES]
         return [
-            Plan(network=Network(loopback=True, loopback_address=address), payload_bytes=PAYLOAD_BYTES)
+            AttemptPlan(network=Network(loopback=True, loopback_address=address), payload_bytes=PAYLOAD_BYTES)
             for address in islice(cycle(addresses), number)
         ]
 
@@ -63,7 +63,7 @@ class Result:
 
     def is_right(self) -> bool:
         """Denied while there was no proxy; afterwards every client had all its bytes back."""
-        denied = all(attempt.outcome is Outcome.DENIED for attempt in self.early)
+        denied = all(attempt.outcome is AttemptOutcome.DENIED for attempt in self.early)
         return denied and all(attempt.echoed for attempt in self.attempts)
 
     def rows(self) -> list[tuple[str, str]]:
@@ -72,8 +72,8 @@ class Result:
         opened = [attempt.opened_ms for attempt in self.attempts if attempt.opened_ms is not None]
         return [
             ("offers", f"{len(self.early) + len(self.attempts)}"),
-            ("denied, as no proxy was there yet", f"{_count(self.early, Outcome.DENIED)}"),
-            ("answered, and bytes back through WebRTC", f"{_count(self.attempts, Outcome.ECHOED)}"),
+            ("denied, as no proxy was there yet", f"{_count(self.early, AttemptOutcome.DENIED)}"),
+            ("answered, and bytes back through WebRTC", f"{_count(self.attempts, AttemptOutcome.ECHOED)}"),
             *((f"{attempt.outcome}", attempt.detail) for attempt in self.attempts if not attempt.echoed),
             ("bytes echoed", f"{sum(attempt.bytes_back for attempt in self.attempts):,}"),
             ("offer to answer, median (the client waits 1 s before it looks)", _ms(answered)),
@@ -85,7 +85,7 @@ class Result:
         return f"{self.requests.total() / max(len(self.attempts), 1):.1f}"
 
 
-def _count(attempts: Sequence[Attempt], outcome: Outcome) -> int:
+def _count(attempts: Sequence[Attempt], outcome: AttemptOutcome) -> int:
     return sum(attempt.outcome is outcome for attempt in attempts)
 
 
@@ -96,7 +96,7 @@ def _ms(values: Sequence[float]) -> str:
 async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) -> Result:
     """Some clients too early, then volunteers, then clients."""
     async with (
-        sqs_exchange(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
+        sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
         aiohttp.ClientSession() as session,
     ):
         progress(f"{site.site}: {size.early} clients, and no proxy yet")

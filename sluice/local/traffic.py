@@ -14,10 +14,8 @@ import aiohttp
 from sluice.errors import CallFailed
 from sluice.peers.methods import offer_message, post
 from sluice.peers.volunteer import ANSWER_VERSION, POLL_TIMEOUT_S, POLL_VERSION, draw_sid
-from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
-from sluice.rendezvous.protocol.decoding import read_object
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.polls import PollStatus
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, PollStatus, read_object
 
 # As a browser or aiortc writes it for one data channel; `{name}` makes descriptions tell apart.
 SDP = """v=0

@@ -8,14 +8,14 @@ from enum import StrEnum
 
 from sluice.peers.channels import Channel, Network
 from sluice.peers.client import Connected, connect
-from sluice.peers.methods import Denied, Exchange, Lost
-from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
+from sluice.peers.methods import Denied, Lost, RendezvousMethod
 from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
 ECHO_TIMEOUT_S = 30.0
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How far a client came."""
 
     ECHOED = "echoed"
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class AttemptPlan:
     """What every client does."""
 
     network: Network
@@ -38,7 +38,7 @@ class Plan:
 class Attempt:
     """What became of one client. Times count from its offer's send; `detail` is the broker's error or ours."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     answered_ms: float | None = None
     opened_ms: float | None = None
     bytes_back: int = 0
@@ -47,14 +47,16 @@ class Attempt:
     @property
     def echoed(self) -> bool:
         """Whether all bytes came back as they went."""
-        return self.outcome is Outcome.ECHOED
+        return self.outcome is AttemptOutcome.ECHOED
 
 
-async def attempt_all(exchange: Exchange, plans: Sequence[Plan], *, concurrency: int) -> Sequence[Attempt]:
+async def attempt_all(
+    exchange: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int
+) -> Sequence[Attempt]:
     """A client for each plan, at most `concurrency` at once; in their order. `exchange`'s errors get through."""
     free = asyncio.Semaphore(concurrency)
 
-    async def one(plan: Plan) -> Attempt:
+    async def one(plan: AttemptPlan) -> Attempt:
         async with free:
             return await attempt(exchange, plan)
 
@@ -63,14 +65,14 @@ async def attempt_all(exchange: Exchange, plans: Sequence[Plan], *, concurrency:
     return [task.result() for task in tasks]
 
 
-async def attempt(exchange: Exchange, plan: Plan) -> Attempt:
+async def attempt(exchange: RendezvousMethod, plan: AttemptPlan) -> Attempt:
     """One client, from its offer to the end of its channel."""
     outcome = await connect(exchange, network=plan.network, nat=plan.nat, fingerprint=plan.fingerprint)
     match outcome:
         case Denied(error):
-            return Attempt(outcome=Outcome.DENIED, detail=error)
+            return Attempt(outcome=AttemptOutcome.DENIED, detail=error)
         case Lost(reason):
-            return Attempt(outcome=Outcome.LOST, detail=reason)
+            return Attempt(outcome=AttemptOutcome.LOST, detail=reason)
         case Connected():
             return await _echo(outcome, secrets.token_bytes(plan.payload_bytes))
 
@@ -79,7 +81,7 @@ async def _echo(connected: Connected, payload: bytes) -> Attempt:
     async with connected.peer:
         back = await _sent_and_received(connected.channel, payload)
     return Attempt(
-        outcome=Outcome.ECHOED if back == payload else Outcome.SILENT,
+        outcome=AttemptOutcome.ECHOED if back == payload else AttemptOutcome.SILENT,
         answered_ms=connected.timings.answered_s * 1000,
         opened_ms=connected.timings.opened_s * 1000,
         bytes_back=len(back),

@@ -16,7 +16,7 @@ from aiortc import (
 )
 
 from sluice.errors import Malformed
-from sluice.rendezvous.protocol.descriptions import description_fault
+from sluice.rendezvous.protocol.messages import description_fault
 
 LOOPBACK = "127.0.0.1"
 OF_LOOPBACK = "127."  # all of 127.0.0.0/8 is this machine, on Linux

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sluice.errors import Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
-from sluice.peers.methods import Answered, Denied, Exchange, Lost, offer_message
-from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT
+from sluice.peers.methods import Answered, Denied, Lost, RendezvousMethod, offer_message
 from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 
 OPEN_TIMEOUT_S = 10.0  # the real client's
 
@@ -33,7 +33,7 @@ class Connected:
 
 
 async def connect(
-    exchange: Exchange,
+    exchange: RendezvousMethod,
     *,
     network: Network,
     nat: Nat = Nat.UNKNOWN,

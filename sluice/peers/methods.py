@@ -10,11 +10,8 @@ from typing import Protocol
 import aiohttp
 
 from sluice.errors import CallFailed, Malformed, QueueGone
-from sluice.rendezvous.protocol.decoding import read_object
-from sluice.rendezvous.protocol.descriptions import description_fault
-from sluice.rendezvous.protocol.offers import VERSION
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OFFER_VERSION, description_fault, read_object
 
-ANSWER_QUEUE_PREFIX = "snowflake-client-"
 MAX_REPLY_BYTES = 100_000
 HTTP_TIMEOUT_S = 15.0
 
@@ -41,7 +38,7 @@ class Lost:
 
 
 Reply = Answered | Denied | Lost
-Exchange = Callable[[str], Awaitable[Reply]]  # an offer's message in, the reply out
+RendezvousMethod = Callable[[str], Awaitable[Reply]]  # an offer's message in, the reply out
 
 
 class OfferQueues(Protocol):
@@ -75,12 +72,12 @@ def draw_client_id() -> str:
 
 def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
     """The body that carries an offer, the same for every method."""
-    return f"{VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
+    return f"{OFFER_VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
 
 
 def over_sqs(
     queues: OfferQueues, *, patience: Patience | None = None, draw_id: Callable[[], str] = draw_client_id
-) -> Exchange:
+) -> RendezvousMethod:
     """The rendezvous over SQS. `CallFailed` gets through: credentials that don't work are no lost offer."""
     pace = patience or Patience()
 
@@ -113,7 +110,7 @@ async def _receive_reply(queues: OfferQueues, url: str, pace: Patience) -> Reply
     return Lost("no reply in the answer queue")
 
 
-def over_http(session: aiohttp.ClientSession, broker_url: str) -> Exchange:
+def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMethod:
     """The rendezvous over `POST <broker>/client`. Raises `CallFailed` where the broker can't be reached."""
     url = broker_url.rstrip("/") + "/client"
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import aiohttp
 
 from sluice.peers.channels import Network
-from sluice.peers.services import Echo, Relay
-from sluice.peers.services import Service as ChannelService
-from sluice.peers.volunteer import Event, Volunteer, VolunteerLimits, What
+from sluice.peers.services import Echo, Relay, Service
+from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerEventKind, VolunteerLimits
 from sluice.rendezvous.protocol.matching import Nat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class ServiceChoice:
     """What is done with clients' bytes: echo, or the relay with these limits."""
 
     echo: bool = True
@@ -23,8 +22,8 @@ class Service:
     allow_plain: bool = False
     allow_private: bool = False
 
-    def over(self, session: aiohttp.ClientSession) -> ChannelService:
-        """Ready to serve."""
+    def over(self, session: aiohttp.ClientSession) -> Service:
+        """Make the service, ready to serve over this session."""
         if self.echo:
             return Echo()
         return Relay(
@@ -37,15 +36,15 @@ class Service:
 
 async def run_volunteers(
     broker_url: str,
-    service: Service,
+    service: ServiceChoice,
     *,
     polls: int,
     network: Network,
     nat: Nat,
     limits: VolunteerLimits,
-    on_event: Callable[[Event], None],
+    on_event: Callable[[VolunteerEvent], None],
     until: Awaitable[None],
-) -> Counter[What]:
+) -> Counter[VolunteerEventKind]:
     """`polls` volunteers until `until` is done; how often each thing happened, once every connection is closed."""
     async with aiohttp.ClientSession() as session:
         volunteers = [
@@ -67,4 +66,4 @@ async def run_volunteers(
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-    return sum((volunteer.counts for volunteer in volunteers), Counter[What]())
+    return sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerEventKind]())

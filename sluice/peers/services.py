@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from sluice.peers.channels import Channel
-from sluice.rendezvous.protocol.bridges import RelayPattern
+from sluice.rendezvous.protocol.messages import RelayPattern
 
 RELAY_CONNECT_TIMEOUT_S = 10.0
 RELAY_MESSAGE_BYTES = 1024 * 1024

@@ -16,9 +16,8 @@ from sluice.errors import CallFailed, Malformed
 from sluice.peers.channels import Channel, ChannelLimits, Network, Peer
 from sluice.peers.methods import post
 from sluice.peers.services import Service
-from sluice.rendezvous.protocol.decoding import read_object
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.polls import PollStatus
+from sluice.rendezvous.protocol.messages import PollStatus, read_object
 
 POLL_VERSION = "1.3"
 ANSWER_VERSION = "1.3"
@@ -40,7 +39,7 @@ class VolunteerLimits:
     channel: ChannelLimits = field(default_factory=ChannelLimits)
 
 
-class What(StrEnum):
+class VolunteerEventKind(StrEnum):
     """What happened, in a client's order."""
 
     POLLED = "polled"
@@ -60,16 +59,16 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class VolunteerEvent:
     """Something that happened; `detail` is for people. `sid` names the poll, and so the client that came of it."""
 
-    what: What
+    what: VolunteerEventKind
     sid: str
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class ClientMatch:
     """A client's offer and where its bytes are to go."""
 
     sid: str
@@ -94,11 +93,11 @@ class Volunteer:
         network: Network,
         nat: Nat = Nat.UNKNOWN,
         limits: VolunteerLimits | None = None,
-        on_event: Callable[[Event], None] = lambda _: None,
+        on_event: Callable[[VolunteerEvent], None] = lambda _: None,
         draw_id: Callable[[], str] = draw_sid,
     ) -> None:
         """`broker_url` is the address under which `/proxy` and `/answer` are."""
-        self.counts: Counter[What] = Counter()
+        self.counts: Counter[VolunteerEventKind] = Counter()
         self.clients = 0
         self._session = session
         self._broker_url = broker_url.rstrip("/")
@@ -127,7 +126,7 @@ class Volunteer:
         self.clients -= 1
         free.release()
 
-    async def _poll(self) -> tuple[Match | None, float]:
+    async def _poll(self) -> tuple[ClientMatch | None, float]:
         """The client that the broker has for us, if any, and how long to wait before the next poll."""
         sid = self._draw_id()
         try:
@@ -136,9 +135,9 @@ class Volunteer:
             )
             fields = read_object(reply, {"Status": str, "Offer": str, "NextPoll": int, "RelayURL": str})
         except (CallFailed, Malformed) as error:
-            self._note(What.POLL_FAILED, sid, str(error))
+            self._note(VolunteerEventKind.POLL_FAILED, sid, str(error))
             return None, self._limits.pause_after_failure_s
-        self._note(What.POLLED, sid, fields.get("Status", ""))
+        self._note(VolunteerEventKind.POLLED, sid, fields.get("Status", ""))
         return self._read_poll(sid, fields)
 
     def _poll_body(self, sid: str) -> bytes:
@@ -152,23 +151,23 @@ class Volunteer:
         }
         return json.dumps(poll).encode()
 
-    def _read_poll(self, sid: str, fields: dict[str, Any]) -> tuple[Match | None, float]:
+    def _read_poll(self, sid: str, fields: dict[str, Any]) -> tuple[ClientMatch | None, float]:
         next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
         pause_s = min(next_poll_s, self._limits.pause_s)
         status = fields.get("Status")
         if status == PollStatus.REFUSED:
-            self._note(What.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
+            self._note(VolunteerEventKind.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
             return None, next_poll_s
         if status != PollStatus.MATCHED:
             return None, pause_s
         relay_url = fields.get("RelayURL", "")
-        self._note(What.MATCHED, sid, relay_url)
-        return Match(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
+        self._note(VolunteerEventKind.MATCHED, sid, relay_url)
+        return ClientMatch(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
 
-    async def _serve(self, match: Match) -> None:
+    async def _serve(self, match: ClientMatch) -> None:
         refusal = self._service.refusal(match.relay_url)
         if refusal is not None:
-            self._note(What.RELAY_REFUSED, match.sid, refusal)
+            self._note(VolunteerEventKind.RELAY_REFUSED, match.sid, refusal)
             return
         try:
             async with Peer(self._network, self._limits.channel) as peer:
@@ -176,43 +175,43 @@ class Volunteer:
                 if await self._answer(match, peer):
                     await self._serve_channel(match, channel)
         except Exception as error:  # noqa: BLE001 - reported: what one client or relay provokes mustn't end the others
-            self._note(What.BROKEN, match.sid, f"{type(error).__name__}: {error}")
+            self._note(VolunteerEventKind.BROKEN, match.sid, f"{type(error).__name__}: {error}")
 
-    async def _answer(self, match: Match, peer: Peer) -> bool:
+    async def _answer(self, match: ClientMatch, peer: Peer) -> bool:
         """Whether the client was still there for our answer."""
         try:
             answer = await peer.answer(match.offer)
         except Malformed as error:
-            self._note(What.OFFER_UNUSABLE, match.sid, str(error))
+            self._note(VolunteerEventKind.OFFER_UNUSABLE, match.sid, str(error))
             return False
         body = json.dumps({"Version": ANSWER_VERSION, "Sid": match.sid, "Answer": answer}).encode()
         try:
             reply = await post(self._session, self._broker_url + "/answer", body, timeout_s=POLL_TIMEOUT_S)
             delivered = read_object(reply, {"Status": str}).get("Status") == "success"
         except (CallFailed, Malformed) as error:
-            self._note(What.ANSWER_FAILED, match.sid, str(error))
+            self._note(VolunteerEventKind.ANSWER_FAILED, match.sid, str(error))
             return False
-        self._note(What.ANSWERED if delivered else What.CLIENT_GONE, match.sid)
+        self._note(VolunteerEventKind.ANSWERED if delivered else VolunteerEventKind.CLIENT_GONE, match.sid)
         return delivered
 
-    async def _serve_channel(self, match: Match, first: asyncio.Future[Channel]) -> None:
+    async def _serve_channel(self, match: ClientMatch, first: asyncio.Future[Channel]) -> None:
         try:
             async with asyncio.timeout(self._limits.open_timeout_s):
                 channel = await first
         except TimeoutError:
-            self._note(What.NOT_OPENED, match.sid, f"in {self._limits.open_timeout_s:g} s")
+            self._note(VolunteerEventKind.NOT_OPENED, match.sid, f"in {self._limits.open_timeout_s:g} s")
             return
-        self._note(What.OPENED, match.sid)
+        self._note(VolunteerEventKind.OPENED, match.sid)
         try:
             async with asyncio.timeout(self._limits.connection_s) as limit:
                 await self._service.serve(channel, match.relay_url)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._note(What.CUT_OFF, match.sid, f"after {self._limits.connection_s:g} s")
+            self._note(VolunteerEventKind.CUT_OFF, match.sid, f"after {self._limits.connection_s:g} s")
         else:
-            self._note(What.CLOSED, match.sid, channel.fault or "")
+            self._note(VolunteerEventKind.CLOSED, match.sid, channel.fault or "")
 
-    def _note(self, what: What, sid: str, detail: str = "") -> None:
+    def _note(self, what: VolunteerEventKind, sid: str, detail: str = "") -> None:
         self.counts[what] += 1
-        self._on_event(Event(what, sid, detail))
+        self._on_event(VolunteerEvent(what, sid, detail))

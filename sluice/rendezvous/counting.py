@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.counts.statistics import tally
-from sluice.rendezvous.ports import Statistics
+from sluice.rendezvous.ports import StatisticsStore
 
 MAX_REMEMBERED = 50_000  # ids, some 10 MB: at a hundred events a second what came in the last minutes
 
@@ -18,7 +18,7 @@ class Counting:
     A message that is deleted too late comes again to any of them, and then may be counted twice.
     """
 
-    statistics: Statistics
+    statistics: StatisticsStore
     _counted: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
     def count(self, events: Sequence[Event]) -> Mapping[str, str]:

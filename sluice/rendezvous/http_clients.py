@@ -3,80 +3,64 @@
 The client's request is held open until its answer comes, at most as long as a client over SQS would wait.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
-from sluice.errors import Refused
+from sluice.errors import OfferRefused
+from sluice.rendezvous.broker import Matchmaker, OfferMetric
 from sluice.rendezvous.counts.events import OfferOutcome
-from sluice.rendezvous.event_recorder import Witness
+from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.matchmaker import Matchmaker
-from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord
-from sluice.rendezvous.protocol.bridges import Bridge
+from sluice.rendezvous.ports import NowMs, OfferRecord, OfferStore
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
-from sluice.rendezvous.protocol.offers import NO_PROXIES, TIMED_OUT, Method, Offer, parse_offer
+from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT, Bridge, OfferMethod, parse_offer
 from sluice.rendezvous.volunteers import LETTER_MS
-
-
-class ClientOutcome(StrEnum):
-    """What became of an offer over HTTP. Each is a metric, the same as over SQS."""
-
-    MATCHED = "OffersMatched"
-    DENIED = "OffersDenied"
-    REFUSED = "OffersRefused"
-    TIMED_OUT = "OffersTimedOut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientReply:
-    """Either the proxy's answer, or the protocol's error text."""
+    """Either the proxy's answer, where `metric` says matched, or the protocol's error text."""
 
-    outcome: ClientOutcome
+    metric: OfferMetric
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpClients:
-    """Serves one request at a time."""
+    """Serves one request at a time. `matchmaker` makes one for each offer."""
 
-    book: OfferBook
-    matchmaker: Matchmaker
+    offers: OfferStore
+    matchmaker: Callable[[], Matchmaker]
     mailbox: Mailbox
     bridges: Mapping[bytes, Bridge]
     now_ms: NowMs
-    witness: Witness
+    recorder: EventRecorder
 
-    def serve(self, body: str, *, client_id: str, method: Method) -> ClientReply:
-        """Blocks until the answer comes, at most some five seconds."""
+    def serve(self, body: str, *, client_id: str, method: OfferMethod) -> ClientReply:
+        """Block until the answer comes, at most some five seconds. Raises what the requests to AWS raise."""
         try:
             offer = parse_offer(
                 body, client_id=client_id, method=method, sent_at_ms=self.now_ms(), bridges=self.bridges
             )
-        except Refused as refused:
-            return ClientReply(outcome=ClientOutcome.REFUSED, text=refused.reply)
-        return self._match(offer)
-
-    def _match(self, offer: Offer) -> ClientReply:
+        except OfferRefused as refused:
+            return ClientReply(metric=OfferMetric.REFUSED, text=refused.reply)
         received = OfferRecord(client_id=offer.client_id, sent_at_ms=offer.sent_at_ms, method=offer.method)
-        self.book.record(received)
-        record = self.witness.described(received, offer)
-        matched = self.matchmaker.match(offer, record, reply_to=self.mailbox.url())
-        self.matchmaker.candidates.note_demand()
+        self.offers.record(received)
+        record = self.recorder.described(received, offer)
+        matchmaker = self.matchmaker()
+        matched = matchmaker.match(offer, record, reply_to=self.mailbox.url())
+        matchmaker.note_demand()
         if not matched:
-            self.witness.offer_ended(record, OfferOutcome.DENIED)
-            return ClientReply(outcome=ClientOutcome.DENIED, text=NO_PROXIES)
+            self.recorder.offer_ended(record, OfferOutcome.DENIED)
+            return ClientReply(metric=OfferMetric.DENIED, text=NO_PROXIES)
         letter = self.mailbox.wait_for(offer.client_id, until_ms=offer.sent_at_ms + PATIENCE_MS)
-        if letter is None and not self._time_out(record):
+        if letter is None:
+            ended = self.offers.time_out(record)
+            if ended is not None:
+                self.recorder.offer_ended(ended, OfferOutcome.TIMEOUT)
+                return ClientReply(metric=OfferMetric.TIMED_OUT, text=TIMED_OUT)
             # Answered in the last moment: the answer is on its way.
             letter = self.mailbox.wait_for(offer.client_id, until_ms=self.now_ms() + LETTER_MS)
         if letter is None:
-            return ClientReply(outcome=ClientOutcome.TIMED_OUT, text=TIMED_OUT)
-        return ClientReply(outcome=ClientOutcome.MATCHED, text=letter["answer"])
-
-    def _time_out(self, record: OfferRecord) -> bool:
-        ended = self.book.time_out(record)
-        if ended is None:
-            return False
-        self.witness.offer_ended(ended, OfferOutcome.TIMEOUT)
-        return True
+            return ClientReply(metric=OfferMetric.TIMED_OUT, text=TIMED_OUT)
+        return ClientReply(metric=OfferMetric.MATCHED, text=letter["answer"])

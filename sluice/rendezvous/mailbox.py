@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.errors import QueueGone
-from sluice.rendezvous.ports import MailboxBook, NowMs, Queues
+from sluice.rendezvous.ports import MailboxStore, NowMs, Queues
 
 PREFIX = "sluice-mailbox-"
 ATTRIBUTES = {"MessageRetentionPeriod": "60", "VisibilityTimeout": "120"}
@@ -27,36 +27,40 @@ class Mailbox:
     """The environment's mailbox, made when it is first needed."""
 
     queues: Queues
-    book: MailboxBook
+    mailboxes: MailboxStore
     now_ms: NowMs
     new_id: Callable[[], str]
     _url: str = ""
     _created_at_ms: int = field(default=0)
 
     def url(self) -> str:
-        """The mailbox's URL; a new mailbox where there is none yet, or the old one's hour is over."""
+        """Give the mailbox's URL: a new one's where there is none yet, or the old one's hour is over.
+
+        Raises `CallFailed`.
+        """
         now_ms = self.now_ms()
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
             name = PREFIX + self.new_id()
-            self.book.note(name, created_at_ms=now_ms)
+            self.mailboxes.note(name, created_at_ms=now_ms)
             self._url = self.queues.create(name, ATTRIBUTES)
             self._created_at_ms = now_ms
         return self._url
 
     def wait_for(self, addressee: str, *, until_ms: int) -> dict[str, Any] | None:
-        """The letter for `addressee`, or None where none came until then, to half a second. Looks at least once."""
+        """Wait for the letter for `addressee`; None where none came until then, to half a second.
+
+        Looks at least once. Raises `QueueGone`, and the next `url` is a new mailbox's; or `CallFailed`.
+        """
         while True:
             # SQS waits whole seconds.
-            body = self._receive(wait_s=max(round((until_ms - self.now_ms()) / 1000), 0))
+            wait_s = max(round((until_ms - self.now_ms()) / 1000), 0)
+            try:
+                body = self.queues.receive(self._url, wait_s=wait_s)
+            except QueueGone:
+                self._url = ""
+                raise
             letter: dict[str, Any] = json.loads(body) if body else {}
             if letter.get("for") == addressee:
                 return letter
             if body is None and until_ms - self.now_ms() < SHORTEST_WAIT_MS:
                 return None
-
-    def _receive(self, *, wait_s: int) -> str | None:
-        try:
-            return self.queues.receive(self._url, wait_s=wait_s)
-        except QueueGone:
-            self._url = ""
-            raise

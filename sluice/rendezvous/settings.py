@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sluice.rendezvous.protocol.bridges import Bridge, RelayPattern, by_fingerprint, parse_bridges
+from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
+from sluice.rendezvous.protocol.messages import Bridge, RelayPattern
 from sluice.settings import Variables
 
 

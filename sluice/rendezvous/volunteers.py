@@ -7,20 +7,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sluice.errors import DestinationFault, QueueGone
-from sluice.rendezvous.counts import events
-from sluice.rendezvous.event_recorder import Witness
+from sluice.rendezvous.counts.events import PollOutcome
+from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.ports import NowMs, OfferBook, OfferRecord, ProxyPools, Queues
-from sluice.rendezvous.protocol.bridges import RelayPattern
-from sluice.rendezvous.protocol.matching import Pool, Profile, WaitingProxy, pool_of, proxies_to_hold
-from sluice.rendezvous.protocol.offers import Method, answer_reply
-from sluice.rendezvous.protocol.polls import Answer, Poll, PollStatus, accepts, poll_reply, refused_reply
+from sluice.rendezvous.ports import NowMs, OfferStore, ProxyPools, Queues
+from sluice.rendezvous.protocol.matching import Profile, WaitingProxy, pool_of, proxies_to_hold
+from sluice.rendezvous.protocol.messages import (
+    OfferMethod,
+    Poll,
+    PollStatus,
+    ProxyAnswer,
+    RelayPattern,
+    accepts,
+    answer_reply,
+    poll_reply,
+)
 
 LETTER_MS = 3_000  # from a won claim to the letter in the mailbox
 
 
-class PollOutcome(StrEnum):
-    """How a poll ended. Each is a metric."""
+class PollMetric(StrEnum):
+    """How a poll ended, as it is counted. Each is a metric."""
 
     MATCHED = "PollsMatched"
     IDLE = "PollsIdle"  # nobody came
@@ -31,17 +38,17 @@ class PollOutcome(StrEnum):
 
 # What events call it. Who is claimed is told of with the offer that claimed it, also where it never came.
 ENDED_AS = {
-    PollOutcome.IDLE: events.PollOutcome.IDLE,
-    PollOutcome.DEFERRED: events.PollOutcome.IDLE,
-    PollOutcome.REFUSED: events.PollOutcome.REJECTED,
+    PollMetric.IDLE: PollOutcome.IDLE,
+    PollMetric.DEFERRED: PollOutcome.IDLE,
+    PollMetric.REFUSED: PollOutcome.REJECTED,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volunteers:
-    """Serves one request at a time."""
+    """Serves one request at a time. Raises what the requests to AWS raise."""
 
-    book: OfferBook
+    offers: OfferStore
     pools: ProxyPools
     queues: Queues
     mailbox: Mailbox
@@ -50,22 +57,24 @@ class Volunteers:
     held_max: int
     now_ms: NowMs
     new_id: Callable[[], str]
-    witness: Witness
+    recorder: EventRecorder
 
-    def poll(self, poll: Poll, *, address: str) -> tuple[PollOutcome, str]:
-        """Blocks up to ten seconds. Returns the body for the proxy; `address` is where its poll came from."""
-        profile, polled_at_ms = self.witness.profile(poll, address=address), self.now_ms()
-        outcome, body = self._poll(poll, profile)
-        if outcome in ENDED_AS:
-            self.witness.poll_ended(poll, profile, ENDED_AS[outcome], polled_at_ms=polled_at_ms)
-        return outcome, body
+    def poll(self, poll: Poll, *, address: str) -> tuple[PollMetric, str]:
+        """Hold a poll up to ten seconds. Returns the body for the proxy; `address` is where its poll came from."""
+        profile, polled_at_ms = self.recorder.profile(poll, address=address), self.now_ms()
+        metric, body = self._poll(poll, profile)
+        if metric in ENDED_AS:
+            self.recorder.poll_ended(poll, profile, ENDED_AS[metric], polled_at_ms=polled_at_ms)
+        return metric, body
 
-    def _poll(self, poll: Poll, profile: Profile) -> tuple[PollOutcome, str]:
+    def _poll(self, poll: Poll, profile: Profile) -> tuple[PollMetric, str]:
         if not accepts(poll.relay_pattern, allowed=self.allowed):
-            return PollOutcome.REFUSED, refused_reply()
-        pool = pool_of(poll.nat)
-        if self._enough_wait_in(pool):
-            return PollOutcome.DEFERRED, poll_reply(PollStatus.NO_MATCH)
+            return PollMetric.REFUSED, poll_reply(PollStatus.REFUSED)
+        pool, now_ms = pool_of(poll.nat), self.now_ms()
+        recent_offers = self.pools.recent_offers(pool, now_ms=now_ms)
+        wanted = proxies_to_hold(recent_offers=recent_offers, at_least=self.held_min, at_most=self.held_max)
+        if self.pools.count(pool, now_ms=now_ms) >= wanted:
+            return PollMetric.DEFERRED, poll_reply(PollStatus.NO_MATCH)
         return self._hold(
             WaitingProxy(
                 poll_id=self.new_id(),
@@ -78,14 +87,7 @@ class Volunteers:
             )
         )
 
-    def _enough_wait_in(self, pool: Pool) -> bool:
-        now_ms = self.now_ms()
-        wanted = proxies_to_hold(
-            recent_offers=self.pools.recent_offers(pool, now_ms=now_ms), at_least=self.held_min, at_most=self.held_max
-        )
-        return self.pools.count(pool, now_ms=now_ms) >= wanted
-
-    def _hold(self, proxy: WaitingProxy) -> tuple[PollOutcome, str]:
+    def _hold(self, proxy: WaitingProxy) -> tuple[PollMetric, str]:
         self.pools.enter(proxy)
         letter = None
         try:
@@ -93,46 +95,39 @@ class Volunteers:
         finally:
             unclaimed = letter is None and self.pools.leave(proxy)
         if unclaimed:
-            return PollOutcome.IDLE, poll_reply(PollStatus.NO_MATCH)
+            return PollMetric.IDLE, poll_reply(PollStatus.NO_MATCH)
         if letter is None:
             # Claimed in the last moment: the offer is on its way.
             letter = self.mailbox.wait_for(proxy.poll_id, until_ms=self.now_ms() + LETTER_MS)
         if letter is None:
-            return PollOutcome.LOST, poll_reply(PollStatus.NO_MATCH)
+            return PollMetric.LOST, poll_reply(PollStatus.NO_MATCH)
         body = poll_reply(PollStatus.MATCHED, offer=letter["offer"], nat=letter["nat"], relay=letter["relay"])
-        return PollOutcome.MATCHED, body
+        return PollMetric.MATCHED, body
 
-    def answer(self, answer: Answer, *, address: str) -> bool:
-        """Whether the answer, which came from this address, went to its client; False where that is gone.
-
-        Never blocks.
-        """
-        offer = self.book.answer(hash_sid(answer.sid))
+    def answer(self, answer: ProxyAnswer, *, address: str) -> bool:
+        """Send an answer, which came from this address, to its client; False where that is gone. Never blocks."""
+        offer = self.offers.answer(hash_sid(answer.sid))
         if offer is None:
-            self.witness.answered_too_late(address=address)
+            self.recorder.answered_too_late(address=address)
             return False
+        if offer.method is OfferMethod.SQS:
+            body = answer_reply(answer.answer)
+        else:
+            # The client's request is held open by the function that owns the mailbox it goes to.
+            body = json.dumps({"for": offer.client_id, "answer": answer.answer})
         try:
-            self._deliver(offer, answer.answer)
+            self.queues.send(offer.reply_to, body)
         except QueueGone:
-            self.witness.answer_lost(offer)
+            self.recorder.answer_lost(offer)
             return False
         except DestinationFault:
             # The client still hears something: its tick finds the offer unanswered.
-            self.book.unanswer(offer)
+            self.offers.unanswer(offer)
             raise
-        self.witness.answered(offer)
+        self.recorder.answered(offer)
         return True
-
-    def _deliver(self, offer: OfferRecord, answer: str) -> None:
-        body = answer_reply(answer) if offer.method is Method.SQS else reply_letter(offer.client_id, answer)
-        self.queues.send(offer.reply_to, body)
-
-
-def reply_letter(client_id: str, answer: str) -> str:
-    """An answer for a client whose request is held open by the function that owns the mailbox it goes to."""
-    return json.dumps({"for": client_id, "answer": answer})
 
 
 def hash_sid(sid: str) -> str:
-    """A proxy's own name for itself, in a form that is short whatever it sends."""
+    """Shorten a proxy's own name for itself to 32 hex digits, whatever it sends."""
     return hashlib.sha256(sid.encode()).hexdigest()[:32]

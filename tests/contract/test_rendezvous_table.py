@@ -7,14 +7,11 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.rendezvous.mailbox_store import DynamoMailboxBook
-from sluice.aws.rendezvous.offer_store import DynamoOfferBook
-from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
-from sluice.rendezvous.counts.events import matched_poll
-from sluice.rendezvous.ports import Claim, MailboxBook, OfferBook, OfferRecord, ProxyPools, State
+from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore, DynamoProxyPools
+from sluice.rendezvous.ports import Claim, MailboxStore, OfferRecord, OfferState, OfferStore, ProxyPools
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, Profile, WaitingProxy
-from sluice.rendezvous.protocol.offers import Method
-from tests.fakes import FakeMailboxBook, FakeOfferBook, FakePools
+from sluice.rendezvous.protocol.messages import OfferMethod
+from tests.fakes import FakeMailboxStore, FakeOfferStore, FakePools
 
 NOW = 1_700_000_000_000
 REGION = "eu-central-1"
@@ -24,16 +21,16 @@ REGION = "eu-central-1"
 class Table:
     """The three parts of the table."""
 
-    book: OfferBook
+    offers: OfferStore
     pools: ProxyPools
-    mailboxes: MailboxBook
+    mailboxes: MailboxStore
 
 
 @pytest.fixture(params=["dynamodb", "fake"])
 def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     if request.param == "fake":
         pools = FakePools()
-        yield Table(FakeOfferBook(pools), pools, FakeMailboxBook())
+        yield Table(FakeOfferStore(pools), pools, FakeMailboxStore())
         return
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
@@ -46,11 +43,11 @@ def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
             BillingMode="PAY_PER_REQUEST",
         )
-        yield Table(DynamoOfferBook(client, "t"), DynamoProxyPools(client, "t"), DynamoMailboxBook(client, "t"))
+        yield Table(DynamoOfferStore(client, "t"), DynamoProxyPools(client, "t"), DynamoMailboxStore(client, "t"))
 
 
 def offer(client_id: str = "c", sent_at_ms: int = NOW) -> OfferRecord:
-    return OfferRecord(client_id=client_id, sent_at_ms=sent_at_ms, method=Method.SQS)
+    return OfferRecord(client_id=client_id, sent_at_ms=sent_at_ms, method=OfferMethod.SQS)
 
 
 def proxy(poll_id: str = "p", *, sid: str = "", clients: int = 0, polled_at_ms: int = NOW) -> WaitingProxy:
@@ -65,28 +62,28 @@ def proxy(poll_id: str = "p", *, sid: str = "", clients: int = 0, polled_at_ms: 
 
 
 def claim(table: Table, record: OfferRecord, waiting: WaitingProxy, *, now_ms: int = NOW) -> Claim:
-    return table.book.claim(record, waiting, reply_to="r", now_ms=now_ms)
+    return table.offers.claim(record, waiting, reply_to="r", now_ms=now_ms)
 
 
 def match(table: Table, record: OfferRecord, waiting: WaitingProxy) -> None:
-    table.book.record(record)
+    table.offers.record(record)
     table.pools.enter(waiting)
     assert claim(table, record, waiting) is Claim.WON
 
 
 def test_an_offer_is_recorded_once_and_a_repetition_sees_how_it_stands(table: Table) -> None:
-    assert table.book.record(offer()) is None
-    assert table.book.record(offer()) == offer()
+    assert table.offers.record(offer()) is None
+    assert table.offers.record(offer()) == offer()
     table.pools.enter(proxy())
     claim(table, offer(), proxy())
-    earlier = table.book.record(offer())
+    earlier = table.offers.record(offer())
     assert earlier is not None
-    assert (earlier.state, earlier.poll_id, earlier.mailbox, earlier.reply_to) == (State.MATCHED, "p", "m-p", "r")
+    assert (earlier.state, earlier.proxy, earlier.reply_to) == (OfferState.MATCHED, proxy(), "r")
 
 
 def test_the_same_client_id_at_another_time_is_another_offer(table: Table) -> None:
-    table.book.record(offer())
-    assert table.book.record(offer(sent_at_ms=NOW + 1)) is None
+    table.offers.record(offer())
+    assert table.offers.record(offer(sent_at_ms=NOW + 1)) is None
 
 
 def test_a_claim_takes_the_proxy_out_of_its_pool(table: Table) -> None:
@@ -97,7 +94,7 @@ def test_a_claim_takes_the_proxy_out_of_its_pool(table: Table) -> None:
 
 def test_a_proxy_is_claimed_by_one_offer(table: Table) -> None:
     match(table, offer(), proxy())
-    table.book.record(offer("d"))
+    table.offers.record(offer("d"))
     assert claim(table, offer("d"), proxy()) is Claim.PROXY_TAKEN
 
 
@@ -109,7 +106,7 @@ def test_an_offer_claims_one_proxy(table: Table) -> None:
 
 
 def test_a_proxy_that_left_or_whose_poll_is_over_is_not_claimed(table: Table) -> None:
-    table.book.record(offer())
+    table.offers.record(offer())
     assert claim(table, offer(), proxy()) is Claim.PROXY_TAKEN
     table.pools.enter(proxy())
     assert claim(table, offer(), proxy(), now_ms=NOW + HOLD_MS) is Claim.PROXY_TAKEN
@@ -117,7 +114,7 @@ def test_a_proxy_that_left_or_whose_poll_is_over_is_not_claimed(table: Table) ->
 
 def test_a_name_that_waits_twice_is_matched_once_at_a_time(table: Table) -> None:
     match(table, offer(), proxy("p", sid="s"))
-    table.book.record(offer("d"))
+    table.offers.record(offer("d"))
     table.pools.enter(proxy("q", sid="s"))
     assert claim(table, offer("d"), proxy("q", sid="s")) is Claim.PROXY_TAKEN
     assert claim(table, offer("d"), proxy("q", sid="s"), now_ms=NOW + PATIENCE_MS + 1) is Claim.WON
@@ -125,58 +122,58 @@ def test_a_name_that_waits_twice_is_matched_once_at_a_time(table: Table) -> None
 
 def test_a_released_offer_may_claim_another_proxy(table: Table) -> None:
     match(table, offer(), proxy())
-    table.book.release(offer(), proxy())
+    table.offers.release(offer(), proxy())
     table.pools.enter(proxy("q"))
     assert claim(table, offer(), proxy("q")) is Claim.WON
-    assert table.book.answer("sid-p") is None
+    assert table.offers.answer("sid-p") is None
 
 
 def test_an_answer_finds_its_offer_once(table: Table) -> None:
     match(table, offer(), proxy())
-    answered = table.book.answer("sid-p")
+    answered = table.offers.answer("sid-p")
     assert answered is not None
-    assert (answered.client_id, answered.reply_to, answered.state) == ("c", "r", State.ANSWERED)
-    assert table.book.answer("sid-p") is None
-    assert not table.book.time_out(offer())
+    assert (answered.client_id, answered.reply_to, answered.state) == ("c", "r", OfferState.ANSWERED)
+    assert table.offers.answer("sid-p") is None
+    assert not table.offers.time_out(offer())
 
 
 def test_an_answer_from_a_stranger_finds_nothing(table: Table) -> None:
-    assert table.book.answer("stranger") is None
+    assert table.offers.answer("stranger") is None
 
 
 def test_a_timed_out_offer_is_not_answered(table: Table) -> None:
     match(table, offer(), proxy())
-    assert table.book.time_out(offer())
-    assert not table.book.time_out(offer())
-    assert table.book.answer("sid-p") is None
+    assert table.offers.time_out(offer())
+    assert not table.offers.time_out(offer())
+    assert table.offers.answer("sid-p") is None
 
 
 def test_an_answer_taken_back_is_there_to_be_timed_out(table: Table) -> None:
     match(table, offer(), proxy())
-    answered = table.book.answer("sid-p")
+    answered = table.offers.answer("sid-p")
     assert answered is not None
-    table.book.unanswer(answered)
-    assert table.book.time_out(offer())
+    table.offers.unanswer(answered)
+    assert table.offers.time_out(offer())
 
 
 def test_only_unanswered_matches_of_the_asked_time_are_found_oldest_first(table: Table) -> None:
     for number in range(6):
         match(table, offer(f"c{number}", NOW - number), proxy(f"p{number}"))
-    table.book.record(offer("unmatched"))
-    table.book.answer("sid-p2")
-    found = table.book.matched(since_ms=NOW - 4, until_ms=NOW - 1)
-    assert [(one.client_id, one.sent_at_ms, one.sid) for one in found] == [
-        (f"c{number}", NOW - number, f"sid-p{number}") for number in (4, 3, 1)
+    table.offers.record(offer("unmatched"))
+    table.offers.answer("sid-p2")
+    found = table.offers.matched(since_ms=NOW - 4, until_ms=NOW - 1)
+    assert [(one.client_id, one.sent_at_ms, one.proxy) for one in found] == [
+        (f"c{number}", NOW - number, proxy(f"p{number}")) for number in (4, 3, 1)
     ]
 
 
 def test_what_was_sent_before_is_found_and_forgotten(table: Table) -> None:
     for number in range(60):
-        table.book.record(offer(f"c{number}", NOW - number))
-    old = [one for page in table.book.sent_before(NOW - 9) for one in page]
+        table.offers.record(offer(f"c{number}", NOW - number))
+    old = [one for page in table.offers.sent_before(NOW - 9) for one in page]
     assert {one.client_id for one in old} == {f"c{number}" for number in range(10, 60)}
-    table.book.forget(old)
-    left = [one for page in table.book.sent_before(NOW + 1) for one in page]
+    table.offers.forget(old)
+    left = [one for page in table.offers.sent_before(NOW + 1) for one in page]
     assert {one.client_id for one in left} == {f"c{number}" for number in range(10)}
 
 
@@ -224,15 +221,14 @@ def test_a_matched_offer_knows_what_is_to_be_told_of_it_and_of_its_proxys_poll(t
     )
     waiting = replace(proxy(clients=3), profile=profile)
     described = replace(offer(), nat=Nat.RESTRICTED, country="FR", trace="Root=2")
-    table.book.record(offer())
+    table.offers.record(offer())
     table.pools.enter(waiting)
     assert table.pools.waiting(Pool.UNRESTRICTED, limit=1) == [waiting]
     assert claim(table, described, waiting, now_ms=NOW + 70) is Claim.WON
-    found = table.book.time_out(offer())
+    found = table.offers.time_out(offer())
     assert found is not None
     assert (found.nat, found.country, found.trace) == (Nat.RESTRICTED, "FR", "Root=2")
-    assert found.poll == matched_poll(waiting, at_ms=NOW + 70)
-    assert found.poll.waited_ms == 70
+    assert (found.proxy, found.matched_at_ms) == (waiting, NOW + 70)
 
 
 def test_of_those_who_wait_their_profiles_are_known(table: Table) -> None:

@@ -9,13 +9,13 @@ import pytest
 from moto import mock_aws
 
 from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHashes, DynamoAddressKeys
-from sluice.aws.rendezvous.statistics_store import MAX_COUNTS, MAX_MARKS, DynamoStatistics
+from sluice.aws.rendezvous.statistics_store import MAX_COUNTS, MAX_MARKS, DynamoStatisticsStore
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.statistics import OFFERS, POLLS, Count, Tally, tally, total
-from sluice.rendezvous.ports import Statistics
+from sluice.rendezvous.ports import StatisticsStore
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash
 from sluice.times import DAY_MS, day_of, day_start_ms
-from tests.fakes import Clock, FakeStatistics
+from tests.fakes import Clock, FakeStatisticsStore
 
 NOW = 1_700_000_000_000
 DAY = day_of(NOW)
@@ -39,8 +39,8 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture(params=["dynamodb", "fake"])
-def statistics(request: pytest.FixtureRequest, client: Any) -> Statistics:
-    return FakeStatistics() if request.param == "fake" else DynamoStatistics(client, TABLE, Clock(NOW))
+def statistics(request: pytest.FixtureRequest, client: Any) -> StatisticsStore:
+    return FakeStatisticsStore() if request.param == "fake" else DynamoStatisticsStore(client, TABLE, Clock(NOW))
 
 
 def offer(number: int = 0, *, country: str = "DE", at_ms: int = NOW) -> Tally:
@@ -53,7 +53,7 @@ def poll(number: int = 0, *, address: str | None = "a", nat: str = "unknown", at
     return tally(PollEvent(id=id_, at_ms=at_ms, outcome="idle", nat=nat, country="DE", address=address))
 
 
-def test_counts_add_up_for_ever_and_by_day(statistics: Statistics) -> None:
+def test_counts_add_up_for_ever_and_by_day(statistics: StatisticsStore) -> None:
     for at_ms in (NOW, NOW, NOW + DAY_MS):
         assert statistics.add([offer(at_ms=at_ms), offer(1, country="FR", at_ms=at_ms)]) == {}
     assert total(statistics.totals(), OFFERS) == 6
@@ -63,7 +63,7 @@ def test_counts_add_up_for_ever_and_by_day(statistics: Statistics) -> None:
     assert statistics.of_day("2001-01-01") == Counter()
 
 
-def test_a_batch_may_be_of_several_days_and_empty(statistics: Statistics) -> None:
+def test_a_batch_may_be_of_several_days_and_empty(statistics: StatisticsStore) -> None:
     assert statistics.add([]) == {}
     assert statistics.add([Tally("id", DAY, ())]) == {}
     assert statistics.add([offer(), offer(at_ms=NOW - DAY_MS), poll(), poll(at_ms=NOW - DAY_MS)]) == {}
@@ -72,7 +72,7 @@ def test_a_batch_may_be_of_several_days_and_empty(statistics: Statistics) -> Non
         assert statistics.of_day(day)[Count("addresses", ("DE",))] == 1
 
 
-def test_an_address_counts_once_a_day_also_in_later_batches(statistics: Statistics) -> None:
+def test_an_address_counts_once_a_day_also_in_later_batches(statistics: StatisticsStore) -> None:
     for nat in ("unknown", "unknown", "restricted"):
         statistics.add([poll(nat=nat), poll(nat=nat), poll(address="b"), poll(address=None)])
     found = statistics.of_day(DAY)
@@ -83,7 +83,7 @@ def test_an_address_counts_once_a_day_also_in_later_batches(statistics: Statisti
     assert not [count for count in statistics.totals() if count.family.startswith("addresses")]
 
 
-def test_more_than_a_transaction_holds_is_counted_all_the_same(statistics: Statistics) -> None:
+def test_more_than_a_transaction_holds_is_counted_all_the_same(statistics: StatisticsStore) -> None:
     polls = [poll(number, address=f"a{number}") for number in range(2 * MAX_MARKS)]
     offers = [offer(number, country=f"c{number}") for number in range(MAX_COUNTS + 50)]
     assert statistics.add([*polls, *offers]) == {}
@@ -93,13 +93,13 @@ def test_more_than_a_transaction_holds_is_counted_all_the_same(statistics: Stati
 
 def test_another_environment_sees_what_was_there(client: Any) -> None:
     for _ in range(2):
-        DynamoStatistics(client, TABLE, Clock(NOW)).add([poll()])
-    assert DynamoStatistics(client, TABLE, Clock(NOW)).of_day(DAY)[Count("addresses", ("DE",))] == 1
+        DynamoStatisticsStore(client, TABLE, Clock(NOW)).add([poll()])
+    assert DynamoStatisticsStore(client, TABLE, Clock(NOW)).of_day(DAY)[Count("addresses", ("DE",))] == 1
 
 
 def test_an_address_that_another_environment_counts_meanwhile_counts_once(client: Any) -> None:
-    meanwhile = DynamoStatistics(client, TABLE, Clock(NOW))
-    statistics = DynamoStatistics(Interrupted(client, lambda: meanwhile.add([poll(1)])), TABLE, Clock(NOW))  # type: ignore[arg-type]  # a client all the same
+    meanwhile = DynamoStatisticsStore(client, TABLE, Clock(NOW))
+    statistics = DynamoStatisticsStore(Interrupted(client, lambda: meanwhile.add([poll(1)])), TABLE, Clock(NOW))  # type: ignore[arg-type]  # a client all the same
     assert statistics.add([poll(2)]) == {}
     found = statistics.of_day(DAY)
     assert found[Count("addresses", ("DE",))] == 1
@@ -123,7 +123,7 @@ class Interrupted:
 
 
 def test_what_cant_be_written_is_counted_by_nobody_and_named(client: Any) -> None:
-    statistics = DynamoStatistics(client, TABLE, Clock(NOW))
+    statistics = DynamoStatisticsStore(client, TABLE, Clock(NOW))
     statistics.add([offer(1)])
     client.update_item(
         TableName=TABLE,
@@ -140,7 +140,7 @@ def test_what_cant_be_written_is_counted_by_nobody_and_named(client: Any) -> Non
 
 
 def test_what_is_of_a_day_expires(client: Any) -> None:
-    DynamoStatistics(client, TABLE, Clock(NOW)).add([poll()])
+    DynamoStatisticsStore(client, TABLE, Clock(NOW)).add([poll()])
     items = client.scan(TableName=TABLE)["Items"]
     kept = {item["pk"]["S"].split("#")[0] for item in items if "expires_at" not in item}
     assert kept == {"counters"}
@@ -152,7 +152,7 @@ def test_what_is_of_a_day_expires(client: Any) -> None:
 
 def test_a_newer_versions_counts_are_left_alone(client: Any) -> None:
     client.put_item(TableName=TABLE, Item={"pk": {"S": "counters"}, "sk": {"S": "of the future"}, "=a": {"N": "1"}})
-    assert DynamoStatistics(client, TABLE, Clock(NOW)).totals() == Counter()
+    assert DynamoStatisticsStore(client, TABLE, Clock(NOW)).totals() == Counter()
 
 
 # The day's key

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import now_ms
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.cli.pipeline.pipelines import STACK, reach_of, variables_of
 from sluice.local.jobs import LocalRuns

@@ -12,17 +12,16 @@ import aiohttp
 import pytest
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.aws.rendezvous.offer_store import DynamoOfferBook
-from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
+from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
-from sluice.peers.methods import Denied, Exchange, over_http, over_sqs, parse_reply
+from sluice.peers.methods import Denied, RendezvousMethod, over_http, over_sqs, parse_reply
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.ports import OfferRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool
-from sluice.rendezvous.protocol.offers import NO_PROXIES, TIMED_OUT, Method
+from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT, OfferMethod
 from tests.deployed import Deployed
 
 ON_LOOPBACK = Network(loopback=True)
@@ -92,7 +91,7 @@ def test_an_offer_is_answered_and_bytes_come_back_through_webrtc(deployed: Deplo
     assert run(echoed()) == b"there and back"
 
 
-async def through_the_first_channel(deployed: Deployed, exchange: Exchange, data: bytes) -> bytes:
+async def through_the_first_channel(deployed: Deployed, exchange: RendezvousMethod, data: bytes) -> bytes:
     """What comes back of `data`."""
     pools = pools_of(deployed)
     await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > 0)
@@ -220,12 +219,12 @@ def test_what_can_never_succeed_is_dead_lettered_with_the_reason(deployed: Deplo
 
 
 def test_answer_queues_are_swept_at_one_request_each(deployed: Deployed) -> None:
-    book = DynamoOfferBook(deployed.dynamodb, deployed.deployment.table_name)
+    offers = DynamoOfferStore(deployed.dynamodb, deployed.deployment.table_name)
     names = [f"{PREFIX}swept-{number}" for number in range(3)]
     for name in names:
         deployed.sqs.create_queue(QueueName=name)
         client_id = name.removeprefix(PREFIX)
-        book.record(OfferRecord(client_id=client_id, sent_at_ms=now_ms() - 121_000, method=Method.SQS))
+        offers.record(OfferRecord(client_id=client_id, sent_at_ms=now_ms() - 121_000, method=OfferMethod.SQS))
     offset = deployed.request_offset()
     # The schedule's own sweep may be faster; whoever sweeps, each queue is deleted, and by one request.
     deployed.invoke("Sweeper", {})

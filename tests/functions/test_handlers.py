@@ -13,10 +13,10 @@ from functions.broker import handler as broker
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
 from sluice.aws.dead_letters import PACKED, REASON, SOURCE
-from sluice.aws.rendezvous.offer_store import DynamoOfferBook
+from sluice.aws.rendezvous.stores import DynamoOfferStore
 from sluice.errors import BadSetting
 from sluice.rendezvous.ports import OfferRecord
-from sluice.rendezvous.protocol.offers import Method
+from sluice.rendezvous.protocol.messages import OfferMethod
 from tests.functions.conftest import CONTEXT, Surroundings
 
 ROOT = Path(__file__).parents[2]
@@ -151,9 +151,9 @@ def test_a_request_that_fails_is_a_503_and_its_cause_is_logged(
 
 
 def test_the_sweeper_says_how_much_it_swept(surroundings: Surroundings, capsys: pytest.CaptureFixture[str]) -> None:
-    book = DynamoOfferBook(surroundings.dynamodb, "t")
+    offers = DynamoOfferStore(surroundings.dynamodb, "t")
     sent_at_ms = time.time_ns() // 1_000_000 - 200_000
-    book.record(OfferRecord(client_id="old", sent_at_ms=sent_at_ms, method=Method.SQS))
+    offers.record(OfferRecord(client_id="old", sent_at_ms=sent_at_ms, method=OfferMethod.SQS))
     surroundings.sqs.create_queue(QueueName="snowflake-client-old")
     assert call(sweeper.handler, {}) == {"answer_queues": 1, "mailboxes": 0, "failed": 0}
     assert metrics(capsys) == {"AnswerQueuesSwept": 1.0, "MailboxesSwept": 0.0, "SweepsFailed": 0.0}

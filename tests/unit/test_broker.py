@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluice.errors import CallFailed
-from sluice.rendezvous.broker import ANSWER_QUEUE_PREFIX, Broker, Outcome, Post
-from sluice.rendezvous.matchmaker import Candidates, Matchmaker
-from sluice.rendezvous.ports import State
-from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT, by_fingerprint, parse_bridges
+from sluice.rendezvous.broker import Broker, Matchmaker, OfferMessage, OfferMetric, TickArmer, TimeoutTick
+from sluice.rendezvous.ports import OfferState
+from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
-from sluice.rendezvous.protocol.offers import NO_PROXIES
-from sluice.rendezvous.timeouts import Tick, TickArmer
-from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url, witness_of
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, NO_PROXIES
+from tests.fakes import Clock, FakeOfferStore, FakePools, FakeQueues, recorder_of, url
 
 RELAY = "wss://relay.example/"
 BRIDGES = by_fingerprint(
@@ -25,35 +23,48 @@ DESCRIPTION = json.dumps({"type": "offer", "sdp": "v=0"})
 
 
 @dataclass
+class Batch:
+    """A broker with the matchmaker of one batch."""
+
+    broker: Broker
+    matchmaker: Matchmaker
+
+    def serve(self, message: OfferMessage) -> OfferMetric:
+        return self.broker.serve(message, self.matchmaker)
+
+
+@dataclass
 class World:
     """A broker and all it talks to."""
 
     clock: Clock = field(default_factory=Clock)
     pools: FakePools = field(default_factory=FakePools)
-    ticks: list[tuple[Tick, int]] = field(default_factory=list)
+    ticks: list[tuple[TimeoutTick, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.queues = FakeQueues(self.clock)
-        self.book = FakeOfferBook(self.pools)
-        self.witness = witness_of(self.clock)
+        self.offers = FakeOfferStore(self.pools)
+        self.recorder = recorder_of(self.clock)
         self.armer = TickArmer(lambda tick, delay_s: self.ticks.append((tick, delay_s)), self.clock)
 
-    def broker(self) -> Broker:
+    def broker(self) -> Batch:
         """As for one batch."""
-        matchmaker = Matchmaker(
-            book=self.book,
-            queues=self.queues,
-            candidates=Candidates(self.pools, self.clock, random.Random(1).random),
-            now_ms=self.clock,
-        )
-        return Broker(
-            book=self.book,
-            queues=self.queues,
-            matchmaker=matchmaker,
-            armer=self.armer,
-            bridges=BRIDGES,
-            now_ms=self.clock,
-            witness=self.witness,
+        return Batch(
+            Broker(
+                offers=self.offers,
+                queues=self.queues,
+                armer=self.armer,
+                bridges=BRIDGES,
+                now_ms=self.clock,
+                recorder=self.recorder,
+            ),
+            Matchmaker(
+                offers=self.offers,
+                pools=self.pools,
+                queues=self.queues,
+                now_ms=self.clock,
+                random=random.Random(1).random,
+            ),
         )
 
     def proxy(self, name: str, *, pool: Pool = Pool.UNRESTRICTED, clients: int = 0) -> WaitingProxy:
@@ -75,15 +86,15 @@ class World:
         return [json.loads(body) for body in self.queues.queues[url(f"mailbox-{name}")]]
 
 
-def post(client_id: str = "c1", *, sent_at_ms: int = Clock.ms, nat: str = "unknown") -> Post:
+def post(client_id: str = "c1", *, sent_at_ms: int = Clock.ms, nat: str = "unknown") -> OfferMessage:
     body = "1.0\n" + json.dumps({"offer": DESCRIPTION, "nat": nat})
-    return Post(client_id=client_id, body=body, sent_at_ms=sent_at_ms)
+    return OfferMessage(client_id=client_id, body=body, sent_at_ms=sent_at_ms)
 
 
 def test_a_matched_offer_is_in_the_proxys_mailbox_and_its_answer_queue_exists() -> None:
     world = World()
     world.proxy("p")
-    assert world.broker().serve(post()) is Outcome.MATCHED
+    assert world.broker().serve(post()) is OfferMetric.MATCHED
     assert world.letters("p") == [{"for": "poll-p", "offer": DESCRIPTION, "nat": "unknown", "relay": RELAY}]
     assert url("snowflake-client-c1") in world.queues.made
     assert world.replies("c1") == []
@@ -93,7 +104,7 @@ def test_a_matched_offer_is_in_the_proxys_mailbox_and_its_answer_queue_exists() 
 def test_without_a_proxy_the_client_hears_so() -> None:
     world = World()
     world.proxy("p", pool=Pool.RESTRICTED)
-    assert world.broker().serve(post()) is Outcome.DENIED
+    assert world.broker().serve(post()) is OfferMetric.DENIED
     assert world.replies("c1") == [{"error": NO_PROXIES}]
 
 
@@ -120,7 +131,10 @@ def test_the_proxy_with_the_fewest_clients_goes_first() -> None:
 def test_a_malformed_offer_still_gets_its_queue_and_its_error() -> None:
     world = World()
     world.proxy("p")
-    assert world.broker().serve(Post(client_id="c1", body="2.0\n{}", sent_at_ms=world.clock.ms)) is Outcome.REFUSED
+    assert (
+        world.broker().serve(OfferMessage(client_id="c1", body="2.0\n{}", sent_at_ms=world.clock.ms))
+        is OfferMetric.REFUSED
+    )
     assert world.replies("c1") == [{"error": "unsupported message version"}]
     assert len(world.pools.proxies) == 1
 
@@ -128,15 +142,15 @@ def test_a_malformed_offer_still_gets_its_queue_and_its_error() -> None:
 @pytest.mark.parametrize("client_id", ["", "a/b", "x" * 64])
 def test_without_a_valid_client_id_nothing_is_created(client_id: str) -> None:
     world = World()
-    assert world.broker().serve(post(client_id)) is Outcome.ANONYMOUS
-    assert (world.queues.made, world.book.offers) == (set(), {})
+    assert world.broker().serve(post(client_id)) is OfferMetric.ANONYMOUS
+    assert (world.queues.made, world.offers.offers) == (set(), {})
 
 
 def test_an_offer_whose_client_has_given_up_takes_no_proxy() -> None:
     world = World()
     world.proxy("p")
     world.clock.ms += PATIENCE_MS
-    assert world.broker().serve(post()) is Outcome.STALE
+    assert world.broker().serve(post()) is OfferMetric.STALE
     assert len(world.pools.proxies) == 1
 
 
@@ -144,22 +158,22 @@ def test_a_redelivered_offer_takes_one_proxy_and_is_handed_over_again() -> None:
     world = World()
     world.proxy("p")
     world.proxy("q")
-    assert [world.broker().serve(post()) for _ in range(2)] == [Outcome.MATCHED, Outcome.REPEATED]
+    assert [world.broker().serve(post()) for _ in range(2)] == [OfferMetric.MATCHED, OfferMetric.REPEATED]
     assert len(world.pools.proxies) == 1
     assert sorted(len(world.letters(name)) for name in "pq") == [0, 2]
 
 
-@pytest.mark.parametrize("state", [State.ANSWERED, State.TIMED_OUT])
-def test_an_offer_redelivered_after_its_end_is_dropped(state: State) -> None:
+@pytest.mark.parametrize("state", [OfferState.ANSWERED, OfferState.TIMED_OUT])
+def test_an_offer_redelivered_after_its_end_is_dropped(state: OfferState) -> None:
     world = World()
     proxy = world.proxy("p")
     world.broker().serve(post())
-    if state is State.ANSWERED:
-        assert world.book.answer(proxy.sid) is not None
+    if state is OfferState.ANSWERED:
+        assert world.offers.answer(proxy.sid) is not None
     else:
-        assert world.book.time_out(next(iter(world.book.offers.values())))
+        assert world.offers.time_out(next(iter(world.offers.offers.values())))
     world.proxy("q")
-    assert world.broker().serve(post()) is Outcome.REPEATED
+    assert world.broker().serve(post()) is OfferMetric.REPEATED
     assert "poll-q" in world.pools.proxies
 
 
@@ -167,7 +181,7 @@ def test_a_proxy_that_has_given_up_is_not_matched() -> None:
     world = World()
     world.proxy("p")
     world.clock.ms += HOLD_MS
-    assert world.broker().serve(post(sent_at_ms=world.clock.ms)) is Outcome.DENIED
+    assert world.broker().serve(post(sent_at_ms=world.clock.ms)) is OfferMetric.DENIED
 
 
 def test_a_proxy_whose_mailbox_is_gone_is_passed_over() -> None:
@@ -175,7 +189,7 @@ def test_a_proxy_whose_mailbox_is_gone_is_passed_over() -> None:
     gone = world.proxy("gone")
     world.queues.made.remove(gone.mailbox)
     world.proxy("here", clients=1)
-    assert world.broker().serve(post()) is Outcome.MATCHED
+    assert world.broker().serve(post()) is OfferMetric.MATCHED
     assert len(world.letters("here")) == 1
 
 
@@ -203,7 +217,7 @@ def test_two_hundred_offers_at_once_over_a_hundred_proxies() -> None:
     brokers = [world.broker() for _ in range(20)]
     with ThreadPoolExecutor(16) as threads:
         outcomes = list(threads.map(lambda number: brokers[number // 10].serve(post(f"c{number}")), range(200)))
-    assert (outcomes.count(Outcome.MATCHED), outcomes.count(Outcome.DENIED)) == (100, 100)
+    assert (outcomes.count(OfferMetric.MATCHED), outcomes.count(OfferMetric.DENIED)) == (100, 100)
     assert all(len(world.letters(f"p{number}")) == 1 for number in range(100))
     assert sum(len(world.replies(f"c{number}")) for number in range(200)) == 100
 
@@ -222,6 +236,6 @@ def test_demand_is_noted_once_a_batch_for_the_pool_that_was_wanted_first() -> No
     broker.serve(post("a"))
     broker.serve(post("b", nat="unrestricted"))
     broker.serve(post("c", nat="restricted"))
-    broker.matchmaker.candidates.note_demand()
+    broker.matchmaker.note_demand()
     assert world.pools.recent_offers(Pool.UNRESTRICTED, now_ms=world.clock.ms) == 2
     assert world.pools.recent_offers(Pool.RESTRICTED, now_ms=world.clock.ms) == 1

@@ -24,8 +24,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.aws.operator.client_queues import ClientCredentials
-from sluice.aws.rendezvous.offer_store import DynamoOfferBook
-from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
+from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
 from sluice.cli.main import app
 from sluice.cli.output import quantile
 from sluice.cli.sites import with_first_site
@@ -36,7 +35,7 @@ from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.ports import OfferRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy
-from sluice.rendezvous.protocol.offers import Method
+from sluice.rendezvous.protocol.messages import OfferMethod
 from tests.unit.test_peers import FakeBroker, served
 
 REGION = "eu-central-1"
@@ -57,8 +56,8 @@ class Site:
     iam: Any
 
     @property
-    def book(self) -> DynamoOfferBook:
-        return DynamoOfferBook(self.dynamodb, "t")
+    def offers(self) -> DynamoOfferStore:
+        return DynamoOfferStore(self.dynamodb, "t")
 
     @property
     def pools(self) -> DynamoProxyPools:
@@ -268,12 +267,12 @@ def fill(site: Site) -> None:
     for proxy in proxies:
         site.pools.enter(proxy)
     offers = [
-        OfferRecord(client_id=name, sent_at_ms=sent_at_ms, method=Method.SQS)
+        OfferRecord(client_id=name, sent_at_ms=sent_at_ms, method=OfferMethod.SQS)
         for name, sent_at_ms in (("new", now_ms), ("matched", now_ms), ("old", now_ms - 200_000))
     ]
     for offer in offers:
-        site.book.record(offer)
-    site.book.claim(offers[1], proxies[0], reply_to="r", now_ms=now_ms)
+        site.offers.record(offer)
+    site.offers.claim(offers[1], proxies[0], reply_to="r", now_ms=now_ms)
 
 
 def waiting_proxy(name: str, now_ms: int) -> WaitingProxy:

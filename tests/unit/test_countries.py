@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sluice.local.traffic import offer
 from sluice.rendezvous.countries import Countries, country_of_record
 from sluice.rendezvous.protocol.addresses import keyed_hash
-from sluice.rendezvous.protocol.candidates import TYPES, best_address, client_address
+from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, OfferMethod, best_address, parse_offer
 from tests.mmdb import mmdb
 
 KEY = b"k" * 32
@@ -28,7 +28,7 @@ Described = tuple[str, int, str]
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(TYPES), st.integers(0, 2**31 - 1), st.ip_addresses().map(str)),
+        st.tuples(st.sampled_from(CANDIDATE_TYPES), st.integers(0, 2**31 - 1), st.ip_addresses().map(str)),
         unique_by=lambda each: each[:2],
     )
 )
@@ -59,8 +59,16 @@ def test_what_is_no_candidate_with_an_address_is_passed_over(line: str) -> None:
 
 
 def test_an_offers_own_candidate_is_found() -> None:
-    assert client_address(offer("1")) == "127.0.0.1"
-    assert client_address(json.dumps({"type": "offer", "sdp": ""})) is None
+    assert address_of(offer("1")) == "127.0.0.1"
+    assert address_of(json.dumps({"type": "offer", "sdp": ""})) is None
+
+
+def address_of(description: str) -> str | None:
+    """Where an offer's client is, as its parser has it."""
+    bridge = Bridge(display_name="d", websocket_address="wss://relay.example/", fingerprint=b"f" * 20)
+    body = "1.0\n" + json.dumps({"offer": description, "fingerprint": (b"f" * 20).hex()})
+    bridges = {bridge.fingerprint: bridge}
+    return parse_offer(body, client_id="c", method=OfferMethod.SQS, sent_at_ms=1, bridges=bridges).address
 
 
 @pytest.fixture(scope="module")

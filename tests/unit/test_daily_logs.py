@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sluice.rendezvous.counts.daily_log import daily_log
 from sluice.rendezvous.counts.statistics import Count
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.offers import Method
+from sluice.rendezvous.protocol.messages import OfferMethod
 
 JOBS_LOG = Path(__file__).parents[2] / "spark" / "sluice_spark" / "jobs" / "snowflake_log.py"
 NUMBERS = st.integers(1, 100)
@@ -29,7 +29,7 @@ OFFERS = st.dictionaries(
         NATS,
         st.sampled_from(["denied", "matched", "timeout"]),
         COUNTRIES,
-        st.sampled_from([method.value for method in Method]),
+        st.sampled_from([method.value for method in OfferMethod]),
     ),
     NUMBERS,
 )
@@ -65,7 +65,7 @@ def day(
 ) -> Any:
     """As the job has them."""
     countries, types, nats = addresses
-    outcomes, of_method = Counter[str](), {method.value: Counter[str]() for method in Method}
+    outcomes, of_method = Counter[str](), {method.value: Counter[str]() for method in OfferMethod}
     for (nat, outcome, country, method), number in offers.items():
         denied = "denied_unrestricted" if nat == Nat.UNRESTRICTED else "denied_restricted"
         outcomes[{"denied": denied, "matched": "matched", "timeout": "timed_out"}[outcome]] += number

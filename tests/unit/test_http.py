@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.http import Request, Response, Site
+from sluice.rendezvous.broker import Matchmaker
+from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse
 from sluice.rendezvous.http_clients import HttpClients
-from sluice.rendezvous.matchmaker import Candidates, Matchmaker
 from sluice.rendezvous.protocol.amp import armor, decode_path
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, Pool
-from tests.fakes import FakeStatistics
+from tests.fakes import FakeStatisticsStore
 from tests.unit.test_broker import BRIDGES, DESCRIPTION
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_volunteers import World as ProxyWorld
@@ -30,24 +30,24 @@ class World(ProxyWorld):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.statistics = FakeStatistics()
+        self.statistics = FakeStatisticsStore()
 
-    def site(self) -> Site:
-        matchmaker = Matchmaker(
-            book=self.book,
-            queues=self.queues,
-            candidates=Candidates(self.pools, self.clock, lambda: 0.5),
-            now_ms=self.clock,
-        )
+    def site(self) -> BrokerSite:
         clients = HttpClients(
-            book=self.book,
-            matchmaker=matchmaker,
+            offers=self.offers,
+            matchmaker=lambda: Matchmaker(
+                offers=self.offers,
+                pools=self.pools,
+                queues=self.queues,
+                now_ms=self.clock,
+                random=lambda: 0.5,
+            ),
             mailbox=self.mailbox,
             bridges=BRIDGES,
             now_ms=self.clock,
-            witness=self.witness,
+            recorder=self.recorder,
         )
-        return Site(
+        return BrokerSite(
             volunteers=self.volunteers,
             clients=clients,
             pools=self.pools,
@@ -56,8 +56,8 @@ class World(ProxyWorld):
             new_id=self.new_id,
         )
 
-    def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Response:
-        return self.site().serve(Request(method=method, path=path, headers=headers or {}, body=body))
+    def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> HttpResponse:
+        return self.site().serve(HttpRequest(method=method, path=path, headers=headers or {}, body=body))
 
     def waiting_proxy(self) -> None:
         """A proxy that another environment holds, which answers as soon as it has the offer."""
@@ -69,7 +69,7 @@ class World(ProxyWorld):
         def answer(url: str, body: str, **more: Any) -> None:
             send(url, body, **more)
             if url == proxy.mailbox:
-                offer = self.book.answer(proxy.sid)
+                offer = self.offers.answer(proxy.sid)
                 assert offer is not None
                 send(offer.reply_to, json.dumps({"for": offer.client_id, "answer": ANSWER_TEXT}))
 
@@ -240,6 +240,6 @@ def test_a_function_urls_event_is_read_whether_its_body_is_encoded_or_not(encode
         "body": base64.b64encode(b"hi").decode() if encoded else "hi",
         "isBase64Encoded": encoded,
     }
-    request = Request.parse(event)
+    request = HttpRequest.parse(event)
     assert (request.method, request.path, request.body) == ("POST", "/client", b"hi")
     assert request.headers == {"snowflake-nat-type": "restricted"}

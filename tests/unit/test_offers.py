@@ -8,10 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import Refused
-from sluice.rendezvous.protocol.bridges import DEFAULT_FINGERPRINT, Bridge, by_fingerprint, parse_bridges
+from sluice.errors import OfferRefused
+from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.offers import Method, Offer, answer_reply, error_reply, is_client_id, parse_offer
+from sluice.rendezvous.protocol.messages import (
+    DEFAULT_FINGERPRINT,
+    Bridge,
+    Offer,
+    OfferMethod,
+    answer_reply,
+    error_reply,
+    is_client_id,
+    parse_offer,
+)
 
 DESCRIPTION = json.dumps({"type": "offer", "sdp": "v=0\r\n"})
 SECOND = "ab" * 32
@@ -26,7 +35,7 @@ BRIDGES = by_fingerprint(
 
 
 def parse(body: str) -> Offer:
-    return parse_offer(body, client_id="c1", method=Method.SQS, sent_at_ms=1, bridges=BRIDGES)
+    return parse_offer(body, client_id="c1", method=OfferMethod.SQS, sent_at_ms=1, bridges=BRIDGES)
 
 
 def offer(**fields: Any) -> str:
@@ -34,7 +43,7 @@ def offer(**fields: Any) -> str:
 
 
 def refusal(body: str) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(OfferRefused) as refused:
         parse(body)
     return refused.value.reply
 
@@ -132,7 +141,7 @@ def test_whatever_is_posted_is_parsed_or_refused(text: str) -> None:
     for body in (text, "1.0\n" + text, offer(offer=text), offer(nat=text), offer(fingerprint=text)):
         try:
             parse(body)
-        except Refused as refused:
+        except OfferRefused as refused:
             error_reply(refused.reply).encode()
 
 
@@ -144,7 +153,7 @@ def test_whatever_is_posted_is_parsed_or_refused(text: str) -> None:
 )
 def test_whatever_json_a_field_holds_is_parsed_or_refused(value: object) -> None:
     for field in ("offer", "nat", "fingerprint"):
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(OfferRefused):
             parse(offer(**{field: value}))
 
 

@@ -17,9 +17,9 @@ from sluice.peers.client import Connected, connect
 from sluice.peers.methods import (
     Answered,
     Denied,
-    Exchange,
     Lost,
     Patience,
+    RendezvousMethod,
     Reply,
     draw_client_id,
     over_http,
@@ -27,7 +27,7 @@ from sluice.peers.methods import (
     parse_reply,
 )
 from sluice.peers.services import Echo, Relay, Service
-from sluice.peers.volunteer import Event, Volunteer, VolunteerLimits, What
+from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerEventKind, VolunteerLimits
 from sluice.rendezvous.protocol.matching import Nat
 
 ON_LOOPBACK = Network(loopback=True)
@@ -133,14 +133,14 @@ class Events:
     """What happened to a volunteer, to be waited for."""
 
     def __init__(self) -> None:
-        self.seen: list[Event] = []
+        self.seen: list[VolunteerEvent] = []
         self._more = asyncio.Event()
 
-    def note(self, event: Event) -> None:
+    def note(self, event: VolunteerEvent) -> None:
         self.seen.append(event)
         self._more.set()
 
-    async def first(self, what: What) -> Event:
+    async def first(self, what: VolunteerEventKind) -> VolunteerEvent:
         while not (found := [event for event in self.seen if event.what is what]):
             self._more.clear()
             await self._more.wait()
@@ -157,10 +157,10 @@ class Site:
     session: aiohttp.ClientSession
     events: Events
 
-    async def saw(self, what: What) -> Event:
+    async def saw(self, what: VolunteerEventKind) -> VolunteerEvent:
         return await self.events.first(what)
 
-    async def connected(self, exchange: Exchange | None = None) -> Connected:
+    async def connected(self, exchange: RendezvousMethod | None = None) -> Connected:
         outcome = await connect(exchange or over_sqs(self.broker, patience=AT_ONCE), network=ON_LOOPBACK)
         assert isinstance(outcome, Connected), outcome
         return outcome
@@ -198,7 +198,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     return in_loop
 
 
-def answering(reply: Reply) -> Exchange:
+def answering(reply: Reply) -> RendezvousMethod:
     async def exchange(message: str) -> Reply:
         return reply
 
@@ -216,9 +216,14 @@ async def test_bytes_come_back_from_an_echoing_volunteer() -> None:
             await connected.channel.send(b"ping")
             assert await connected.channel.receive_exactly(4) == b"ping"
         assert 0 < connected.timings.answered_s < connected.timings.opened_s
-        await here.saw(What.CLOSED)
-        happened = [event.what for event in here.events.seen if event.what is not What.POLLED]
-        assert happened == [What.MATCHED, What.ANSWERED, What.OPENED, What.CLOSED]
+        await here.saw(VolunteerEventKind.CLOSED)
+        happened = [event.what for event in here.events.seen if event.what is not VolunteerEventKind.POLLED]
+        assert happened == [
+            VolunteerEventKind.MATCHED,
+            VolunteerEventKind.ANSWERED,
+            VolunteerEventKind.OPENED,
+            VolunteerEventKind.CLOSED,
+        ]
 
 
 @run
@@ -264,7 +269,7 @@ async def test_a_stopped_volunteer_closes_its_clients_channels() -> None:
             await connected.channel.send(b"too late")
 
 
-# What the client says and hears
+# VolunteerEventKind the client says and hears
 
 
 @run
@@ -353,14 +358,14 @@ async def test_a_broker_that_cannot_be_reached_is_no_lost_offer() -> None:
             await connect(over_http(session, url), network=ON_LOOPBACK)
 
 
-# What the volunteer says and hears
+# VolunteerEventKind the volunteer says and hears
 
 
 @run
 async def test_a_poll_is_the_protocols() -> None:
     async with site() as here:
         here.broker.poll_status = "no match"
-        await here.saw(What.POLLED)
+        await here.saw(VolunteerEventKind.POLLED)
         poll = here.broker.polls[0]
         assert len({poll["Sid"] for poll in here.broker.polls}) == len(here.broker.polls)
         del poll["Sid"]
@@ -397,7 +402,7 @@ def test_a_failed_poll_is_tried_again(status: int) -> None:
         broker = FakeBroker()
         broker.reply_status = status
         async with site(broker) as here:
-            await here.saw(What.POLL_FAILED)
+            await here.saw(VolunteerEventKind.POLL_FAILED)
             broker.reply_status = 200
             connected = await here.connected()
             await connected.peer.close()
@@ -412,8 +417,8 @@ async def test_a_client_that_is_gone_gets_no_channel() -> None:
     async with site(broker) as here, Peer(ON_LOOPBACK, ChannelLimits()) as peer:
         peer.open_channel()
         await broker.send_offer("gone", "1.0\n" + json.dumps({"offer": await peer.offer()}))
-        await here.saw(What.CLIENT_GONE)
-        assert here.volunteer.counts[What.OPENED] == 0
+        await here.saw(VolunteerEventKind.CLIENT_GONE)
+        assert here.volunteer.counts[VolunteerEventKind.OPENED] == 0
 
 
 @pytest.mark.parametrize("offer", ["", "{}", OFFER, OFFER.replace("offer", "answer")])
@@ -421,7 +426,7 @@ def test_an_unusable_offer_is_passed_over_and_the_next_one_served(offer: str) ->
     async def test() -> None:
         async with site() as here:
             await here.broker.send_offer("bad", "1.0\n" + json.dumps({"offer": offer}))
-            await here.saw(What.OFFER_UNUSABLE)
+            await here.saw(VolunteerEventKind.OFFER_UNUSABLE)
             connected = await here.connected()
             await connected.peer.close()
 
@@ -437,7 +442,7 @@ async def test_a_client_that_opens_no_channel_is_given_up() -> None:
         async with Peer(ON_LOOPBACK, ChannelLimits()) as peer:
             peer.open_channel()
             await here.broker.send_offer("mute", "1.0\n" + json.dumps({"offer": await peer.offer()}))
-            await here.saw(What.NOT_OPENED)
+            await here.saw(VolunteerEventKind.NOT_OPENED)
         await until(lambda: here.volunteer.clients == 0)
 
 
@@ -447,7 +452,7 @@ async def test_a_connection_ends_at_its_time_limit() -> None:
         connected = await here.connected()
         async with connected.peer:
             assert await connected.channel.receive() == b""
-        await here.saw(What.CUT_OFF)
+        await here.saw(VolunteerEventKind.CUT_OFF)
 
 
 @run
@@ -469,7 +474,7 @@ async def test_a_message_over_the_limit_closes_the_channel() -> None:
         async with connected.peer:
             await connected.channel.send(bytes(1001))
             assert await connected.channel.receive() == b""
-        assert (await here.saw(What.CLOSED)).detail == "a message of more than 1000 bytes"
+        assert (await here.saw(VolunteerEventKind.CLOSED)).detail == "a message of more than 1000 bytes"
 
 
 @run
@@ -509,7 +514,7 @@ async def test_a_relay_that_closes_ends_the_channel() -> None:
             async with connected.peer:
                 await connected.channel.send(b"bye")
                 assert await connected.channel.receive() == b""
-            await here.saw(What.CLOSED)
+            await here.saw(VolunteerEventKind.CLOSED)
 
 
 @run
@@ -520,7 +525,7 @@ async def test_a_relay_that_cannot_be_reached_ends_the_channel() -> None:
             connected = await here.connected()
             async with connected.peer:
                 assert await connected.channel.receive() == b""
-            assert "404" in (await here.saw(What.BROKEN)).detail
+            assert "404" in (await here.saw(VolunteerEventKind.BROKEN)).detail
 
 
 @run
@@ -528,8 +533,8 @@ async def test_a_refused_relay_gets_no_answer() -> None:
     broker = FakeBroker(relay_url="ws://relay.example/")
     async with site(broker, service=lambda session: Relay(session, relay_pattern="$")) as here:
         await broker.send_offer("unlucky", "1.0\n" + json.dumps({"offer": OFFER}))
-        assert (await here.saw(What.RELAY_REFUSED)).detail == "the relay is not encrypted"
-        assert here.volunteer.counts[What.ANSWERED] == 0
+        assert (await here.saw(VolunteerEventKind.RELAY_REFUSED)).detail == "the relay is not encrypted"
+        assert here.volunteer.counts[VolunteerEventKind.ANSWERED] == 0
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed
-from sluice.rendezvous.protocol.bridges import RelayPattern
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.polls import (
+from sluice.rendezvous.protocol.messages import (
     PollStatus,
+    RelayPattern,
     accepts,
     answer_status,
     parse_answer,
     parse_poll,
     poll_reply,
-    refused_reply,
 )
 
 POLL = {
@@ -118,7 +117,7 @@ def test_a_reply_has_all_keys_in_the_protocols_order() -> None:
     assert json.loads(poll_reply(PollStatus.NO_MATCH)) == {
         "Status": "no match", "Offer": "", "NAT": "", "NextPoll": 20000, "RelayURL": "",
     }  # fmt: skip
-    assert json.loads(refused_reply())["NextPoll"] == 3_600_000
+    assert json.loads(poll_reply(PollStatus.REFUSED))["NextPoll"] == 3_600_000
 
 
 def test_a_proxy_without_a_pattern_is_refused() -> None:

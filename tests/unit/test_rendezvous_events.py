@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed
 from sluice.federation.messages.ulids import is_ulid
+from sluice.rendezvous.broker import TimeoutTick
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
-from sluice.rendezvous.http import Request
-from sluice.rendezvous.protocol.bridges import RelayPattern
+from sluice.rendezvous.http import HttpRequest
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool
-from sluice.rendezvous.protocol.offers import Method
-from sluice.rendezvous.protocol.polls import Answer, Poll
-from sluice.rendezvous.timeouts import Tick, TimeOuts
+from sluice.rendezvous.protocol.messages import OfferMethod, Poll, ProxyAnswer, RelayPattern
+from sluice.rendezvous.timeouts import TimeOuts
 from sluice.times import day_of, iso, ms_of
 from tests.fakes import url
 from tests.unit.test_broker import World as BrokerWorld
@@ -37,7 +36,7 @@ common = {
     "proxy_type": st.none() | texts,
     "trace": st.none() | texts,
 }
-offers = st.builds(OfferEvent, method=st.sampled_from(Method), waited_ms=st.integers(0), **common)
+offers = st.builds(OfferEvent, method=st.sampled_from(OfferMethod), waited_ms=st.integers(0), **common)
 polls = st.builds(
     PollEvent,
     clients=st.integers(0),
@@ -126,9 +125,9 @@ def test_a_time_may_be_spelled_otherwise(text: str) -> None:
 
 
 def told(world: Any) -> list[Event]:
-    events = list(world.witness.take())
+    events = list(world.recorder.take())
     assert all(is_ulid(event.id) for event in events)
-    assert world.witness.take() == ()
+    assert world.recorder.take() == ()
     return events
 
 
@@ -177,7 +176,7 @@ def proxy_poll() -> Poll:
 def held(world: ProxyWorld) -> BrokerWorld:
     """A poll that is held when an offer comes, which claims its proxy 7,000 ms later."""
     broker = BrokerWorld(world.clock, world.pools)
-    broker.queues, broker.book = world.queues, world.book
+    broker.queues, broker.offers = world.queues, world.offers
     receive = world.queues.receive
 
     def offer_comes(url: str, *, wait_s: int) -> str | None:
@@ -196,7 +195,7 @@ def test_an_answered_offer_is_told_of_with_its_poll_and_its_answer() -> None:
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
     assert told(world) == []
     world.clock.ms += 150
-    assert world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address="")
+    assert world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
     answer, poll, offer = told(world)
     assert isinstance(poll, PollEvent)
     assert isinstance(offer, OfferEvent)
@@ -210,11 +209,11 @@ def test_an_answered_offer_is_told_of_with_its_poll_and_its_answer() -> None:
 
 def time_outs(world: ProxyWorld) -> TimeOuts:
     return TimeOuts(
-        book=world.book,
+        offers=world.offers,
         queues=world.queues,
         send_tick=lambda tick, delay_s: None,
         now_ms=world.clock,
-        witness=world.witness,
+        recorder=world.recorder,
     )
 
 
@@ -224,11 +223,11 @@ def test_an_offer_that_times_out_is_told_of_once_however_often_it_is_looked_at()
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
     world.clock.ms += PATIENCE_MS
     for _ in range(3):
-        time_outs(world).handle(Tick(0))
+        time_outs(world).handle(TimeoutTick(0))
     poll, offer = told(world)
     assert summary([poll, offer]) == [("poll", "matched"), ("offer", "timeout")]
     assert offer.proxy_type == "webext"
-    assert not world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address=PROXY_ADDRESS)
+    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address=PROXY_ADDRESS)
     [late] = told(world)
     assert summary([late]) == [("answer", "timeout")]
     assert (late.proxy_type, late.country) == ("unknown", "DE")
@@ -240,7 +239,7 @@ def test_an_answer_that_cant_be_sent_yet_leaves_the_end_to_the_time_out() -> Non
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
     world.queues.failing[url("snowflake-client-c1")] = CallFailed("SendMessage", "Throttled", "")
     with pytest.raises(CallFailed):
-        world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address="")
+        world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
     assert told(world) == []
 
 
@@ -249,7 +248,7 @@ def test_an_answer_to_a_client_whose_queue_is_gone_is_a_time_out() -> None:
     held(world)
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
     world.queues.made.remove(url("snowflake-client-c1"))
-    assert not world.volunteers.answer(Answer(sid="s", answer=ANSWER_TEXT), address="")
+    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
     assert summary(told(world)) == [("answer", "timeout"), ("poll", "matched"), ("offer", "timeout")]
 
 
@@ -316,7 +315,7 @@ def test_where_a_poll_came_from_is_the_requests_address() -> None:
         "requestContext": {"http": {"method": "POST", "sourceIp": PROXY_ADDRESS}},
         "body": POLL.decode(),
     }
-    world.site().serve(Request.parse(event))
+    world.site().serve(HttpRequest.parse(event))
     [poll] = told(world)
     assert isinstance(poll, PollEvent)
     assert poll.address == f"hash of {PROXY_ADDRESS}"

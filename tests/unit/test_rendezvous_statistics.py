@@ -17,7 +17,7 @@ from sluice.rendezvous.counts.exposition import exposition
 from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, rounded_up, tally
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
 from sluice.times import DAY_MS, day_of
-from tests.fakes import FakeStatistics
+from tests.fakes import FakeStatisticsStore
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_http import World as HttpWorld
 
@@ -29,7 +29,7 @@ DAY = "2023-11-14"
 class Script:
     """Events of a day, each with an id of its own."""
 
-    statistics: FakeStatistics = field(default_factory=FakeStatistics)
+    statistics: FakeStatisticsStore = field(default_factory=FakeStatisticsStore)
     at_ms: int = AT
     number: int = 0
 
@@ -282,7 +282,7 @@ def events(number: int) -> list[Event]:
 
 
 def test_what_comes_again_isnt_counted_again() -> None:
-    statistics = FakeStatistics()
+    statistics = FakeStatisticsStore()
     counting = Counting(statistics)
     assert counting.count(events(3)) == {}
     assert counting.count([*events(5), *events(5)]) == {}
@@ -290,7 +290,7 @@ def test_what_comes_again_isnt_counted_again() -> None:
 
 
 def test_what_couldnt_be_counted_is_counted_when_it_comes_again() -> None:
-    statistics = FakeStatistics(failing="throttled")
+    statistics = FakeStatisticsStore(failing="throttled")
     counting = Counting(statistics)
     assert counting.count(events(2)) == {event.id: "throttled" for event in events(2)}
     statistics.failing = ""
@@ -299,7 +299,7 @@ def test_what_couldnt_be_counted_is_counted_when_it_comes_again() -> None:
 
 
 def test_only_so_many_ids_are_remembered() -> None:
-    statistics = FakeStatistics()
+    statistics = FakeStatisticsStore()
     counting = Counting(statistics)
     counting.count(events(MAX_REMEMBERED + 1))
     counting.count([events(1)[0], events(2)[1]])

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from sluice.errors import CallFailed
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
 from sluice.rendezvous.ports import OfferRecord
-from sluice.rendezvous.protocol.offers import Method
+from sluice.rendezvous.protocol.messages import OfferMethod
 from sluice.rendezvous.sweeper import ANSWER_QUEUE_AGE_MS, Sweeper, Swept
-from tests.fakes import Clock, FakeMailboxBook, FakeOfferBook, FakePools, FakeQueues, url
+from tests.fakes import Clock, FakeMailboxStore, FakeOfferStore, FakePools, FakeQueues, url
 
 
 class World:
@@ -17,11 +17,11 @@ class World:
     def __init__(self) -> None:
         self.clock = Clock()
         self.queues = FakeQueues(self.clock)
-        self.book = FakeOfferBook(FakePools())
-        self.mailboxes = FakeMailboxBook()
+        self.offers = FakeOfferStore(FakePools())
+        self.mailboxes = FakeMailboxStore()
 
-    def offer(self, client_id: str, *, method: Method = Method.SQS, with_queue: bool = True) -> None:
-        self.book.record(OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method))
+    def offer(self, client_id: str, *, method: OfferMethod = OfferMethod.SQS, with_queue: bool = True) -> None:
+        self.offers.record(OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method))
         if with_queue:
             self.queues.create(f"snowflake-client-{client_id}", {})
 
@@ -29,7 +29,7 @@ class World:
         answers = iter(may_go_on)
         with ThreadPoolExecutor(2) as executor:
             return Sweeper(
-                offers=self.book,
+                offers=self.offers,
                 mailboxes=self.mailboxes,
                 queues=self.queues,
                 executor=executor,
@@ -46,7 +46,7 @@ def test_answer_queues_go_after_two_minutes_and_younger_ones_stay() -> None:
     world.clock.ms += 1
     assert world.sweep() == Swept(answer_queues=1)
     assert world.queues.deleted == ["snowflake-client-old"]
-    assert [client_id for client_id, _ in world.book.offers] == ["young"]
+    assert [client_id for client_id, _ in world.offers.offers] == ["young"]
 
 
 def test_a_queue_that_was_noted_and_never_made_is_forgotten() -> None:
@@ -54,15 +54,15 @@ def test_a_queue_that_was_noted_and_never_made_is_forgotten() -> None:
     world.offer("never", with_queue=False)
     world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
     assert world.sweep().failed == 0
-    assert world.book.offers == {}
+    assert world.offers.offers == {}
 
 
 def test_an_offer_over_http_has_no_queue_to_delete() -> None:
     world = World()
-    world.offer("h", method=Method.HTTP)
+    world.offer("h", method=OfferMethod.HTTP)
     world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
     assert world.sweep() == Swept()
-    assert world.book.offers == {}
+    assert world.offers.offers == {}
 
 
 def test_what_could_not_be_deleted_is_kept_for_the_next_sweep_and_the_rest_goes() -> None:
@@ -74,7 +74,7 @@ def test_what_could_not_be_deleted_is_kept_for_the_next_sweep_and_the_rest_goes(
     assert world.sweep() == Swept(answer_queues=2, failed=1)
     world.queues.failing.clear()
     assert world.sweep() == Swept(answer_queues=1)
-    assert world.book.offers == {}
+    assert world.offers.offers == {}
 
 
 def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
@@ -90,11 +90,11 @@ def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
 
 def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
     world = World()
-    world.book.sent_before = lambda until_ms: iter(
-        [[OfferRecord(client_id=c, sent_at_ms=0, method=Method.SQS)] for c in "ab"]
+    world.offers.sent_before = lambda until_ms: iter(
+        [[OfferRecord(client_id=c, sent_at_ms=0, method=OfferMethod.SQS)] for c in "ab"]
     )  # type: ignore[method-assign]  # two pages
     for client_id in "ab":
         world.queues.create(f"snowflake-client-{client_id}", {})
-        world.book.record(OfferRecord(client_id=client_id, sent_at_ms=0, method=Method.SQS))
+        world.offers.record(OfferRecord(client_id=client_id, sent_at_ms=0, method=OfferMethod.SQS))
     assert world.sweep(may_go_on=[False]).answer_queues == 1
-    assert [client_id for client_id, _ in world.book.offers] == ["b"]
+    assert [client_id for client_id, _ in world.offers.offers] == ["b"]

@@ -7,16 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import Malformed
-from sluice.rendezvous.ports import OfferRecord, State
+from sluice.rendezvous.broker import LATEST_MS, TickArmer, TimeoutTick
+from sluice.rendezvous.ports import OfferRecord, OfferState
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
-from sluice.rendezvous.protocol.offers import Method
-from sluice.rendezvous.timeouts import LATEST_MS, Tick, TickArmer, TimeOuts
-from tests.fakes import Clock, FakeOfferBook, FakePools, FakeQueues, url, witness_of
+from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.timeouts import TimeOuts
+from tests.fakes import Clock, FakeOfferStore, FakePools, FakeQueues, recorder_of, url
 
 
 def matched(client_id: str, sent_at_ms: int) -> OfferRecord:
     return OfferRecord(
-        client_id=client_id, sent_at_ms=sent_at_ms, method=Method.SQS, state=State.MATCHED, reply_to=url(client_id)
+        client_id=client_id,
+        sent_at_ms=sent_at_ms,
+        method=OfferMethod.SQS,
+        state=OfferState.MATCHED,
+        reply_to=url(client_id),
     )
 
 
@@ -25,35 +30,35 @@ class World:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.book = FakeOfferBook(FakePools())
+        self.offers = FakeOfferStore(FakePools())
         self.queues = FakeQueues(self.clock)
-        self.due: list[tuple[int, int, Tick]] = []
+        self.due: list[tuple[int, int, TimeoutTick]] = []
         self.ticks = 0
         self.armers = [TickArmer(self.send, self.clock) for _ in range(2)]
-        self.witness = witness_of(self.clock)
+        self.recorder = recorder_of(self.clock)
         self.time_outs = TimeOuts(
-            book=self.book, queues=self.queues, send_tick=self.send, now_ms=self.clock, witness=self.witness
+            offers=self.offers, queues=self.queues, send_tick=self.send, now_ms=self.clock, recorder=self.recorder
         )
         self.timed_out_at: dict[str, int] = {}
 
-    def send(self, tick: Tick, delay_s: int) -> None:
+    def send(self, tick: TimeoutTick, delay_s: int) -> None:
         self.ticks += 1
         heapq.heappush(self.due, (self.clock.ms + delay_s * 1000, self.ticks, tick))
 
     def offer(self, client_id: str, *, age_ms: int, armer: int) -> None:
         sent_at_ms = self.clock.ms - age_ms
         record = matched(client_id, sent_at_ms)
-        self.book.offers[client_id, sent_at_ms] = record
+        self.offers.offers[client_id, sent_at_ms] = record
         self.queues.made.add(record.reply_to)
         self.armers[armer].cover(sent_at_ms=sent_at_ms)
 
     def run_until(self, ms: int) -> None:
         while self.due and self.due[0][0] <= ms:
             self.clock.ms, _, tick = heapq.heappop(self.due)
-            before = {key for key, offer in self.book.offers.items() if offer.state is State.TIMED_OUT}
-            self.time_outs.handle(Tick.parse(tick.body()))
-            for key, offer in self.book.offers.items():
-                if offer.state is State.TIMED_OUT and key not in before:
+            before = {key for key, offer in self.offers.offers.items() if offer.state is OfferState.TIMED_OUT}
+            self.time_outs.handle(TimeoutTick.parse(tick.body()))
+            for key, offer in self.offers.offers.items():
+                if offer.state is OfferState.TIMED_OUT and key not in before:
                     self.timed_out_at[offer.client_id] = self.clock.ms
         self.clock.ms = ms
 
@@ -70,7 +75,7 @@ def test_every_unanswered_offer_is_timed_out_after_five_seconds_and_within_one_m
         sent_at_ms = world.clock.ms - age_ms
         world.offer(client_id, age_ms=age_ms, armer=armer)
         if answered:
-            world.book.time_out(matched(client_id, sent_at_ms))  # out of the way, as an answer would be
+            world.offers.time_out(matched(client_id, sent_at_ms))  # out of the way, as an answer would be
             world.timed_out_at.pop(client_id, None)
         else:
             unanswered[client_id] = sent_at_ms
@@ -88,7 +93,7 @@ def test_a_steady_stream_of_answered_offers_needs_a_tick_every_few_seconds() -> 
     for number in range(1_000):
         world.run_until(world.clock.ms + 100)
         world.offer(f"c{number}", age_ms=0, armer=0)
-        world.book.offers.clear()
+        world.offers.offers.clear()
     assert world.ticks <= 30
 
 
@@ -112,4 +117,4 @@ def test_a_client_whose_queue_is_swept_is_not_told() -> None:
 @pytest.mark.parametrize("body", ["", "{}", "[]", '{"from": "1"}', '{"from": true}'])
 def test_a_foreign_message_is_no_tick(body: str) -> None:
     with pytest.raises(Malformed):
-        Tick.parse(body)
+        TimeoutTick.parse(body)

@@ -14,10 +14,10 @@ from sluice.federation.matching.routing import Destination, RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Receipt, forward, publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
-from sluice.rendezvous.broker import Outcome
+from sluice.rendezvous.broker import OfferMetric, TimeoutTick
 from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
-from sluice.rendezvous.timeouts import Tick, TimeOuts
+from sluice.rendezvous.timeouts import TimeOuts
 from sluice.splitting.routing.copies import for_main, for_session, returned
 from tests.unit.test_broker import World, post
 
@@ -31,9 +31,9 @@ CROSSING = Crossing(peer="WEST", tag="EAST")
 def denied(trace: str | None) -> OfferEvent:
     """How an offer is told of that finds no proxy."""
     world = World()
-    world.witness = replace(world.witness, trace=lambda: OF_THE_BATCH)
-    assert world.broker().serve(replace(post(), trace=trace)) is Outcome.DENIED
-    [event] = world.witness.take()
+    world.recorder = replace(world.recorder, trace=lambda: OF_THE_BATCH)
+    assert world.broker().serve(replace(post(), trace=trace)) is OfferMetric.DENIED
+    [event] = world.recorder.take()
     assert isinstance(event, OfferEvent)
     return event
 
@@ -49,17 +49,17 @@ def test_an_offer_without_a_trace_has_its_batchs() -> None:
 def test_it_is_still_there_when_somebody_else_tells_of_the_offers_end() -> None:
     world = World()
     world.proxy("p")
-    assert world.broker().serve(replace(post(), trace=TRACE)) is Outcome.MATCHED
+    assert world.broker().serve(replace(post(), trace=TRACE)) is OfferMetric.MATCHED
     world.clock.ms += PATIENCE_MS
     time_outs = TimeOuts(
-        book=world.book,
+        offers=world.offers,
         queues=world.queues,
         send_tick=lambda tick, delay_s: None,
         now_ms=world.clock,
-        witness=replace(world.witness, trace=lambda: OF_THE_BATCH),
+        recorder=replace(world.recorder, trace=lambda: OF_THE_BATCH),
     )
-    assert time_outs.handle(Tick(0)) == 1
-    [offer] = [event for event in world.witness.take() if isinstance(event, OfferEvent)]
+    assert time_outs.handle(TimeoutTick(0)) == 1
+    [offer] = [event for event in world.recorder.take() if isinstance(event, OfferEvent)]
     assert offer.trace == TRACE
 
 

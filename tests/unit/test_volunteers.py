@@ -8,13 +8,11 @@ import pytest
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.mailbox import USED_FOR_MS, Mailbox
-from sluice.rendezvous.ports import Claim, OfferRecord, State
-from sluice.rendezvous.protocol.bridges import RelayPattern
+from sluice.rendezvous.ports import Claim, OfferRecord, OfferState
 from sluice.rendezvous.protocol.matching import HOLD_MS, Nat, Pool, WaitingProxy
-from sluice.rendezvous.protocol.offers import Method
-from sluice.rendezvous.protocol.polls import Answer, Poll
-from sluice.rendezvous.volunteers import PollOutcome, Volunteers, hash_sid
-from tests.fakes import Clock, FakeMailboxBook, FakeOfferBook, FakePools, FakeQueues, url, witness_of
+from sluice.rendezvous.protocol.messages import OfferMethod, Poll, ProxyAnswer, RelayPattern
+from sluice.rendezvous.volunteers import PollMetric, Volunteers, hash_sid
+from tests.fakes import Clock, FakeMailboxStore, FakeOfferStore, FakePools, FakeQueues, recorder_of, url
 
 ADDRESS = "192.0.2.1"
 
@@ -25,18 +23,18 @@ class World:
 
     clock: Clock = field(default_factory=Clock)
     pools: FakePools = field(default_factory=FakePools)
-    mailboxes: FakeMailboxBook = field(default_factory=FakeMailboxBook)
+    mailboxes: FakeMailboxStore = field(default_factory=FakeMailboxStore)
     held_min: int = 4
 
     def __post_init__(self) -> None:
         self.queues = FakeQueues(self.clock)
-        self.book = FakeOfferBook(self.pools)
+        self.offers = FakeOfferStore(self.pools)
         ids = (f"id{number}" for number in itertools.count())
         self.new_id = lambda: next(ids)
         self.mailbox = Mailbox(self.queues, self.mailboxes, self.clock, self.new_id)
-        self.witness = witness_of(self.clock)
+        self.recorder = recorder_of(self.clock)
         self.volunteers = Volunteers(
-            book=self.book,
+            offers=self.offers,
             pools=self.pools,
             queues=self.queues,
             mailbox=self.mailbox,
@@ -45,10 +43,10 @@ class World:
             held_max=10,
             now_ms=self.clock,
             new_id=self.new_id,
-            witness=self.witness,
+            recorder=self.recorder,
         )
 
-    def matched_offer(self, sid: str = "s", *, method: Method = Method.SQS) -> OfferRecord:
+    def matched_offer(self, sid: str = "s", *, method: OfferMethod = OfferMethod.SQS) -> OfferRecord:
         reply_to = self.queues.create("snowflake-client-c", {})
         proxy = WaitingProxy(
             poll_id="p",
@@ -60,8 +58,8 @@ class World:
         )
         self.pools.enter(proxy)
         offer = OfferRecord(client_id="c", sent_at_ms=self.clock.ms, method=method)
-        self.book.record(offer)
-        assert self.book.claim(offer, proxy, reply_to=reply_to, now_ms=self.clock.ms) is Claim.WON
+        self.offers.record(offer)
+        assert self.offers.claim(offer, proxy, reply_to=reply_to, now_ms=self.clock.ms) is Claim.WON
         return offer
 
 
@@ -83,7 +81,7 @@ def test_a_poll_that_nobody_claims_ends_after_ten_seconds_and_leaves_its_pool() 
     world = World()
     started_ms = world.clock.ms
     outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert outcome is PollOutcome.IDLE
+    assert outcome is PollMetric.IDLE
     assert json.loads(body)["Status"] == "no match"
     assert world.clock.ms - started_ms == HOLD_MS
     assert world.pools.proxies == {}
@@ -94,7 +92,7 @@ def test_a_claimed_poll_gets_its_offer() -> None:
     world.queues.arrivals.append(letter("id0"))
     world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # as if an offer had claimed it
     outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert outcome is PollOutcome.MATCHED
+    assert outcome is PollMetric.MATCHED
     assert json.loads(body) == {
         "Status": "client match", "Offer": "o", "NAT": "unknown", "NextPoll": 20000, "RelayURL": "wss://r/",
     }  # fmt: skip
@@ -103,27 +101,27 @@ def test_a_claimed_poll_gets_its_offer() -> None:
 def test_letters_for_an_earlier_poll_are_skipped() -> None:
     world = World()
     world.queues.arrivals += [letter("earlier"), letter("id0")]
-    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollOutcome.MATCHED
+    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.MATCHED
 
 
 def test_a_poll_claimed_in_its_last_moment_waits_for_the_letter() -> None:
     world = World()
     world.pools.leave = lambda proxy: bool(world.queues.arrivals.append(letter("id0")))  # type: ignore[method-assign, func-returns-value]  # the claim's letter comes as the poll ends
-    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollOutcome.MATCHED
+    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.MATCHED
 
 
 def test_a_claim_whose_letter_never_comes_is_no_match_and_is_counted() -> None:
     world = World()
     world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # claimed, and then the broker died
     outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert (outcome, json.loads(body)["Status"]) == (PollOutcome.LOST, "no match")
+    assert (outcome, json.loads(body)["Status"]) == (PollMetric.LOST, "no match")
 
 
 @pytest.mark.parametrize("pattern", [None, "example.com$"])
 def test_a_proxy_that_would_not_reach_our_relays_is_refused_at_once(pattern: str | None) -> None:
     world = World()
     outcome, body = world.volunteers.poll(poll(pattern), address=ADDRESS)
-    assert (outcome, json.loads(body)["Status"]) == (PollOutcome.REFUSED, "incorrect relay pattern")
+    assert (outcome, json.loads(body)["Status"]) == (PollMetric.REFUSED, "incorrect relay pattern")
     assert world.queues.made == set()
 
 
@@ -131,15 +129,15 @@ def test_when_enough_wait_a_poll_is_sent_away_at_once() -> None:
     world = World(held_min=0)
     started_ms = world.clock.ms
     outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert (outcome, json.loads(body)["NextPoll"]) == (PollOutcome.DEFERRED, 20_000)
+    assert (outcome, json.loads(body)["NextPoll"]) == (PollMetric.DEFERRED, 20_000)
     assert world.clock.ms == started_ms
 
 
 def test_demand_makes_room() -> None:
     world = World(held_min=0)
     world.pools.note_offers(Pool.UNRESTRICTED, 3, now_ms=world.clock.ms)
-    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollOutcome.IDLE
-    assert world.volunteers.poll(poll(nat=Nat.RESTRICTED), address=ADDRESS)[0] is PollOutcome.DEFERRED
+    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.IDLE
+    assert world.volunteers.poll(poll(nat=Nat.RESTRICTED), address=ADDRESS)[0] is PollMetric.DEFERRED
 
 
 def test_an_environment_keeps_its_mailbox_for_an_hour() -> None:
@@ -164,31 +162,31 @@ def test_a_mailbox_that_has_vanished_is_made_anew_next_time() -> None:
 def test_an_answer_reaches_its_client_once() -> None:
     world = World()
     world.matched_offer()
-    answers = [world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS) for _ in range(2)]
+    answers = [world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS) for _ in range(2)]
     assert answers == [True, False]
     assert world.queues.queues[url("snowflake-client-c")] == ['{"answer": "a"}']
 
 
 def test_an_answer_to_a_client_over_http_goes_to_the_mailbox_that_waits_for_it() -> None:
     world = World()
-    world.matched_offer(method=Method.HTTP)
-    world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
+    world.matched_offer(method=OfferMethod.HTTP)
+    world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
     assert json.loads(world.queues.queues[url("snowflake-client-c")][0]) == {"for": "c", "answer": "a"}
 
 
 def test_an_answer_from_a_stranger_or_after_the_time_out_is_too_late() -> None:
     world = World()
-    assert not world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
+    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
     offer = world.matched_offer()
-    world.book.time_out(offer)
-    assert not world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
+    world.offers.time_out(offer)
+    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
 
 
 def test_an_answer_whose_client_is_swept_is_too_late() -> None:
     world = World()
     world.matched_offer()
     world.queues.made.clear()
-    assert not world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
+    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
 
 
 def test_an_answer_that_cannot_be_sent_leaves_the_offer_to_its_time_out() -> None:
@@ -196,5 +194,5 @@ def test_an_answer_that_cannot_be_sent_leaves_the_offer_to_its_time_out() -> Non
     world.matched_offer()
     world.queues.failing[url("snowflake-client-c")] = CallFailed("SendMessage", "InternalError", "later")
     with pytest.raises(CallFailed):
-        world.volunteers.answer(Answer(sid="s", answer="a"), address=ADDRESS)
-    assert next(iter(world.book.offers.values())).state is State.MATCHED
+        world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
+    assert next(iter(world.offers.offers.values())).state is OfferState.MATCHED

@@ -13,7 +13,7 @@ import boto3
 from sluice.aws.clients import CONFIG, GONE, MAX_CONNECTIONS, calls
 from sluice.aws.queues import SqsQueues
 from sluice.errors import CallFailed, Malformed, QueueGone
-from sluice.rendezvous.protocol.decoding import read_object
+from sluice.rendezvous.protocol.messages import read_object
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient

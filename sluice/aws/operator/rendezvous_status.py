@@ -9,23 +9,22 @@ from sluice.aws.clients import calls
 from sluice.aws.dead_letters import read
 from sluice.aws.operator.deployment import Deployment
 from sluice.aws.records import MAX_RECEIVES
-from sluice.aws.rendezvous.offer_store import DynamoOfferBook
-from sluice.aws.rendezvous.proxy_pools import DynamoProxyPools
+from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
 from sluice.message import Message
-from sluice.rendezvous.ports import State
+from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.matching import Pool
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
 
-RECENT_MS = 120_000  # what the book of offers keeps
+RECENT_MS = 120_000  # what the store of offers keeps
 MAX_LETTERS = 10  # of one receive, by SQS
 NO_REASON = f"moved here by SQS: received {MAX_RECEIVES} times and never deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Depth:
+class QueueDepth:
     """How many messages a queue holds, roughly: SQS's own count lags by up to a minute."""
 
     visible: int
@@ -45,12 +44,12 @@ class RecentDeath:
 class RendezvousStatus:
     """All of it at one time. `latest_dead_letters` has at most ten, the newest first."""
 
-    offers_queue: Depth
-    timeouts_queue: Depth
+    offers_queue: QueueDepth
+    timeouts_queue: QueueDepth
     dead_letters: int
     latest_dead_letters: Sequence[RecentDeath]
     waiting: Mapping[Pool, int]
-    recent_offers: Mapping[State, int]
+    recent_offers: Mapping[OfferState, int]
 
 
 def read_status(
@@ -65,18 +64,18 @@ def read_status(
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
         waiting={pool: pools.count(pool, now_ms=now_ms) for pool in Pool},
-        recent_offers=_recent_offers(DynamoOfferBook(dynamodb, deployment.table_name), now_ms=now_ms),
+        recent_offers=_recent_offers(DynamoOfferStore(dynamodb, deployment.table_name), now_ms=now_ms),
     )
 
 
-def depth_of(sqs: "SQSClient", url: str) -> Depth:
+def depth_of(sqs: "SQSClient", url: str) -> QueueDepth:
     """How much a queue holds now. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):
         found = sqs.get_queue_attributes(
             QueueUrl=url,
             AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
         )["Attributes"]
-    return Depth(
+    return QueueDepth(
         visible=int(found["ApproximateNumberOfMessages"]),
         in_flight=int(found["ApproximateNumberOfMessagesNotVisible"]),
     )
@@ -105,8 +104,11 @@ def _letter(received: Any) -> RecentDeath:
     )
 
 
-def _recent_offers(book: DynamoOfferBook, *, now_ms: int) -> dict[State, int]:
+def _recent_offers(offers: DynamoOfferStore, *, now_ms: int) -> dict[OfferState, int]:
     states = Counter(
-        offer.state for page in book.sent_before(now_ms + 1) for offer in page if offer.sent_at_ms > now_ms - RECENT_MS
+        offer.state
+        for page in offers.sent_before(now_ms + 1)
+        for offer in page
+        if offer.sent_at_ms > now_ms - RECENT_MS
     )
-    return {state: states[state] for state in State}
+    return {state: states[state] for state in OfferState}

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
-from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes
+from sluice.aws.items import attributes, standing_item
 from sluice.errors import CallFailed
 from sluice.rendezvous.ports import NowMs
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash, parse_address
@@ -24,7 +23,6 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 
 PARTITION = "address keys"
 KEPT_MS = 2 * DAY_MS  # from the day's beginning
-CONDITION_FAILED = "ConditionalCheckFailedException"
 
 logger = Logger()
 
@@ -40,14 +38,9 @@ class DynamoAddressKeys:
     _key: bytes = b""
 
     def key(self, day: str) -> bytes:
-        """Of a UTC day. Raises `CallFailed`."""
-        if day != self._day:
-            self._key = self._written(day)
-            self._day = day
-        return self._key
-
-    def _written(self, day: str) -> bytes:
-        """Ours where we are the first, else the one that is there."""
+        """Give a UTC day's key: ours where we are the first, else the one that is there. Raises `CallFailed`."""
+        if day == self._day:
+            return self._key
         key = self.draw(KEY_BYTES)
         expires_at = (day_start_ms(day) + KEPT_MS) // 1000
         item = attributes({"pk": PARTITION, "sk": day, "expires_at": expires_at})
@@ -60,19 +53,12 @@ class DynamoAddressKeys:
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
         except CallFailed as error:
-            earlier = _standing(error)
+            earlier = standing_item(error)
             if earlier is None:
                 raise
-            return bytes(earlier["key"]["B"])
+            key = bytes(earlier["key"]["B"])
+        self._day, self._key = day, key
         return key
-
-
-def _standing(error: CallFailed) -> Item | None:
-    """The item that stood in the way of the conditional put."""
-    cause = error.__cause__
-    if isinstance(cause, ClientError) and error.code == CONDITION_FAILED:
-        return cause.response.get("Item")  # type: ignore[return-value]  # not in the stub's ClientError response
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +69,7 @@ class AddressHashes:
     now_ms: NowMs
 
     def of(self, address: str) -> str | None:
-        """None for what is no address, and where the key can't be had: no poll fails for its statistics."""
+        """Hash an address; None for what is none, and where the key can't be had: no poll fails for its statistics."""
         if parse_address(address) is None:
             return None
         try:

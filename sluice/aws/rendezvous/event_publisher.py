@@ -3,21 +3,28 @@
 Statistics never fail a rendezvous, nor hold one up for long: what can't be published is logged, counted, and lost.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
-from sluice.aws.clients import CONFIG, make_client
+from sluice.aws.clients import CONFIG, dynamodb_client, make_client, new_id, now_ms
+from sluice.aws.rendezvous.address_keys import AddressHashes, DynamoAddressKeys
+from sluice.rendezvous.countries import Countries
 from sluice.rendezvous.counts.events import Event
+from sluice.rendezvous.event_recorder import NOT_PUBLISHED, EventRecorder
+from sluice.rendezvous.settings import EventSettings
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
 
-NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
+BUNDLE = Path(__file__).parents[3]  # where a database of countries is, beside our code
+TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # Lambda sets it for every invocation
 # A function's caller waits while it publishes, so it doesn't wait as long as a long poll may.
 EVENTS_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
@@ -26,9 +33,27 @@ EVENTS_CONFIG = CONFIG.merge(
 logger = Logger()
 
 
+def recorder_for(settings: EventSettings | None, *, table: str) -> EventRecorder:
+    """Make an environment's recorder. Without settings nothing is looked up, and what was noted is forgotten."""
+    trace = partial(os.environ.get, TRACE_VARIABLE)
+    if settings is None:
+        return EventRecorder(
+            country_of=Countries().of, hash_of=lambda _: None, trace=trace, now_ms=now_ms, new_id=new_id
+        )
+    publisher = EventPublisher(exchange=settings.exchange, ingress_url=settings.ingress_url, site=settings.site)
+    return EventRecorder(
+        country_of=Countries(str(BUNDLE / settings.geoip_file) if settings.geoip_file else None).of,
+        hash_of=AddressHashes(DynamoAddressKeys(dynamodb_client(), table), now_ms).of,
+        trace=trace,
+        now_ms=now_ms,
+        new_id=new_id,
+        publisher=publisher.publish,
+    )
+
+
 @cache
 def events_client() -> "SQSClient":
-    """The environment's SQS client for events, made when there is the first to publish; safe for threads."""
+    """Make the environment's SQS client for events when there is the first to publish; safe for threads."""
     client: SQSClient = make_client("sqs", config=EVENTS_CONFIG)
     return client
 
@@ -42,9 +67,7 @@ class EventPublisher:
     site: str
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Sends them, ten a request; how many could not be sent. Raises nothing."""
-        if not events:
-            return 0
+        """Send them, ten a request; returns how many could not be sent. Raises nothing."""
         try:
             return self._publish(events)
         except Exception:  # whatever it was, the rendezvous is done and stays so

@@ -49,7 +49,7 @@ logger = Logger()
 
 
 @dataclass(slots=True)
-class DynamoStatistics:
+class DynamoStatisticsStore:
     """The statistics in one table, through a client. Not for threads."""
 
     client: "DynamoDBClient"

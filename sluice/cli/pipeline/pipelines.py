@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import now_ms
 from sluice.aws.operator.connections import ENDPOINT_VARIABLE, Connection
 from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.operator.deployment import stack_outputs

@@ -97,9 +97,11 @@ def offer(
     Exit code 0 where all bytes of every client came back, else 1.
     """
     from sluice.cli.rendezvous import offering  # noqa: PLC0415 - aiortc takes longer than all of --help
-    from sluice.peers.attempts import Plan  # noqa: PLC0415 - see above
+    from sluice.peers.attempts import AttemptPlan  # noqa: PLC0415 - see above
 
-    plan = Plan(network=_network(loopback=loopback, local=local, stun=stun), nat=nat, payload_bytes=payload_bytes)
+    plan = AttemptPlan(
+        network=_network(loopback=loopback, local=local, stun=stun), nat=nat, payload_bytes=payload_bytes
+    )
     connection = connect(region=region, profile=profile, local=local)
     attempts = asyncio.run(
         offering.offer_all(connection, plan, http=http, sqscreds=sqscreds or None, count=count, concurrency=concurrency)
@@ -154,14 +156,16 @@ def proxy(
         raise typer.BadParameter("either --echo or --relay-pattern")
     from sluice.aws.operator.deployment import read_deployment  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.rendezvous import volunteering  # noqa: PLC0415 - so does aiortc
-    from sluice.peers.run import Service  # noqa: PLC0415 - see above
+    from sluice.peers.run import ServiceChoice  # noqa: PLC0415 - see above
     from sluice.peers.volunteer import VolunteerLimits  # noqa: PLC0415 - see above
 
     network = _network(loopback=loopback, local=local, stun=stun)
     service = (
-        Service()
+        ServiceChoice()
         if relay_pattern is None
-        else Service(echo=False, relay_pattern=relay_pattern, allow_plain=allow_plain, allow_private=allow_private)
+        else ServiceChoice(
+            echo=False, relay_pattern=relay_pattern, allow_plain=allow_plain, allow_private=allow_private
+        )
     )
     limits = VolunteerLimits(capacity=min(capacity, offers or capacity))
     shift = volunteering.Shift(

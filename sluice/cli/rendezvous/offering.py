@@ -8,21 +8,21 @@ from typing import Any
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import read_deployment
 from sluice.cli.output import quantile, show_pairs, show_table
-from sluice.peers.attempts import Attempt, Outcome, Plan, attempt_all
-from sluice.peers.exchanges import http_exchange, sqs_exchange
+from sluice.peers.attempts import Attempt, AttemptOutcome, AttemptPlan, attempt_all
+from sluice.peers.deployed_methods import http_method, sqs_method
 
 MAX_ROWS = 40  # of clients shown to people; --json has all
 
 
 async def offer_all(
-    connection: Connection, plan: Plan, *, http: bool, sqscreds: str | None, count: int, concurrency: int
+    connection: Connection, plan: AttemptPlan, *, http: bool, sqscreds: str | None, count: int, concurrency: int
 ) -> Sequence[Attempt]:
     """Every client's attempt, at the site that is connected to. Raises what reading the deployment raises.
 
     A broker or a queue that can't be reached raises a group of `CallFailed`: it is no attempt.
     """
     deployment = read_deployment(connection)
-    way = http_exchange(deployment) if http else sqs_exchange(connection, deployment, sqscreds=sqscreds)
+    way = http_method(deployment) if http else sqs_method(connection, deployment, sqscreds=sqscreds)
     async with way as exchange:
         return await attempt_all(exchange, [plan] * count, concurrency=concurrency)
 
@@ -32,7 +32,7 @@ def document(attempts: Sequence[Attempt]) -> dict[str, Any]:
     outcomes = Counter(attempt.outcome for attempt in attempts)
     return {
         "offers": len(attempts),
-        "outcomes": {outcome.value: outcomes[outcome] for outcome in Outcome},
+        "outcomes": {outcome.value: outcomes[outcome] for outcome in AttemptOutcome},
         **_times(attempts, "answered_ms"),
         **_times(attempts, "opened_ms"),
         "bytes_back": sum(attempt.bytes_back for attempt in attempts),

@@ -4,19 +4,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import now_ms
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import Deployment, read_deployment
-from sluice.aws.operator.rendezvous_status import Depth, RecentDeath, RendezvousStatus, read_status
+from sluice.aws.operator.rendezvous_status import QueueDepth, RecentDeath, RendezvousStatus, read_status
 from sluice.cli.output import show_pairs, show_table
-from sluice.rendezvous.ports import State
+from sluice.rendezvous.ports import OfferState
 
 # As people ask for them: an offer that stays received found no proxy, or came too late for one.
 SAID = {
-    State.ANSWERED: "answered",
-    State.MATCHED: "waiting for their answer",
-    State.TIMED_OUT: "timed out",
-    State.RECEIVED: "not matched",
+    OfferState.ANSWERED: "answered",
+    OfferState.MATCHED: "waiting for their answer",
+    OfferState.TIMED_OUT: "timed out",
+    OfferState.RECEIVED: "not matched",
 }
 MAX_REASON = 160  # characters shown; all of it is in the queue
 
@@ -77,7 +77,7 @@ def show(status: SiteStatus) -> None:
         show_table(("dead since", "queue", "reason"), map(_row, rendezvous.latest_dead_letters))
 
 
-def _depth(depth: Depth) -> str:
+def _depth(depth: QueueDepth) -> str:
     return f"{depth.visible} waiting, {depth.in_flight} in flight"
 
 

@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 
 import typer
 
-from sluice.aws.clock import now_ms
+from sluice.aws.clients import now_ms
 from sluice.peers.channels import Network
-from sluice.peers.run import Service, run_volunteers
-from sluice.peers.volunteer import Event, VolunteerLimits, What
+from sluice.peers.run import ServiceChoice, run_volunteers
+from sluice.peers.volunteer import VolunteerEvent, VolunteerEventKind, VolunteerLimits
 from sluice.rendezvous.protocol.matching import Nat
 
-SERVED = frozenset({What.CLOSED, What.CUT_OFF})  # clients whose channel was open and is over
+SERVED = frozenset(
+    {VolunteerEventKind.CLOSED, VolunteerEventKind.CUT_OFF}
+)  # clients whose channel was open and is over
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SID_SHOWN = 8  # characters: enough to follow a client by eye
 
@@ -26,7 +28,7 @@ SID_SHOWN = 8  # characters: enough to follow a client by eye
 class Shift:
     """What proxies do and for how long: until `seconds` are over or `clients` were served, None for no such end."""
 
-    service: Service
+    service: ServiceChoice
     network: Network
     nat: Nat
     limits: VolunteerLimits
@@ -37,7 +39,7 @@ class Shift:
 
 async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
     """The whole shift, told on standard output. Also ctrl-C and SIGTERM end it well."""
-    report = Report(as_json=as_json, clients=shift.clients)
+    report = ShiftReport(as_json=as_json, clients=shift.clients)
     counts = await run_volunteers(
         broker_url,
         shift.service,
@@ -51,7 +53,7 @@ async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
     report.sum_up(counts)
 
 
-class Report:
+class ShiftReport:
     """Tells every event as it happens, a line each, and knows when enough clients were served."""
 
     def __init__(self, *, as_json: bool, clients: int | None) -> None:
@@ -60,7 +62,7 @@ class Report:
         self._left = clients
         self._done = asyncio.Event()
 
-    def note(self, event: Event) -> None:
+    def note(self, event: VolunteerEvent) -> None:
         """Prints it."""
         typer.echo(_json_line(event) if self._as_json else _line(event))
         if self._left is not None and event.what in SERVED:
@@ -74,20 +76,20 @@ class Report:
             async with asyncio.timeout(seconds):
                 await self._done.wait()
 
-    def sum_up(self, counts: Counter[What]) -> None:
+    def sum_up(self, counts: Counter[VolunteerEventKind]) -> None:
         """The last line."""
         if self._as_json:
             typer.echo(json.dumps({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)}))
         else:
-            said = ", ".join(f"{counts[what]} {what}" for what in What if counts[what])
+            said = ", ".join(f"{counts[what]} {what}" for what in VolunteerEventKind if counts[what])
             typer.echo(f"stopped: {said or 'nothing happened'}")
 
 
-def _json_line(event: Event) -> str:
+def _json_line(event: VolunteerEvent) -> str:
     return json.dumps({"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail})
 
 
-def _line(event: Event) -> str:
+def _line(event: VolunteerEvent) -> str:
     at = datetime.fromtimestamp(now_ms() / 1000, UTC)
     return f"{at:%H:%M:%S}Z  {event.sid[:SID_SHOWN]}  {event.what:14}  {event.detail}".rstrip()
 

@@ -22,7 +22,7 @@ from sluice.rendezvous.counts.statistics import (
     total,
 )
 from sluice.rendezvous.protocol.matching import Nat
-from sluice.rendezvous.protocol.offers import Method
+from sluice.rendezvous.protocol.messages import OfferMethod
 from sluice.times import DAY_MS, day_of, day_start_ms
 
 DAY_S = DAY_MS // 1000
@@ -60,7 +60,7 @@ def _offers(counts: Mapping[Count, int]) -> Iterator[str]:
     yield f"client-unrestricted-denied-count {rounded_up(unrestricted)}"
     yield f"client-snowflake-match-count {rounded_up(total(counts, OFFERS, status=OfferOutcome.MATCHED))}"
     yield f"client-snowflake-timeout-count {rounded_up(total(counts, OFFERS, status=OfferOutcome.TIMEOUT))}"
-    for method in (Method.HTTP, Method.AMP_CACHE, Method.SQS):
+    for method in (OfferMethod.HTTP, OfferMethod.AMP_CACHE, OfferMethod.SQS):
         countries = by_label(counts, OFFERS, "cc", rendezvous_method=method)
         yield f"client-{method}-count {rounded_up(countries.total())}"
         yield f"client-{method}-ips {_countries(countries, shown=rounded_up)}"

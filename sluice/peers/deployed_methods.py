@@ -8,13 +8,13 @@ import aiohttp
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import Deployment
-from sluice.peers.methods import Exchange, over_http, over_sqs
+from sluice.peers.methods import RendezvousMethod, over_http, over_sqs
 
 
 @asynccontextmanager
-async def sqs_exchange(
+async def sqs_method(
     connection: Connection, deployment: Deployment, *, sqscreds: str | None
-) -> AsyncIterator[Exchange]:
+) -> AsyncIterator[RendezvousMethod]:
     """Over SQS; without `sqscreds` as whoever the connection is. Raises `Malformed` for a text that isn't one."""
     if sqscreds is None:
         client = connection.client("sqs")
@@ -26,7 +26,7 @@ async def sqs_exchange(
 
 
 @asynccontextmanager
-async def http_exchange(deployment: Deployment) -> AsyncIterator[Exchange]:
+async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
     """Over the broker's URL."""
     async with aiohttp.ClientSession() as session:
         yield over_http(session, deployment.broker_url)
