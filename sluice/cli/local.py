@@ -76,5 +76,5 @@ def _show(cloud: Cloud) -> None:
     table.add_row("endpoint", cloud.endpoint)
     table.add_row("process", str(cloud.pid))
     table.add_row("sites", "\n".join(map(str, cloud.sites)) or "none yet")
-    table.add_row("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk.log'}")
+    table.add_row("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}")
     Console().print(table)

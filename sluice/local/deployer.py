@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sluice.local.sites import Site
 
 CDK = PROJECT / "node_modules" / ".bin" / "cdk"
 TIMEOUT_S = 600
+STACKS_AT_ONCE = "4"  # those that depend on nothing but the state
 
 
 class DeploymentFailed(SluiceError):
@@ -33,17 +35,25 @@ class Deployer:
     progress: Callable[[str], None] = _silent
 
     def deploy(self, *sites: Site) -> Cloud:
-        """Synthesizes once, then bootstraps and deploys every site. Returns the cloud with these sites noted."""
+        """Synthesizes once, then bootstraps and deploys all sites side by side.
+
+        Returns the cloud with these sites noted. Where one fails, raises its `DeploymentFailed` once none is under way.
+        """
         self.progress("synthesizing the stacks")
-        assembly = self._synth()
+        self._synth()
+        with ThreadPoolExecutor(len(sites)) as executor:
+            list(executor.map(self._deploy, sites))
         cloud = self.cloud
         for site in sites:
-            self.progress(f"{site}: bootstrapping")
-            self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}", "--app", str(assembly)])
-            self.progress(f"{site}: deploying")
-            self._cdk(site, ["deploy", "--all", "--app", str(assembly), "--require-approval", "never"])
             cloud = cloud.with_site(site)
         return cloud
+
+    def _deploy(self, site: Site) -> None:
+        assembly = ["--app", str(self._assembly)]
+        self.progress(f"{site}: bootstrapping")
+        self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}", *assembly])
+        self.progress(f"{site}: deploying")
+        self._cdk(site, ["deploy", "--all", *assembly, "--require-approval", "never", "--concurrency", STACKS_AT_ONCE])
 
     def destroy(self, site: Site) -> None:
         """Deletes the stacks; what is protected stays."""
@@ -54,21 +64,21 @@ class Deployer:
     def _assembly(self) -> Path:
         return self.cloud.folder / "cdk.out"
 
-    def _synth(self) -> Path:
+    def _synth(self) -> None:
         # Bundles for this machine's processor and interpreter, which run the functions.
         parameters = {"sluice.architecture": "local", **self.context}
         context = [f"--context={name}={_context_text(value)}" for name, value in parameters.items()]
-        self._run(["synth", "--quiet", "--output", str(self._assembly), *context], clean_environment())
-        return self._assembly
+        self._run(["synth", "--quiet", "--output", str(self._assembly), *context], clean_environment(), log="cdk.log")
 
     def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
-        self._run(arguments, clean_environment() | self.cloud.environment(site))
+        log = f"cdk-{site.account}-{site.region}.log"
+        self._run(arguments, clean_environment() | self.cloud.environment(site), log=log)
 
-    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        log = self.cloud.folder / "cdk.log"
+    def _run(self, arguments: Sequence[str], environment: Mapping[str, str], *, log: str) -> None:
+        log_file = self.cloud.folder / log
         # The app and the command line run with the Python and the Node of this environment.
         path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
-        with log.open("ab") as output:
+        with log_file.open("ab") as output:
             output.write(f"$ cdk {' '.join(arguments)}\n".encode())
             output.flush()
             try:
@@ -84,7 +94,8 @@ class Deployer:
                 )
             except subprocess.SubprocessError as error:
                 how = f"took longer than {TIMEOUT_S} s" if isinstance(error, subprocess.TimeoutExpired) else "failed"
-                raise DeploymentFailed(f"cdk {arguments[0]} {how}; all of it is in {log}\n{tail(log)}") from None
+                end = tail(log_file)
+                raise DeploymentFailed(f"cdk {arguments[0]} {how}; all of it is in {log_file}\n{end}") from None
 
 
 def _context_text(value: object) -> str:
