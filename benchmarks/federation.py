@@ -46,9 +46,9 @@ from sluice.demo.federation import (
 from sluice.federation.forwarder import forward_all
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.registry import Address, Forward
-from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.routing import Destination, Publication, RoutingTable
+from sluice.federation.matching.routing import Publication, RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import TypedValue
 from sluice.federation.messages.deliveries import Receipt, publish
@@ -60,6 +60,7 @@ from sluice.local.deployer import Deployer
 from sluice.local.requests import SqsRequest, by_action
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Message, Outgoing
+from tests.bindings import bound
 
 # Measured on two cores with persistent messages of 1 KiB.
 QPID_FORWARDED = 13_900  # messages a second: a durable queue route, acknowledged by fifty
@@ -396,11 +397,12 @@ def _publication(kind: ExchangeType, number: int) -> Publication:
 def table_of(kind: ExchangeType, number: int) -> RoutingTable:
     """An exchange of the kind, called as the kind is, with so many bindings."""
     queues = [_queue(place) for place in range(min(number, QUEUES))]
-    return RoutingTable.of(
-        version=1,
-        exchanges=[Exchange(name=kind.value, type=kind)],
-        queues=[Destination(queue=queue, url=f"https://sqs.example/{queue}") for queue in queues],
-        bindings=map(BOUND[kind], range(number)),
+    return RoutingTable(
+        bound(
+            exchanges=[Exchange(name=kind.value, type=kind)],
+            queues=[Destination(queue=queue, url=f"https://sqs.example/{queue}") for queue in queues],
+            bindings=map(BOUND[kind], range(number)),
+        )
     )
 
 

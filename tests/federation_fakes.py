@@ -11,11 +11,13 @@ from typing import Any
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
 from sluice.federation.codec import decode_control, decode_registry
-from sluice.federation.exchange_store import ExchangeBook, decode_table
+from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.forwarder import forward_all, shared_out
 from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.links.registry import Address, Forward, LinkHappened, Registry, forwards_of
 from sluice.federation.links.states import Refused, Unreachable
+from sluice.federation.matching.bindings import unpack
+from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
 from sluice.federation.ports import MappingGone, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
@@ -322,7 +324,7 @@ class Site:
     def __post_init__(self) -> None:
         self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
         self.peers = FakePeers(self.world, self.tag)
-        self.seen_table = Seen(self.table, decode_table, self.world.clock)
+        self.seen_table = Seen(self.table, lambda content: RoutingTable(unpack(content)), self.world.clock)
         for name in (INGRESS, FIFO_INGRESS, SOURCE):
             self.queues.queues[name] = []
 
@@ -346,7 +348,7 @@ class Site:
         return Registrar(
             here=self.address,
             document=self.document,
-            exchanges=ExchangeBook(self.table),
+            exchanges=ExchangeStore(self.table),
             queues=self.queues,
             mappings=self.mappings,
             peers=self.peers,

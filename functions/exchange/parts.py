@@ -9,7 +9,7 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, DynamoDocument
 from sluice.aws.queues import QueuesByUrl
 from sluice.aws.records import Reporter
-from sluice.federation.exchange_store import decode_table
+from sluice.federation.matching.bindings import unpack
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.router import Ingress, RoutingOutcome, route
 from sluice.federation.seen import Seen
@@ -34,7 +34,7 @@ class ExchangeParts:
         executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
-            table=Seen(document, decode_table, now_ms),
+            table=Seen(document, lambda snapshot: RoutingTable(unpack(snapshot)), now_ms),
             queues=QueuesByUrl(sqs_client()),
             executor=executor,
             reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),

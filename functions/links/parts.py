@@ -18,7 +18,7 @@ from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter
 from sluice.aws.ticks import Ticks
 from sluice.federation.dynamic_shell import Dynamics
-from sluice.federation.exchange_store import ExchangeBook
+from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.operations import Operations
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
@@ -68,7 +68,7 @@ class LinksParts:
         return Registrar(
             here=settings.here,
             document=self.document(LINKS),
-            exchanges=ExchangeBook(self.document(EXCHANGES)),
+            exchanges=ExchangeStore(self.document(EXCHANGES)),
             queues=self.queues,
             mappings=BridgeMappings(
                 client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix

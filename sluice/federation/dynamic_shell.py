@@ -8,7 +8,9 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.codec import DynamicOp, encode_control
@@ -38,8 +40,8 @@ from sluice.federation.dynamic.paths import (
 from sluice.federation.exchange_store import TooBusy, bound_exactly
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkHappened, Registry, bridge_destination
 from sluice.federation.links.states import Refused, Unreachable
+from sluice.federation.matching.bindings import Bindings
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.ports import Document, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 
@@ -84,10 +86,10 @@ class Dynamics:
 
     def sync(self, *, heard: Mapping[str, Sequence[Heard]] | None = None, heartbeat: bool = False) -> None:
         """Brings everything in step with the registry and the bindings; where it is so already, two small reads."""
-        registry, table = self.registrar.registry(), self.registrar.exchanges.table()
-        states, sendings = self._taken(registry, table, heard or {}, heartbeat=heartbeat)
+        registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
+        states, sendings = self._taken(registry, bindings, heard or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
-            self._bind(registry, table, exchange, routes)
+            self._bind(registry, bindings, exchange, routes)
         self._send(registry, sendings)
 
     def ways(self) -> Mapping[str, list[Way]]:
@@ -96,7 +98,7 @@ class Dynamics:
         return {exchange: ways_of(routes) for exchange, routes in decode_states(content).items()}
 
     def _taken(
-        self, registry: Registry, table: RoutingTable, heard: Mapping[str, Sequence[Heard]], *, heartbeat: bool
+        self, registry: Registry, bound: Bindings, heard: Mapping[str, Sequence[Heard]], *, heartbeat: bool
     ) -> tuple[States, list[Sending]]:
         for _ in range(MAX_RACES):
             content, version = self.document.load()
@@ -105,7 +107,7 @@ class Dynamics:
             after, sendings = dict(before), list[Sending]()
             for exchange in sorted({each.bridge.src for each in _dynamic(registry)} | before.keys() | heard.keys()):
                 routes = before.get(exchange) or DynamicRoutes(here=registry.here, exchange=exchange)
-                for event in self._events(registry, table, routes, heard.get(exchange, ()), heartbeat=heartbeat):
+                for event in self._events(registry, bound, routes, heard.get(exchange, ()), heartbeat=heartbeat):
                     taken = step(routes, event)
                     routes = taken.routes
                     sendings += taken.sendings
@@ -123,7 +125,7 @@ class Dynamics:
     def _events(
         self,
         registry: Registry,
-        table: RoutingTable,
+        bound: Bindings,
         routes: DynamicRoutes,
         heard: Sequence[Heard],
         *,
@@ -134,7 +136,7 @@ class Dynamics:
         served = {each.bridge.name: each for each in _dynamic(registry) if _serves(each, exchange)}
         yield from (PullRemoved(name) for name in routes.pulls.keys() - pulls.keys())
         yield from (ServedRemoved(name) for name in routes.served.keys() - served.keys())
-        yield Surveyed(_local(registry, table, exchange))
+        yield Surveyed(_local(registry, bound, exchange))
         for name in pulls.keys() - routes.pulls.keys():
             yield PullAdded(self._pull(registry, pulls[name]))
         for name in served.keys() - routes.served.keys():
@@ -170,9 +172,9 @@ class Dynamics:
             max_hops=bridge.max_hops,
         )
 
-    def _bind(self, registry: Registry, table: RoutingTable, exchange: str, routes: DynamicRoutes) -> None:
+    def _bind(self, registry: Registry, bound: Bindings, exchange: str, routes: DynamicRoutes) -> None:
         """Lets each route's queue be bound by what is wanted over it, and by nothing else."""
-        type_ = next((each.type for each in table.exchanges if each.name == exchange), ExchangeType.TOPIC)
+        type_ = next((each.type for each in bound.exchanges if each.name == exchange), ExchangeType.TOPIC)
         for record in registry.bridges.values():
             if not record.bridge.dynamic or record.bridge.src != exchange or record.queue is None:
                 continue
@@ -222,11 +224,11 @@ def _nothing(registry: Registry, exchange: str) -> DynamicRoutes:
     return DynamicRoutes(here=registry.here, exchange=exchange)
 
 
-def _local(registry: Registry, table: RoutingTable, exchange: str) -> frozenset[tuple[str, Want]]:
+def _local(registry: Registry, bound: Bindings, exchange: str) -> frozenset[tuple[str, Want]]:
     """What the site's own queues want, those of other kinds of routes among them."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     return frozenset(
         (binding.queue, Want.of(binding.key, binding.arguments))
-        for binding in table.bindings
-        if binding.exchange == exchange and binding.queue not in dynamic
+        for binding in bound.of(exchange)
+        if binding.queue not in dynamic
     )

@@ -1,12 +1,28 @@
-"""A site's exchanges and bindings, changed one at a time by whoever wins, and read by version."""
+"""A site's exchanges and bindings, changed one at a time by whoever wins.
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+A change checks what it changes, and compiles nothing.
+"""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from sluice.codec import encode
 from sluice.errors import BadBinding, SluiceError
-from sluice.federation.matching.bindings import Binding, BindingId, check, is_new
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
-from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.bindings import (
+    Arguments,
+    Binding,
+    BindingId,
+    Bindings,
+    BoundKeys,
+    Destination,
+    check,
+    pack,
+    unpack,
+)
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, way
+from sluice.federation.matching.typed_values import to_stored
 from sluice.federation.ports import Document
 
 MAX_RACES = 50
@@ -16,33 +32,26 @@ class TooBusy(SluiceError):
     """Written by too many at once; the request may be repeated."""
 
 
-def decode_table(snapshot: bytes | None) -> RoutingTable:
-    """The table of a snapshot; what every site begins with where there is none. Raises `BadSnapshot`."""
-    if snapshot is not None:
-        return RoutingTable.from_bytes(snapshot)
-    return RoutingTable.of(version=0, exchanges=STANDARD_EXCHANGES, queues=(), bindings=())
-
-
-Change = Callable[[RoutingTable], RoutingTable]
+Change = Callable[[Bindings], Bindings]
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeBook:
-    """The routing table in its document. Every change raises `BadBinding` where it can't be."""
+class ExchangeStore:
+    """The bindings in their document. Every change raises `BadBinding` where it can't be."""
 
     document: Document
 
-    def table(self) -> RoutingTable:
-        """As it stands."""
-        return decode_table(self.document.load()[0])
+    def bindings(self) -> Bindings:
+        """The bindings as they stand. Raises `BadSnapshot`."""
+        return unpack(self.document.load()[0])
 
-    def change(self, change: Change) -> RoutingTable:
-        """The table after the change; nothing is written where nothing changes."""
+    def change(self, change: Change) -> Bindings:
+        """The bindings after the change; nothing is written where nothing changes. Raises `TooBusy`."""
         for _ in range(MAX_RACES):
             snapshot, version = self.document.load()
-            before = decode_table(snapshot)
+            before = unpack(snapshot)
             after = change(before)
-            if after is before or self.document.save(replace(after, version=version + 1).to_bytes(), after=version):
+            if after is before or self.document.save(pack(replace(after, version=version + 1)), after=version):
                 return after
         raise TooBusy(f"lost {MAX_RACES} races to write the bindings")
 
@@ -50,29 +59,34 @@ class ExchangeBook:
 def with_exchange(exchange: Exchange) -> Change:
     """Adds an exchange; one that is there already stays."""
 
-    def change(table: RoutingTable) -> RoutingTable:
-        existing = next((each for each in table.exchanges if each.name == exchange.name), None)
-        if existing == exchange:
-            return table
-        if existing is not None:
+    def change(bindings: Bindings) -> Bindings:
+        exchanges = {each.name: each for each in bindings.exchanges}
+        existing = exchanges.setdefault(exchange.name, exchange)
+        if existing != exchange:
             raise BadBinding(f"{exchange.name}: there is an exchange of this name, of type {existing.type}")
-        return _table(table, exchanges=[*table.exchanges, exchange])
+        if len(exchanges) == len(bindings.exchanges):
+            return bindings
+        way(exchange.name, exchanges)
+        return replace(bindings, exchanges=tuple(exchanges.values()))
 
     return change
 
 
 def without_exchange(name: str) -> Change:
-    """Takes an exchange away that nothing is bound to."""
+    """Takes an exchange away that nothing is bound to, and that is no other's alternate."""
 
-    def change(table: RoutingTable) -> RoutingTable:
-        if name in {each.name for each in STANDARD_EXCHANGES}:
+    def change(bindings: Bindings) -> Bindings:
+        gone = bindings.exchange(name)
+        if gone in STANDARD_EXCHANGES:
             raise BadBinding(f"{name}: every site has this exchange")
-        if name not in {each.name for each in table.exchanges}:
-            raise BadBinding(f"no such exchange: {name}")
-        bound = sum(binding.exchange == name for binding in table.bindings)
+        bound = sum(len(keys) for keys in bindings.bound.get(name, {}).values())
         if bound:
             raise BadBinding(f"{name} has {bound} bindings: unbind them first")
-        return _table(table, exchanges=[each for each in table.exchanges if each.name != name])
+        kept = tuple(each for each in bindings.exchanges if each is not gone)
+        users = [each.name for each in kept if each.alternate == name]
+        if users:
+            raise BadBinding(f"{name} is the alternate exchange of {', '.join(users)}")
+        return replace(bindings, exchanges=kept)
 
     return change
 
@@ -80,62 +94,56 @@ def without_exchange(name: str) -> Change:
 def with_binding(binding: Binding, destination: Destination) -> Change:
     """Binds a queue; the same binding once more changes nothing but what is known of the queue."""
 
-    def change(table: RoutingTable) -> RoutingTable:
-        exchange = next((each for each in table.exchanges if each.name == binding.exchange), None)
-        if exchange is None:
-            raise BadBinding(f"no such exchange: {binding.exchange}")
-        check(binding, exchange)
-        known = next((queue for queue in table.queues if queue.queue == destination.queue), None)
-        existing = next((each for each in table.bindings if each.id == binding.id), None)
-        adds = is_new(binding, existing)
-        if not adds and known == destination:
-            return table
-        queues = [queue for queue in table.queues if queue.queue != destination.queue]
-        bindings = [*table.bindings, binding] if adds else table.bindings
-        return _table(table, queues=[*queues, destination], bindings=bindings)
+    def change(bindings: Bindings) -> Bindings:
+        if not bindings.lacks(binding) and bindings.destination(binding.queue) == destination:
+            return bindings
+        keys = {**bindings.keys(binding.exchange, binding.queue), binding.key: to_stored(binding.arguments)}
+        return _with_keys(bindings, binding.queue, {binding.exchange: keys}, destination)
 
     return change
 
 
-def without_bindings(wanted: Callable[[Binding], bool]) -> Change:
-    """Takes bindings away; a queue with none left is forgotten."""
+def without_binding(id_: BindingId, *, missing_ok: bool = False) -> Change:
+    """Takes one binding away; one that isn't there is an error unless `missing_ok`."""
+    exchange, queue, key = id_
 
-    def change(table: RoutingTable) -> RoutingTable:
-        bindings = [binding for binding in table.bindings if not wanted(binding)]
-        if len(bindings) == len(table.bindings):
-            return table
-        bound = {binding.queue for binding in bindings}
-        return _table(table, queues=[queue for queue in table.queues if queue.queue in bound], bindings=bindings)
-
-    return change
-
-
-def without_binding(id_: BindingId) -> Change:
-    """Takes one binding away; one that isn't there is an error."""
-    remove = without_bindings(lambda binding: binding.id == id_)
-
-    def change(table: RoutingTable) -> RoutingTable:
-        after = remove(table)
-        if after is table:
-            exchange, queue, key = id_
-            raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
-        return after
+    def change(bindings: Bindings) -> Bindings:
+        keys = bindings.keys(exchange, queue)
+        if key in keys:
+            return _with_keys(bindings, queue, {exchange: {each: keys[each] for each in keys if each != key}})
+        if missing_ok:
+            return bindings
+        raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
 
     return change
 
 
-def bound_exactly(destination: Destination, bindings: Sequence[Binding]) -> Change:
-    """Lets a queue have these bindings and no others."""
+def without_queue(queue: str) -> Change:
+    """Takes all of a queue's bindings away."""
 
-    def change(table: RoutingTable) -> RoutingTable:
-        queue = destination.queue
-        known = next((each for each in table.queues if each.queue == queue), None)
-        before = [binding for binding in table.bindings if binding.queue == queue]
-        if before == list(bindings) and (known == destination or not bindings):
-            return table
-        others = [each for each in table.queues if each.queue != queue]
-        kept = [binding for binding in table.bindings if binding.queue != queue]
-        return _table(table, queues=[*others, destination] if bindings else others, bindings=[*kept, *bindings])
+    def change(bindings: Bindings) -> Bindings:
+        gone: dict[str, BoundKeys] = {exchange: {} for exchange, queues in bindings.bound.items() if queue in queues}
+        return _with_keys(bindings, queue, gone) if gone else bindings
+
+    return change
+
+
+def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change:
+    """Lets a queue have these bindings, of which no two have one id, and no others."""
+    queue = destination.queue
+
+    def change(bindings: Bindings) -> Bindings:
+        before = {exchange: queues[queue] for exchange, queues in bindings.bound.items() if queue in queues}
+        after: dict[str, dict[str, Arguments]] = {}
+        for binding in wanted:
+            check(binding, bindings.exchange(binding.exchange))
+            after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
+        known = not wanted or bindings.destination(queue) == destination
+        # As JSON, for to Python 1 and True are equal.
+        if known and encode(before) == encode(after):
+            return bindings
+        gone: dict[str, BoundKeys] = {exchange: {} for exchange in before}
+        return _with_keys(bindings, queue, gone | after, destination)
 
     return change
 
@@ -144,23 +152,25 @@ def feeding(queues: Iterable[str]) -> Change:
     """Notes which bound queues are read by queue routes."""
     fed = frozenset(queues)
 
-    def change(table: RoutingTable) -> RoutingTable:
-        noted = [replace(queue, feeds_route=queue.queue in fed) for queue in table.queues]
-        return table if noted == list(table.queues) else _table(table, queues=noted)
+    def change(bindings: Bindings) -> Bindings:
+        noted = tuple(replace(each, feeds_route=each.queue in fed) for each in bindings.queues)
+        return bindings if noted == bindings.queues else replace(bindings, queues=noted)
 
     return change
 
 
-def _table(
-    table: RoutingTable,
-    *,
-    exchanges: Iterable[Exchange] | None = None,
-    queues: Iterable[Destination] | None = None,
-    bindings: Iterable[Binding] | None = None,
-) -> RoutingTable:
-    return RoutingTable.of(
-        version=table.version,
-        exchanges=table.exchanges if exchanges is None else exchanges,
-        queues=table.queues if queues is None else queues,
-        bindings=table.bindings if bindings is None else bindings,
-    )
+def _with_keys(
+    bindings: Bindings, queue: str, by_exchange: Mapping[str, BoundKeys], destination: Destination | None = None
+) -> Bindings:
+    """The queue's keys at these exchanges, and what is known of it; with none left anywhere it is forgotten."""
+    bound = dict(bindings.bound)
+    for exchange, keys in by_exchange.items():
+        others = {name: each for name, each in bound.pop(exchange, {}).items() if name != queue}
+        if others or keys:
+            bound[exchange] = {**others, queue: keys} if keys else others
+    queues = {each.queue: each for each in bindings.queues}
+    if not any(queue in by_queue for by_queue in bound.values()):
+        queues.pop(queue, None)
+    elif destination is not None:
+        queues[queue] = destination
+    return replace(bindings, queues=tuple(queues.values()), bound=bound)

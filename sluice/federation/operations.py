@@ -25,8 +25,7 @@ from sluice.federation.links.registry import (
     state_of,
 )
 from sluice.federation.links.states import Happening, Refused, State, Unreachable
-from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.routing import Destination
+from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
@@ -101,15 +100,15 @@ class Operations:
     # What there is
 
     def _site(self, request: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - every operation takes the request
-        registry, table = self.registrar.registry(), self.registrar.exchanges.table()
+        registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
         forwards = self.registrar.last_forwards()
         fed = fed_queues(registry)
         return {
             "address": asdict(self.registrar.here),
             "peer_accounts": sorted(self.registrar.peer_accounts),
-            "exchanges": [plain_exchange(exchange) for exchange in table.exchanges],
-            "bindings": len(table.bindings),
-            "feeds": [plain_binding(self._shown(binding)) for binding in table.bindings if binding.queue in fed],
+            "exchanges": [plain_exchange(exchange) for exchange in bindings.exchanges],
+            "bindings": bindings.count,
+            "feeds": [plain_binding(self._shown(binding)) for binding in bindings if binding.queue in fed],
             "links": [_shown_link(record) for _, record in sorted(registry.links.items())],
             "bridges": [
                 self._shown_bridge(registry, record, forwards) for _, record in sorted(registry.bridges.items())
@@ -129,12 +128,10 @@ class Operations:
 
     def _bindings(self, request: Mapping[str, Any]) -> dict[str, Any]:
         exchange = request.get("exchange")
-        table = self.registrar.exchanges.table()
-        if exchange is not None and exchange not in [each.name for each in table.exchanges]:
-            raise BadBinding(f"no such exchange: {exchange}")
-        bound = [binding for binding in table.bindings if exchange is None or exchange == binding.exchange]
+        bindings = self.registrar.exchanges.bindings()
+        bound = bindings if exchange is None else bindings.of(bindings.exchange(exchange).name)
         return {
-            "version": table.version,
+            "version": bindings.version,
             "bindings": [plain_binding(self._shown(each)) for each in bound],
         }
 

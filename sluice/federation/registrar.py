@@ -21,7 +21,14 @@ from sluice.federation.codec import (
     encode_control,
     encode_registry,
 )
-from sluice.federation.exchange_store import ExchangeBook, TooBusy, feeding, with_binding, without_bindings
+from sluice.federation.exchange_store import (
+    ExchangeStore,
+    TooBusy,
+    feeding,
+    with_binding,
+    without_binding,
+    without_queue,
+)
 from sluice.federation.links.links import Bridge, Link, RouteKind
 from sluice.federation.links.registry import (
     EMPTY_FOR_MS,
@@ -94,7 +101,7 @@ class Registrar:
 
     here: Address
     document: Document
-    exchanges: ExchangeBook
+    exchanges: ExchangeStore
     queues: SiteQueues
     mappings: Mappings
     peers: Peers
@@ -268,7 +275,7 @@ class Registrar:
             self._tell(_link_to(peer), control)
 
     def _exchange_types(self) -> Mapping[str, str]:
-        return {exchange.name: exchange.type.value for exchange in self.exchanges.table().exchanges}
+        return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
 
     def _tell(self, link: Link, control: Control) -> None:
         self.peers.tell(link, link.endpoints[0], encode_control(control))
@@ -425,10 +432,7 @@ class Registrar:
     def _unbind(self, bridge: Bridge, queue: str) -> None:
         """Takes the bridge's binding away; of its own queue there is no other, of an existing one there may be."""
         id_ = bridge.src, queue, bridge.key
-        all_of_them = bridge.dynamic
-        self.exchanges.change(
-            without_bindings(lambda binding: binding.queue == queue if all_of_them else binding.id == id_)
-        )
+        self.exchanges.change(without_queue(queue) if bridge.dynamic else without_binding(id_, missing_ok=True))
 
     def _emptied(self, queue: str, reason: str) -> bool:
         """Lets what is left become dead letters; False where the time ran out."""

@@ -1,39 +1,39 @@
 """One message at an exchange and on a bridge: copies, drops, what it carries."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.errors import Malformed, TooLarge, UnknownExchange
-from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
-from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason, is_tag
 from sluice.federation.messages.deliveries import KEY_ATTRIBUTE, Drop, Receipt, forward, publish
 from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, open_attributes, seal
 from sluice.message import MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value
+from tests.bindings import bound
 
 ULID = "01JD0000000000000000000000"
 ID = f"HERE.{ULID}"
 OTHER_ID = "THERE.01JD0000000000000000000001"
 NOW = 1_700_000_000_000
 CROSSING = Crossing(peer="PEER", tag="HERE")
-TABLE = RoutingTable.of(
-    version=1,
-    exchanges=STANDARD_EXCHANGES,
-    queues=[
-        Destination(queue="plain", url="https://sqs/plain"),
-        Destination(queue="fifo", url="https://sqs/fifo.fifo"),
-        Destination(queue="bridge", url="https://sqs/bridge", crossing=CROSSING),
-        Destination(queue="read", url="https://sqs/read", feeds_route=True),
-    ],
-    bindings=[
-        *(Binding(exchange="amq.fanout", queue=queue) for queue in ("plain", "fifo", "bridge", "read")),
-        Binding(exchange="amq.direct", queue="plain", key="key"),
-        Binding(exchange="amq.match", queue="plain", arguments={"x-match": "all", "n": 2, "typed": True}),
-    ],
+TABLE = RoutingTable(
+    bound(
+        queues=[
+            Destination(queue="plain", url="https://sqs/plain"),
+            Destination(queue="fifo", url="https://sqs/fifo.fifo"),
+            Destination(queue="bridge", url="https://sqs/bridge", crossing=CROSSING),
+            Destination(queue="read", url="https://sqs/read", feeds_route=True),
+        ],
+        bindings=[
+            *(Binding(exchange="amq.fanout", queue=queue) for queue in ("plain", "fifo", "bridge", "read")),
+            Binding(exchange="amq.direct", queue="plain", key="key"),
+            Binding(exchange="amq.match", queue="plain", arguments={"x-match": "all", "n": 2, "typed": True}),
+        ],
+    )
 )
 
 

@@ -50,8 +50,10 @@ from sluice.federation.dynamic.paths import (
     wants_of,
     ways_of,
 )
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, ExchangeType
-from sluice.federation.matching.routing import Destination, Publication, RoutingTable
+from sluice.federation.matching.bindings import Destination
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.routing import Publication, RoutingTable
+from tests.bindings import bound
 
 EXCHANGE = "amq.topic"
 NAME = "pull@D"
@@ -368,11 +370,11 @@ def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() 
     wants = [Want.of("", {"x-match": "all", "n": 1}), Want.of("", {"x-match": "all", "n": 2})]
     bindings = bindings_for(wants, exchange="amq.match", type_=ExchangeType.HEADERS, queue="bridge")
     assert len({binding.id for binding in bindings}) == 2
-    table = RoutingTable.of(
-        version=1,
-        exchanges=STANDARD_EXCHANGES,
-        queues=[Destination(queue="bridge", url="https://sqs/bridge")],
-        bindings=bindings,
+    table = RoutingTable(
+        bound(
+            queues=[Destination(queue="bridge", url="https://sqs/bridge")],
+            bindings=bindings,
+        )
     )
     found = [bool(table.route(Publication(exchange="amq.match", key="", headers={"n": n}))) for n in (1, 2, 3)]
     assert found == [True, True, False]

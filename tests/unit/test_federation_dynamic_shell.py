@@ -11,8 +11,7 @@ from sluice.federation.exchange_store import with_binding, without_binding
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import BridgeAdded, BridgeClosed, LinkAdded, LinkHappened
 from sluice.federation.links.states import Happening
-from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.routing import Destination
+from sluice.federation.matching.bindings import Binding, Destination
 from tests.federation_fakes import FakeDocument, Site, World
 
 TOPIC = "amq.topic"
@@ -52,7 +51,7 @@ class DynamicSite(Site):
 
     def keys(self) -> list[str]:
         """What bridges' queues are bound by."""
-        bindings = self.registrar().exchanges.table().bindings
+        bindings = self.registrar().exchanges.bindings()
         return sorted(binding.key for binding in bindings if binding.queue.startswith("sluice-bridge-"))
 
 

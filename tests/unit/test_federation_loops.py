@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, Crossing, DropReason
 from sluice.federation.messages.deliveries import Drop, Receipt, forward, publish
 from sluice.federation.messages.metadata import open_attributes
 from sluice.message import Message, Outgoing
+from tests.bindings import bound
 
 MAX_TRANSFERS = 100_000  # more is a loop
 TRIANGLE = [("A", "B"), ("B", "C"), ("C", "A")]
@@ -55,11 +56,12 @@ class Sites:
             )
             for number, peer in peers
         ]
-        return RoutingTable.of(
-            version=1,
-            exchanges=[Exchange(name="x", type=ExchangeType.FANOUT)],
-            queues=queues,
-            bindings=[Binding(exchange="x", queue=queue.queue) for queue in queues],
+        return RoutingTable(
+            bound(
+                exchanges=[Exchange(name="x", type=ExchangeType.FANOUT)],
+                queues=queues,
+                bindings=[Binding(exchange="x", queue=queue.queue) for queue in queues],
+            )
         )
 
     def publish(self, at: str, messages: int) -> None:

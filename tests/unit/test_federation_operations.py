@@ -84,7 +84,7 @@ class Desk:
 def test_a_queue_is_known_by_the_stacks_name() -> None:
     desk = Desk()
     desk.ask("bind", exchange="amq.topic", queue="orders", key="k")
-    [binding] = desk.here.registrar().exchanges.table().bindings
+    [binding] = desk.here.registrar().exchanges.bindings()
     assert (binding.queue, desk.bindings()) == ("stack-orders-123", [("amq.topic", "orders", "k")])
     desk.ask("unbind", exchange="amq.topic", queue="orders", key="k")
     assert desk.bindings() == []
@@ -115,7 +115,7 @@ def test_a_queue_that_feeds_a_route_is_noted_whichever_comes_first() -> None:
         desk.ask("bind", exchange="amq.topic", queue="orders")
         if first == "bind":
             desk.ask("bridge_add", bridge=plain_bridge(QUEUE))
-        [queue] = desk.here.registrar().exchanges.table().queues
+        [queue] = desk.here.registrar().exchanges.bindings().queues
         assert queue.feeds_route, first
 
 

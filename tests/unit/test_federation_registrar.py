@@ -21,8 +21,7 @@ from sluice.federation.links.registry import (
     LinkHappened,
 )
 from sluice.federation.links.states import CARRYING, Happening, State
-from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.routing import Destination
+from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World
 
@@ -61,7 +60,7 @@ def _strays(world: World, site: Site) -> list[str]:
     made = {each.queue for each in local if each.queue is not None}
     ours = {name for name in site.queues.queues if name.startswith(BRIDGE_QUEUE_PREFIX)}
     mappings = {each.mapping for each in local}
-    bound = {each.queue for each in site.registrar().exchanges.table().bindings}
+    bound = {each.queue for each in site.registrar().exchanges.bindings()}
     strays = [f"{site.tag}: queue {name}" for name in ours - made]
     strays += [f"{site.tag}: mapping {name}" for name in site.mappings.made.keys() - mappings]
     strays += [f"{site.tag}: binding of {name}" for name in bound - {each.queue for each in local if each.bound}]
@@ -110,7 +109,7 @@ def _missing(site: Site, record: BridgeRecord) -> list[str]:
         for each in sharing
     )
     mapping = site.mappings.made.get(record.mapping or "")
-    bound = {each.queue for each in site.registrar().exchanges.table().bindings}
+    bound = {each.queue for each in site.registrar().exchanges.bindings()}
     lacks = [f"{name} has no queue"] if record.queue not in site.queues.queues else []
     if mapping is None:
         lacks.append(f"{name} has no mapping")
@@ -344,12 +343,12 @@ def test_routes_that_share_a_queue_share_its_mapping_until_the_last_is_gone() ->
 def test_an_existing_queue_and_its_other_bindings_stay_when_its_route_goes() -> None:
     world = linked(queue=SOURCE, src_is_local=True)
     here = world["A"]
-    book = here.registrar().exchanges
+    store = here.registrar().exchanges
     own = Binding(exchange="amq.direct", queue=SOURCE, key="by hand")
-    book.change(with_binding(own, Destination(queue=SOURCE, url=here.queues.url(SOURCE))))
+    store.change(with_binding(own, Destination(queue=SOURCE, url=here.queues.url(SOURCE))))
     advance(here, BridgeClosed("route"))
     world.settle()
-    assert (book.table().bindings, here.mappings.made, lost(world)) == ((own,), {}, [])
+    assert (list(store.bindings()), here.mappings.made, lost(world)) == ([own], {}, [])
     assert SOURCE in here.queues.queues
 
 

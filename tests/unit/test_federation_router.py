@@ -9,13 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange
-from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
-from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason
 from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.federation.router import Ingress, RoutingOutcome, route
 from sluice.message import Message, Value
+from tests.bindings import bound
 from tests.federation_fakes import Inline
 
 NOW = 1_700_000_000_000
@@ -53,11 +53,11 @@ class Fickle:
 
 def table(bindings: Sequence[tuple[str, str]], *, fifo: bool = False) -> RoutingTable:
     suffix = ".fifo" if fifo else ""
-    return RoutingTable.of(
-        version=1,
-        exchanges=STANDARD_EXCHANGES,
-        queues=[Destination(queue=name, url=f"url/{name}{suffix}") for name in NAMES],
-        bindings=[Binding(exchange="amq.direct", queue=queue, key=key) for queue, key in dict.fromkeys(bindings)],
+    return RoutingTable(
+        bound(
+            queues=[Destination(queue=name, url=f"url/{name}{suffix}") for name in NAMES],
+            bindings=[Binding(exchange="amq.direct", queue=queue, key=key) for queue, key in dict.fromkeys(bindings)],
+        )
     )
 
 
@@ -91,7 +91,7 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
     messages = [message(f"{n}", key=key, group=groups[n] if fifo else None) for n, key in enumerate(keys)]
     queues = Fickle(luck=list(luck))
     to = table(bindings, fifo=fifo)
-    urls = {each.queue: each.url for each in to.queues}
+    urls = {name: f"url/{name}{'.fifo' if fifo else ''}" for name in NAMES}
     outcome = run(messages, to, queues, fifo=fifo)
     without = {(position, reason.removeprefix("no such queue: ")) for position, reason in outcome.undeliverable}
     for position, key in enumerate(keys):
@@ -183,11 +183,11 @@ def test_an_ingress_of_one_exchange_takes_no_other() -> None:
 def test_a_bridge_that_would_lead_back_gets_no_copy_and_the_others_do() -> None:
     back = Destination(queue="back", url="url/back", crossing=Crossing(peer="THERE", tag="HERE"))
     on = Destination(queue="on", url="url/on", crossing=Crossing(peer="ELSEWHERE", tag="HERE"))
-    to = RoutingTable.of(
-        version=1,
-        exchanges=STANDARD_EXCHANGES,
-        queues=[back, on],
-        bindings=[Binding(exchange="amq.fanout", queue=queue) for queue in ("back", "on")],
+    to = RoutingTable(
+        bound(
+            queues=[back, on],
+            bindings=[Binding(exchange="amq.fanout", queue=queue) for queue in ("back", "on")],
+        )
     )
     outcome = run([claiming('{"exchange": "amq.fanout", "trace": ["THERE"]}')], to, queues := Fickle(), trusted=True)
     assert [url for url, _ in queues.sends] == ["url/on"]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from sluice.aws.federation.publisher import Publishing
-from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.matching.routing import Destination, RoutingTable
+from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Receipt, forward, publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
@@ -19,6 +19,7 @@ from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
 from sluice.rendezvous.timeouts import TimeOuts
 from sluice.splitting.routing.copies import for_main, for_session, returned
+from tests.bindings import bound
 from tests.unit.test_broker import World, post
 
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
@@ -73,11 +74,12 @@ def received(sent: Outgoing) -> Message:
 
 
 def routed(message: Message, *, site: str, destination: Destination) -> Outgoing:
-    table = RoutingTable.of(
-        version=1,
-        exchanges=[Exchange(name="events", type=ExchangeType.TOPIC)],
-        queues=[destination],
-        bindings=[Binding(exchange="events", queue=destination.queue, key="#")],
+    table = RoutingTable(
+        bound(
+            exchanges=[Exchange(name="events", type=ExchangeType.TOPIC)],
+            queues=[destination],
+            bindings=[Binding(exchange="events", queue=destination.queue, key="#")],
+        )
     )
     receipt = Receipt(message=message, site=site, ulid=ULID, now_ms=NOW)
     [copy] = publish(receipt, trusted=True, table=table).copies

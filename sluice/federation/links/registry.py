@@ -16,8 +16,7 @@ from sluice.errors import BadRoute
 from sluice.federation.links import states as link_states
 from sluice.federation.links.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing
 from sluice.federation.links.states import CARRYING, Happening, State, Status
-from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.routing import Destination
+from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.tracing import Crossing, is_tag
 from sluice.federation.matching.typed_values import Headers
 

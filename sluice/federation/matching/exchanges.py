@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from sluice.codec import Struct
 from sluice.errors import BadBinding
 
 MAX_NAME_CHARACTERS = 127
@@ -20,8 +20,7 @@ class ExchangeType(StrEnum):
     HEADERS = "headers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(Struct, frozen=True, kw_only=True):
     """An exchange. What no binding of it matches goes to the exchange `alternate`, where there is one."""
 
     name: str
@@ -29,6 +28,7 @@ class Exchange:
     alternate: str | None = None
 
     def __post_init__(self) -> None:
+        """Raises `BadBinding` for what is no name."""
         if not _NAME.fullmatch(self.name):
             raise BadBinding(f"an exchange's name is 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_.:-, not {self.name!r}")
 
@@ -45,11 +45,13 @@ STANDARD_EXCHANGES = (
 def way(exchange: str, exchanges: Mapping[str, Exchange]) -> tuple[str, ...]:
     """The exchanges that a message tries in turn: this one, its alternate, that one's.
 
-    Each once, though they form a ring. Raises `KeyError` for an exchange that isn't there.
+    Each once, though they form a ring. Raises `BadBinding` for an alternate that isn't there.
     """
     found: dict[str, None] = {}
     name: str | None = exchange
     while name is not None and name not in found:
+        if name not in exchanges:
+            raise BadBinding(f"{exchange}: no such alternate exchange: {name}")
         found[name] = None
         name = exchanges[name].alternate
     return tuple(found)

@@ -37,17 +37,17 @@ class Conditions:
         """Reads a binding's arguments. Raises `BadBinding` where `x-match` is missing or another."""
         asked = {name: value for name, value in arguments.items() if name != X_MATCH and not name.startswith(NOT_ASKED)}
         return cls(
-            match=_match(arguments),
+            match=match_of(arguments),
             equal={name: identity(value) for name, value in asked.items() if value is not None},
             present=frozenset(name for name, value in asked.items() if value is None),
         )
 
 
-def _match(arguments: Headers) -> Match:
-    wanted = arguments.get(X_MATCH)
-    match = _MATCHES.get(wanted)
+def match_of(arguments: Headers) -> Match:
+    """What a binding's `x-match` says. Raises `BadBinding` where it is missing or another."""
+    match = _MATCHES.get(arguments.get(X_MATCH))
     if match is None:
-        raise BadBinding(f"{X_MATCH} must be all or any, not {wanted!r}")
+        raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}")
     return match
 
 

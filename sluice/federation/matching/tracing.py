@@ -4,8 +4,9 @@ A message carries the tags of the sites, or bridges, that it has left, oldest fi
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+
+from sluice.codec import Struct
 
 DEFAULT_MAX_HOPS = 8
 MAX_TRACE_TAGS = 64  # no site may ask for more hops than that
@@ -24,8 +25,7 @@ class DropReason(StrEnum):
     UNROUTABLE = "unroutable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
+class Crossing(Struct, frozen=True, kw_only=True):
     """What a bridge asks of a message's trace: `peer` is the tag of the site behind it, `tag` what it appends."""
 
     peer: str

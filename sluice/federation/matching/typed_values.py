@@ -1,16 +1,16 @@
 """Values of headers and arguments with their types, in memory and in JSON. Pure.
 
 A value is a text, an integer, a float, a boolean, bytes, or void (None). Python takes `True`, `1` and `1.0` for equal;
-headers don't, so their values are compared by `identity`.
+headers don't, so their values are compared by `identity`. In JSON bytes are `{"base64": …}`.
 """
 
 import base64
-import binascii
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from sluice.codec import Struct, convert
 from sluice.errors import Malformed
 from sluice.message import Attributes, Value
 
@@ -18,8 +18,16 @@ TypedValue = str | int | float | bool | bytes | None
 Headers = Mapping[str, TypedValue]
 Identity = tuple[type, TypedValue]
 
-_BYTES = "base64"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,128}")
+
+
+class Base64(Struct, frozen=True, kw_only=True):
+    """Bytes, where they are stored or sent as JSON."""
+
+    base64: bytes
+
+
+StoredValue = str | int | float | bool | Base64 | None
 
 
 def identity(value: TypedValue) -> Identity:
@@ -44,11 +52,7 @@ def of_attribute(value: Value) -> TypedValue:
     content = value.content
     if isinstance(content, bytes) or not value.data_type.startswith("Number"):
         return content
-    return _number(content)
-
-
-def _number(text: str) -> TypedValue:
-    text = text.strip()
+    text = content.strip()
     if _INTEGER.fullmatch(text):
         return int(text)
     try:
@@ -57,28 +61,30 @@ def _number(text: str) -> TypedValue:
         return text
 
 
+def to_stored(values: Headers) -> dict[str, StoredValue]:
+    """The values as a `Struct` keeps them."""
+    return {name: Base64(base64=value) if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+def of_stored(values: Mapping[str, StoredValue]) -> dict[str, TypedValue]:
+    """What `to_stored` made."""
+    return {name: value.base64 if isinstance(value, Base64) else value for name, value in values.items()}
+
+
 def to_json(values: Headers) -> dict[str, Any]:
-    """As JSON has it: bytes are `{"base64": …}`."""
-    return {name: _to_json(value) for name, value in values.items()}
-
-
-def _to_json(value: TypedValue) -> Any:
-    return {_BYTES: base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+    """The values as a JSON writer takes them."""
+    return {
+        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+        for name, value in values.items()
+    }
 
 
 def of_json(values: Mapping[str, Any]) -> dict[str, TypedValue]:
-    """What `to_json` wrote. Raises `Malformed` for a value that is no header's."""
-    return {name: _of_json(value) for name, value in values.items()}
-
-
-def _of_json(value: Any) -> TypedValue:
-    if isinstance(value, dict) and value.keys() == {_BYTES}:
-        return decode_bytes(value[_BYTES])
-    if value is not None and not isinstance(value, str | int | float):
-        raise Malformed("a header has a value of no type of its own")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Malformed("a header is no number")
-    return value
+    """What a JSON reader has made of `to_json`'s. Raises `Malformed` for a value that is no header's."""
+    stored = convert(values, dict[str, StoredValue], of="headers")
+    if not all(math.isfinite(value) for value in stored.values() if isinstance(value, float)):
+        raise Malformed("headers: infinite, or no number")
+    return of_stored(stored)
 
 
 def decode_bytes(text: object) -> bytes:
@@ -87,5 +93,5 @@ def decode_bytes(text: object) -> bytes:
         raise Malformed("bytes that are not base64")
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise Malformed("bytes that are not base64") from None

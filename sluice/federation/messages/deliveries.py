@@ -7,8 +7,8 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from sluice.errors import Malformed
-from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
-from sluice.federation.matching.routing import Destination, Publication, RoutingTable
+from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS, Destination
+from sluice.federation.matching.routing import Publication, RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason, crossed, held_back, turned_away
 from sluice.federation.matching.typed_values import headers_of
 from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, Opened, message_id_of, open_attributes, seal
