@@ -50,7 +50,7 @@ class HttpRequest:
 
     @classmethod
     def parse(cls, event: Mapping[str, Any]) -> "HttpRequest":
-        """From the event that a function URL gives, payload format 2.0."""
+        """Read the event that a function URL gives, payload format 2.0."""
         body = event.get("body") or ""
         return cls(
             method=event["requestContext"]["http"]["method"],
@@ -71,7 +71,7 @@ class HttpResponse:
     metrics: tuple[str, ...] = ()
 
     def event(self) -> dict[str, Any]:
-        """As a function URL wants it. Browsers' proxies need the header on every response."""
+        """Write what a function URL wants. Browsers' proxies need the header on every response."""
         headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/plain; charset=utf-8"}
         return {"statusCode": self.status, "body": self.body, "headers": headers | dict(self.headers)}
 
@@ -87,33 +87,40 @@ class BrokerSite:
     now_ms: NowMs
     new_id: Callable[[], str]
 
-    def serve(self, request: HttpRequest) -> HttpResponse:
-        """Blocks while a proxy or a client waits. Raises what the requests to AWS raise."""
-        if request.method == "OPTIONS":
-            return HttpResponse(status=200)
-        if request.path.startswith(AMP_PREFIX):
-            return self._amp_client(request)
-        routes: Mapping[tuple[str, str], Callable[[HttpRequest], HttpResponse]] = {
-            ("POST", "/proxy"): self._proxy,
-            ("POST", "/answer"): self._answer,
-            ("POST", "/client"): self._client,
-            ("GET", "/debug"): self._debug,
-            ("GET", "/metrics"): self._metrics,
-            ("GET", "/prometheus"): self._prometheus,
-            ("GET", "/robots.txt"): _robots,
-        }
-        route = routes.get((request.method, request.path))
-        return route(request) if route else HttpResponse(status=404)
+    def serve(self, request: HttpRequest) -> HttpResponse:  # noqa: PLR0911 - one for each path
+        """Answer a request; blocks while a proxy or a client waits. Raises what the requests to AWS raise."""
+        if request.path.startswith(AMP_PREFIX) and request.method != "OPTIONS":
+            return self.amp_client(request) if request.method == "GET" else HttpResponse(status=405)
+        match request.method, request.path:
+            case "OPTIONS", _:
+                return HttpResponse(status=200)
+            case "POST", "/proxy":
+                return self.proxy(request)
+            case "POST", "/answer":
+                return self.answer(request)
+            case "POST", "/client":
+                return self.client(request)
+            case "GET", "/debug":
+                return self.debug()
+            case "GET", "/metrics":
+                return self.metrics()
+            case "GET", "/prometheus":
+                return self.prometheus()
+            case "GET", "/robots.txt":
+                return HttpResponse(status=200, body="User-agent: *\nDisallow: /\n")
+        return HttpResponse(status=404)
 
-    def _proxy(self, request: HttpRequest) -> HttpResponse:
+    def proxy(self, request: HttpRequest) -> HttpResponse:
+        """Hold a proxy's poll."""
         try:
             poll = parse_poll(request.body)
         except Malformed:
             return HttpResponse(status=400, metrics=("PollsMalformed",))
-        outcome, body = self.volunteers.poll(poll, address=request.address)
-        return _json(body, outcome)
+        metric, body = self.volunteers.poll(poll, address=request.address)
+        return _json(body, metric)
 
-    def _answer(self, request: HttpRequest) -> HttpResponse:
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """Pass a proxy's answer on."""
         try:
             answer = parse_answer(request.body)
         except Malformed:
@@ -121,61 +128,53 @@ class BrokerSite:
         delivered = self.volunteers.answer(answer, address=request.address)
         return _json(answer_status(delivered=delivered), "AnswersDelivered" if delivered else "AnswersTooLate")
 
-    def _client(self, request: HttpRequest) -> HttpResponse:
+    def client(self, request: HttpRequest) -> HttpResponse:
+        """Serve a client's offer. Old clients send it alone, and get the answer alone; errors are statuses."""
         if len(request.body) > MAX_BODY_BYTES:
             return HttpResponse(status=400, metrics=(OfferMetric.REFUSED,))
         body = request.body.decode("utf-8", errors="replace")
-        if body.startswith("{"):
-            return self._legacy_client(request, body)
-        reply = self._serve_client(body, OfferMethod.HTTP)
-        return _json(_body_of(reply), reply.metric)
+        legacy = body.startswith("{")
+        if legacy:
+            body = "1.0\n" + json.dumps({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
+        reply = self.clients.serve(body, client_id=self.new_id(), method=OfferMethod.HTTP)
+        if not legacy:
+            return _json(_body_of(reply), reply.metric)
+        answer = reply.text if reply.metric is OfferMetric.MATCHED else ""
+        return HttpResponse(status=LEGACY_STATUS[reply.metric], body=answer, metrics=(reply.metric,))
 
-    def _legacy_client(self, request: HttpRequest, offer: str) -> HttpResponse:
-        """The form of old clients: the offer is the body, the answer is the reply, and errors are status codes."""
-        nat = request.headers.get("snowflake-nat-type", "")
-        reply = self._serve_client("1.0\n" + json.dumps({"offer": offer, "nat": nat}), OfferMethod.HTTP)
-        body = reply.text if reply.metric is OfferMetric.MATCHED else ""
-        return HttpResponse(status=LEGACY_STATUS[reply.metric], body=body, metrics=(reply.metric,))
-
-    def _amp_client(self, request: HttpRequest) -> HttpResponse:
-        if request.method != "GET":
-            return HttpResponse(status=405)
+    def amp_client(self, request: HttpRequest) -> HttpResponse:
+        """Serve an offer that comes through an AMP cache, which takes nothing but pages."""
         headers = {"Content-Type": "text/html", "Cache-Control": f"max-age={AMP_MAX_AGE_S}"}
         try:
             body = decode_path(request.path.removeprefix(AMP_PREFIX))
         except ValueError as error:
             return HttpResponse(status=200, body=armor(error_reply(str(error))), headers=headers)
-        reply = self._serve_client(body, OfferMethod.AMP_CACHE)
+        reply = self.clients.serve(body, client_id=self.new_id(), method=OfferMethod.AMP_CACHE)
         return HttpResponse(status=200, body=armor(_body_of(reply)), headers=headers, metrics=(reply.metric,))
 
-    def _serve_client(self, body: str, method: OfferMethod) -> ClientReply:
-        return self.clients.serve(body, client_id=self.new_id(), method=method)
-
-    def _debug(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - every route takes the request
+    def debug(self) -> HttpResponse:
+        """Tell how many proxies wait."""
         now_ms = self.now_ms()
         waiting = {pool: self.pools.count(pool, now_ms=now_ms) for pool in Pool}
         lines = [f"current snowflakes available: {sum(waiting.values())}"]
         lines += [f"\t{pool} pool: {count}" for pool, count in waiting.items()]
         return HttpResponse(status=200, body="\n".join(lines) + "\n")
 
-    def _metrics(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - every route takes the request
-        """The log of the days that are over and had something to count, the earliest first."""
+    def metrics(self) -> HttpResponse:
+        """Tell the log of the days that are over and had something to count, the earliest first."""
         now_ms = self.now_ms()
         days = [day_of(now_ms - ago * DAY_MS) for ago in range(LOGGED_DAYS, 0, -1)]
         counted = ((day, self.statistics.of_day(day)) for day in days)
         return HttpResponse(status=200, body="".join(daily_log(day, counts) for day, counts in counted if counts))
 
-    def _prometheus(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - every route takes the request
+    def prometheus(self) -> HttpResponse:
+        """Tell what Prometheus reads."""
         now_ms = self.now_ms()
         available = Counter(
             (profile.type, str(profile.nat)) for pool in Pool for profile in self.pools.profiles(pool, now_ms=now_ms)
         )
         page = exposition(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
-
-
-def _robots(request: HttpRequest) -> HttpResponse:  # noqa: ARG001 - every route takes the request
-    return HttpResponse(status=200, body="User-agent: *\nDisallow: /\n")
 
 
 def _json(body: str, metric: str) -> HttpResponse:

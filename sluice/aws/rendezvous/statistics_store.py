@@ -1,4 +1,4 @@
-"""The statistics in DynamoDB: `sluice.rendezvous.ports.Statistics`.
+"""The statistics in DynamoDB: `sluice.rendezvous.ports.StatisticsStore`.
 
     pk                sk          item
     counters          <family>    every count of a family, an attribute each
@@ -17,10 +17,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls
-from sluice.aws.items import Item, attributes, number, query_pages, text
+from sluice.aws.items import TRANSACTION_CANCELED, Item, attributes, cancellation_codes, number, query_pages, text
 from sluice.errors import CallFailed
 from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, Mark, Tally
 from sluice.rendezvous.ports import NowMs
@@ -42,7 +41,6 @@ MAX_MARKS = 60  # new ones, beside an update for each family, of all time and of
 MAX_COUNTS = 100
 MAX_TRIES = 5  # against other writers
 MAX_KNOWN_MARKS = 200_000  # in memory, some 20 MB
-TRANSACTION_CANCELED = "TransactionCanceledException"
 OTHERS_WRITES = frozenset({"None", "ConditionalCheckFailed", "TransactionConflict"})
 
 logger = Logger()
@@ -50,7 +48,7 @@ logger = Logger()
 
 @dataclass(slots=True)
 class DynamoStatisticsStore:
-    """The statistics in one table, through a client. Not for threads."""
+    """The statistics in one table, through a client. Not for threads. Reads raise `CallFailed`."""
 
     client: "DynamoDBClient"
     table: str
@@ -58,7 +56,7 @@ class DynamoStatisticsStore:
     _known: set[tuple[str, str]] = field(default_factory=set)  # marks that are there, by day and name
 
     def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
-        """See the port."""
+        """Count events. Returns the ids of those that aren't counted, with the reason: they may be added again."""
         failed: dict[str, str] = {}
         for part in self._parts(tallies):
             try:
@@ -69,15 +67,15 @@ class DynamoStatisticsStore:
         return failed
 
     def totals(self) -> Counts:
-        """See the port."""
+        """Read all since the beginning."""
         return self._read(COUNTERS)
 
     def of_day(self, day: str) -> Counts:
-        """See the port."""
-        return self._read(_day_key(day))
+        """Read those of one UTC day; empty where nothing was counted, or too long ago."""
+        return self._read(f"{COUNTERS}#{day}")
 
     def _parts(self, tallies: Iterable[Tally]) -> Iterator[Sequence[Tally]]:
-        """What goes into one transaction each: events of one day, and not too many marks and counts."""
+        """Divide them into what goes into a transaction each: of one day, and not too many marks and counts."""
         for _, of_day in groupby(sorted(tallies, key=attrgetter("day")), key=attrgetter("day")):
             part: list[Tally] = []
             marks: set[str] = set()
@@ -93,6 +91,7 @@ class DynamoStatisticsStore:
             yield part
 
     def _write(self, part: Sequence[Tally]) -> None:
+        """Write a part's counts and marks in one transaction, again where another one came between."""
         day = part[0].day
         counts = Counter(count for tally in part for count in tally.counts)
         if not counts:
@@ -100,13 +99,22 @@ class DynamoStatisticsStore:
         marks = {mark.name: mark for tally in part for mark in tally.marks}
         for tries_left in reversed(range(MAX_TRIES)):
             new = self._new(day, marks.values())
+            of_day = counts + Counter(mark.count for mark in new)
+            writes: list[Any] = [{"Put": self._seen(day, mark)} for mark in new]
+            writes += self._additions(COUNTERS, counts, expiry={})
+            writes += self._additions(f"{COUNTERS}#{day}", of_day, expiry={":expires_at": self._after(DAYS_KEPT)})
             try:
-                self._write_once(day, counts, new)
+                with calls("TransactWriteItems"):
+                    self.client.transact_write_items(TransactItems=writes)
             except CallFailed as error:
-                if not tries_left or not _somebody_else_wrote(error):
+                # Cancelled by another writer: with fresh knowledge it may be tried again.
+                others = error.code == TRANSACTION_CANCELED and {*cancellation_codes(error)} <= OTHERS_WRITES
+                if not tries_left or not others:
                     raise
             else:
-                self._remember(day, marks)
+                if len(self._known) > MAX_KNOWN_MARKS:
+                    self._known.clear()
+                self._known.update((day, name) for name in marks)
                 return
 
     def _new(self, day: str, marks: Collection[Mark]) -> list[Mark]:
@@ -114,56 +122,38 @@ class DynamoStatisticsStore:
         unsure = [mark for mark in marks if (day, mark.name) not in self._known]
         if not unsure:
             return []
-        keys = [attributes({"pk": _seen_key(day), "sk": mark.name}) for mark in unsure]
+        keys = [attributes({"pk": f"{SEEN}#{day}", "sk": mark.name}) for mark in unsure]
         with calls("BatchGetItem"):
             # What it leaves unread counts as new, and then its write fails.
             read = self.client.batch_get_item(RequestItems={self.table: {"Keys": keys, "ConsistentRead": True}})
         there = {text(item, "sk") for item in read["Responses"].get(self.table, [])}
         return [mark for mark in unsure if mark.name not in there]
 
-    def _write_once(self, day: str, counts: Counts, marks: Sequence[Mark]) -> None:
-        of_day = counts + Counter(mark.count for mark in marks)
-        writes: list[Any] = [{"Put": self._seen(day, mark)} for mark in marks]
-        writes += ({"Update": each} for each in self._additions(COUNTERS, counts, expires_at=None))
-        expires_at = self._after(DAYS_KEPT)
-        writes += ({"Update": each} for each in self._additions(_day_key(day), of_day, expires_at=expires_at))
-        with calls("TransactWriteItems"):
-            self.client.transact_write_items(TransactItems=writes)
-
     def _seen(self, day: str, mark: Mark) -> Any:
-        key: dict[str, str | int] = {"pk": _seen_key(day), "sk": mark.name}
+        values: dict[str, str | int] = {"sk": mark.name, "expires_at": self._after(MARKS_KEPT)}
         return {
             "TableName": self.table,
-            "Item": attributes(key | {"expires_at": self._after(MARKS_KEPT)}),
+            "Item": attributes({"pk": f"{SEEN}#{day}"} | values),
             "ConditionExpression": "attribute_not_exists(pk)",
         }
 
-    def _additions(self, partition: str, counts: Counts, *, expires_at: int | None) -> Iterator[Any]:
+    def _additions(self, partition: str, counts: Counts, *, expiry: dict[str, str | int]) -> Iterator[Any]:
         """One update for each family."""
-        by_family = groupby(sorted(counts.items()), key=lambda each: each[0].family)
-        for family, each in by_family:
-            numbers = {_attribute_name(count): added for count, added in each}
-            names = {f"#{place}": name for place, name in enumerate(numbers)}
+        for family, each in groupby(sorted(counts.items()), key=lambda each: each[0].family):
+            numbers = {COUNT_PREFIX + SEPARATOR.join(count.values): added for count, added in each}
             values: dict[str, str | int] = {f":{place}": added for place, added in enumerate(numbers.values())}
             expression = "ADD " + ", ".join(f"#{place} :{place}" for place in range(len(numbers)))
-            if expires_at is not None:
-                expression += " SET expires_at = :expires_at"
-                values[":expires_at"] = expires_at
-            yield {
+            update = {
                 "TableName": self.table,
                 "Key": attributes({"pk": partition, "sk": family}),
-                "UpdateExpression": expression,
-                "ExpressionAttributeNames": names,
-                "ExpressionAttributeValues": attributes(values),
+                "UpdateExpression": expression + (" SET expires_at = :expires_at" if expiry else ""),
+                "ExpressionAttributeNames": {f"#{place}": name for place, name in enumerate(numbers)},
+                "ExpressionAttributeValues": attributes(values | expiry),
             }
+            yield {"Update": update}
 
     def _after(self, days: int) -> int:
         return (self.now_ms() + days * DAY_MS) // 1000
-
-    def _remember(self, day: str, marks: Iterable[str]) -> None:
-        if len(self._known) > MAX_KNOWN_MARKS:
-            self._known.clear()
-        self._known.update((day, name) for name in marks)
 
     def _read(self, partition: str) -> Counts:
         found: Counts = Counter()
@@ -174,37 +164,16 @@ class DynamoStatisticsStore:
             ExpressionAttributeValues=attributes({":pk": partition}),
         ):
             for item in page:
-                found.update(_counts(item))
+                found.update(counts_of(item))
         return found
 
 
-def _counts(item: Item) -> dict[Count, int]:
+def counts_of(item: Item) -> dict[Count, int]:
+    """Read the item of a family. What a newer version may have written there isn't counted."""
     family = FAMILIES.get(text(item, "sk"))
-    if family is None:  # a newer version's
-        return {}
-    names = {name: name.removeprefix(COUNT_PREFIX).split(SEPARATOR) for name in item if name.startswith(COUNT_PREFIX)}
-    return {
-        Count(family.name, tuple(values)): number(item, name)
-        for name, values in names.items()
-        if len(values) == len(family.labels)
-    }
-
-
-def _attribute_name(count: Count) -> str:
-    return COUNT_PREFIX + SEPARATOR.join(count.values)
-
-
-def _day_key(day: str) -> str:
-    return f"{COUNTERS}#{day}"
-
-
-def _seen_key(day: str) -> str:
-    return f"{SEEN}#{day}"
-
-
-def _somebody_else_wrote(error: CallFailed) -> bool:
-    """Whether a transaction was cancelled by another one: with fresh knowledge it may be tried again."""
-    cause = error.__cause__
-    if not isinstance(cause, ClientError) or error.code != TRANSACTION_CANCELED:
-        return False
-    return {reason.get("Code", "None") for reason in cause.response.get("CancellationReasons", [])} <= OTHERS_WRITES
+    counts = {}
+    for name in item if family else ():
+        values = tuple(name.removeprefix(COUNT_PREFIX).split(SEPARATOR))
+        if family and name.startswith(COUNT_PREFIX) and len(values) == len(family.labels):
+            counts[Count(family.name, values)] = number(item, name)
+    return counts

@@ -31,7 +31,7 @@ NATS = (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN)
 
 
 def daily_log(day: str, counts: Mapping[Count, int]) -> str:
-    """The lines of one UTC day, such as `2026-11-21`: they name its end."""
+    """Write the lines of one UTC day, such as `2026-11-21`: they name its end. Raises `Malformed` for no day."""
     return "".join(f"{line}\n" for line in _lines(day, counts))
 
 
@@ -46,12 +46,6 @@ def _lines(day: str, counts: Mapping[Count, int]) -> Iterator[str]:
     yield f"snowflake-proxy-poll-with-relay-url-count {rounded_up(total(counts, WITH_RELAY_URL))}"
     yield f"snowflake-proxy-poll-without-relay-url-count {rounded_up(total(counts, WITHOUT_RELAY_URL))}"
     yield f"snowflake-proxy-rejected-for-relay-url-count {rounded_up(total(counts, REJECTED))}"
-    yield from _offers(counts)
-    for nat in NATS:
-        yield f"snowflake-ips-nat-{nat} {total(counts, ADDRESSES_BY_NAT, nat=nat)}"
-
-
-def _offers(counts: Mapping[Count, int]) -> Iterator[str]:
     denied = total(counts, OFFERS, status=OfferOutcome.DENIED)
     unrestricted = total(counts, OFFERS, status=OfferOutcome.DENIED, nat=Nat.UNRESTRICTED)
     yield f"client-denied-count {rounded_up(denied)}"
@@ -64,9 +58,11 @@ def _offers(counts: Mapping[Count, int]) -> Iterator[str]:
         countries = by_label(counts, OFFERS, "cc", rendezvous_method=method)
         yield f"client-{method}-count {rounded_up(countries.total())}"
         yield f"client-{method}-ips {_countries(countries, shown=rounded_up)}"
+    for nat in NATS:
+        yield f"snowflake-ips-nat-{nat} {total(counts, ADDRESSES_BY_NAT, nat=nat)}"
 
 
 def _countries(counts: Counter[str], *, shown: Callable[[int], int] = int) -> str:
-    """`DE=16,??=8`: the most first, by the numbers as they are and not as they are shown; the same numbers by name."""
+    """Write `DE=16,??=8`: the most first, by the numbers as they are and not as they are shown; the same by name."""
     in_order = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ",".join(f"{country}={shown(number)}" for country, number in in_order)

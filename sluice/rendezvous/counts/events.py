@@ -7,7 +7,7 @@ told twice is one event.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -70,14 +70,13 @@ class Event:
         return {"kind": self.kind, "outcome": self.outcome, "country": self.country}
 
     def to_json(self, *, site: str) -> str:
-        """The message's body. `site` is the tag of the site where it happened."""
+        """Write the message's body: all fields, `at_ms` as `at`. `site` is the tag of the site where it happened."""
         common = {"kind": self.kind, "id": self.id, "at": iso(self.at_ms), "site": site, "trace": self.trace}
-        told = {"outcome": self.outcome, "nat": self.nat, "country": self.country, "proxy_type": self.proxy_type}
-        return json.dumps(common | told | self._own(), separators=(",", ":"), ensure_ascii=False)
+        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_TOLD}
+        return json.dumps(common | told, separators=(",", ":"), ensure_ascii=False)
 
-    def _own(self) -> dict[str, Any]:
-        """What only this kind has."""
-        return {}
+
+_NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # as they are called: they stand first, by their own rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +87,6 @@ class OfferEvent(Event):
 
     method: str
     waited_ms: int = 0
-
-    def _own(self) -> dict[str, Any]:
-        return {"method": self.method, "waited_ms": self.waited_ms}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +100,6 @@ class PollEvent(Event):
     waited_ms: int = 0
     address: str | None = None
 
-    def _own(self) -> dict[str, Any]:
-        return {
-            "clients": self.clients,
-            "relay_extension": self.relay_extension,
-            "waited_ms": self.waited_ms,
-            "address": self.address,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerEvent(Event):
@@ -121,12 +109,12 @@ class AnswerEvent(Event):
 
 
 def event_id(kind: str, name: str, *, at_ms: int) -> str:
-    """The id of the one event of a kind about what `name` names, which began then."""
+    """Make the id of the one event of a kind about what `name` names, which began then."""
     return ulid_of(f"{kind}/{name}", sent_at_ms=at_ms)
 
 
 def matched_poll(proxy: WaitingProxy, *, at_ms: int) -> PollEvent:
-    """How the poll of a proxy ended that was claimed then."""
+    """Tell how the poll of a proxy ended that was claimed then."""
     return PollEvent(
         id=event_id(PollEvent.kind, proxy.poll_id, at_ms=proxy.polled_at_ms),
         at_ms=at_ms,
@@ -154,43 +142,34 @@ _TYPES: Mapping[str, type] = {
     "relay_extension": bool,
     "address": str,
 }
-_REQUIRED: Mapping[type[Event], frozenset[str]] = {OfferEvent: frozenset({"method"})}
 
 
 def read_event(body: str) -> Event | None:
-    """The event in a body; None for a kind that isn't known. Fields that aren't known are ignored.
+    """Read the event in a body; None for a kind that isn't known. Fields that aren't known are ignored.
 
     Raises `Malformed` for what has not all that every event has, or a field of another type.
     """
     document = json_object(body, of="an event")
-    kind, id_, site, outcome = (_text(document, name) for name in ("kind", "id", "site", "outcome"))
-    at_ms = ms_of(_text(document, "at"))
-    if not is_ulid(id_):
-        raise Malformed(f"id {id_[:80]!r} is no ULID")
-    if not site:
+    for name in ("kind", "id", "site", "outcome", "at"):
+        if not isinstance(document.get(name), str):
+            raise Malformed(f"{name} is no text")
+    at_ms = ms_of(document["at"])
+    if not is_ulid(document["id"]):
+        raise Malformed(f"id {document['id'][:80]!r} is no ULID")
+    if not document["site"]:
         raise Malformed("site is empty")
-    type_ = _KINDS.get(kind)
-    if type_ is None:
+    kind = _KINDS.get(document["kind"])
+    if kind is None:
         return None
-    given = {name: _typed(name, document[name]) for name in _names(type_) if document.get(name) is not None}
-    for name in _REQUIRED.get(type_, frozenset()) - given.keys():
-        raise Malformed(f"no {name}")
-    return type_(id=id_, at_ms=at_ms, outcome=outcome, **given)
-
-
-def _names(type_: type[Event]) -> list[str]:
-    return [name for name in type_.__dataclass_fields__ if name in _TYPES]
-
-
-def _text(document: Mapping[str, Any], name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str):
-        raise Malformed(f"{name} is no text")
-    return value
-
-
-def _typed(name: str, value: object) -> Any:
-    # True is an int to Python, not to JSON.
-    if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is not bool):
-        raise Malformed(f"{name} is {value!r:.80}")
-    return value
+    given: dict[str, Any] = {}
+    for field in fields(kind):
+        name, value = field.name, document.get(field.name)
+        if name not in _TYPES or value is None:
+            continue
+        # True is an int to Python, not to JSON.
+        if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is not bool):
+            raise Malformed(f"{name} is {value!r:.80}")
+        given[name] = value
+    if kind is OfferEvent and "method" not in given:
+        raise Malformed("no method")
+    return kind(id=document["id"], at_ms=at_ms, outcome=document["outcome"], **given)

@@ -7,7 +7,7 @@ many different addresses polled in it, make that day's log.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from sluice.rendezvous.counts.events import (
@@ -28,57 +28,47 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9_?-]{1,32}", re.ASCII)
 _ODD = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Family:
     """Counts with the same labels. A daily one isn't Prometheus's."""
 
     name: str
     labels: tuple[str, ...]
     meaning: str
+    _: KW_ONLY
     rounded: bool = True
     daily: bool = False
 
 
-PROXIES = Family(
-    name="proxy_total", labels=("type", "nat", "cc"), meaning="The number of polls of proxies", rounded=False
-)
-POLLS = Family(
-    name="rounded_proxy_poll_total",
-    labels=("nat", "type", "status"),
-    meaning="The number of proxy polls, rounded up to a multiple of 8",
-)
-ANSWERS = Family(
-    name="rounded_proxy_answer_total",
-    labels=("type", "status"),
-    meaning="The number of proxy answers, rounded up to a multiple of 8",
-)
+_ROUNDED = ", rounded up to a multiple of 8"
+_POLLS = "The number of proxy polls"
+
+PROXIES = Family("proxy_total", ("type", "nat", "cc"), "The number of polls of proxies", rounded=False)
+POLLS = Family("rounded_proxy_poll_total", ("nat", "type", "status"), _POLLS + _ROUNDED)
+ANSWERS = Family("rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers" + _ROUNDED)
 WITH_RELAY_URL = Family(
-    name="rounded_proxy_poll_with_relay_url_extension_total",
-    labels=("nat", "type"),
-    meaning="The number of proxy polls that name a relay pattern, rounded up to a multiple of 8",
+    "rounded_proxy_poll_with_relay_url_extension_total",
+    ("nat", "type"),
+    f"{_POLLS} that name a relay pattern{_ROUNDED}",
 )
 WITHOUT_RELAY_URL = Family(
-    name="rounded_proxy_poll_without_relay_url_extension_total",
-    labels=("nat", "type"),
-    meaning="The number of proxy polls that name no relay pattern, rounded up to a multiple of 8",
+    "rounded_proxy_poll_without_relay_url_extension_total",
+    ("nat", "type"),
+    f"{_POLLS} that name no relay pattern{_ROUNDED}",
 )
 REJECTED = Family(
-    name="rounded_proxy_poll_rejected_relay_url_extension_total",
-    labels=("nat", "type"),
-    meaning="The number of proxy polls rejected for their relay pattern, rounded up to a multiple of 8",
+    "rounded_proxy_poll_rejected_relay_url_extension_total",
+    ("nat", "type"),
+    f"{_POLLS} rejected for their relay pattern{_ROUNDED}",
 )
 OFFERS = Family(
-    name="rounded_client_poll_total",
-    labels=("nat", "status", "cc", "rendezvous_method"),
-    meaning="The number of client offers, rounded up to a multiple of 8",
+    "rounded_client_poll_total",
+    ("nat", "status", "cc", "rendezvous_method"),
+    "The number of client offers" + _ROUNDED,
 )
-ADDRESSES = Family(name="addresses", labels=("cc",), meaning="Addresses of proxies", rounded=False, daily=True)
-ADDRESSES_BY_TYPE = Family(
-    name="addresses_by_type", labels=("type",), meaning="Addresses of proxies", rounded=False, daily=True
-)
-ADDRESSES_BY_NAT = Family(
-    name="addresses_by_nat", labels=("nat",), meaning="Addresses of proxies", rounded=False, daily=True
-)
+ADDRESSES = Family("addresses", ("cc",), "Addresses of proxies", rounded=False, daily=True)
+ADDRESSES_BY_TYPE = Family("addresses_by_type", ("type",), "Addresses of proxies", rounded=False, daily=True)
+ADDRESSES_BY_NAT = Family("addresses_by_nat", ("nat",), "Addresses of proxies", rounded=False, daily=True)
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -118,43 +108,37 @@ class Tally:
 
 
 def tally(event: Event) -> Tally:
-    """An event of a kind, or with an outcome, that Snowflake doesn't count is empty."""
-    return Tally(event_id=event.id, day=day_of(event.at_ms), counts=tuple(_counts(event)), marks=tuple(_marks(event)))
+    """Say what an event counts as: nothing, where Snowflake doesn't count its kind or its outcome.
 
-
-def _counts(event: Event) -> Iterator[Count]:
+    As Snowflake's, an address counts once, once for each NAT, and once for each type; those of rejected polls don't.
+    """
+    counts: list[Count] = []
+    marks: list[Mark] = []
+    type_ = event.proxy_type or UNKNOWN_TYPE
     match event:
         case OfferEvent(outcome=status) if status in set(OfferOutcome):
-            yield _count(OFFERS, event.nat, status, event.country, event.method)
+            counts.append(_count(OFFERS, event.nat, status, event.country, event.method))
         case AnswerEvent(outcome=status) if status in set(AnswerOutcome):
-            yield _count(ANSWERS, _type(event), status)
+            counts.append(_count(ANSWERS, type_, status))
         case PollEvent(outcome=status) if status in set(PollOutcome):
-            yield _count(WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL, event.nat, _type(event))
+            extended = WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL
+            counts.append(_count(extended, event.nat, type_))
             if status == PollOutcome.REJECTED:
-                yield _count(REJECTED, event.nat, _type(event))
-                return
-            yield _count(POLLS, event.nat, _type(event), status)
-            yield _count(PROXIES, _type(event), event.nat, event.country)
+                counts.append(_count(REJECTED, event.nat, type_))
+            else:
+                counts.append(_count(POLLS, event.nat, type_, status))
+                counts.append(_count(PROXIES, type_, event.nat, event.country))
+                marks += _marks(event, type_)
+    return Tally(event_id=event.id, day=day_of(event.at_ms), counts=tuple(counts), marks=tuple(marks))
 
 
-def _marks(event: Event) -> Iterator[Mark]:
-    """As Snowflake: an address counts once, once for each NAT, and once for each type; rejected polls don't."""
-    if not isinstance(event, PollEvent) or event.address is None:
+def _marks(event: PollEvent, type_: str) -> Iterator[Mark]:
+    if event.address is None:
         return
-    if event.outcome not in {PollOutcome.IDLE, PollOutcome.MATCHED}:
-        return
-    for family, value in (
-        (ADDRESSES, event.country),
-        (ADDRESSES_BY_NAT, event.nat),
-        (ADDRESSES_BY_TYPE, _type(event)),
-    ):
+    yield Mark(event.address, _count(ADDRESSES, event.country))
+    for family, value in ((ADDRESSES_BY_NAT, event.nat), (ADDRESSES_BY_TYPE, type_)):
         count = _count(family, value)
-        name = event.address if family is ADDRESSES else "/".join((event.address, *family.labels, *count.values))
-        yield Mark(name, count)
-
-
-def _type(event: Event) -> str:
-    return event.proxy_type or UNKNOWN_TYPE
+        yield Mark("/".join((event.address, *family.labels, *count.values)), count)
 
 
 def _count(family: Family, *values: str) -> Count:
@@ -162,12 +146,12 @@ def _count(family: Family, *values: str) -> Count:
 
 
 def total(counts: Mapping[Count, int], family: Family, **wanted: str) -> int:
-    """The sum of a family's counts whose labels have these values."""
+    """Sum up a family's counts whose labels have these values."""
     return sum(number for labels, number in labelled(counts, family) if wanted.items() <= labels.items())
 
 
 def by_label(counts: Mapping[Count, int], family: Family, label: str, **wanted: str) -> Counter[str]:
-    """The same sums, by the values of one label."""
+    """Sum up the same, by the values of one label."""
     found: Counter[str] = Counter()
     for labels, number in labelled(counts, family):
         if wanted.items() <= labels.items():
@@ -176,12 +160,12 @@ def by_label(counts: Mapping[Count, int], family: Family, label: str, **wanted: 
 
 
 def labelled(counts: Mapping[Count, int], family: Family) -> Iterator[tuple[Mapping[str, str], int]]:
-    """A family's counts with their labels, in order of the labels' values."""
+    """Go through a family's counts with their labels, in order of the labels' values."""
     for count, number in sorted(counts.items()):
         if count.family == family.name:
             yield dict(zip(family.labels, count.values, strict=True)), number
 
 
 def rounded_up(number: int) -> int:
-    """To the next multiple of 8, so that nobody's coming or going shows."""
+    """Round to the next multiple of 8, so that nobody's coming or going shows."""
     return -(-number // ROUND_TO) * ROUND_TO
