@@ -22,18 +22,18 @@ OFFER_RECEIVES = 1
 
 @cache
 def parts() -> BrokerParts:
-    """Made at the environment's first call."""
+    """Put together at the environment's first call."""
     return BrokerParts.make(BrokerSettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Serves a batch of offers, or of ticks: the records of one event are of one queue."""
+    """Serve a batch of offers, or of ticks: the records of one event are of one queue."""
     batch = Batch.parse(event)
     return ticks(batch) if batch.queue == parts().timeouts_queue_name else offers(batch)
 
 
 def offers(batch: Batch) -> PartialItemFailureResponse:
-    """Serves a batch of offers."""
+    """Serve a batch of offers. Raises `CallFailed` where the demand can't be noted."""
     broker, matchmaker = parts().broker, parts().matchmaker()
     outcomes: Counter[str] = Counter()
 
@@ -47,7 +47,7 @@ def offers(batch: Batch) -> PartialItemFailureResponse:
 
 
 def ticks(batch: Batch) -> PartialItemFailureResponse:
-    """Times out what is due."""
+    """Time out what is due."""
     outcomes: Counter[str] = Counter()
 
     def serve(message: Message) -> None:
@@ -60,7 +60,7 @@ def ticks(batch: Batch) -> PartialItemFailureResponse:
 
 
 def offer_of(message: Message) -> OfferMessage:
-    """The message as the rendezvous sees it."""
+    """Read the message as the rendezvous sees it."""
     client_id = message.attributes.get("ClientID")
     return OfferMessage(
         client_id=(client_id.text if client_id else None) or "",

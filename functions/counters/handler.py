@@ -21,12 +21,12 @@ MAX_RECEIVES = 10  # the table may refuse for a while
 
 @cache
 def parts() -> CountersParts:
-    """Made at the environment's first call."""
+    """Put together at the environment's first call."""
     return CountersParts.make(TableSettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Counts a batch. What is no event becomes a dead letter; a kind that we don't know is passed over."""
+    """Count a batch. What is no event becomes a dead letter; a kind that we don't know is passed over."""
     batch = Batch.parse(event)
     events: dict[int, Event] = {}
     failures: dict[int, Exception] = {}

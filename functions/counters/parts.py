@@ -20,7 +20,7 @@ class CountersParts:
 
     @classmethod
     def make(cls, settings: TableSettings) -> "CountersParts":
-        """With AWS behind it."""
+        """Put together what the settings ask for, with AWS behind it."""
         return cls(
             counting=Counting(DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms)),
             reporter=Reporter(

@@ -20,12 +20,12 @@ logger = Logger()
 
 @cache
 def parts() -> ProxyParts:
-    """Made at the environment's first call."""
+    """Put together at the environment's first call."""
     return ProxyParts.make(ProxySettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serves one request; blocks while a proxy or a client waits."""
+    """Serve one request; blocks while a proxy or a client waits."""
     try:
         response = parts().site.serve(HttpRequest.parse(event))
     except Exception:  # whatever it was, the caller gets a status and the log the cause

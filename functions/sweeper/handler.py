@@ -17,12 +17,12 @@ LAST_MS = 10_000  # before the function's end: a page of deletions that has begu
 
 @cache
 def parts() -> SweeperParts:
-    """Made at the environment's first call."""
+    """Put together at the environment's first call."""
     return SweeperParts.make(TableSettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:
-    """One sweep. Safe to run twice at once: a queue that is gone counts as swept by nobody."""
+    """Sweep once. Safe to run twice at once: a queue that is gone counts as swept by nobody."""
     sweeper = parts().sweeper(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
     swept = sweeper.sweep()
     publish(

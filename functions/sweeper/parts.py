@@ -20,11 +20,11 @@ class SweeperParts:
 
     @classmethod
     def make(cls, settings: TableSettings) -> "SweeperParts":
-        """With AWS behind it."""
+        """Put together what the settings ask for, with AWS behind it."""
         return cls(settings=settings, executor=ThreadPoolExecutor(MAX_CONNECTIONS))
 
     def sweeper(self, *, may_go_on: Callable[[], bool]) -> Sweeper:
-        """For one sweep."""
+        """Make one for one sweep."""
         return Sweeper(
             offers=DynamoOfferStore(dynamodb_client(), self.settings.table),
             mailboxes=DynamoMailboxStore(dynamodb_client(), self.settings.table),

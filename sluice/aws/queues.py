@@ -18,7 +18,7 @@ class QueuesByUrl:
     client: "SQSClient"
 
     def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Sends up to ten entries; the ids of those that SQS refused, with its reason.
+        """Send up to ten entries. Returns the ids of those that SQS refused, with its reason.
 
         Raises `QueueGone`, and `CallFailed` for what else goes wrong with all of them.
         """
@@ -26,7 +26,7 @@ class QueuesByUrl:
 
 
 def send_batch(client: "SQSClient", url: str, entries: Sequence[dict[str, Any]], *, queue: str) -> Mapping[str, str]:
-    """Sends up to ten entries; the ids of those that SQS refused, with its reason.
+    """Send up to ten entries. Returns the ids of those that SQS refused, with its reason.
 
     Raises `QueueGone` with the `queue`, as the caller knows it, and `CallFailed`.
     """
@@ -44,14 +44,14 @@ class SqsQueues:
     sibling_url: str
 
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
-        """See the port."""
+        """Make a queue, or find it where it is there with the same attributes. Returns its URL. Raises `CallFailed`."""
         with calls("CreateQueue"):
             # boto3's type names every attribute; ours are constants of the callers.
             made = self.client.create_queue(QueueName=name, Attributes=dict(attributes))  # type: ignore[arg-type]
         return made["QueueUrl"]
 
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
-        """See the port."""
+        """Send one message with these String attributes. Raises `QueueGone` or `CallFailed`."""
         with calls("SendMessage", queue=url):
             self.client.send_message(
                 QueueUrl=url,
@@ -63,14 +63,17 @@ class SqsQueues:
             )
 
     def receive(self, url: str, *, wait_s: int) -> str | None:
-        """See the port."""
+        """Read one message's body, waiting up to `wait_s`; it isn't deleted. Raises `QueueGone` or `CallFailed`."""
         with calls("ReceiveMessage", queue=url):
             received = self.client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
         messages = received.get("Messages", [])
         return messages[0]["Body"] if messages else None
 
     def delete(self, name: str) -> bool:
-        """See the port. The URL is made from a sibling's: looking it up would be a second request."""
+        """Delete a queue by name; False where it doesn't exist. Raises `CallFailed`.
+
+        The URL is made from a sibling's: looking it up would be a second request.
+        """
         url = self.sibling_url.rsplit("/", 1)[0] + "/" + name
         try:
             with calls("DeleteQueue", queue=url):

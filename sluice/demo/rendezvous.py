@@ -96,11 +96,11 @@ def _ms(values: Sequence[float]) -> str:
 async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) -> Result:
     """Some clients too early, then volunteers, then clients."""
     async with (
-        sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
+        sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as method,
         aiohttp.ClientSession() as session,
     ):
         progress(f"{site.site}: {size.early} clients, and no proxy yet")
-        early = await attempt_all(exchange, size.plans(size.early), concurrency=size.early)
+        early = await attempt_all(method, size.plans(size.early), concurrency=size.early)
         volunteers = [
             asyncio.create_task(_volunteer(session, site.deployment.broker_url).run()) for _ in range(VOLUNTEERS)
         ]
@@ -109,7 +109,7 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
             await _until_waiting(session, site.deployment.broker_url)
             offset = site.cloud.request_log.stat().st_size
             progress(f"{size.clients} clients, {CLIENTS_AT_ONCE} at once")
-            attempts = await attempt_all(exchange, size.plans(size.clients), concurrency=CLIENTS_AT_ONCE)
+            attempts = await attempt_all(method, size.plans(size.clients), concurrency=CLIENTS_AT_ONCE)
         finally:
             for task in volunteers:
                 task.cancel()

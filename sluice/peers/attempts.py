@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sluice.peers.channels import Channel, Network
+from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import Denied, Lost, RendezvousMethod
 from sluice.rendezvous.protocol.matching import Nat
@@ -50,24 +50,22 @@ class Attempt:
         return self.outcome is AttemptOutcome.ECHOED
 
 
-async def attempt_all(
-    exchange: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int
-) -> Sequence[Attempt]:
-    """A client for each plan, at most `concurrency` at once; in their order. `exchange`'s errors get through."""
+async def attempt_all(method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int) -> Sequence[Attempt]:
+    """Run a client for each plan, at most `concurrency` at once; in their order. Raises groups of `method`'s errors."""
     free = asyncio.Semaphore(concurrency)
 
     async def one(plan: AttemptPlan) -> Attempt:
         async with free:
-            return await attempt(exchange, plan)
+            return await attempt(method, plan)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(plan)) for plan in plans]
     return [task.result() for task in tasks]
 
 
-async def attempt(exchange: RendezvousMethod, plan: AttemptPlan) -> Attempt:
-    """One client, from its offer to the end of its channel."""
-    outcome = await connect(exchange, network=plan.network, nat=plan.nat, fingerprint=plan.fingerprint)
+async def attempt(method: RendezvousMethod, plan: AttemptPlan) -> Attempt:
+    """Run one client, from its offer to the end of its channel. Raises what `method` raises."""
+    outcome = await connect(method, network=plan.network, nat=plan.nat, fingerprint=plan.fingerprint)
     match outcome:
         case Denied(error):
             return Attempt(outcome=AttemptOutcome.DENIED, detail=error)
@@ -78,8 +76,17 @@ async def attempt(exchange: RendezvousMethod, plan: AttemptPlan) -> Attempt:
 
 
 async def _echo(connected: Connected, payload: bytes) -> Attempt:
+    """Less comes back where the proxy is no echo or the channel breaks."""
     async with connected.peer:
-        back = await _sent_and_received(connected.channel, payload)
+        received = asyncio.create_task(connected.channel.receive_exactly(len(payload)))
+        try:
+            async with asyncio.timeout(ECHO_TIMEOUT_S):
+                await connected.channel.send(payload)
+                back = await received
+        except (TimeoutError, ConnectionResetError):
+            back = b""
+        finally:
+            received.cancel()
     return Attempt(
         outcome=AttemptOutcome.ECHOED if back == payload else AttemptOutcome.SILENT,
         answered_ms=connected.timings.answered_s * 1000,
@@ -87,16 +94,3 @@ async def _echo(connected: Connected, payload: bytes) -> Attempt:
         bytes_back=len(back),
         detail="" if back == payload else f"{len(back)} of {len(payload)} bytes in {ECHO_TIMEOUT_S:g} s",
     )
-
-
-async def _sent_and_received(channel: Channel, payload: bytes) -> bytes:
-    """What came back, which is less than all where the proxy is no echo or the channel breaks."""
-    received = asyncio.create_task(channel.receive_exactly(len(payload)))
-    try:
-        async with asyncio.timeout(ECHO_TIMEOUT_S):
-            await channel.send(payload)
-            return await received
-    except (TimeoutError, ConnectionResetError):
-        return b""
-    finally:
-        received.cancel()

@@ -52,7 +52,7 @@ class Channel:
     """
 
     def __init__(self, connection: RTCPeerConnection, channel: RTCDataChannel, limits: ChannelLimits) -> None:
-        """To be made in the same step of the loop as `channel`, or its first message may be missed."""
+        """Make it in the same step of the loop as `channel`, or its first message may be missed."""
         self.fault: str | None = None
         self._connection = connection
         self._channel = channel
@@ -70,25 +70,22 @@ class Channel:
         connection.on("connectionstatechange", self._on_connection_state)
 
     async def opened(self) -> bool:
-        """Waits until the channel is open; False where it closes instead. Has no time limit of its own."""
+        """Wait until the channel is open; False where it closes instead. Has no time limit of its own."""
         while not self._closed and self._channel.readyState == "connecting":
             await self._change()
         return not self._closed and self._channel.readyState == "open"
 
     async def send(self, data: bytes) -> None:
-        """Sends it all, waiting while the other end is slow. Raises ConnectionResetError on a closed channel."""
+        """Send it all, waiting while the other end is slow. Raises ConnectionResetError on a closed channel."""
         for start in range(0, len(data), SEND_CHUNK_BYTES):
-            await self._send_buffer_free()
+            while self._is_open() and self._channel.bufferedAmount > SEND_BUFFER_BYTES:
+                await self._change()
+            if not self._is_open():
+                raise ConnectionResetError(self.fault or "the data channel is closed")
             self._channel.send(data[start : start + SEND_CHUNK_BYTES])
 
-    async def _send_buffer_free(self) -> None:
-        while self._is_open() and self._channel.bufferedAmount > SEND_BUFFER_BYTES:
-            await self._change()
-        if not self._is_open():
-            raise ConnectionResetError(self.fault or "the data channel is closed")
-
     async def receive(self) -> bytes:
-        """The bytes that came next, at least one; none once the channel is closed and everything is read."""
+        """Wait for the bytes that come next, at least one; none once the channel is closed and everything is read."""
         while not self._unread:
             if self._closed:
                 return b""
@@ -98,7 +95,7 @@ class Channel:
         return data
 
     async def receive_exactly(self, number: int) -> bytes:
-        """The next `number` bytes, or fewer where the channel closes before. What is beyond stays unread."""
+        """Wait for the next `number` bytes, or fewer where the channel closes before. What is beyond stays unread."""
         data = bytearray()
         while len(data) < number and (more := await self.receive()):
             data += more
@@ -119,19 +116,17 @@ class Channel:
         if self._closed:
             return
         if len(data) > self._limits.message_bytes:
-            self._give_up(f"a message of more than {self._limits.message_bytes} bytes")
+            self.fault = f"a message of more than {self._limits.message_bytes} bytes"
         elif self._unread_bytes + len(data) > self._limits.unread_bytes:
             # aiortc has no way to slow the other end down.
-            self._give_up(f"more than {self._limits.unread_bytes} unread bytes")
+            self.fault = f"more than {self._limits.unread_bytes} unread bytes"
+        if self.fault is not None:
+            self._channel.close()
+            self._on_close()
         elif data:
             self._unread.append(data)
             self._unread_bytes += len(data)
             self._changed.set()
-
-    def _give_up(self, fault: str) -> None:
-        self.fault = fault
-        self._channel.close()
-        self._on_close()
 
     def _on_close(self) -> None:
         self._closed = True
@@ -146,18 +141,18 @@ class Peer:
     """One end of one WebRTC connection. As a context it closes the connection, and so its channel, at the end."""
 
     def __init__(self, network: Network, limits: ChannelLimits) -> None:
-        """Nothing is sent until a description is made."""
+        """Make an end; nothing is sent until a description is made."""
         servers = [RTCIceServer(urls=list(network.stun_urls))] if network.stun_urls else []
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=servers))
         self._network = network
         self._limits = limits
 
     def open_channel(self) -> Channel:
-        """Our end of a new ordered channel, which the offer made next will tell of."""
+        """Make our end of a new ordered channel, which the offer made next will tell of."""
         return Channel(self._connection, self._connection.createDataChannel("snowflake", ordered=True), self._limits)
 
     def first_channel(self) -> asyncio.Future[Channel]:
-        """Our end of the first channel that the other end opens. To be asked for before the answer is made."""
+        """Await our end of the first channel that the other end opens. To be asked for before the answer is made."""
         first: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def on_channel(channel: RTCDataChannel) -> None:
@@ -168,20 +163,20 @@ class Peer:
         return first
 
     async def offer(self) -> str:
-        """The offer with all its candidates, as the JSON text of `{type, sdp}`. A channel must be open."""
+        """Make the offer with all its candidates, as the JSON text of `{type, sdp}`. A channel must be open."""
         return await self._describe(await self._connection.createOffer())
 
     async def answer(self, offer: str) -> str:
-        """The answer to an offer, with all its candidates. Raises `Malformed` for an offer that can't be answered."""
+        """Make the answer to an offer, with all its candidates. Raises `Malformed` for one that can't be answered."""
         await self._set_remote(offer, kind="offer")
         return await self._describe(await self._connection.createAnswer())
 
     async def accept(self, answer: str) -> None:
-        """Takes the answer to our offer, and connects. Raises `Malformed` for one that doesn't fit the offer."""
+        """Take the answer to our offer, and connect. Raises `Malformed` for one that doesn't fit the offer."""
         await self._set_remote(answer, kind="answer")
 
     async def close(self) -> None:
-        """Closes the connection, or abandons it after `CLOSE_TIMEOUT_S`; again does nothing."""
+        """Close the connection, or abandon it after `CLOSE_TIMEOUT_S`; again does nothing."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._connection.close()
@@ -206,10 +201,15 @@ class Peer:
         description = json.loads(text)
         if description["type"] != kind:
             raise Malformed(f"an SDP {description['type']} where an {kind} belongs")
-        if _media(description["sdp"]) != ["application"]:
+        sdp = description["sdp"]
+        # m=<media> <port> <protocol> …
+        media = [line.removeprefix("m=").split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
+        if media != ["application"]:
             # Sound and pictures would get transports of their own, which nobody here looks after.
             raise Malformed(f"SDP {kind}: not one data channel and nothing else")
-        sdp = _loopback_candidates(description["sdp"]) if self._network.loopback else description["sdp"]
+        if self._network.loopback:
+            # Without the candidates that are elsewhere: a socket on the loopback can't reach them.
+            sdp = "".join(line for line in sdp.splitlines(keepends=True) if not _is_elsewhere(line))
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
         except Exception as error:  # its parser lets out whatever a hostile SDP provokes: IndexError, AttributeError, …
@@ -230,16 +230,6 @@ def _gather_on_loopback(connection: RTCPeerConnection, address: str) -> None:
         return await gather(component=component, addresses=[address])
 
     agent.get_component_candidates = gather_on_loopback
-
-
-def _media(sdp: str) -> list[str]:
-    # m=<media> <port> <protocol> …
-    return [line.removeprefix("m=").split(" ")[0] for line in sdp.splitlines() if line.startswith("m=")]
-
-
-def _loopback_candidates(sdp: str) -> str:
-    """Without the candidates that are elsewhere: a socket on the loopback can't reach them."""
-    return "".join(line for line in sdp.splitlines(keepends=True) if not _is_elsewhere(line))
 
 
 def _is_elsewhere(line: str) -> bool:

@@ -33,7 +33,7 @@ class Connected:
 
 
 async def connect(
-    exchange: RendezvousMethod,
+    method: RendezvousMethod,
     *,
     network: Network,
     nat: Nat = Nat.UNKNOWN,
@@ -42,32 +42,26 @@ async def connect(
     open_timeout_s: float = OPEN_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Connected | Denied | Lost:
-    """One attempt from start to end. Only `Connected` leaves something open; `exchange`'s errors get through."""
+    """Make one attempt from start to end. Only `Connected` leaves something open. Raises what `method` raises."""
     peer = Peer(network, limits or ChannelLimits())
     async with contextlib.AsyncExitStack() as unless_connected:
         unless_connected.push_async_callback(peer.close)
         channel = peer.open_channel()
         message = offer_message(await peer.offer(), nat=nat, fingerprint=fingerprint)
         sent_at = clock()
-        reply = await exchange(message)
+        reply = await method(message)
         answered_at = clock()
         if not isinstance(reply, Answered):
             return reply
-        lost = await _open(peer, channel, reply.answer, open_timeout_s)
-        if lost is not None:
-            return lost
+        try:
+            await peer.accept(reply.answer)
+            async with asyncio.timeout(open_timeout_s):
+                if not await channel.opened():
+                    return Lost("the connection failed before the data channel was open")
+        except Malformed as error:
+            return Lost(f"unusable answer: {error}")
+        except TimeoutError:
+            return Lost(f"the data channel didn't open in {open_timeout_s:g} s")
         unless_connected.pop_all()
     timings = Timings(answered_s=answered_at - sent_at, opened_s=clock() - sent_at)
     return Connected(peer=peer, channel=channel, timings=timings)
-
-
-async def _open(peer: Peer, channel: Channel, answer: str, timeout_s: float) -> Lost | None:
-    """None once the channel is open."""
-    try:
-        await peer.accept(answer)
-        async with asyncio.timeout(timeout_s):
-            return None if await channel.opened() else Lost("the connection failed before the data channel was open")
-    except Malformed as error:
-        return Lost(f"unusable answer: {error}")
-    except TimeoutError:
-        return Lost(f"the data channel didn't open in {timeout_s:g} s")

@@ -1,4 +1,4 @@
-"""The ways to the broker, opened for a deployment: over SQS with a client's credentials, or over HTTP with none."""
+"""Rendezvous methods, opened for a deployment: over SQS with a client's credentials, or over HTTP with none."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from sluice.peers.methods import RendezvousMethod, over_http, over_sqs
 async def sqs_method(
     connection: Connection, deployment: Deployment, *, sqscreds: str | None
 ) -> AsyncIterator[RendezvousMethod]:
-    """Over SQS; without `sqscreds` as whoever the connection is. Raises `Malformed` for a text that isn't one."""
+    """Open SQS; without `sqscreds` as whoever the connection is. Raises `Malformed` for a text that isn't one."""
     if sqscreds is None:
         client = connection.client("sqs")
     else:
@@ -27,6 +27,6 @@ async def sqs_method(
 
 @asynccontextmanager
 async def http_method(deployment: Deployment) -> AsyncIterator[RendezvousMethod]:
-    """Over the broker's URL."""
+    """Open the broker's URL."""
     async with aiohttp.ClientSession() as session:
         yield over_http(session, deployment.broker_url)

@@ -45,13 +45,13 @@ class OfferQueues(Protocol):
     """What a client may do with SQS. Raises `QueueGone` for a queue that isn't there, `CallFailed` for the rest."""
 
     async def send_offer(self, client_id: str, body: str) -> None:
-        """Sends to the offers queue, with the String attribute `ClientID`."""
+        """Send to the offers queue, with the String attribute `ClientID`."""
 
     async def queue_url(self, name: str) -> str:
-        """The URL of the queue with this name."""
+        """Look up the URL of the queue with this name."""
 
     async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
-        """The body of one message, waiting for it up to `wait_s`. It isn't deleted."""
+        """Read one message's body, waiting for it up to `wait_s`. It isn't deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,52 +66,44 @@ class Patience:
 
 
 def draw_client_id() -> str:
-    """A ClientID: 16 lowercase hex characters, new for every attempt."""
+    """Draw a ClientID: 16 lowercase hex characters, new for every attempt."""
     return secrets.token_hex(8)
 
 
 def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
-    """The body that carries an offer, the same for every method."""
+    """Write the body that carries an offer, the same for every method."""
     return f"{OFFER_VERSION}\n" + json.dumps({"offer": offer, "nat": nat, "fingerprint": fingerprint})
 
 
 def over_sqs(
     queues: OfferQueues, *, patience: Patience | None = None, draw_id: Callable[[], str] = draw_client_id
 ) -> RendezvousMethod:
-    """The rendezvous over SQS. `CallFailed` gets through: credentials that don't work are no lost offer."""
+    """Rendezvous over SQS. The method raises `CallFailed`: credentials that don't work are no lost offer."""
     pace = patience or Patience()
 
     async def exchange(message: str) -> Reply:
         client_id = draw_id()
         await queues.send_offer(client_id, message)
         await asyncio.sleep(pace.before_lookup_s)
-        url = await _answer_queue(queues, ANSWER_QUEUE_PREFIX + client_id, pace)
-        if url is None:
+        for _ in range(pace.lookups):
+            try:
+                url = await queues.queue_url(ANSWER_QUEUE_PREFIX + client_id)
+                break
+            except QueueGone:
+                await asyncio.sleep(pace.between_lookups_s)
+        else:
             return Lost("the broker made no answer queue")
-        return await _receive_reply(queues, url, pace)
+        for _ in range(pace.receives):
+            body = await queues.receive(url, wait_s=pace.wait_s)
+            if body is not None:
+                return parse_reply(body)
+        return Lost("no reply in the answer queue")
 
     return exchange
 
 
-async def _answer_queue(queues: OfferQueues, name: str, pace: Patience) -> str | None:
-    for _ in range(pace.lookups):
-        try:
-            return await queues.queue_url(name)
-        except QueueGone:
-            await asyncio.sleep(pace.between_lookups_s)
-    return None
-
-
-async def _receive_reply(queues: OfferQueues, url: str, pace: Patience) -> Reply:
-    for _ in range(pace.receives):
-        body = await queues.receive(url, wait_s=pace.wait_s)
-        if body is not None:
-            return parse_reply(body)
-    return Lost("no reply in the answer queue")
-
-
 def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMethod:
-    """The rendezvous over `POST <broker>/client`. Raises `CallFailed` where the broker can't be reached."""
+    """Rendezvous over `POST <broker>/client`. The method raises `CallFailed` where the broker can't be reached."""
     url = broker_url.rstrip("/") + "/client"
 
     async def exchange(message: str) -> Reply:
@@ -121,31 +113,24 @@ def over_http(session: aiohttp.ClientSession, broker_url: str) -> RendezvousMeth
 
 
 async def post(session: aiohttp.ClientSession, url: str, body: bytes, *, timeout_s: float) -> str:
-    """The body of a 200. Raises `CallFailed` for anything else, a reply over `MAX_REPLY_BYTES` included."""
+    """Post, and read the body of a 200. Raises `CallFailed` for all else, a reply over `MAX_REPLY_BYTES` included."""
     operation = f"POST {url}"
     try:
         async with session.post(url, data=body, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
             if response.status != 200:  # noqa: PLR2004 - OK's own name says no more
                 raise CallFailed(operation, str(response.status), response.reason or "")
-            reply = await _read(response)
+            reply = b""
+            async for chunk in response.content.iter_any():
+                reply += chunk
+                if len(reply) > MAX_REPLY_BYTES:
+                    raise CallFailed(operation, "200", f"a reply of more than {MAX_REPLY_BYTES} bytes")
+            return reply.decode(errors="replace")
     except (aiohttp.ClientError, TimeoutError) as error:
         raise CallFailed(operation, type(error).__name__, str(error)) from error
-    if len(reply) > MAX_REPLY_BYTES:
-        raise CallFailed(operation, "200", f"a reply of more than {MAX_REPLY_BYTES} bytes")
-    return reply.decode(errors="replace")
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    reply = b""
-    async for chunk in response.content.iter_any():
-        reply += chunk
-        if len(reply) > MAX_REPLY_BYTES:
-            break
-    return reply
 
 
 def parse_reply(body: str) -> Reply:
-    """What a reply says. One that says nothing we understand is a lost offer: the client would try again."""
+    """Read a reply. One that says nothing we understand is a lost offer: the client would try again."""
     try:
         fields = read_object(body, {"answer": str, "error": str})
     except Malformed as error:

@@ -9,7 +9,7 @@ import aiohttp
 
 from sluice.peers.channels import Network
 from sluice.peers.services import Echo, Relay, Service
-from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerEventKind, VolunteerLimits
+from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
 
 
@@ -44,8 +44,8 @@ async def run_volunteers(
     limits: VolunteerLimits,
     on_event: Callable[[VolunteerEvent], None],
     until: Awaitable[None],
-) -> Counter[VolunteerEventKind]:
-    """`polls` volunteers until `until` is done; how often each thing happened, once every connection is closed."""
+) -> Counter[VolunteerStep]:
+    """Run `polls` volunteers until `until` is done, and every connection is closed. Returns what happened how often."""
     async with aiohttp.ClientSession() as session:
         volunteers = [
             Volunteer(
@@ -66,4 +66,4 @@ async def run_volunteers(
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-    return sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerEventKind]())
+    return sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]())

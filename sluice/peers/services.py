@@ -23,10 +23,10 @@ class Service(Protocol):
         """Which relays it would use, in Snowflake's notation: the poll's AcceptedRelayPattern."""
 
     def refusal(self, relay_url: str) -> str | None:
-        """Why it won't serve a client with this relay, or None."""
+        """Say why it won't serve a client with this relay, or None."""
 
     async def serve(self, channel: Channel, relay_url: str) -> None:
-        """Until either end closes. Raises ConnectionError or `aiohttp.ClientError` where the way on breaks."""
+        """Serve until either end closes. Raises ConnectionError or `aiohttp.ClientError` where the way on breaks."""
 
 
 class Echo:
@@ -35,11 +35,11 @@ class Echo:
     relay_pattern = "$"
 
     def refusal(self, relay_url: str) -> str | None:  # noqa: ARG002 - the port's
-        """None: nothing goes to the relay."""
+        """Refuse none: nothing goes to the relay."""
         return None
 
     async def serve(self, channel: Channel, relay_url: str) -> None:  # noqa: ARG002 - the port's
-        """Until the client closes."""
+        """Send everything back until the client closes. Raises ConnectionError where it breaks off."""
         while data := await channel.receive():
             await channel.send(data)
 
@@ -55,7 +55,7 @@ class Relay:
         allow_plain: bool = False,
         allow_private: bool = False,
     ) -> None:
-        """`allow_plain` lets bytes go unencrypted to `ws://`, `allow_private` to private and loopback addresses."""
+        """Allow `ws://`, which is plain, with `allow_plain`; private and loopback addresses with `allow_private`."""
         self.relay_pattern = relay_pattern
         self._session = session
         self._pattern = RelayPattern.parse(relay_pattern)
@@ -63,7 +63,7 @@ class Relay:
         self._allow_private = allow_private
 
     def refusal(self, relay_url: str) -> str | None:
-        """The first of our conditions that the relay doesn't meet."""
+        """Say which of our conditions the relay doesn't meet, the first of them; None where it meets all."""
         try:
             parts = urlsplit(relay_url)
             host = parts.hostname or ""
@@ -80,7 +80,7 @@ class Relay:
         return None
 
     async def serve(self, channel: Channel, relay_url: str) -> None:
-        """Until the client or the relay closes."""
+        """Pass bytes until either closes. Raises ConnectionError or `aiohttp.ClientError` where one breaks off."""
         # The real proxy also tells the relay the client's address, in `?client_ip=`, for the bridge's country counts.
         async with asyncio.timeout(RELAY_CONNECT_TIMEOUT_S):
             socket = await self._session.ws_connect(relay_url, max_msg_size=RELAY_MESSAGE_BYTES)

@@ -5,7 +5,7 @@ import base64
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -39,7 +39,7 @@ class VolunteerLimits:
     channel: ChannelLimits = field(default_factory=ChannelLimits)
 
 
-class VolunteerEventKind(StrEnum):
+class VolunteerStep(StrEnum):
     """What happened, in a client's order."""
 
     POLLED = "polled"
@@ -62,7 +62,7 @@ class VolunteerEventKind(StrEnum):
 class VolunteerEvent:
     """Something that happened; `detail` is for people. `sid` names the poll, and so the client that came of it."""
 
-    what: VolunteerEventKind
+    what: VolunteerStep
     sid: str
     detail: str = ""
 
@@ -77,7 +77,7 @@ class ClientMatch:
 
 
 def draw_sid() -> str:
-    """A session id: 16 random bytes in base64, new for every poll."""
+    """Draw a session id: 16 random bytes in base64, new for every poll."""
     return base64.b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
 
@@ -96,8 +96,8 @@ class Volunteer:
         on_event: Callable[[VolunteerEvent], None] = lambda _: None,
         draw_id: Callable[[], str] = draw_sid,
     ) -> None:
-        """`broker_url` is the address under which `/proxy` and `/answer` are."""
-        self.counts: Counter[VolunteerEventKind] = Counter()
+        """Take `broker_url`, the address under which `/proxy` and `/answer` are."""
+        self.counts: Counter[VolunteerStep] = Counter()
         self.clients = 0
         self._session = session
         self._broker_url = broker_url.rstrip("/")
@@ -109,8 +109,13 @@ class Volunteer:
         self._draw_id = draw_id
 
     async def run(self) -> None:
-        """Polls and serves until cancelled; then every connection is closed before it returns."""
+        """Poll and serve until cancelled; then every connection is closed before it returns."""
         free = asyncio.Semaphore(self._limits.capacity)
+
+        def served(_: asyncio.Task[None]) -> None:
+            self.clients -= 1
+            free.release()
+
         async with asyncio.TaskGroup() as serving:
             while True:
                 await free.acquire()
@@ -119,28 +124,12 @@ class Volunteer:
                     free.release()
                 else:
                     self.clients += 1
-                    serving.create_task(self._serve(match)).add_done_callback(lambda _: self._free(free))
+                    serving.create_task(self._serve(match)).add_done_callback(served)
                 await asyncio.sleep(pause_s)
 
-    def _free(self, free: asyncio.Semaphore) -> None:
-        self.clients -= 1
-        free.release()
-
     async def _poll(self) -> tuple[ClientMatch | None, float]:
-        """The client that the broker has for us, if any, and how long to wait before the next poll."""
+        """Ask for the client that the broker has for us, if any, and how long to wait before the next poll."""
         sid = self._draw_id()
-        try:
-            reply = await post(
-                self._session, self._broker_url + "/proxy", self._poll_body(sid), timeout_s=POLL_TIMEOUT_S
-            )
-            fields = read_object(reply, {"Status": str, "Offer": str, "NextPoll": int, "RelayURL": str})
-        except (CallFailed, Malformed) as error:
-            self._note(VolunteerEventKind.POLL_FAILED, sid, str(error))
-            return None, self._limits.pause_after_failure_s
-        self._note(VolunteerEventKind.POLLED, sid, fields.get("Status", ""))
-        return self._read_poll(sid, fields)
-
-    def _poll_body(self, sid: str) -> bytes:
         poll = {
             "Sid": sid,
             "Version": POLL_VERSION,
@@ -149,25 +138,33 @@ class Volunteer:
             "Clients": self.clients,
             "AcceptedRelayPattern": self._service.relay_pattern,
         }
-        return json.dumps(poll).encode()
+        try:
+            body = json.dumps(poll).encode()
+            reply = await post(self._session, self._broker_url + "/proxy", body, timeout_s=POLL_TIMEOUT_S)
+            fields = read_object(reply, {"Status": str, "Offer": str, "NextPoll": int, "RelayURL": str})
+        except (CallFailed, Malformed) as error:
+            self._note(VolunteerStep.POLL_FAILED, sid, str(error))
+            return None, self._limits.pause_after_failure_s
+        self._note(VolunteerStep.POLLED, sid, fields.get("Status", ""))
+        return self._read_poll(sid, fields)
 
-    def _read_poll(self, sid: str, fields: dict[str, Any]) -> tuple[ClientMatch | None, float]:
-        next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
-        pause_s = min(next_poll_s, self._limits.pause_s)
+    def _read_poll(self, sid: str, fields: Mapping[str, Any]) -> tuple[ClientMatch | None, float]:
         status = fields.get("Status")
+        next_poll_s = max(fields.get("NextPoll", 0), 0) / 1000
         if status == PollStatus.REFUSED:
-            self._note(VolunteerEventKind.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
+            self._note(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
             return None, next_poll_s
+        pause_s = min(next_poll_s, self._limits.pause_s)
         if status != PollStatus.MATCHED:
             return None, pause_s
         relay_url = fields.get("RelayURL", "")
-        self._note(VolunteerEventKind.MATCHED, sid, relay_url)
+        self._note(VolunteerStep.MATCHED, sid, relay_url)
         return ClientMatch(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
 
     async def _serve(self, match: ClientMatch) -> None:
         refusal = self._service.refusal(match.relay_url)
         if refusal is not None:
-            self._note(VolunteerEventKind.RELAY_REFUSED, match.sid, refusal)
+            self._note(VolunteerStep.RELAY_REFUSED, match.sid, refusal)
             return
         try:
             async with Peer(self._network, self._limits.channel) as peer:
@@ -175,23 +172,23 @@ class Volunteer:
                 if await self._answer(match, peer):
                     await self._serve_channel(match, channel)
         except Exception as error:  # noqa: BLE001 - reported: what one client or relay provokes mustn't end the others
-            self._note(VolunteerEventKind.BROKEN, match.sid, f"{type(error).__name__}: {error}")
+            self._note(VolunteerStep.BROKEN, match.sid, f"{type(error).__name__}: {error}")
 
     async def _answer(self, match: ClientMatch, peer: Peer) -> bool:
-        """Whether the client was still there for our answer."""
+        """Say whether the client was still there for our answer."""
         try:
             answer = await peer.answer(match.offer)
         except Malformed as error:
-            self._note(VolunteerEventKind.OFFER_UNUSABLE, match.sid, str(error))
+            self._note(VolunteerStep.OFFER_UNUSABLE, match.sid, str(error))
             return False
         body = json.dumps({"Version": ANSWER_VERSION, "Sid": match.sid, "Answer": answer}).encode()
         try:
             reply = await post(self._session, self._broker_url + "/answer", body, timeout_s=POLL_TIMEOUT_S)
             delivered = read_object(reply, {"Status": str}).get("Status") == "success"
         except (CallFailed, Malformed) as error:
-            self._note(VolunteerEventKind.ANSWER_FAILED, match.sid, str(error))
+            self._note(VolunteerStep.ANSWER_FAILED, match.sid, str(error))
             return False
-        self._note(VolunteerEventKind.ANSWERED if delivered else VolunteerEventKind.CLIENT_GONE, match.sid)
+        self._note(VolunteerStep.ANSWERED if delivered else VolunteerStep.CLIENT_GONE, match.sid)
         return delivered
 
     async def _serve_channel(self, match: ClientMatch, first: asyncio.Future[Channel]) -> None:
@@ -199,19 +196,19 @@ class Volunteer:
             async with asyncio.timeout(self._limits.open_timeout_s):
                 channel = await first
         except TimeoutError:
-            self._note(VolunteerEventKind.NOT_OPENED, match.sid, f"in {self._limits.open_timeout_s:g} s")
+            self._note(VolunteerStep.NOT_OPENED, match.sid, f"in {self._limits.open_timeout_s:g} s")
             return
-        self._note(VolunteerEventKind.OPENED, match.sid)
+        self._note(VolunteerStep.OPENED, match.sid)
         try:
             async with asyncio.timeout(self._limits.connection_s) as limit:
                 await self._service.serve(channel, match.relay_url)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._note(VolunteerEventKind.CUT_OFF, match.sid, f"after {self._limits.connection_s:g} s")
+            self._note(VolunteerStep.CUT_OFF, match.sid, f"after {self._limits.connection_s:g} s")
         else:
-            self._note(VolunteerEventKind.CLOSED, match.sid, channel.fault or "")
+            self._note(VolunteerStep.CLOSED, match.sid, channel.fault or "")
 
-    def _note(self, what: VolunteerEventKind, sid: str, detail: str = "") -> None:
+    def _note(self, what: VolunteerStep, sid: str, detail: str = "") -> None:
         self.counts[what] += 1
         self._on_event(VolunteerEvent(what, sid, detail))

@@ -153,7 +153,7 @@ class Matchmaker:
         return False
 
     def _next(self, wanted: tuple[Pool, ...]) -> WaitingProxy | None:
-        """The next proxy to try from the wanted pools, or None where all have been tried."""
+        """Find the next proxy to try from the wanted pools, or None where all have been tried."""
         with self._lock:
             for pool in wanted:
                 left = self._left.setdefault(pool, deque())

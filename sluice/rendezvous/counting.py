@@ -22,7 +22,7 @@ class Counting:
     _counted: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
     def count(self, events: Sequence[Event]) -> Mapping[str, str]:
-        """Counts each event once. The ids of those that aren't counted, with the reason: they may come again."""
+        """Count each event once. Returns the ids of those that aren't counted, with the reason: they may come again."""
         new = {event.id: event for event in events if event.id not in self._counted}
         failed = self.statistics.add([tally(event) for event in new.values()])
         self._counted.update((id_, None) for id_ in new if id_ not in failed)

@@ -22,7 +22,7 @@ class Countries:
     _reader: "Reader | None" = field(default=None, repr=False)
 
     def of(self, address: str) -> str:
-        """Two capital letters, or `??`: for what the database hasn't, as private addresses, and what is no address."""
+        """Look up two capital letters; `??` for what the database hasn't, as private addresses, and for no address."""
         found = parse_address(address)
         if self.file is None or found is None:
             return UNKNOWN_COUNTRY
@@ -37,7 +37,7 @@ class Countries:
 
 
 def country_of_record(record: Any) -> str:
-    """The code in a record: `country.iso_code` of MaxMind and DB-IP, `country_code` or `country` of others."""
+    """Find the code in a record: `country.iso_code` of MaxMind and DB-IP, `country_code` or `country` of others."""
     if not isinstance(record, dict):
         return UNKNOWN_COUNTRY
     country = record.get("country")

@@ -15,7 +15,7 @@ from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_sqs
 from sluice.peers.services import Relay
-from sluice.peers.volunteer import Volunteer, VolunteerEventKind, VolunteerLimits
+from sluice.peers.volunteer import Volunteer, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
 from tests.interop.programs import Programs, Running, RunningClient, start_client, start_proxy
 from tests.interop.servers import Servers
@@ -110,10 +110,10 @@ def test_the_real_client_gets_our_proxy_and_its_bytes_reach_the_relay(
         start_real_client().waits_for("DataChannel.OnOpen", within_s=WITHIN_S)
         servers.relay_received(STREAM_BEGINS, within_s=WITHIN_S)
 
-    assert asyncio.run(serve_while(deployed, until_bytes_came))[VolunteerEventKind.OPENED] == 1
+    assert asyncio.run(serve_while(deployed, until_bytes_came))[VolunteerStep.OPENED] == 1
 
 
-async def serve_while(deployed, work: Callable[[], None]) -> Counter[VolunteerEventKind]:
+async def serve_while(deployed, work: Callable[[], None]) -> Counter[VolunteerStep]:
     """What happened to our proxy while that was done."""
     async with aiohttp.ClientSession() as session:
         relay = Relay(session, relay_pattern="$", allow_plain=True, allow_private=True)

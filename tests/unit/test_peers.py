@@ -27,7 +27,7 @@ from sluice.peers.methods import (
     parse_reply,
 )
 from sluice.peers.services import Echo, Relay, Service
-from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerEventKind, VolunteerLimits
+from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
 
 ON_LOOPBACK = Network(loopback=True)
@@ -140,7 +140,7 @@ class Events:
         self.seen.append(event)
         self._more.set()
 
-    async def first(self, what: VolunteerEventKind) -> VolunteerEvent:
+    async def first(self, what: VolunteerStep) -> VolunteerEvent:
         while not (found := [event for event in self.seen if event.what is what]):
             self._more.clear()
             await self._more.wait()
@@ -157,7 +157,7 @@ class Site:
     session: aiohttp.ClientSession
     events: Events
 
-    async def saw(self, what: VolunteerEventKind) -> VolunteerEvent:
+    async def saw(self, what: VolunteerStep) -> VolunteerEvent:
         return await self.events.first(what)
 
     async def connected(self, exchange: RendezvousMethod | None = None) -> Connected:
@@ -216,13 +216,13 @@ async def test_bytes_come_back_from_an_echoing_volunteer() -> None:
             await connected.channel.send(b"ping")
             assert await connected.channel.receive_exactly(4) == b"ping"
         assert 0 < connected.timings.answered_s < connected.timings.opened_s
-        await here.saw(VolunteerEventKind.CLOSED)
-        happened = [event.what for event in here.events.seen if event.what is not VolunteerEventKind.POLLED]
+        await here.saw(VolunteerStep.CLOSED)
+        happened = [event.what for event in here.events.seen if event.what is not VolunteerStep.POLLED]
         assert happened == [
-            VolunteerEventKind.MATCHED,
-            VolunteerEventKind.ANSWERED,
-            VolunteerEventKind.OPENED,
-            VolunteerEventKind.CLOSED,
+            VolunteerStep.MATCHED,
+            VolunteerStep.ANSWERED,
+            VolunteerStep.OPENED,
+            VolunteerStep.CLOSED,
         ]
 
 
@@ -269,7 +269,7 @@ async def test_a_stopped_volunteer_closes_its_clients_channels() -> None:
             await connected.channel.send(b"too late")
 
 
-# VolunteerEventKind the client says and hears
+# VolunteerStep the client says and hears
 
 
 @run
@@ -358,14 +358,14 @@ async def test_a_broker_that_cannot_be_reached_is_no_lost_offer() -> None:
             await connect(over_http(session, url), network=ON_LOOPBACK)
 
 
-# VolunteerEventKind the volunteer says and hears
+# VolunteerStep the volunteer says and hears
 
 
 @run
 async def test_a_poll_is_the_protocols() -> None:
     async with site() as here:
         here.broker.poll_status = "no match"
-        await here.saw(VolunteerEventKind.POLLED)
+        await here.saw(VolunteerStep.POLLED)
         poll = here.broker.polls[0]
         assert len({poll["Sid"] for poll in here.broker.polls}) == len(here.broker.polls)
         del poll["Sid"]
@@ -402,7 +402,7 @@ def test_a_failed_poll_is_tried_again(status: int) -> None:
         broker = FakeBroker()
         broker.reply_status = status
         async with site(broker) as here:
-            await here.saw(VolunteerEventKind.POLL_FAILED)
+            await here.saw(VolunteerStep.POLL_FAILED)
             broker.reply_status = 200
             connected = await here.connected()
             await connected.peer.close()
@@ -417,8 +417,8 @@ async def test_a_client_that_is_gone_gets_no_channel() -> None:
     async with site(broker) as here, Peer(ON_LOOPBACK, ChannelLimits()) as peer:
         peer.open_channel()
         await broker.send_offer("gone", "1.0\n" + json.dumps({"offer": await peer.offer()}))
-        await here.saw(VolunteerEventKind.CLIENT_GONE)
-        assert here.volunteer.counts[VolunteerEventKind.OPENED] == 0
+        await here.saw(VolunteerStep.CLIENT_GONE)
+        assert here.volunteer.counts[VolunteerStep.OPENED] == 0
 
 
 @pytest.mark.parametrize("offer", ["", "{}", OFFER, OFFER.replace("offer", "answer")])
@@ -426,7 +426,7 @@ def test_an_unusable_offer_is_passed_over_and_the_next_one_served(offer: str) ->
     async def test() -> None:
         async with site() as here:
             await here.broker.send_offer("bad", "1.0\n" + json.dumps({"offer": offer}))
-            await here.saw(VolunteerEventKind.OFFER_UNUSABLE)
+            await here.saw(VolunteerStep.OFFER_UNUSABLE)
             connected = await here.connected()
             await connected.peer.close()
 
@@ -442,7 +442,7 @@ async def test_a_client_that_opens_no_channel_is_given_up() -> None:
         async with Peer(ON_LOOPBACK, ChannelLimits()) as peer:
             peer.open_channel()
             await here.broker.send_offer("mute", "1.0\n" + json.dumps({"offer": await peer.offer()}))
-            await here.saw(VolunteerEventKind.NOT_OPENED)
+            await here.saw(VolunteerStep.NOT_OPENED)
         await until(lambda: here.volunteer.clients == 0)
 
 
@@ -452,7 +452,7 @@ async def test_a_connection_ends_at_its_time_limit() -> None:
         connected = await here.connected()
         async with connected.peer:
             assert await connected.channel.receive() == b""
-        await here.saw(VolunteerEventKind.CUT_OFF)
+        await here.saw(VolunteerStep.CUT_OFF)
 
 
 @run
@@ -474,7 +474,7 @@ async def test_a_message_over_the_limit_closes_the_channel() -> None:
         async with connected.peer:
             await connected.channel.send(bytes(1001))
             assert await connected.channel.receive() == b""
-        assert (await here.saw(VolunteerEventKind.CLOSED)).detail == "a message of more than 1000 bytes"
+        assert (await here.saw(VolunteerStep.CLOSED)).detail == "a message of more than 1000 bytes"
 
 
 @run
@@ -514,7 +514,7 @@ async def test_a_relay_that_closes_ends_the_channel() -> None:
             async with connected.peer:
                 await connected.channel.send(b"bye")
                 assert await connected.channel.receive() == b""
-            await here.saw(VolunteerEventKind.CLOSED)
+            await here.saw(VolunteerStep.CLOSED)
 
 
 @run
@@ -525,7 +525,7 @@ async def test_a_relay_that_cannot_be_reached_ends_the_channel() -> None:
             connected = await here.connected()
             async with connected.peer:
                 assert await connected.channel.receive() == b""
-            assert "404" in (await here.saw(VolunteerEventKind.BROKEN)).detail
+            assert "404" in (await here.saw(VolunteerStep.BROKEN)).detail
 
 
 @run
@@ -533,8 +533,8 @@ async def test_a_refused_relay_gets_no_answer() -> None:
     broker = FakeBroker(relay_url="ws://relay.example/")
     async with site(broker, service=lambda session: Relay(session, relay_pattern="$")) as here:
         await broker.send_offer("unlucky", "1.0\n" + json.dumps({"offer": OFFER}))
-        assert (await here.saw(VolunteerEventKind.RELAY_REFUSED)).detail == "the relay is not encrypted"
-        assert here.volunteer.counts[VolunteerEventKind.ANSWERED] == 0
+        assert (await here.saw(VolunteerStep.RELAY_REFUSED)).detail == "the relay is not encrypted"
+        assert here.volunteer.counts[VolunteerStep.ANSWERED] == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -330,3 +332,13 @@ def test_prometheus_sees_who_waits_and_what_was_counted() -> None:
     assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert f'snowflake_available_proxies{{type="unknown",nat="{Profile().nat}"}} 2' in response.body.splitlines()
     assert 'cc="DE"' in response.body
+
+
+def test_the_daily_log_is_imported_without_aws_and_without_what_functions_need() -> None:
+    """The statistics job writes it too, from an archive of its own."""
+    code = (
+        "import sys, sluice.rendezvous.counts.daily_log\n"
+        "print([name for name in ('boto3', 'botocore', 'msgspec', 'aws_lambda_powertools') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import boto3
 
-from sluice.aws.clients import CONFIG, GONE, MAX_CONNECTIONS, calls
+from sluice.aws.clients import CONFIG, MAX_CONNECTIONS, calls
 from sluice.aws.queues import SqsQueues
-from sluice.errors import CallFailed, Malformed, QueueGone
+from sluice.errors import Malformed
 from sluice.rendezvous.protocol.messages import read_object
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -30,7 +30,7 @@ class ClientCredentials:
 
     @classmethod
     def parse(cls, sqscreds: str) -> "ClientCredentials":
-        """Padded standard base64 of the JSON of both. Raises `Malformed`."""
+        """Read padded standard base64 of the JSON of both. Raises `Malformed`."""
         try:
             text = base64.b64decode(sqscreds, validate=True)
         except binascii.Error as error:
@@ -49,24 +49,29 @@ class ClientQueues:
     """
 
     def __init__(self, client: "SQSClient", offers_queue_url: str) -> None:
-        """`client` must have the credentials to use: `open_client` makes one."""
+        """Take a client that has the credentials to use: `open_client` makes one."""
         self._client = client
         self._queues = SqsQueues(client, offers_queue_url)
         self._offers_queue_url = offers_queue_url
         self._threads = ThreadPoolExecutor(MAX_CONNECTIONS, thread_name_prefix="client-queues")
 
     async def send_offer(self, client_id: str, body: str) -> None:
-        """See the port."""
+        """Send to the offers queue, with the String attribute `ClientID`. Raises `QueueGone` or `CallFailed`."""
         await self._in_thread(
             lambda: self._queues.send(self._offers_queue_url, body, attributes={"ClientID": client_id})
         )
 
     async def queue_url(self, name: str) -> str:
-        """See the port."""
-        return await self._in_thread(lambda: self._queue_url(name))
+        """Look up the URL of the queue with this name. Raises `QueueGone` or `CallFailed`."""
+
+        def look_up() -> str:
+            with calls("GetQueueUrl", queue=name):
+                return self._client.get_queue_url(QueueName=name)["QueueUrl"]
+
+        return await self._in_thread(look_up)
 
     async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
-        """See the port."""
+        """Read one message's body, waiting up to `wait_s`; it isn't deleted. Raises `QueueGone` or `CallFailed`."""
         return await self._in_thread(lambda: self._queues.receive(queue_url, wait_s=wait_s))
 
     async def __aenter__(self) -> Self:
@@ -78,18 +83,9 @@ class ClientQueues:
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
-    def _queue_url(self, name: str) -> str:
-        try:
-            with calls("GetQueueUrl"):
-                return self._client.get_queue_url(QueueName=name)["QueueUrl"]
-        except CallFailed as error:
-            if error.code in GONE:
-                raise QueueGone(name) from error
-            raise
-
 
 def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: str | None = None) -> "SQSClient":
-    """A boto3 client that acts as a rendezvous client; `endpoint_url` is the embedded cloud's."""
+    """Make a boto3 client that acts as a rendezvous client; `endpoint_url` is the embedded cloud's."""
     # A session of its own: boto3's default one isn't safe to make clients with from threads.
     return boto3.session.Session(
         aws_access_key_id=credentials.access_key_id,

@@ -56,7 +56,7 @@ class ClientUser:
     name: str
 
     def access_keys(self) -> list[AccessKey]:
-        """All keys, the oldest first."""
+        """Read all keys, the oldest first."""
         with calls("ListAccessKeys"):
             found = self.client.list_access_keys(UserName=self.name)["AccessKeyMetadata"]
         keys = [
@@ -64,30 +64,31 @@ class ClientUser:
                 id=key["AccessKeyId"],
                 active=key["Status"] == "Active",
                 created_at=key["CreateDate"],
-                used=self._was_used(key["AccessKeyId"]),
+                used=self.was_used(key["AccessKeyId"]),
             )
             for key in found
         ]
         return sorted(keys, key=lambda key: key.created_at)
 
-    def _was_used(self, key_id: str) -> bool:
+    def was_used(self, key_id: str) -> bool:
+        """Say whether anyone ever signed with it, as far as IAM knows by now."""
         with calls("GetAccessKeyLastUsed"):
             return "LastUsedDate" in self.client.get_access_key_last_used(AccessKeyId=key_id)["AccessKeyLastUsed"]
 
     def create(self) -> ClientCredentials:
-        """A new key."""
+        """Make a new key."""
         with calls("CreateAccessKey"):
             key = self.client.create_access_key(UserName=self.name)["AccessKey"]
         return ClientCredentials(access_key_id=key["AccessKeyId"], secret_key=key["SecretAccessKey"])
 
     def delete(self, key_id: str) -> None:
-        """Deletes a key: who uses it is refused from now on."""
+        """Delete a key: who uses it is refused from now on."""
         with calls("DeleteAccessKey"):
             self.client.delete_access_key(UserName=self.name, AccessKeyId=key_id)
 
 
 def first_key(user: ClientUser) -> ClientCredentials:
-    """The user's first key. Raises `SecretUnknown` where there is one."""
+    """Make the user's first key. Raises `SecretUnknown` where there is one."""
     keys = user.access_keys()
     if keys:
         raise SecretUnknown(
@@ -98,7 +99,7 @@ def first_key(user: ClientUser) -> ClientCredentials:
 
 
 def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
-    """Makes a new key, then deletes the others; with `keep_previous` one of them stays until the next rotation.
+    """Make a new key, then delete the others; with `keep_previous` one of them stays until the next rotation.
 
     Where IAM has no room for a new key, the one that clients miss least goes first, and another stays meanwhile: a user
     that had a valid key has one all the time, also where a call fails.
@@ -125,7 +126,7 @@ def _least_missed_first(keys: Sequence[AccessKey]) -> list[AccessKey]:
 
 
 def revoke(user: ClientUser) -> list[str]:
-    """Deletes all keys, and so locks every client out; the ids of those deleted."""
+    """Delete all keys, and so lock every client out. Returns the ids of those deleted."""
     return _delete_all(user, user.access_keys())
 
 
@@ -136,6 +137,6 @@ def _delete_all(user: ClientUser, keys: Sequence[AccessKey]) -> list[str]:
 
 
 def sqscreds(credentials: ClientCredentials) -> str:
-    """The text that clients are given, which `ClientCredentials.parse` reads."""
+    """Write the text that clients are given, which `ClientCredentials.parse` reads."""
     fields = {"aws-access-key-id": credentials.access_key_id, "aws-secret-key": credentials.secret_key}
     return base64.b64encode(json.dumps(fields).encode()).decode()

@@ -42,14 +42,15 @@ class Deployment:
 
 
 def read_deployment(connection: Connection) -> Deployment:
-    """Asks CloudFormation. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
+    """Ask CloudFormation. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
     outputs = stack_outputs(connection, STACK)
-    values = {field.name: _output(outputs, STACK, _key(field.name)) for field in fields(Deployment)}
+    keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
+    values = {name: _output(outputs, STACK, key) for name, key in keys.items()}
     return Deployment(**values | {"broker_url": reachable(values["broker_url"], connection.endpoint_url)})
 
 
 def reachable(function_url: str, endpoint_url: str | None) -> str:
-    """The function URL as it can be called: the embedded cloud has its own in place of the host name's first label."""
+    """Give the function URL as it can be called: of the embedded cloud, at its own endpoint."""
     found = re.match(r"https?://([^./]+)\.lambda-url\.", function_url)
     if endpoint_url is None or found is None:
         return function_url
@@ -57,35 +58,31 @@ def reachable(function_url: str, endpoint_url: str | None) -> str:
 
 
 def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """The outputs of a stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
+    """Read the outputs of a stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
     client: CloudFormationClient = connection.client("cloudformation")
     try:
         with calls("DescribeStacks"):
             [stack] = client.describe_stacks(StackName=name)["Stacks"]
     except CallFailed as error:
-        raise _explained(error, name, connection.region) from error
+        if error.code == NO_STACK:
+            raise NotDeployed(
+                f"stack {name} is not deployed in {connection.region}: `make deploy`, or `sluice local up` and --local"
+            ) from error
+        if error.code in NO_CREDENTIALS:
+            raise NotUsable(
+                "no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud"
+            ) from error
+        if error.code in BAD_CREDENTIALS:
+            raise NotUsable(
+                f"AWS takes these credentials no more ({error.code}): log in again, or pass another --profile"
+            ) from error
+        raise
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
 def stack_output(connection: Connection, stack: str, key: str) -> str:
-    """One output of a stack. Raises what `stack_outputs` does, and `NotUsable` where it isn't among them."""
+    """Read one output of a stack. Raises what `stack_outputs` does, and `NotUsable` where it isn't among them."""
     return _output(stack_outputs(connection, stack), stack, key)
-
-
-def _explained(error: CallFailed, stack: str, region: str) -> Exception:
-    if error.code == NO_STACK:
-        return NotDeployed(
-            f"stack {stack} is not deployed in {region}: `make deploy`, or `sluice local up` and --local"
-        )
-    if error.code in NO_CREDENTIALS:
-        return NotUsable("no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud")
-    if error.code in BAD_CREDENTIALS:
-        return NotUsable(f"AWS takes these credentials no more ({error.code}): log in again, or pass another --profile")
-    return error
-
-
-def _key(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("_"))
 
 
 def _output(outputs: Mapping[str, str], stack: str, key: str) -> str:

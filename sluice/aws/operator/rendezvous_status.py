@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
 from sluice.aws.dead_letters import read
@@ -55,21 +55,23 @@ class RendezvousStatus:
 def read_status(
     deployment: Deployment, *, sqs: "SQSClient", dynamodb: "DynamoDBClient", now_ms: int
 ) -> RendezvousStatus:
-    """Looks, and changes nothing but the receive counts of the dead letters looked at. Raises `CallFailed`."""
+    """Look, and change nothing but the receive counts of the dead letters looked at. Raises `CallFailed`."""
     dead_letters = depth_of(sqs, deployment.dead_letters_url)
     pools = DynamoProxyPools(dynamodb, deployment.table_name)
+    pages = DynamoOfferStore(dynamodb, deployment.table_name).sent_before(now_ms + 1)
+    states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > now_ms - RECENT_MS)
     return RendezvousStatus(
         offers_queue=depth_of(sqs, deployment.offers_queue_url),
         timeouts_queue=depth_of(sqs, deployment.timeouts_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
         waiting={pool: pools.count(pool, now_ms=now_ms) for pool in Pool},
-        recent_offers=_recent_offers(DynamoOfferStore(dynamodb, deployment.table_name), now_ms=now_ms),
+        recent_offers={state: states[state] for state in OfferState},
     )
 
 
 def depth_of(sqs: "SQSClient", url: str) -> QueueDepth:
-    """How much a queue holds now. Raises `CallFailed`."""
+    """Count what a queue holds now. Raises `CallFailed`."""
     with calls("GetQueueAttributes"):
         found = sqs.get_queue_attributes(
             QueueUrl=url,
@@ -82,7 +84,7 @@ def depth_of(sqs: "SQSClient", url: str) -> QueueDepth:
 
 
 def _peek(sqs: "SQSClient", url: str) -> list[RecentDeath]:
-    """Some of the dead letters: SQS chooses which. They stay visible to whoever comes to deal with them."""
+    """Read some of the dead letters: SQS chooses which. They stay visible to whoever comes to deal with them."""
     with calls("ReceiveMessage"):
         received = sqs.receive_message(
             QueueUrl=url,
@@ -92,23 +94,13 @@ def _peek(sqs: "SQSClient", url: str) -> list[RecentDeath]:
             MessageSystemAttributeNames=["SentTimestamp"],
             MessageAttributeNames=["All"],
         ).get("Messages", [])
-    return sorted(map(_letter, received), key=lambda letter: letter.sent_at_ms, reverse=True)
-
-
-def _letter(received: Any) -> RecentDeath:
-    letter = read(Message.of_api(received))
-    return RecentDeath(
-        sent_at_ms=letter.message.sent_at_ms or 0,
-        reason=letter.reason or NO_REASON,
-        source=letter.source.rsplit(":", 1)[-1],
-    )
-
-
-def _recent_offers(offers: DynamoOfferStore, *, now_ms: int) -> dict[OfferState, int]:
-    states = Counter(
-        offer.state
-        for page in offers.sent_before(now_ms + 1)
-        for offer in page
-        if offer.sent_at_ms > now_ms - RECENT_MS
-    )
-    return {state: states[state] for state in OfferState}
+    letters = [read(Message.of_api(message)) for message in received]
+    deaths = [
+        RecentDeath(
+            sent_at_ms=letter.message.sent_at_ms or 0,
+            reason=letter.reason or NO_REASON,
+            source=letter.source.rsplit(":", 1)[-1],
+        )
+        for letter in letters
+    ]
+    return sorted(deaths, key=lambda death: death.sent_at_ms, reverse=True)

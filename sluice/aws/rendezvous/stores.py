@@ -352,7 +352,7 @@ def _proxy_values(proxy: WaitingProxy) -> dict[str, str | int]:
 
 
 def _place(proxy: WaitingProxy) -> str:
-    """A proxy's place in its pool is its order."""
+    """Write a proxy's place in its pool: its order."""
     return f"{min(proxy.clients, MAX_CLIENTS):06d}#{proxy.polled_at_ms:013d}#{proxy.poll_id}"
 
 

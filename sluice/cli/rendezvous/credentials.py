@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
@@ -21,23 +20,23 @@ class Credentials:
 
     @classmethod
     def of(cls, connection: Connection) -> "Credentials":
-        """Those of the site that is connected to."""
+        """Find those of the site that is connected to. Raises what reading the deployment raises."""
         deployment = read_deployment(connection)
         return cls(deployment, ClientUser(connection.client("iam"), deployment.client_user_name))
 
     def make(self, *, as_json: bool) -> None:
-        """The first key."""
+        """Make the first key, and show it. Raises `SecretUnknown` where there is one, or `CallFailed`."""
         self._show(Rotation(credentials=first_key(self.user)), as_json=as_json)
 
     def rotate(self, *, keep_previous: bool, as_json: bool) -> None:
-        """A new key in place of the others. Raises the `CallFailed` of a deletion after the new key was shown."""
+        """Make a key in place of the others. Raises the `CallFailed` of a deletion after the new key was shown."""
         rotation = rotate(self.user, keep_previous=keep_previous)
         self._show(rotation, as_json=as_json)
         if rotation.fault:
             raise rotation.fault
 
     def revoke(self, *, as_json: bool) -> None:
-        """No key at all."""
+        """Leave no key at all. Raises `CallFailed`."""
         deleted = revoke(self.user)
         if as_json:
             show_json({"user": self.user.name, "deleted": deleted})
@@ -46,7 +45,16 @@ class Credentials:
 
     def _show(self, rotation: Rotation, *, as_json: bool) -> None:
         if as_json:
-            show_json(self._document(rotation))
+            show_json(
+                {
+                    "user": self.user.name,
+                    "access_key_id": rotation.credentials.access_key_id,
+                    "sqscreds": sqscreds(rotation.credentials),
+                    "offers_queue_url": self.deployment.offers_queue_url,
+                    "deleted": list(rotation.deleted),
+                    "kept": list(rotation.kept),
+                }
+            )
             return
         # So that it can be taken as it is: SLUICE_SQSCREDS=$(sluice rendezvous creds --rotate)
         typer.echo(sqscreds(rotation.credentials))
@@ -57,16 +65,6 @@ class Credentials:
         for said in (_said("deleted", rotation.deleted), _said("still valid until the next rotation:", rotation.kept)):
             if said:
                 note(said)
-
-    def _document(self, rotation: Rotation) -> dict[str, Any]:
-        return {
-            "user": self.user.name,
-            "access_key_id": rotation.credentials.access_key_id,
-            "sqscreds": sqscreds(rotation.credentials),
-            "offers_queue_url": self.deployment.offers_queue_url,
-            "deleted": list(rotation.deleted),
-            "kept": list(rotation.kept),
-        }
 
 
 def _said(what: str, key_ids: Sequence[str]) -> str:

@@ -17,18 +17,18 @@ MAX_ROWS = 40  # of clients shown to people; --json has all
 async def offer_all(
     connection: Connection, plan: AttemptPlan, *, http: bool, sqscreds: str | None, count: int, concurrency: int
 ) -> Sequence[Attempt]:
-    """Every client's attempt, at the site that is connected to. Raises what reading the deployment raises.
+    """Make every client's attempt, at the site that is connected to. Raises what reading the deployment raises.
 
     A broker or a queue that can't be reached raises a group of `CallFailed`: it is no attempt.
     """
     deployment = read_deployment(connection)
-    way = http_method(deployment) if http else sqs_method(connection, deployment, sqscreds=sqscreds)
-    async with way as exchange:
-        return await attempt_all(exchange, [plan] * count, concurrency=concurrency)
+    opened = http_method(deployment) if http else sqs_method(connection, deployment, sqscreds=sqscreds)
+    async with opened as method:
+        return await attempt_all(method, [plan] * count, concurrency=concurrency)
 
 
 def document(attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """For `--json`: how many ended how, median and 99th percentile of the times, every client."""
+    """Write for `--json` how many ended how, median and 99th percentile of the times, every client."""
     outcomes = Counter(attempt.outcome for attempt in attempts)
     return {
         "offers": len(attempts),
@@ -46,7 +46,7 @@ def _times(attempts: Sequence[Attempt], name: str) -> dict[str, float | None]:
 
 
 def show(attempts: Sequence[Attempt]) -> None:
-    """For people: a client a line, then the numbers."""
+    """Show people a client a line, then the numbers."""
     columns = ("", "outcome", "answered ms", "opened ms", "bytes back", "")
     show_table(columns, [_row(number, attempt) for number, attempt in enumerate(attempts[:MAX_ROWS], 1)])
     numbers = document(attempts)

@@ -31,7 +31,7 @@ class SiteStatus:
 
 
 def read(connection: Connection) -> SiteStatus:
-    """As it is now. Raises `NotUsable` where nothing is deployed, `CallFailed` where AWS refuses."""
+    """Read it as it is now. Raises `NotUsable` where nothing is deployed, `CallFailed` where AWS refuses."""
     deployment = read_deployment(connection)
     rendezvous = read_status(
         deployment, sqs=connection.client("sqs"), dynamodb=connection.client("dynamodb"), now_ms=now_ms()
@@ -40,7 +40,7 @@ def read(connection: Connection) -> SiteStatus:
 
 
 def document(status: SiteStatus) -> dict[str, Any]:
-    """For `--json`."""
+    """Write it for `--json`."""
     deployment, rendezvous = status.deployment, status.rendezvous
     return {
         "region": status.region,
@@ -58,7 +58,7 @@ def document(status: SiteStatus) -> dict[str, Any]:
 
 
 def show(status: SiteStatus) -> None:
-    """For people."""
+    """Show it to people."""
     deployment, rendezvous = status.deployment, status.rendezvous
     show_pairs(
         [

@@ -14,12 +14,10 @@ import typer
 from sluice.aws.clients import now_ms
 from sluice.peers.channels import Network
 from sluice.peers.run import ServiceChoice, run_volunteers
-from sluice.peers.volunteer import VolunteerEvent, VolunteerEventKind, VolunteerLimits
+from sluice.peers.volunteer import VolunteerEvent, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
 
-SERVED = frozenset(
-    {VolunteerEventKind.CLOSED, VolunteerEventKind.CUT_OFF}
-)  # clients whose channel was open and is over
+SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # clients whose channel was open and is over
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SID_SHOWN = 8  # characters: enough to follow a client by eye
 
@@ -38,7 +36,7 @@ class Shift:
 
 
 async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
-    """The whole shift, told on standard output. Also ctrl-C and SIGTERM end it well."""
+    """Serve the whole shift, told on standard output. Also ctrl-C and SIGTERM end it well."""
     report = ShiftReport(as_json=as_json, clients=shift.clients)
     counts = await run_volunteers(
         broker_url,
@@ -57,13 +55,13 @@ class ShiftReport:
     """Tells every event as it happens, a line each, and knows when enough clients were served."""
 
     def __init__(self, *, as_json: bool, clients: int | None) -> None:
-        """To be made in the loop that the volunteers run in. `clients` is None where there are never enough."""
+        """Make it in the loop that the volunteers run in. `clients` is None where there are never enough."""
         self._as_json = as_json
         self._left = clients
         self._done = asyncio.Event()
 
     def note(self, event: VolunteerEvent) -> None:
-        """Prints it."""
+        """Print it."""
         typer.echo(_json_line(event) if self._as_json else _line(event))
         if self._left is not None and event.what in SERVED:
             self._left -= 1
@@ -71,17 +69,17 @@ class ShiftReport:
                 self._done.set()
 
     async def until_done(self, seconds: float | None) -> None:
-        """Until enough clients were served, the time is up, or a signal comes."""
+        """Wait until enough clients were served, the time is up, or a signal comes."""
         with _set_by_signals(self._done), contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._done.wait()
 
-    def sum_up(self, counts: Counter[VolunteerEventKind]) -> None:
-        """The last line."""
+    def sum_up(self, counts: Counter[VolunteerStep]) -> None:
+        """Print the last line."""
         if self._as_json:
             typer.echo(json.dumps({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)}))
         else:
-            said = ", ".join(f"{counts[what]} {what}" for what in VolunteerEventKind if counts[what])
+            said = ", ".join(f"{counts[what]} {what}" for what in VolunteerStep if counts[what])
             typer.echo(f"stopped: {said or 'nothing happened'}")
 
 

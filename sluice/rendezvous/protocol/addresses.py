@@ -12,7 +12,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def parse_address(text: str) -> Address | None:
-    """The address, an IPv4 one where IPv6 only wraps it; None for what is no address."""
+    """Read an address, an IPv4 one where IPv6 only wraps it; None for what is no address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -22,7 +22,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def keyed_hash(text: str, key: bytes) -> str | None:
-    """HMAC-SHA256 of an address in 32 hex digits, the same however the address is spelled; None for no address."""
+    """Hash an address by HMAC-SHA256 in 32 hex digits, the same however the address is spelled; None for no address."""
     address = parse_address(text)
     if address is None:
         return None

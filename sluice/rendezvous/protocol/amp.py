@@ -35,7 +35,7 @@ _FRAME_PREFIXES = ("-webkit-", "-moz-", "-ms-", "-o-", "")
 
 
 def decode_path(path: str) -> str:
-    """The text in what follows `/amp/client/`: `0`, any padding, a slash, base64url. Raises ValueError."""
+    """Read the text in what follows `/amp/client/`: `0`, any padding, a slash, base64url. Raises ValueError."""
     padding, slash, encoded = path.rpartition("/")
     if not padding.startswith(VERSION) or not slash:
         raise ValueError("cannot decode URL path")
@@ -48,7 +48,7 @@ def decode_path(path: str) -> str:
 
 
 def armor(text: str) -> str:
-    """The page that carries `text`."""
+    """Write the page that carries `text`."""
     encoded = VERSION + base64.b64encode(text.encode()).decode()
     words = [encoded[start : start + WORD] for start in range(0, len(encoded), WORD)]
     return "".join(itertools.chain([_head()], _pre_elements(words), [_FOOT]))

@@ -63,12 +63,12 @@ class WaitingProxy:
 
 
 def pool_of(proxy: Nat) -> Pool:
-    """Where a proxy with this NAT waits."""
+    """Say where a proxy with this NAT waits."""
     return Pool.UNRESTRICTED if proxy is Nat.UNRESTRICTED else Pool.RESTRICTED
 
 
 def pools_for(client: Nat) -> tuple[Pool, ...]:
-    """Where a client's proxy may come from, the pool to try first in front.
+    """Say where a client's proxy may come from, the pool to try first in front.
 
     Only an unrestricted client can reach a restricted proxy, so it leaves the others to those who need them.
     """
@@ -78,7 +78,7 @@ def pools_for(client: Nat) -> tuple[Pool, ...]:
 
 
 def in_order(waiting: Iterable[WaitingProxy], *, now_ms: int, ties: Sequence[float]) -> list[WaitingProxy]:
-    """Those who still wait, fewest clients first.
+    """Order those who still wait, fewest clients first.
 
     `ties` are random numbers, one for each proxy: among equals two brokers then try different proxies first instead
     of losing the same claims to each other.
@@ -90,7 +90,7 @@ def in_order(waiting: Iterable[WaitingProxy], *, now_ms: int, ties: Sequence[flo
 
 
 def proxies_to_hold(*, recent_offers: int, at_least: int, at_most: int) -> int:
-    """How many polls of one pool to hold open, from the offers it got in the last hold time.
+    """Say how many polls of one pool to hold open, from the offers it got in the last hold time.
 
     Twice the recent demand, so that a doubling finds proxies waiting; each held poll costs its function's time.
     """
@@ -98,5 +98,5 @@ def proxies_to_hold(*, recent_offers: int, at_least: int, at_most: int) -> int:
 
 
 def is_stale(*, sent_at_ms: int, now_ms: int) -> bool:
-    """Whether an offer's client has given up: a proxy for it would be wasted."""
+    """Say whether an offer's client has given up: a proxy for it would be wasted."""
     return now_ms - sent_at_ms >= PATIENCE_MS
