@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.report import Figure, report
 from sluice.message import Message
-from sluice.splitting.filters.files import Filter
+from sluice.splitting.filters.values import Filter
 from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.shares import Share
 from sluice.splitting.splitter import Routes, SplitQueue, split

@@ -11,11 +11,10 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
 
-from sluice.codec import Struct, convert, decode
+from sluice.codec import Struct, convert, decode, encode
 from sluice.errors import BadRequest, Malformed, RequestRefused
 
 R = TypeVar("R")
-Asked = TypeVar("Asked", bound="Operation[Any]")
 
 
 class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
@@ -24,10 +23,10 @@ class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
     changes: ClassVar[bool] = False
 
 
-def request_of(said: Mapping[str, Any] | str | bytes, operations: type[Asked]) -> Asked:
-    """The operation that is asked for: an invocation's event, or a queue's text. `operations` is a union of them.
+def request_of(said: Mapping[str, Any] | str | bytes, operations: Any) -> Any:
+    """Reads which operation is asked for from an invocation's event, or a queue's text. Raises `BadRequest`.
 
-    Raises `BadRequest`, which names the place.
+    `operations` is a union of `Operation`s and the result is one of it: no type says that of a union yet.
     """
     try:
         if isinstance(said, str | bytes):
@@ -41,12 +40,12 @@ def request_of(said: Mapping[str, Any] | str | bytes, operations: type[Asked]) -
 
 
 def reply_of(result: object) -> dict[str, Any]:
-    """The reply that carries an operation's result, as a handler returns it."""
-    return {"result": msgspec.to_builtins(result)}
+    """Makes the reply that carries an operation's result, as a handler returns it and the asker reads it."""
+    return {"result": msgspec.json.decode(encode(result))}
 
 
 def refusal_of(error: Exception) -> dict[str, Any]:
-    """The reply to an asker who is to blame."""
+    """Makes the reply to an asker who is to blame."""
     return {"error": str(error)}
 
 
@@ -56,7 +55,7 @@ class _Reply(Struct, frozen=True, kw_only=True):
 
 
 def result_of(operation: Operation[R], reply: str | bytes) -> R:
-    """The operation's result. Raises `RequestRefused` for a refusal, `Malformed` for what is no reply to it."""
+    """Reads the operation's result. Raises `RequestRefused` for a refusal, `Malformed` for what is no reply to it."""
     of = str(operation.__struct_config__.tag)
     said = decode(reply, _Reply, of=of)
     if said.error is not None:

@@ -2,12 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message, Value
-from sluice.splitting.sessions.lifecycle import Registry, Session, Sighting
+from sluice.splitting.sessions.state import Registry, Session, Sighting
 
 
 @dataclass

@@ -1,9 +1,8 @@
 """Looks after sessions: operators' requests, ticks and the schedule in, the state of sessions out.
 
-A request is `{"op": …}`. What its asker did wrong comes back as `{"error": text}`, everything else as `{"result": …}`.
+A request and its reply are as `sluice.operations` has them; what may be asked is a `ControlOperation`.
 """
 
-import json
 import os
 from functools import cache
 from typing import Any
@@ -17,8 +16,9 @@ from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
 from sluice.errors import BadConfiguration, Malformed
 from sluice.message import Message
+from sluice.operations import refusal_of, reply_of, request_of
 from sluice.splitting.control import NoSuchSession
-from sluice.splitting.operations import CHANGES
+from sluice.splitting.operations import ControlOperation
 from sluice.splitting.settings import ControlSettings
 
 SERVICE = "control"
@@ -38,9 +38,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     if "Records" in event:
         return messages(Batch.parse(event), context)
     try:
-        return {"result": perform(event, context)}
+        return reply_of(perform(request_of(event, ControlOperation), context))
     except BadConfiguration as error:
-        return {"error": str(error)}
+        return refusal_of(error)
 
 
 def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
@@ -48,22 +48,22 @@ def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse
 
     def serve(message: Message) -> None:
         try:
-            perform(json.loads(message.body), context)
+            perform(request_of(message.body, ControlOperation), context)
         except NoSuchSession:
             # It ended between the splitter's asking and now.
             logger.info("SessionGone", body=message.body)
-        except (ValueError, BadConfiguration) as error:
+        except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
     return parts().reporter.serve(batch, serve)
 
 
-def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """One operation; after one that changes the registry a tick is armed if anything is under way."""
+def perform(operation: ControlOperation, context: LambdaContext) -> object:
+    """Performs an operation; after one that changes the registry a tick is armed if anything is under way."""
     control = parts().control(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
-    result = parts().operations(control).perform(request)
+    result = parts().performer(control).perform(operation)
     for queue_id, number in control.returned.items():
         publish(SERVICE, {"MessagesReturned": number}, dimensions={"queue": queue_id})
-    if request["op"] in CHANGES:
+    if operation.changes:
         parts().arm_tick()
     return result

@@ -1,6 +1,5 @@
 """Puts the control function together: adapters, clock and ids, from its settings."""
 
-import json
 import secrets
 import string
 from collections.abc import Callable
@@ -13,14 +12,16 @@ from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
+from sluice.codec import encode
 from sluice.splitting.control import Control, next_tick_s
 from sluice.splitting.jq_compile import compile_problem
-from sluice.splitting.operations import Operations
+from sluice.splitting.operations import TickSessions
+from sluice.splitting.performer import Performer
 from sluice.splitting.routing.names import TOKEN_CHARACTERS
 from sluice.splitting.settings import ControlSettings
 
 ALPHABET = string.ascii_lowercase + string.digits
-TICK = json.dumps({"op": "tick"})
+TICK = encode(TickSessions()).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,9 @@ class ControlParts:
             may_go_on=may_go_on,
         )
 
-    def operations(self, control: Control) -> Operations:
-        """What may be asked of it."""
-        return Operations(
+    def performer(self, control: Control) -> Performer:
+        """Performs what is asked of it."""
+        return Performer(
             control=control, compile_problem=compile_problem, counts=self.store.counts, url=self.queues.url
         )
 

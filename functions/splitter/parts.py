@@ -1,6 +1,5 @@
 """Puts the splitter function together: adapters, clock, ids and the jq process, from its settings."""
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,12 +13,14 @@ from sluice.aws.records import Reporter
 from sluice.aws.splitting.object_metadata import S3Metadata
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
+from sluice.codec import encode
 from sluice.errors import DestinationFault
 from sluice.message import Message
 from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.operations import StopSession
 from sluice.splitting.ports import RegistryStore
 from sluice.splitting.seen import SeenRegistry
-from sluice.splitting.sessions.lifecycle import Reason
+from sluice.splitting.sessions.state import Reason
 from sluice.splitting.settings import SplitterSettings
 from sluice.splitting.splitter import SplitOutcome, SplitQueue, split
 
@@ -79,5 +80,5 @@ class SplitterParts:
         for session_id, number in outcome.forwarded.items():
             self.store.count(session_id, number, at_ms=now_ms())
         for session_id in outcome.cancelled:
-            cancel = {"op": "stop", "session_id": session_id, "reason": Reason.FILTER_TIMED_OUT}
-            self.control.send(self.settings.control_queue_url, json.dumps(cancel))
+            cancel = StopSession(session_id=session_id, reason=Reason.FILTER_TIMED_OUT)
+            self.control.send(self.settings.control_queue_url, encode(cancel).decode())

@@ -93,19 +93,21 @@ def _rendezvous(connection: "Connection") -> Part:
 
 
 def _splitting(connection: "Connection") -> Part:
-    """Queues with what they hold, and sessions, as operation `status` has them."""
+    """Queues with what they hold, and sessions, as `sluice split status` has them."""
     from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.splitting.commands import plain  # noqa: PLC0415 - see above
+    from sluice.splitting.operations import ListQueues, ListSessions  # noqa: PLC0415 - see above
 
     client = ControlClient.of(connection)
     queues = [
         {
-            "queue_id": each["queue_id"],
-            "source": _held(connection, each["source"]),
-            "main": _held(connection, each["main"]),
+            "queue_id": each.queue_id,
+            "source": _held(connection, each.source),
+            "main": _held(connection, each.main),
         }
-        for each in client.ask("list")["queues"]
+        for each in client.ask(ListQueues())
     ]
-    return {"queues": queues, "sessions": client.ask("status")["sessions"]}
+    return {"queues": queues, "sessions": [plain(session) for session in client.ask(ListSessions()).sessions]}
 
 
 def _federation(connection: "Connection") -> Part:
@@ -225,6 +227,8 @@ def _show_rendezvous(part: Part) -> None:
 
 def _show_splitting(part: Part) -> None:
     from sluice.cli.splitting.commands import show_sessions  # noqa: PLC0415 - only where there is something to show
+    from sluice.codec import convert  # noqa: PLC0415 - see above
+    from sluice.splitting.operations import SessionView  # noqa: PLC0415 - see above
 
     sessions = Counter(queue["queue_id"] for session in part["sessions"] for queue in session["queues"])
     rows = [
@@ -233,7 +237,7 @@ def _show_splitting(part: Part) -> None:
     ]
     show_table(("queue", "source", "main", "sessions"), rows)
     if part["sessions"]:
-        show_sessions(part["sessions"])
+        show_sessions(convert(each, SessionView, of="session") for each in part["sessions"])
 
 
 def _show_federation(part: Part) -> None:

@@ -39,6 +39,8 @@ from sluice.local.jobs import command, environment
 from sluice.local.pipeline import landing
 from sluice.message import Message, Outgoing, Value
 from sluice.pipeline.jobs import Landing, Places, Reach, statistics_arguments
+from sluice.splitting.filters.values import Filter, QueueFilter
+from sluice.splitting.operations import ListQueues, QueueView
 
 EXCHANGE, KEYS = "events", "#"
 QUEUE = "pipeline"  # the split queue, by its queue_id
@@ -162,10 +164,10 @@ class Joined:
         astray.publish_all(Publishing(exchange="nowhere", body="to nobody") for _ in range(ASTRAY))
         queue = self._split()
         unreadable = Outgoing(body="{}", attributes={"x-qpid": Value("String", "{")})
-        queues = SplitQueues(self.dest.connection.client("sqs"), queue["source"])
-        queues.send_batch(_name(queue["source"]), [unreadable.entry(str(number)) for number in range(UNREADABLE)])
+        queues = SplitQueues(self.dest.connection.client("sqs"), queue.source)
+        queues.send_batch(_name(queue.source), [unreadable.entry(str(number)) for number in range(UNREADABLE)])
         deadline = time.monotonic() + ARRIVED_WITHIN_S
-        while _count(self.dest, queue["main"]) < ORDERS + UNREADABLE and time.monotonic() < deadline:
+        while _count(self.dest, queue.main) < ORDERS + UNREADABLE and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
 
     def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Result:
@@ -176,7 +178,7 @@ class Joined:
         progress("Spark lands the rest, and the session's own Spark its part")
         main, mine = FOLDER / "main", FOLDER / "session"
         with ThreadPoolExecutor(2) as both:
-            ends = [both.submit(self._land, main, self._split()["main"])]
+            ends = [both.submit(self._land, main, self._split().main)]
             ends.append(both.submit(self._land, mine, self.opened.url_of(QUEUE)))
         names = "Spark lands the rest, from its start to its end", "the session's Spark, beside it"
         seconds = {name: end.result() for name, end in zip(names, ends, strict=True)}
@@ -201,14 +203,13 @@ class Joined:
         draw(result)
         return result
 
-    def _split(self) -> Mapping[str, str]:
-        control = ControlClient.of(self.dest.connection)
-        [queue] = [each for each in control.ask("list")["queues"] if each["queue_id"] == QUEUE]
-        return {name: str(queue[name]) for name in ("source", "main")}
+    def _split(self) -> QueueView:
+        queues = ControlClient.of(self.dest.connection).ask(ListQueues())
+        return next(queue for queue in queues if queue.queue_id == QUEUE)
 
     def _until_split(self) -> None:
         """Nothing is on its way through the splitter any more."""
-        source, deadline = self._split()["source"], time.monotonic() + ARRIVED_WITHIN_S
+        source, deadline = self._split().source, time.monotonic() + ARRIVED_WITHIN_S
         while _count(self.dest, source) and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
 
@@ -252,7 +253,7 @@ def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Call
         wanted = Bridge(name="", link="", src=EXCHANGE, dest=EXCHANGE, dynamic=True)
         made = add_route(both, wanted, link=None)
         wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
-    filters = {"split_queues": {QUEUE: {"message_filter": {"country": f"^{SPLIT_COUNTRY}$"}}}}
+    filters = {QUEUE: QueueFilter(filter=Filter(attributes=(("country", f"^{SPLIT_COUNTRY}$"),)))}
     control = ControlClient.of(dest.connection)
     with session(control, filters, owner="demo", key="demo", progress=progress) as opened:
         yield Joined(source, dest, opened, python)

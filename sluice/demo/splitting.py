@@ -11,6 +11,8 @@ from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.splitting.sessions import OpenSession, session
 from sluice.local.access import SiteAccess
 from sluice.message import Outgoing, Value
+from sluice.splitting.filters.values import Filter, QueueFilter
+from sluice.splitting.operations import ListQueues
 
 QUEUE = "pipeline"
 PEOPLE = {"alice": 20, "bob": 10}  # and how many messages are theirs
@@ -49,23 +51,23 @@ async def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Result:
 
 def _run(site: SiteAccess, progress: Callable[[str], None]) -> Result:
     control = ControlClient.of(site.connection)
-    [queue] = [each for each in control.ask("list")["queues"] if each["queue_id"] == QUEUE]
-    queues = SplitQueues(site.connection.client("sqs"), queue["source"])
+    [queue] = [each for each in control.ask(ListQueues()) if each.queue_id == QUEUE]
+    queues = SplitQueues(site.connection.client("sqs"), queue.source)
     started = time.monotonic()
     with ExitStack() as sessions:
         progress(f"{len(PEOPLE)} people start sessions")
         opened = {name: sessions.enter_context(_session_of(control, name)) for name in PEOPLE}
         ready_s = time.monotonic() - started
         progress("messages for all of them go to one queue")
-        _send(queues, _name(queue["source"]))
+        _send(queues, _name(queue.source))
         received = {name: _receive(queues, _name(opened[name].url_of(QUEUE)), PEOPLE[name]) for name in PEOPLE}
-        received["consumer"] = _receive(queues, _name(queue["main"]), OTHERS)
+        received["consumer"] = _receive(queues, _name(queue.main), OTHERS)
     return Result(received=received, ready_s=ready_s)
 
 
 def _session_of(control: ControlClient, name: str) -> AbstractContextManager[OpenSession]:
-    filters = {"split_queues": {QUEUE: {"message_filter": {"user": f"^{name}$"}}}}
-    return session(control, filters, owner=name, key=name)
+    asked = {QUEUE: QueueFilter(filter=Filter(attributes=(("user", f"^{name}$"),)))}
+    return session(control, asked, owner=name, key=name)
 
 
 def _send(queues: SplitQueues, source: str) -> None:

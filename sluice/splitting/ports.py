@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from sluice.message import Message
 from sluice.splitting.routing.envelopes import S3Object
-from sluice.splitting.sessions.lifecycle import Registry, Session
+from sluice.splitting.sessions.state import Registry, Session
 
 NowMs = Callable[[], int]
 ObjectMetadata = Callable[[S3Object], Mapping[str, str]]  # empty where the object is gone or may not be read

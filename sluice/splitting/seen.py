@@ -1,6 +1,6 @@
 """The registry as one splitter knows it: never older than a second, and announced before it is routed by.
 
-The order is what makes it safe (`sessions.lifecycle`): announce the version read, read the version again, and
+The order is what makes it safe (`sessions.rules`): announce the version read, read the version again, and
 route only when it is still the same. An announcement holds for the lease: it is repeated before a batch could outlive
 it.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.ports import NowMs, RegistryStore
 from sluice.splitting.routing.router import Router
-from sluice.splitting.sessions.lifecycle import SPLITTER_LEASE_S, Registry, queue_of, shares_of
+from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Registry
 from sluice.splitting.splitter import Routes
 
 CACHED_MS = 1_000
@@ -38,10 +38,16 @@ class SeenRegistry:
     _announced_at_ms: int = 0
 
     def routes(self, queue_id: str) -> Routes:
-        """The routes of a split queue, compiled at the first batch after a change."""
+        """Gives the routes of a split queue, compiled at the first batch after a change. Raises `Unsettled`."""
         self._refresh()
         if queue_id not in self._routes:
-            self._routes[queue_id] = self._compiled(queue_id)
+            registry = self._registry
+            shares = registry.shares_of(queue_id)
+            queues = {share.session_id: registry.queue_of(share.session_id, queue_id) for share in shares}
+            self._routes[queue_id] = Routes(
+                router=Router.of(shares, version=registry.version, decide=self.decide()),
+                queues={session_id: queue.name for session_id, queue in queues.items() if queue is not None},
+            )
         return self._routes[queue_id]
 
     def _refresh(self) -> None:
@@ -66,11 +72,3 @@ class SeenRegistry:
         self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
         self._announced_at_ms = now_ms
         return False
-
-    def _compiled(self, queue_id: str) -> Routes:
-        shares = shares_of(self._registry, queue_id)
-        queues = {share.session_id: queue_of(self._registry, share.session_id, queue_id) for share in shares}
-        return Routes(
-            router=Router.of(shares, version=self._registry.version, decide=self.decide()),
-            queues={session_id: name for session_id, name in queues.items() if name is not None},
-        )

@@ -1,17 +1,17 @@
 """The registry keeps its port's promises: the DynamoDB adapter on moto, and the fake beside it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import boto3
 import pytest
 from moto import mock_aws
+from msgspec.structs import replace
 
 from sluice.aws.splitting.registry_store import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
-from sluice.splitting.filters.files import Filter, Mode, QueueFilter
-from sluice.splitting.sessions.codec import UnknownFormat
-from sluice.splitting.sessions.lifecycle import (
-    HEARTBEAT_LIMIT_S,
+from sluice.errors import BadSnapshot
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+from sluice.splitting.sessions.events import HEARTBEAT_LIMIT_S
+from sluice.splitting.sessions.state import (
     Phase,
     QueueState,
     Registry,
@@ -166,7 +166,10 @@ def test_a_tick_is_armed_by_one(store) -> None:
 
 
 def test_more_than_a_page_is_loaded_whole(table: DynamoRegistryStore) -> None:
-    registry, wide = Registry(), {"q": QueueFilter(filter=Filter(attributes=(("a", "x" * 30_000),)))}
+    registry, wide = (
+        Registry(),
+        {"q": QueueFilter(filter=Filter(attributes=tuple((f"a{n}", "x" * 3_750) for n in range(8))))},
+    )
     for start in range(0, 120, 60):
         sessions = {f"s{n}": replace(SESSION, session_id=f"s{n}", filters=wide) for n in range(start, start + 60)}
         after = replace(registry, sessions={**registry.sessions, **sessions})
@@ -202,7 +205,7 @@ def test_a_registry_of_a_newer_version_is_not_misread(table: DynamoRegistryStore
         Key={"pk": {"S": "registry"}, "sk": {"S": "split#q"}},
         UpdateExpression="SET #value = :value",
         ExpressionAttributeNames={"#value": "value"},
-        ExpressionAttributeValues={":value": {"S": '{"format": 2}'}},
+        ExpressionAttributeValues={":value": {"S": '{"kind": "split", "version": 2, "value": {"new": 1}}'}},
     )
-    with pytest.raises(UnknownFormat, match="format 2"):
+    with pytest.raises(BadSnapshot, match="split of version 2: this program reads split of 1"):
         table.load()

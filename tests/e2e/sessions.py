@@ -8,6 +8,18 @@ from functools import cached_property
 from typing import Any
 
 from sluice.aws.operator.control_client import ControlClient
+from sluice.splitting.filters.files import parse_filters
+from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.operations import (
+    AnySession,
+    FindSession,
+    ListQueues,
+    ListSessions,
+    QueueView,
+    SessionView,
+    StartSession,
+    StopSession,
+)
 from tests.deployed import Deployed
 
 ENDED = "Ended"
@@ -23,19 +35,22 @@ class Splitting:
         self.client = ControlClient.of(deployed.connection)
 
     @cached_property
-    def queues(self) -> dict[str, dict[str, Any]]:
-        return {queue["queue_id"]: queue for queue in self.client.ask("list")["queues"]}
+    def queues(self) -> dict[str, QueueView]:
+        return {queue.queue_id: queue for queue in self.client.ask(ListQueues())}
 
-    def start(self, filters: dict[str, Any], **fields: Any) -> dict[str, Any]:
-        """A session, ready."""
-        session = self.client.ask("start", filters={"split_queues": filters}, owner="test", **fields)
-        return self.until(session["session_id"], lambda status: status == "Ready")
+    def start(self, filters: dict[str, Any], **fields: Any) -> SessionView:
+        """A session, ready. `filters` are a filter file's, by queue."""
+        asked = parse_filters({"split_queues": filters}, compile_problem=compile_problem)
+        session = self.client.ask(StartSession(filters=asked, owner="test", **fields))
+        ready = self.until(session.session_id, lambda status: status == "Ready")
+        assert isinstance(ready, SessionView)
+        return ready
 
-    def until(self, session_id: str, done: Callable[[str], bool], *, within_s: float = 180) -> dict[str, Any]:
+    def until(self, session_id: str, done: Callable[[str], bool], *, within_s: float = 180) -> AnySession:
         deadline = time.monotonic() + within_s
         while True:
-            session = self.client.ask("status", session_id=session_id)
-            if done(session["status"]):
+            session = self.client.ask(FindSession(session_id=session_id))
+            if done(session.status):
                 return session
             assert time.monotonic() < deadline, session
             time.sleep(0.2)
@@ -43,30 +58,34 @@ class Splitting:
     def until_sent(self, session_id: str, number: int, *, within_s: float = 20) -> None:
         """Until the session was sent so many messages."""
         deadline = time.monotonic() + within_s
-        while (sent := self.client.ask("status", session_id=session_id)["messages"]) < number:
-            assert time.monotonic() < deadline, sent
+        while True:
+            session = self.client.ask(FindSession(session_id=session_id))
+            assert isinstance(session, SessionView)
+            if session.messages >= number:
+                return
+            assert time.monotonic() < deadline, session
             time.sleep(0.2)
 
     def stop(self, *session_ids: str) -> None:
         """Ends sessions, and waits until nothing is left of them."""
         for session_id in session_ids:
-            self.client.ask("stop", session_id=session_id)
+            self.client.ask(StopSession(session_id=session_id))
         for session_id in session_ids:
             self.until(session_id, lambda status: status == ENDED)
 
     @contextmanager
-    def sessions(self, *filters: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    def sessions(self, *filters: dict[str, Any]) -> Iterator[list[SessionView]]:
         started = [self.start(each) for each in filters]
         try:
             yield started
         finally:
             for session in started:
-                self.client.ask("stop", session_id=session["session_id"])
+                self.client.ask(StopSession(session_id=session.session_id))
 
     def until_all_ended(self) -> None:
         """Until no session is left, of this test's or an earlier one's."""
         deadline = time.monotonic() + 180
-        while sessions := self.client.ask("status")["sessions"]:
+        while sessions := self.client.ask(ListSessions()).sessions:
             assert time.monotonic() < deadline, sessions
             time.sleep(0.5)
 
@@ -76,7 +95,7 @@ class Splitting:
 
     def send(self, queue_id: str, bodies: Sequence[str], attributes: Callable[[str], dict[str, str]]) -> None:
         """Each body with String attributes; to a FIFO queue all in one group."""
-        url = self.queues[queue_id]["source"]
+        url = self.queues[queue_id].source
         for start in range(0, len(bodies), BATCH):
             entries = [
                 {
@@ -111,12 +130,11 @@ class Splitting:
         return found + [message["Body"] for message in self.receive(url)]
 
     def main(self, queue_id: str) -> str:
-        url: str = self.queues[queue_id]["main"]
-        return url
+        return self.queues[queue_id].main
 
 
-def url_of(session: dict[str, Any], queue_id: str) -> str:
-    [url] = [queue["url"] for queue in session["queues"] if queue["queue_id"] == queue_id]
+def url_of(session: SessionView, queue_id: str) -> str:
+    [url] = [queue.url for queue in session.queues if queue.queue_id == queue_id]
     return str(url)
 
 

@@ -15,6 +15,7 @@ from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_output, stack_outputs
 from sluice.cli.main import app
 from sluice.message import TRACE_HEADER
+from sluice.splitting.operations import ListQueues
 from tests.deployed import Deployed
 
 WITHIN_S = 60
@@ -83,9 +84,9 @@ def test_an_exchange_and_its_dead_letters_keep_the_trace(deployed: Deployed) -> 
 
 
 def test_a_splitter_keeps_the_trace(deployed: Deployed) -> None:
-    queue, trace = ControlClient.of(deployed.connection).ask("list")["queues"][0], new_trace()
-    send(deployed, queue["source"], "split", trace)
-    assert arrived(deployed, queue["main"], trace)["Body"] == "split"
+    queue, trace = ControlClient.of(deployed.connection).ask(ListQueues())[0], new_trace()
+    send(deployed, queue.source, "split", trace)
+    assert arrived(deployed, queue.main, trace)["Body"] == "split"
 
 
 def test_an_offers_event_has_the_trace_that_its_client_gave_it(deployed: Deployed) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from sluice.splitting.operations import ListSessions, StopSession
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting
 
@@ -36,7 +37,7 @@ def splitting(deployed: Deployed) -> Splitting:
     found = Splitting(deployed)
     # A session's queue has it from its source: what was read and not deleted comes back after it.
     deployed.sqs.set_queue_attributes(
-        QueueUrl=found.queues[QUEUE]["source"], Attributes={"VisibilityTimeout": str(VISIBILITY_S)}
+        QueueUrl=found.queues[QUEUE].source, Attributes={"VisibilityTimeout": str(VISIBILITY_S)}
     )
     return found
 
@@ -90,8 +91,8 @@ def test_ctrl_c_amid_a_message_ends_the_session_and_the_consumer_gets_the_messag
 def test_a_session_that_is_stopped_elsewhere_ends_its_program(deployed: Deployed, splitting: Splitting) -> None:
     with running(deployed) as process:
         assert said(process) == "reading"
-        [session] = [each for each in splitting.client.ask("status")["sessions"] if each["status"] == "Ready"]
-        splitting.client.ask("stop", session_id=session["session_id"])
+        [session] = [each for each in splitting.client.ask(ListSessions()).sessions if each.status == "Ready"]
+        splitting.client.ask(StopSession(session_id=session.session_id))
         started = time.monotonic()
         assert process.wait(60) == 70
         assert time.monotonic() - started < 30

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sluice.splitting.sessions.lifecycle import SPLITTER_READS_WITHIN_MS
+from sluice.splitting.operations import KeepSession, StopSession
+from sluice.splitting.sessions.rules import SPLITTER_READS_WITHIN_MS
 from tests.deployed import Deployed
 from tests.e2e.functions_killed import functions_killed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
@@ -111,7 +112,7 @@ def test_thirty_sessions_at_random_lose_nothing_while_splitters_are_killed(
 ) -> None:
     splitting = Splitting(deployed)
     # A batch whose splitter was killed comes again after this: SQS's own two minutes would only make the test longer.
-    deployed.sqs.set_queue_attributes(QueueUrl=splitting.queues[QUEUE]["source"], Attributes={"VisibilityTimeout": "5"})
+    deployed.sqs.set_queue_attributes(QueueUrl=splitting.queues[QUEUE].source, Attributes={"VisibilityTimeout": "5"})
     with functions_killed(deployed.cloud, [SPLITTER], every_s=(4, 10)) as killed:
         observed = observe(splitting)
     assert_rules_hold(observed)
@@ -144,7 +145,7 @@ def observe(splitting: Splitting) -> Observed:
     for each in [producer, *sessions]:
         each.join()
     splitting.until_all_ended()
-    until_empty(splitting, splitting.queues[QUEUE]["source"])
+    until_empty(splitting, splitting.queues[QUEUE].source)
     all_ended.set()
     consumer.join()
     return observed
@@ -179,13 +180,13 @@ def send_all(splitting: Splitting, observed: Observed, all_sent: threading.Event
 def live(splitting: Splitting, observed: Observed, client: int, life_s: float) -> None:
     """One session from start to stop, read all the while, its heartbeat kept."""
     session = splitting.start({QUEUE: by_attribute("client", f"^{client}$")})
-    session_id, ends_at = session["session_id"], time.monotonic() + life_s
+    session_id, ends_at = session.session_id, time.monotonic() + life_s
     observed.lives[session_id] = Life(client, ready_at=time.monotonic())
     while time.monotonic() < ends_at:
         observed.note(session_id, [message["Body"] for message in splitting.receive(url_of(session, QUEUE), wait_s=1)])
-        splitting.client.ask("heartbeat", session_id=session_id)
+        splitting.client.ask(KeepSession(session_id=session_id))
     observed.lives[session_id].stopped_at = time.monotonic()
-    splitting.client.ask("stop", session_id=session_id)
+    splitting.client.ask(StopSession(session_id=session_id))
     observed.lives[session_id].gone_at = time.monotonic() + SPLITTER_READS_WITHIN_MS / 1_000
 
 

@@ -1,10 +1,13 @@
 """Splitting as deployed: sessions on queues of the embedded cloud, under enforced IAM, in real time."""
 
+import re
 import time
 
 import pytest
 
 from sluice.errors import RequestRefused
+from sluice.splitting.filters.values import Filter, QueueFilter
+from sluice.splitting.operations import StartSession, StopSession, SweepQueues
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, notification, url_of
 
@@ -82,13 +85,13 @@ def test_a_message_of_any_bytes_arrives_as_it_was_sent(deployed: Deployed, split
     body = '{"not": JSON \u0000'.replace("\u0000", "\t\n\r\u20ac\U0001f600") + "x" * 200_000
     attributes = ODD | {"client": {"DataType": "String", "StringValue": client}}
     with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (session,):
-        source = splitting.queues["standard"]["source"]
+        source = splitting.queues["standard"].source
         deployed.sqs.send_message(QueueUrl=source, MessageBody=body, MessageAttributes=attributes)  # type: ignore[arg-type]
         url = url_of(session, "standard") if client == "a" else splitting.main("standard")
         [received] = splitting.receive(url, wait_s=20)
     got = received["MessageAttributes"]
     if client == "a":
-        assert got.pop("sluice-session")["StringValue"] == session["key"]
+        assert got.pop("sluice-session")["StringValue"] == session.key
     assert (received["Body"], got) == (body, attributes)
 
 
@@ -106,40 +109,41 @@ def test_an_endless_program_cancels_its_session_and_traffic_goes_on(splitting: S
         splitting.send("standard", ["a1", "b2"], client_of)
         assert splitting.bodies(url_of(other, "standard"), 1, within_s=40) == ["a1"]
         assert splitting.bodies(splitting.main("standard"), 1, within_s=40) == ["b2"]
-        cancelled = splitting.until(endless["session_id"], lambda status: status != "Ready")
-        assert cancelled["reason"] == "FilterTimedOut"
+        cancelled = splitting.until(endless.session_id, lambda status: status != "Ready")
+        assert cancelled.reason == "FilterTimedOut"
 
 
 @pytest.mark.parametrize(
     ("filters", "place"),
     [
-        ({"standard": by_attribute("client", "(")}, "split_queues.standard.message_filter.client"),
-        ({"standard": {"jq_filter": "snow"}}, "split_queues.standard.jq_filter"),
-        ({"standard": {"jq_filter": ""}}, "split_queues.standard.jq_filter"),
-        ({"standard": {"jq_filter": "idk | whatever"}}, "split_queues.standard.jq_filter"),
-        ({"standard": {"queue_mode": "borrow"}}, "split_queues.standard.queue_mode"),
-        ({"standard": {"queue_type": "Kafka"}}, "split_queues.standard.queue_type"),
-        ({"standard": {"filter": {}}}, "split_queues.standard.filter"),
-        ({"unheard-of": by_attribute("client", "a")}, "unheard-of"),
-        ([{"message_filter": {}}], "split_queues.0.queue_id"),
+        ({"standard": Filter(attributes=(("client", "("),))}, "split_queues.standard.message_filter.client"),
+        ({"standard": Filter(jq="snow")}, "split_queues.standard.jq_filter"),
+        ({"standard": Filter(jq="")}, "split_queues.standard.jq_filter"),
+        ({"standard": Filter(jq="idk | whatever")}, "split_queues.standard.jq_filter"),
+        ({"standard": Filter(attributes=(("client", "x" * 5_000),))}, "$.filters[...].filter.attributes"),
+        ({"": Filter()}, "$.filters"),
+        ({"unheard-of": Filter(attributes=(("client", "a"),))}, "unheard-of"),
+        ({}, "$.filters"),
     ],
 )
 def test_a_bad_filter_is_refused_with_its_place_and_nothing_is_created(
-    splitting: Splitting, filters: object, place: str
+    splitting: Splitting, filters: dict[str, Filter], place: str
 ) -> None:
+    """What is wrong in a file is said before anything is asked; another asker is checked as strictly."""
     before = set(splitting.temporary_queues())
-    with pytest.raises(RequestRefused, match=place.replace(".", r"\.")):
-        splitting.client.ask("start", filters={"split_queues": filters}, owner="test")
+    asked = {queue_id: QueueFilter(filter=each) for queue_id, each in filters.items()}
+    with pytest.raises(RequestRefused, match=re.escape(place)):
+        splitting.client.ask(StartSession(filters=asked, owner="test"))
     assert set(splitting.temporary_queues()) <= before
 
 
 def test_what_a_session_did_not_read_goes_back_to_the_consumer_without_the_mark(splitting: Splitting) -> None:
     session = splitting.start({"standard": by_attribute("client", "^a$")}, key="mine")
     splitting.send("standard", ["a1", "a2", "a3"], client_of)
-    splitting.until_sent(session["session_id"], 3)
+    splitting.until_sent(session.session_id, 3)
     [read] = splitting.receive(url_of(session, "standard"), wait_s=5, at_most=1)
     assert read["MessageAttributes"]["sluice-session"]["StringValue"] == "mine"
-    splitting.client.ask("stop", session_id=session["session_id"])
+    splitting.client.ask(StopSession(session_id=session.session_id))
     left = splitting.receive(splitting.main("standard"), wait_s=5)
     assert sorted(message["Body"] for message in [read, *left]) == ["a1", "a2", "a3"]
     assert all(message["MessageAttributes"].keys() == {"client"} for message in left)
@@ -147,14 +151,14 @@ def test_what_a_session_did_not_read_goes_back_to_the_consumer_without_the_mark(
 
 def test_a_session_without_a_heartbeat_ends_as_unused(splitting: Splitting) -> None:
     session = splitting.start({"standard": by_attribute("client", "^a$")})
-    ended = splitting.until(session["session_id"], lambda status: status != "Ready", within_s=60)
-    assert ended["reason"] == "Unused"
+    ended = splitting.until(session.session_id, lambda status: status != "Ready", within_s=60)
+    assert ended.reason == "Unused"
 
 
 def test_a_session_ends_when_its_time_is_up(splitting: Splitting) -> None:
     session = splitting.start({"standard": by_attribute("client", "^a$")}, time_limit_s=2)
-    ended = splitting.until(session["session_id"], lambda status: status != "Ready", within_s=30)
-    assert ended["reason"] == "TimeLimitExceeded"
+    ended = splitting.until(session.session_id, lambda status: status != "Ready", within_s=30)
+    assert ended.reason == "TimeLimitExceeded"
 
 
 def test_a_session_is_ready_within_three_seconds(splitting: Splitting) -> None:
@@ -172,7 +176,7 @@ def test_temporary_queues_that_nobody_knows_are_swept_and_no_others(deployed: De
         tag = mine.removeprefix("sluice-tmp-")[:6]
         for name in (f"sluice-tmp-{tag}000000000000-orphan", "sluice-tmp-zzzzzz000000000000-anothers"):
             deployed.sqs.create_queue(QueueName=name)
-        splitting.client.ask("sweep")
+        splitting.client.ask(SweepQueues())
         left = set(splitting.temporary_queues())
         assert {mine, "sluice-tmp-zzzzzz000000000000-anothers"} <= left
         assert f"sluice-tmp-{tag}000000000000-orphan" not in left

@@ -15,6 +15,8 @@ from sluice.aws.records import Batch, Reporter
 from sluice.errors import HeldBack, NotDelivered
 from tests.functions.conftest import CONTEXT, Surroundings
 
+ANYTHING = {"q": {"filter": {}}}
+
 
 @pytest.fixture
 def splitting(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
@@ -36,8 +38,7 @@ def url_of(surroundings: Surroundings, name: str) -> str:
 
 
 def test_a_batch_is_split_between_a_session_and_main(splitting: Surroundings) -> None:
-    filters = {"split_queues": {"q": {"message_filter": {"client": "^a$"}}}}
-    session = control.handler({"op": "start", "filters": filters, "owner": "me"}, CONTEXT)["result"]
+    session = start(splitting, {"attributes": [["client", "^a$"]]})
     splitting.send(splitting.offers_url, "mine", {"client": "a"})
     splitting.send(splitting.offers_url, "theirs", {"client": "b"})
     response = splitter.handler(splitting.event(splitting.offers_url), CONTEXT)
@@ -64,8 +65,8 @@ def test_what_cant_be_delivered_is_reported_and_at_last_a_dead_letter_with_the_r
 
 
 def test_an_endless_program_cancels_its_session_with_the_reason_and_traffic_goes_on(splitting: Surroundings) -> None:
-    bad = start(splitting, {"jq_filter": "def f: f; f"})
-    good = start(splitting, {"message_filter": {"client": "^a$"}})
+    bad = start(splitting, {"jq": "def f: f; f"})
+    good = start(splitting, {"attributes": [["client", "^a$"]]})
     splitting.send(splitting.offers_url, "mine", {"client": "a"})
     splitting.send(splitting.offers_url, "theirs", {"client": "b"})
     assert splitter.handler(splitting.event(splitting.offers_url), CONTEXT) == {"batchItemFailures": []}
@@ -75,12 +76,12 @@ def test_an_endless_program_cancels_its_session_with_the_reason_and_traffic_goes
     cancel = {"op": "stop", "session_id": bad["session_id"], "reason": "FilterTimedOut"}
     assert cancel in [json.loads(message["Body"]) for message in asked]
     control.handler(cancel, CONTEXT)
-    ended = control.handler({"op": "status", "session_id": bad["session_id"]}, CONTEXT)["result"]
+    ended = control.handler({"op": "find", "session_id": bad["session_id"]}, CONTEXT)["result"]
     assert (ended["status"] in {"Closing", "Ended", "StartError"}, ended["reason"]) == (True, "FilterTimedOut")
 
 
 def start(splitting: Surroundings, fields: dict[str, Any], queue_id: str = "q") -> dict[str, Any]:
-    request = {"op": "start", "filters": {"split_queues": {queue_id: fields}}, "owner": "me"}
+    request = {"op": "start", "filters": {queue_id: {"filter": fields}}, "owner": "me"}
     session: dict[str, Any] = control.handler(request, CONTEXT)["result"]
     return session
 
@@ -92,7 +93,7 @@ def test_of_a_group_only_the_failed_message_becomes_a_dead_letter(
     splitting.sqs.create_queue(QueueName="source.fifo", Attributes={"FifoQueue": "true"})
     queues = [{"queue_id": "f", "source": "source.fifo", "main": "no-main.fifo"}]
     monkeypatch.setenv("SPLIT_QUEUES", json.dumps(queues))
-    session = start(splitting, {"message_filter": {"client": "^a$"}}, "f")
+    session = start(splitting, {"attributes": [["client", "^a$"]]}, "f")
     source = url_of(splitting, "source.fifo")
     for body, client in (("first", "b"), ("second", "a")):
         splitting.sqs.send_message(
@@ -112,7 +113,7 @@ def test_of_a_group_only_the_failed_message_becomes_a_dead_letter(
 
 
 def test_an_ended_sessions_unread_messages_go_back_to_main(splitting: Surroundings) -> None:
-    session = start(splitting, {"message_filter": {"client": "^a$"}})
+    session = start(splitting, {"attributes": [["client", "^a$"]]})
     splitting.send(splitting.offers_url, "unread", {"client": "a"})
     splitter.handler(splitting.event(splitting.offers_url), CONTEXT)
     control.handler({"op": "stop", "session_id": session["session_id"]}, CONTEXT)
@@ -140,19 +141,23 @@ def test_who_only_waits_for_another_is_never_a_dead_letter(
         ({"op": "dance"}, "no such operation"),
         ({}, "no such operation"),
         ({"op": ["start"]}, "no such operation"),
-        ({"op": "start"}, "filter file"),
-        ({"op": "start", "filters": {"split_queues": {"q": {}}}}, "owner is missing"),
-        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "time_limit_s": 0}, "time_limit_s"),
-        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "time_limit_s": True}, "time_limit_s"),
-        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "key": 5}, "key"),
-        ({"op": "start", "filters": {"split_queues": {"q": {}}}, "owner": "me", "key": "a b"}, "key"),
-        ({"op": "start", "filters": {"split_queues": {"r": {}}}, "owner": "me"}, "no such queue: r; there are q"),
+        ({"op": "start"}, "missing required field `filters`"),
+        ({"op": "start", "filters": {}, "owner": "me"}, "length >= 1 - at `$.filters`"),
+        ({"op": "start", "filters": ANYTHING}, "missing required field `owner`"),
+        ({"op": "start", "filters": ANYTHING, "owner": ""}, "$.owner"),
+        ({"op": "start", "filters": ANYTHING, "owner": "me", "time_limit_s": 0}, "$.time_limit_s"),
+        ({"op": "start", "filters": ANYTHING, "owner": "me", "time_limit_s": True}, "$.time_limit_s"),
+        ({"op": "start", "filters": ANYTHING, "owner": "me", "key": 5}, "$.key"),
+        ({"op": "start", "filters": ANYTHING, "owner": "me", "key": "a b"}, "key"),
+        ({"op": "start", "filters": {"r": {"filter": {}}}, "owner": "me"}, "no such queue: r; there are q"),
         (
-            {"op": "start", "filters": {"split_queues": {"q": {"message_filter": {"a": "("}}}}, "owner": "me"},
+            {"op": "start", "filters": {"q": {"filter": {"attributes": [["a", "("]]}}}, "owner": "me"},
             "split_queues.q.message_filter.a",
         ),
-        ({"op": "start", "filters": {"split_queues": {"q": {"jq_filter": "snow"}}}, "owner": "me"}, "jq_filter"),
-        ({"op": "stop"}, "session_id is missing"),
+        ({"op": "start", "filters": {"q": {"filter": {"jq": "snow"}}}, "owner": "me"}, "split_queues.q.jq_filter"),
+        ({"op": "start", "filters": {"q": {"filter": {}, "mode": "share"}}, "owner": "me"}, "share"),
+        ({"op": "start", "filters": {"q": {"filter": {"glob": "*"}}}, "owner": "me"}, "unknown field `glob`"),
+        ({"op": "stop"}, "missing required field `session_id`"),
         ({"op": "heartbeat", "session_id": "unheard-of"}, "no session unheard-of"),
         ({"op": "stop", "session_id": "unheard-of"}, "no session unheard-of"),
     ],
@@ -173,7 +178,6 @@ def test_a_message_to_control_that_says_nothing_is_a_dead_letter(splitting: Surr
 
 
 def test_a_tick_is_armed_while_a_session_lives(splitting: Surroundings) -> None:
-    filters = {"split_queues": {"q": {"message_filter": {"client": "^a$"}}}}
-    control.handler({"op": "start", "filters": filters, "owner": "me"}, CONTEXT)
+    start(splitting, {"attributes": [["client", "^a$"]]})
     counts = splitting.sqs.get_queue_attributes(QueueUrl=splitting.timeouts_url, AttributeNames=["All"])["Attributes"]
     assert int(counts["ApproximateNumberOfMessages"]) + int(counts["ApproximateNumberOfMessagesDelayed"]) == 1

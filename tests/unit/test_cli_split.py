@@ -16,13 +16,52 @@ import pytest
 from sluice.cli.sites import with_first_site
 from sluice.cli.splitting import commands as split
 from sluice.cli.splitting import programs
-from sluice.cli.splitting.filters import filters_document
+from sluice.cli.splitting.commands import plain
+from sluice.cli.splitting.filters import filters_of
 from sluice.cli.splitting.programs import run_program, variables
 from sluice.cli.splitting.registration import BadRegistration, register_queue
 from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
+from sluice.operations import Operation
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+from sluice.splitting.operations import (
+    AnySession,
+    EndedSession,
+    FindSession,
+    KeepSession,
+    SessionQueueView,
+    SessionStatus,
+    SessionView,
+    StartSession,
+    StopSession,
+)
+from sluice.splitting.sessions.state import Status
 
 PROJECT = Path(__file__).parents[2]
+
+
+ASKED = {"one": QueueFilter(filter=Filter(attributes=(("client", "^a$"),)), mode=Mode.MIRROR)}
+
+
+def view_of(status: str) -> AnySession:
+    if status == "Gone":
+        return EndedSession(session_id="s", reason="because")
+    queues = tuple(
+        SessionQueueView(queue_id=queue_id, mode=Mode.STEAL, name=queue_id, url=f"https://sqs/{queue_id}", returned=0)
+        for queue_id in ("one", "two")
+    )
+    return SessionView(
+        session_id="s",
+        key="s",
+        owner="me",
+        status=Status(status),
+        reason="because",
+        started_at_ms=0,
+        heartbeat_at_ms=5,
+        messages=7,
+        filters=ASKED,
+        queues=queues,
+    )
 
 
 class FakeControl:
@@ -30,19 +69,36 @@ class FakeControl:
 
     def __init__(self, *statuses: str) -> None:
         self.statuses = list(statuses) or ["Ready"]
-        self.asked: list[str] = []
+        self.asked: list[type] = []
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        self.asked.append(op)
+    def ask(self, operation: Operation[Any]) -> Any:
+        self.asked.append(type(operation))
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        if op == "stop" and status == "Gone":
+        if isinstance(operation, StopSession) and status == "Gone":
             raise RequestRefused("no session s")
-        return {
-            "session_id": "s",
-            "status": status,
-            "reason": "because",
-            "queues": [{"queue_id": queue_id, "url": f"https://sqs/{queue_id}"} for queue_id in ("one", "two")],
-        }
+        if isinstance(operation, KeepSession):
+            return SessionStatus(session_id="s", status=Status(status), reason="because")
+        return view_of(status)
+
+
+def test_a_session_is_json_as_programs_read_it() -> None:
+    queue = {"mode": "steal", "returned": 0}
+    assert plain(view_of("Ready")) == {
+        "session_id": "s",
+        "key": "s",
+        "owner": "me",
+        "status": "Ready",
+        "reason": "because",
+        "started_at_ms": 0,
+        "heartbeat_at_ms": 5,
+        "messages": 7,
+        "filters": {"one": {"filter": {"attributes": (("client", "^a$"),), "jq": None}, "mode": "mirror"}},
+        "queues": (
+            {"queue_id": "one", "name": "one", "url": "https://sqs/one", **queue},
+            {"queue_id": "two", "name": "two", "url": "https://sqs/two", **queue},
+        ),
+    }
+    assert plain(view_of("Gone")) == {"session_id": "s", "status": "Ended", "reason": "because", "queues": ()}
 
 
 def test_options_and_files_say_the_same(tmp_path: Path) -> None:
@@ -52,11 +108,16 @@ def test_options_and_files_say_the_same(tmp_path: Path) -> None:
             "r": {"jq_filter": ".Body | length > 3"},
         }
     }
-    assert filters_document(None, ["q:user=^me$"], jq=["r:.Body | length > 3"], mirror=["q"]) == document
+    mine = Filter(attributes=(("user", "^me$"),))
+    asked = {
+        "q": QueueFilter(filter=mine, mode=Mode.MIRROR),
+        "r": QueueFilter(filter=Filter(jq=".Body | length > 3")),
+    }
+    assert filters_of(None, ["q:user=^me$"], jq=["r:.Body | length > 3"], mirror=["q"]) == asked
     (tmp_path / "f.json").write_text(json.dumps(document))
-    assert filters_document(tmp_path / "f.json", []) == document
+    assert filters_of(tmp_path / "f.json", []) == asked
     (tmp_path / "f.yaml").write_text("split_queues:\n  q: {message_filter: {user: ^me$}}\n")
-    assert filters_document(tmp_path / "f.yaml", []) == {"split_queues": {"q": {"message_filter": {"user": "^me$"}}}}
+    assert filters_of(tmp_path / "f.yaml", []) == {"q": QueueFilter(filter=mine)}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +146,7 @@ def test_options_and_files_say_the_same(tmp_path: Path) -> None:
 def test_a_bad_file_is_named_with_the_place(tmp_path: Path, name: str, text: str, place: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(BadFilter) as caught:
-        filters_document(tmp_path / name, [])
+        filters_of(tmp_path / name, [])
     assert place in str(caught.value)
 
 
@@ -93,12 +154,12 @@ def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"split_queues: {\xe4: {}}")
     for name in ("missing.yaml", "latin.yaml"):
         with pytest.raises(BadFilter, match=name):
-            filters_document(tmp_path / name, [])
+            filters_of(tmp_path / name, [])
 
 
 def test_a_file_goes_without_options(tmp_path: Path) -> None:
     with pytest.raises(BadFilter, match="goes without"):
-        filters_document(tmp_path / "f.yaml", ["q:user=me"])
+        filters_of(tmp_path / "f.yaml", ["q:user=me"])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +175,7 @@ def test_a_file_goes_without_options(tmp_path: Path) -> None:
 )
 def test_a_bad_option_is_named(options: list[str], fields: dict[str, Any], place: str) -> None:
     with pytest.raises(BadFilter) as caught:
-        filters_document(None, options, **fields)
+        filters_of(None, options, **fields)
     assert place in str(caught.value)
 
 
@@ -133,26 +194,26 @@ def test_local_may_stand_alone_and_a_programs_own_options_are_left_alone(said: l
 
 def test_a_session_is_waited_for_and_stopped_at_the_end() -> None:
     control = FakeControl("Starting", "ResourcesReady", "Ready")
-    with session(control, {}, owner="me") as opened:  # type: ignore[arg-type]
-        assert opened.document["status"] == "Ready"
-    assert control.asked == ["start", "status", "status", "stop"]
+    with session(control, ASKED, owner="me") as opened:  # type: ignore[arg-type]
+        assert opened.view.status == "Ready"
+    assert control.asked == [StartSession, FindSession, FindSession, StopSession]
 
 
 def test_a_session_that_fails_to_start_says_why_and_is_stopped() -> None:
     control = FakeControl("Starting", "StartError")
-    with pytest.raises(SessionFailed, match="StartError: because"), session(control, {}, owner="me"):  # type: ignore[arg-type]
+    with pytest.raises(SessionFailed, match="StartError: because"), session(control, ASKED, owner="me"):  # type: ignore[arg-type]
         pass
-    assert control.asked[-1] == "stop"
+    assert control.asked[-1] is StopSession
 
 
 def test_stopping_what_has_ended_is_no_error() -> None:
-    with session(FakeControl("Ready", "Gone"), {}, owner="me"):  # type: ignore[arg-type]
+    with session(FakeControl("Ready", "Gone"), ASKED, owner="me"):  # type: ignore[arg-type]
         pass
 
 
 def opened(*statuses: str) -> OpenSession:
     control = FakeControl(*statuses)
-    return OpenSession(control, control.ask("status"))  # type: ignore[arg-type]
+    return OpenSession(control, control.ask(FindSession(session_id="s")))  # type: ignore[arg-type]
 
 
 def test_a_program_reads_its_queues_from_variables() -> None:
@@ -204,9 +265,9 @@ def test_a_registered_queue_is_checked_and_written(tmp_path: Path) -> None:
 
 def test_whatever_ends_the_program_stops_the_session() -> None:
     control = FakeControl()
-    with pytest.raises(KeyboardInterrupt), session(control, {}, owner="me"):  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), session(control, ASKED, owner="me"):  # type: ignore[arg-type]
         raise KeyboardInterrupt
-    assert control.asked[-1] == "stop"
+    assert control.asked[-1] is StopSession
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -262,13 +323,13 @@ def _once_there(file: Path, act: Callable[[], object]) -> Iterator[None]:
 
 
 def test_a_heartbeat_that_fails_ends_nothing() -> None:
-    going = OpenSession(Failing(CallFailed("Invoke", "TooManyRequests", "by script")), {"session_id": "s"})  # type: ignore[arg-type]
+    going = OpenSession(Failing(CallFailed("Invoke", "TooManyRequests", "by script")), view_of("Ready"))  # type: ignore[arg-type]
     going.beat()
     assert not going.ended.is_set()
 
 
 def test_a_session_that_nobody_knows_any_more_has_ended() -> None:
-    ending = OpenSession(Failing(RequestRefused("no session s: it has ended: Unused")), {"session_id": "s"})  # type: ignore[arg-type]
+    ending = OpenSession(Failing(RequestRefused("no session s: it has ended: Unused")), view_of("Ready"))  # type: ignore[arg-type]
     ending.beat()
     assert ending.ended.is_set()
     assert "Unused" in ending.reason
@@ -280,7 +341,7 @@ class Failing:
 
     error: Exception
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, operation: Operation[Any]) -> Any:
         raise self.error
 
 
@@ -289,12 +350,12 @@ def test_sigterm_ends_a_session_that_isnt_ready_yet() -> None:
     control = FakeControl("Starting")
     try:
         split._end_well_on_sigterm()
-        with pytest.raises(SystemExit) as ended, session(control, {}, owner="me", progress=terminate):  # type: ignore[arg-type]
+        with pytest.raises(SystemExit) as ended, session(control, ASKED, owner="me", progress=terminate):  # type: ignore[arg-type]
             pass
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 128 + signal.SIGTERM
-    assert control.asked[-1] == "stop"
+    assert control.asked[-1] is StopSession
 
 
 def terminate(_: str) -> None:

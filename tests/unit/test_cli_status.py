@@ -28,13 +28,17 @@ from tests.unit.test_pipeline_jobs import Site as PipelineSite
 
 REGION = EAST
 SESSION = {
+    "is": "known",
     "session_id": "s-1",
+    "key": "s-1",
     "owner": "me@here",
     "started_at_ms": 0,
+    "heartbeat_at_ms": 0,
     "status": "Ready",
     "reason": "",
     "messages": 12,
-    "queues": [{"queue_id": "orders", "mode": "steal", "returned": 0}],
+    "filters": {},
+    "queues": [{"queue_id": "orders", "mode": "steal", "name": None, "url": None, "returned": 0}],
 }
 
 
@@ -74,8 +78,9 @@ class FakeSite:
         if name == "jobs":
             return self.pipeline.ask(op, **fields)
         sessions = {"version": 1, "sessions": [SESSION]}
-        queue = {"queue_id": "orders", "source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
-        return {"queues": [queue]} if op == "list" else sessions
+        urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
+        queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
+        return [queue] if op == "list" else sessions
 
 
 NO_STACK_XML = (

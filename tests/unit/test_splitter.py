@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import HeldBack
 from sluice.message import Message, Value
-from sluice.splitting.filters.files import Filter, Mode
 from sluice.splitting.filters.jq import TimedOut
+from sluice.splitting.filters.values import Filter, Mode
 from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.shares import Share
 from sluice.splitting.splitter import Routes, SplitOutcome, SplitQueue, split

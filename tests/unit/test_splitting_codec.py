@@ -7,18 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.splitting.filters.files import Filter, Mode, QueueFilter
-from sluice.splitting.sessions.codec import (
-    FORMAT,
-    UnknownFormat,
-    decode_filters,
-    decode_queue,
-    decode_session,
-    decode_split,
-    encode,
-    encode_filters,
+from sluice.codec import decode, encode
+from sluice.errors import BadSnapshot
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+from sluice.splitting.sessions.state import (
+    SESSIONS,
+    SPLITS,
+    TEMPORARY_QUEUES,
+    Phase,
+    QueueState,
+    Session,
+    Split,
+    Status,
+    TemporaryQueue,
 )
-from sluice.splitting.sessions.lifecycle import Phase, QueueState, Session, Split, Status, TemporaryQueue
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TIMES = st.integers(min_value=0, max_value=2**53)
@@ -33,7 +35,7 @@ FILTERS = st.dictionaries(
     ),
     max_size=3,
 )
-SPLITS = st.builds(
+ANY_SPLIT = st.builds(
     Split,
     queue_id=TEXTS,
     source=TEXTS,
@@ -46,7 +48,7 @@ SPLITS = st.builds(
     quiet_since_ms=st.none() | TIMES,
     released_at_version=TIMES,
 )
-SESSIONS = st.builds(
+ANY_SESSION = st.builds(
     Session,
     session_id=TEXTS,
     key=TEXTS,
@@ -61,7 +63,7 @@ SESSIONS = st.builds(
     changed_at_ms=TIMES,
     ended_at_ms=st.none() | TIMES,
 )
-QUEUES = st.builds(
+ANY_QUEUE = st.builds(
     TemporaryQueue,
     name=TEXTS,
     queue_id=TEXTS,
@@ -74,16 +76,16 @@ QUEUES = st.builds(
 QUEUE = TemporaryQueue(name="tmp", queue_id="q")
 
 
-@given(SPLITS)
+@given(ANY_SPLIT)
 def test_a_split_comes_back_as_it_was(split: Split) -> None:
-    decoded = decode_split(encode(split))
+    decoded = SPLITS.of_text(SPLITS.text(split))
     assert decoded == split
     assert isinstance(decoded.phase, Phase)
 
 
-@given(SESSIONS)
+@given(ANY_SESSION)
 def test_a_session_comes_back_as_it_was(session: Session) -> None:
-    decoded = decode_session(encode(session))
+    decoded = SESSIONS.of_text(SESSIONS.text(session))
     assert decoded == session
     assert isinstance(decoded.status, Status)
     # Filters are keys of the router: a list in place of a tuple would be equal to nothing and hash to nothing.
@@ -92,16 +94,16 @@ def test_a_session_comes_back_as_it_was(session: Session) -> None:
     }
 
 
-@given(QUEUES)
+@given(ANY_QUEUE)
 def test_a_queue_comes_back_as_it_was(queue: TemporaryQueue) -> None:
-    decoded = decode_queue(encode(queue))
+    decoded = TEMPORARY_QUEUES.of_text(TEMPORARY_QUEUES.text(queue))
     assert decoded == queue
     assert isinstance(decoded.state, QueueState)
 
 
 @given(FILTERS)
 def test_filters_come_back_as_they_were_through_plain_json(filters: dict[str, QueueFilter]) -> None:
-    assert decode_filters(json.loads(json.dumps(encode_filters(filters)))) == filters
+    assert decode(json.dumps(json.loads(encode(filters))), dict[str, QueueFilter], of="filters") == filters
 
 
 @given(FILTERS)
@@ -109,26 +111,39 @@ def test_equal_values_give_equal_texts(filters: dict[str, QueueFilter]) -> None:
     """What is equal isn't written again, so the order of a mapping must not matter."""
     session = _session(filters)
     turned = _session(dict(reversed(filters.items())))
-    assert encode(session) == encode(turned)
+    assert SESSIONS.text(session) == SESSIONS.text(turned)
 
 
-@pytest.mark.parametrize("written", [None, 0, FORMAT + 1, "1"])
+@pytest.mark.parametrize("written", [None, 0, TEMPORARY_QUEUES.version + 1, "1"])
 def test_another_format_is_refused(written: Any) -> None:
-    fields = json.loads(encode(QUEUE)) | {"format": written}
-    with pytest.raises(UnknownFormat, match="format"):
-        decode_queue(json.dumps(fields))
+    fields = json.loads(TEMPORARY_QUEUES.text(QUEUE)) | {"version": written}
+    with pytest.raises(BadSnapshot, match="version"):
+        TEMPORARY_QUEUES.of_text(json.dumps(fields))
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", '{"format": 1'])
+@pytest.mark.parametrize("text", ["", "no JSON", '{"kind": "temporary queue", "version": 1'])
 def test_what_is_no_json_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - the decoder's own words
-        decode_queue(text)
+    with pytest.raises(BadSnapshot, match="temporary queue: "):
+        TEMPORARY_QUEUES.of_text(text)
 
 
 def test_a_state_that_nobody_knows_is_refused() -> None:
-    fields = json.loads(encode(QUEUE)) | {"state": "evaporated"}
-    with pytest.raises(ValueError, match="evaporated"):
-        decode_queue(json.dumps(fields))
+    text = TEMPORARY_QUEUES.text(QUEUE)
+    with pytest.raises(BadSnapshot, match="evaporated"):
+        TEMPORARY_QUEUES.of_text(text.replace("planned", "evaporated"))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Filter(attributes=tuple((str(number), "a") for number in range(65))),
+        Filter(attributes=(("a", "x" * 4_097),)),
+        Filter(jq="x" * 16_385),
+    ],
+)
+def test_filters_over_their_limits_are_refused_by_who_reads_them(asked: Filter) -> None:
+    with pytest.raises(BadSnapshot, match=r"session: Expected .* of length <="):
+        SESSIONS.of_text(SESSIONS.text(_session({"q": QueueFilter(filter=asked)})))
 
 
 def _session(filters: dict[str, QueueFilter]) -> Session:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from sluice.message import Message, Value
 from sluice.splitting.control import (
-    CHANGES_AT_ONCE,
     LATER_S,
     MAX_RACES,
     MAX_ROUNDS,
@@ -20,18 +20,11 @@ from sluice.splitting.control import (
     TooBusy,
     next_tick_s,
 )
-from sluice.splitting.filters.files import Filter, Mode, QueueFilter
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.routing.configs import SplitConfig
-from sluice.splitting.sessions.lifecycle import (
-    ALIVE,
-    SPLITTER_LEASE_S,
-    QueueState,
-    Reason,
-    Registry,
-    Status,
-    Stop,
-    Tick,
-)
+from sluice.splitting.sessions.events import SessionStopped, TimePassed
+from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
+from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues
 
@@ -163,7 +156,7 @@ def test_what_main_refuses_stays_in_the_sessions_queue(world: World) -> None:
 
 
 def test_mirrored_copies_are_not_returned(world: World) -> None:
-    session_id = world.start({"q": replace(FILTERS["q"], mode=Mode.MIRROR)})
+    session_id = world.start({"q": structs.replace(FILTERS["q"], mode=Mode.MIRROR)})
     world.queues.messages[SESSION_QUEUE] = [Message(message_id="1", body="1")]
     world.control.stop(session_id)
     world.control.advance()
@@ -387,7 +380,7 @@ def test_what_the_last_round_did_is_on_record(world: World) -> None:
             replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="other")
 
     world.queues.create = create_and_start_another  # type: ignore[method-assign]
-    world.store.registry = replace(world.control.view(), version=0)
+    world.store.registry = structs.replace(world.control.view(), version=0)
     replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="me")
     world.control.advance()
     assert len(names) == MAX_ROUNDS
@@ -408,7 +401,7 @@ def test_one_write_takes_whole_sessions_and_the_asked_one_first(world: World) ->
         return save(before, after, revision=revision)
 
     world.store.save = note  # type: ignore[method-assign]
-    replace(world.control, may_go_on=lambda: False).advance([Tick(), Stop(sessions[-1])])
+    replace(world.control, may_go_on=lambda: False).advance([TimePassed(), SessionStopped(sessions[-1])])
     [(before, after)] = saved
     ended = {session.session_id for session in after.sessions.values() if session.status not in ALIVE}
     assert sessions[-1] in ended

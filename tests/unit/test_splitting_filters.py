@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sluice.errors import BadFilter
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
-from sluice.splitting.filters.files import Filter, Mode, QueueFilter, document_of, filter_of, parse_filters
+from sluice.splitting.filters.files import document_of, parse_filters
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter, filter_of
 from sluice.splitting.routing.envelopes import S3Object, envelope_attributes, s3_objects
 
 

@@ -1,61 +1,88 @@
 """Sessions from start to end: limits, order, and in a simulated world that nothing is lost and nothing left over."""
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from sluice.splitting.filters.files import Filter, Mode, QueueFilter
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.routing.names import main_queue_name, session_queue_name
-from sluice.splitting.sessions.lifecycle import (
-    DRAIN_QUIET_S,
-    HEARTBEAT_LIMIT_S,
-    KEEP_FAILED_S,
-    SETUP_LIMIT_S,
-    SPLITTER_LEASE_S,
+from sluice.splitting.sessions.actions import (
     Action,
-    CleanupFailed,
-    ConsumerPointed,
     CountMain,
     CreateQueue,
     DeleteQueue,
+    PointConsumer,
+    ReturnLeftovers,
+    due,
+    orphans,
+)
+from sluice.splitting.sessions.events import (
+    HEARTBEAT_LIMIT_S,
+    SETUP_LIMIT_S,
+    CleanupFailed,
+    ConsumerPointed,
     Event,
-    Heartbeat,
     LeftoversReturned,
     MainCounted,
-    Phase,
-    PointConsumer,
     QueueCreated,
     QueueDeleted,
     QueueNotCreated,
-    Reason,
-    Registry,
-    ReturnLeftovers,
-    Split,
-    SplitterGone,
-    SplitterSaw,
-    Start,
+    SessionRequested,
+    SessionStopped,
     StartRefused,
-    Status,
-    Stop,
-    Tick,
-    apply,
-    due,
-    forwards,
-    orphans,
-    queue_of,
-    shares_of,
-    step,
+    TimePassed,
 )
+from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, apply
+from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Phase, Reason, Registry, Sighting, Split, Status
 
 STEAL = QueueFilter(filter=Filter(attributes=(("a", "b"),)))
 MIRROR = replace(STEAL, mode=Mode.MIRROR)
 STATIC = Split(queue_id="q", source="q-source", static=True, main="q-main")
 MOVING = Split(queue_id="q", source="q-source", static=False, consumer_at="q-source")
+
+
+# What the store notes outside of any event: a test that says it as one has it followed by the rules
+
+
+@dataclass(frozen=True)
+class SplitterSaw:
+    """A splitter announces itself: it routes by this version."""
+
+    splitter_id: str
+    version: int
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        seen = Sighting(min(self.version, registry.version), now_ms)
+        return replace(registry, splitters={**registry.splitters, self.splitter_id: seen})
+
+
+@dataclass(frozen=True)
+class SplitterGone:
+    """A splitter's announcement is gone."""
+
+    splitter_id: str
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        left = {name: seen for name, seen in registry.splitters.items() if name != self.splitter_id}
+        return replace(registry, splitters=left)
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A session's owner is there."""
+
+    session_id: str
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        session = registry.sessions.get(self.session_id)
+        return registry if session is None else registry.with_session(replace(session, heartbeat_at_ms=now_ms))
 
 
 def registry_of(*splits: Split) -> Registry:
@@ -64,15 +91,15 @@ def registry_of(*splits: Split) -> Registry:
 
 def start(
     session_id: str = "s", *, mode: QueueFilter = STEAL, queues: tuple[str, ...] = ("q",), **more: object
-) -> Start:
-    return Start(
+) -> SessionRequested:
+    return SessionRequested(
         session_id=session_id,
         key=f"key-{session_id}",
         owner="me",
         filters=dict.fromkeys(queues, mode),
         names={queue_id: f"tmp-{session_id}-{queue_id}" for queue_id in queues},
         main_names={queue_id: f"tmp-main-{session_id}-{queue_id}" for queue_id in queues},
-        **more,  # type: ignore[arg-type]  # fields of Start, by name
+        **more,  # type: ignore[arg-type]  # fields of SessionRequested, by name
     )
 
 
@@ -97,10 +124,10 @@ def test_a_session_is_ready_when_its_queue_is_there_and_every_running_splitter_h
     registry = after(registry_of(STATIC), SplitterSaw("one", 0), SplitterSaw("two", 0), start())
     assert actions(registry) == [CreateQueue("tmp-s-q", "q")]
     assert registry.sessions["s"].status is Status.STARTING
-    assert shares_of(registry, "q") == []
+    assert registry.shares_of("q") == []
     registry = after(registry, QueueCreated("tmp-s-q"))
     assert registry.sessions["s"].status is Status.RESOURCES_READY
-    assert [share.session_id for share in shares_of(registry, "q")] == ["s"]
+    assert [share.session_id for share in registry.shares_of("q")] == ["s"]
     registry = after(registry, SplitterSaw("one", registry.version))
     assert registry.sessions["s"].status is Status.RESOURCES_READY
     assert after(registry, SplitterSaw("two", registry.version)).sessions["s"].status is Status.READY
@@ -110,7 +137,7 @@ def test_a_session_is_ready_when_its_queue_is_there_and_every_running_splitter_h
 def test_a_splitter_that_has_been_silent_for_its_lease_is_not_waited_for() -> None:
     registry = after(registry_of(STATIC), SplitterSaw("one", 0), start(), QueueCreated("tmp-s-q"))
     assert registry.sessions["s"].status is Status.RESOURCES_READY
-    registry = after(registry, Tick(), at_s=SPLITTER_LEASE_S)
+    registry = after(registry, TimePassed(), at_s=SPLITTER_LEASE_S)
     assert registry.sessions["s"].status is Status.READY
     assert registry.splitters == {}
 
@@ -145,7 +172,7 @@ def test_an_event_that_comes_twice_changes_nothing() -> None:
         QueueCreated("x"),
         QueueNotCreated("x", ""),
         QueueDeleted("x"),
-        Stop("x"),
+        SessionStopped("x"),
         Heartbeat("x"),
         MainCounted("x", 1),
     ]
@@ -155,9 +182,13 @@ def test_an_event_that_comes_twice_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [start("t", queues=("nowhere",)), replace(start("t"), names={"q": "tmp-s-q"}), replace(start("t"), names={})],
+    [
+        start("t", queues=("nowhere",)),
+        dataclasses.replace(start("t"), names={"q": "tmp-s-q"}),
+        dataclasses.replace(start("t"), names={}),
+    ],
 )
-def test_a_session_that_cannot_be_taken_on_is_refused(event: Start) -> None:
+def test_a_session_that_cannot_be_taken_on_is_refused(event: SessionRequested) -> None:
     with pytest.raises(StartRefused):
         after(ready(), event)
 
@@ -174,7 +205,7 @@ def test_a_queue_that_cannot_be_made_fails_its_session_which_cleans_up_all_it_ma
     assert registry.queues == {}
     assert registry.splits["q"].phase is Phase.IDLE
     assert registry.sessions["s"].status is Status.START_ERROR
-    assert after(registry, Tick(), at_s=KEEP_FAILED_S + 300).sessions == {}
+    assert after(registry, TimePassed(), at_s=KEEP_FAILED_S + 300).sessions == {}
 
 
 def test_a_main_queue_that_cannot_be_made_fails_the_sessions_that_wait_for_it() -> None:
@@ -185,25 +216,25 @@ def test_a_main_queue_that_cannot_be_made_fails_the_sessions_that_wait_for_it() 
 
 def test_setup_has_a_deadline() -> None:
     registry = after(registry_of(STATIC), start())
-    assert after(registry, Tick(), at_s=SETUP_LIMIT_S - 1).sessions["s"].status is Status.STARTING
-    session = after(registry, Tick(), at_s=SETUP_LIMIT_S).sessions["s"]
+    assert after(registry, TimePassed(), at_s=SETUP_LIMIT_S - 1).sessions["s"].status is Status.STARTING
+    session = after(registry, TimePassed(), at_s=SETUP_LIMIT_S).sessions["s"]
     assert (session.status, session.reason) == (Status.START_ERROR, Reason.SETUP_DEADLINE_EXCEEDED)
 
 
 def test_a_session_without_a_heartbeat_ends() -> None:
     registry = after(ready(), Heartbeat("s"), at_s=20)
-    assert after(registry, Tick(), at_s=20 + HEARTBEAT_LIMIT_S - 1).sessions["s"].status is Status.READY
-    session = after(registry, Tick(), at_s=20 + HEARTBEAT_LIMIT_S).sessions["s"]
+    assert after(registry, TimePassed(), at_s=20 + HEARTBEAT_LIMIT_S - 1).sessions["s"].status is Status.READY
+    session = after(registry, TimePassed(), at_s=20 + HEARTBEAT_LIMIT_S).sessions["s"]
     assert (session.status, session.reason) == (Status.CLOSING, Reason.UNUSED)
 
 
 def test_a_session_may_have_a_time_limit() -> None:
-    registry = after(ready(time_limit_s=25), Tick(), at_s=25)
+    registry = after(ready(time_limit_s=25), TimePassed(), at_s=25)
     assert registry.sessions["s"].reason == Reason.TIME_LIMIT_EXCEEDED
 
 
 def test_cleaning_up_is_tried_again_and_its_failure_shown() -> None:
-    registry = after(ready(), Stop("s"), CleanupFailed("tmp-s-q", "AccessDenied"))
+    registry = after(ready(), SessionStopped("s"), CleanupFailed("tmp-s-q", "AccessDenied"))
     assert (registry.sessions["s"].status, registry.sessions["s"].reason) == (Status.CLEANUP_ERROR, "AccessDenied")
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main")]
     assert settle(registry).sessions == {}
@@ -214,9 +245,9 @@ def test_cleaning_up_is_tried_again_and_its_failure_shown() -> None:
 
 def test_leftovers_go_back_at_once_and_the_queue_goes_when_it_is_empty_after_every_splitter_saw_the_end() -> None:
     registry = after(ready(), SplitterSaw("one", 99))
-    registry = after(registry, Stop("s"))
-    assert shares_of(registry, "q") == []
-    assert queue_of(registry, "s", "q") == "tmp-s-q"
+    registry = after(registry, SessionStopped("s"))
+    assert registry.shares_of("q") == []
+    assert registry.queue_of("s", "q") == registry.queues["tmp-s-q"]
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main", final=False)]
     registry = after(registry, SplitterSaw("one", registry.version))
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main")]
@@ -232,12 +263,12 @@ def test_leftovers_go_back_at_once_and_the_queue_goes_when_it_is_empty_after_eve
 
 
 def test_a_mirroring_sessions_copies_are_not_returned() -> None:
-    assert actions(after(ready(mode=MIRROR), Stop("s"))) == [DeleteQueue("tmp-s-q")]
+    assert actions(after(ready(mode=MIRROR), SessionStopped("s"))) == [DeleteQueue("tmp-s-q")]
 
 
 def test_the_others_are_untouched() -> None:
     registry = after(ready(), start("t"), QueueCreated("tmp-t-q"))
-    ended = after(registry, Stop("s"))
+    ended = after(registry, SessionStopped("s"))
     assert ended.sessions["t"] == registry.sessions["t"]
     assert ended.queues["tmp-t-q"] == registry.queues["tmp-t-q"]
 
@@ -250,7 +281,7 @@ def draining(drain_timeout_s: int | None = None) -> Registry:
     registry = after(
         registry, QueueCreated("tmp-s-q"), QueueCreated("tmp-main-s-q"), ConsumerPointed("q", "tmp-main-s-q")
     )
-    return after(registry, Stop("s"), LeftoversReturned("tmp-s-q", 0, empty=True), QueueDeleted("tmp-s-q"))
+    return after(registry, SessionStopped("s"), LeftoversReturned("tmp-s-q", 0, empty=True), QueueDeleted("tmp-s-q"))
 
 
 def test_main_is_kept_until_it_has_been_empty_for_some_time() -> None:
@@ -273,17 +304,17 @@ def test_main_is_kept_until_it_has_been_empty_for_some_time() -> None:
 
 def test_main_is_not_waited_for_beyond_the_drain_timeout_nor_without_one_given_up() -> None:
     assert draining(0).splits["q"].phase is Phase.RESTORING
-    assert after(draining(100), Tick(), at_s=99).splits["q"].phase is Phase.DRAINING
-    assert after(draining(100), Tick(), at_s=100).splits["q"].phase is Phase.RESTORING
-    assert after(draining(None), Tick(), at_s=10**6).splits["q"].phase is Phase.DRAINING
+    assert after(draining(100), TimePassed(), at_s=99).splits["q"].phase is Phase.DRAINING
+    assert after(draining(100), TimePassed(), at_s=100).splits["q"].phase is Phase.RESTORING
+    assert after(draining(None), TimePassed(), at_s=10**6).splits["q"].phase is Phase.DRAINING
 
 
 def test_main_stays_until_every_splitter_has_let_go_of_it() -> None:
     registry = draining(100)
     seen = after(registry, SplitterSaw("one", registry.version), at_s=90)
-    registry = after(seen, Tick(), at_s=100)
+    registry = after(seen, TimePassed(), at_s=100)
     assert registry.splits["q"].phase is Phase.RELEASING
-    assert not forwards(registry.splits["q"])
+    assert not registry.splits["q"].forwards
     assert actions(registry, at_s=100) == []
     assert after(registry, SplitterSaw("one", registry.version), at_s=101).splits["q"].phase is Phase.RESTORING
 
@@ -310,7 +341,7 @@ def test_the_sweep_takes_this_deployments_unknown_queues_and_no_others() -> None
     name = session_queue_name("q", deployment="aaaaaa", token="0" * 12)
     orphan = main_queue_name("q", deployment="aaaaaa", token="1" * 12)
     others = session_queue_name("q", deployment="bbbbbb", token="2" * 12)
-    registry = after(registry_of(STATIC), replace(start(), names={"q": name}))
+    registry = after(registry_of(STATIC), dataclasses.replace(start(), names={"q": name}))
     assert orphans([name, orphan, others, "q", "sluice-tmp-"], registry, deployment="aaaaaa") == [orphan]
 
 
@@ -322,7 +353,7 @@ def settle(registry: Registry) -> Registry:
     for now_s in range(300):
         for action in actions(registry, now_s):
             registry = after(registry, answer(action), at_s=now_s)
-        registry = after(registry, Tick(), at_s=now_s)
+        registry = after(registry, TimePassed(), at_s=now_s)
     return registry
 
 
@@ -364,7 +395,7 @@ class World:
     ids: Iterator[int] = field(default_factory=count)
 
     def event(self, event: Event) -> None:
-        self.registry = step(self.registry, event, now_ms=self.now_ms).registry
+        self.registry = apply(self.registry, event, now_ms=self.now_ms)
 
     # What people do
 
@@ -378,7 +409,7 @@ class World:
 
     def stop(self) -> None:
         if self.registry.sessions:
-            self.event(Stop(self.random.choice(sorted(self.registry.sessions))))
+            self.event(SessionStopped(self.random.choice(sorted(self.registry.sessions))))
 
     def beat(self) -> None:
         for session_id in self.registry.sessions:
@@ -400,7 +431,7 @@ class World:
 
     def tick(self) -> None:
         self.now_ms += self.random.choice([100, 1_000, 10_000])
-        self.event(Tick())
+        self.event(TimePassed())
 
     def act(self) -> None:
         todo = list(due(self.registry, now_ms=self.now_ms))
@@ -461,9 +492,10 @@ class World:
         registry = splitter.registry
         if registry is None or splitter.announced_ms is None or not splitter.checked or not self.queues["q-source"]:
             return
-        if self.now_ms - splitter.announced_ms >= SPLITTER_LEASE_S * 1_000 or not forwards(registry.splits["q"]):
+        if self.now_ms - splitter.announced_ms >= SPLITTER_LEASE_S * 1_000 or not registry.splits["q"].forwards:
             return
-        targets = [queue_of(registry, share.session_id, "q") for share in shares_of(registry, "q")]
+        queues = [registry.queue_of(share.session_id, "q") for share in registry.shares_of("q")]
+        targets = [queue.name for queue in queues if queue is not None]
         target = next((name for name in targets if name in self.queues), registry.splits["q"].main)
         if target in self.queues:  # else the message stays: sending failed
             self.queues[target].append(self.queues["q-source"].pop(0))
@@ -482,7 +514,7 @@ class World:
     def wind_down(self) -> None:
         for _ in range(2_000):
             for session_id in self.registry.sessions:
-                self.event(Stop(session_id))
+                self.event(SessionStopped(session_id))
             for splitter in self.splitters:
                 self.look(splitter)
                 self.announce(splitter)

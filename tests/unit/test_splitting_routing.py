@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
-from sluice.splitting.filters.files import Filter, Mode
 from sluice.splitting.filters.index import Index
 from sluice.splitting.filters.texts import Sight
+from sluice.splitting.filters.values import Filter, Mode
 from sluice.splitting.routing.router import Fault, FaultKind, Recipients, Router
 from sluice.splitting.routing.shares import Share
 

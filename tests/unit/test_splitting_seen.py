@@ -1,13 +1,12 @@
 """What a splitter knows of the registry: announced before it routes by it, and never older than a second."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed
-from sluice.splitting.filters.files import Filter, Mode, QueueFilter
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.seen import BATCH_MS, CACHED_MS, SeenRegistry, Unsettled
-from sluice.splitting.sessions.lifecycle import SPLITTER_LEASE_S, QueueState, Registry, Session, Status, TemporaryQueue
+from sluice.splitting.sessions.state import SPLITTER_LEASE_S, QueueState, Registry, Session, Status, TemporaryQueue
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore
 

@@ -10,20 +10,23 @@ heartbeats   <session id>        when a session's owner was last heard of; outsi
 counts       <session id>        how many messages a session was sent
 ended        <session id>        why a session that is gone ended
 ticks        control             when the next tick comes
+
+Queues, sessions and splits are texts, each of its `Format`; the others are attributes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
+from msgspec.structs import replace
 
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, query_pages, text
 from sluice.aws.ticks import Ticks
+from sluice.codec import Format, T
 from sluice.errors import BadConfiguration, CallFailed
-from sluice.splitting.sessions.codec import decode_queue, decode_session, decode_split, encode
-from sluice.splitting.sessions.lifecycle import Registry, Session, Sighting
+from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES, Registry, Session, Sighting
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -34,14 +37,12 @@ HEARTBEATS = "heartbeats"
 COUNTS = "counts"
 ENDED = "ended"
 HEAD = "head"
+QUEUE, SESSION, SPLIT = "queue#", "session#", "split#"
 KEPT_S = 60 * 60  # of what nobody renews
 COUNTED_FOR_S = 7 * 24 * 60 * 60
-CONDITION_FAILED = "ConditionalCheckFailedException"
 MAX_CHANGES = 99  # of a transaction, beside the head
 MAX_READS = 10  # of a registry that changes while its pages are read
 TRANSACTION_CANCELED = "TransactionCanceledException"
-
-Values = Mapping[str, str]  # sort key to text
 
 
 class TooManyChanges(BadConfiguration):
@@ -50,35 +51,38 @@ class TooManyChanges(BadConfiguration):
 
 @dataclass(frozen=True, slots=True)
 class DynamoRegistryStore:
-    """The registry in one table, through a client."""
+    """The registry in one table, through a client. All of it raises `CallFailed`, reading also `BadSnapshot`."""
 
     client: "DynamoDBClient"
     table: str
 
     def version(self) -> int:
-        """See the port."""
-        return number(self._head(), "version")
+        """Reads the registry's version."""
+        return number(self._item(REGISTRY, HEAD), "version")
 
     def load(self) -> tuple[Registry, int]:
-        """See the port. Its pages are read again where it changed between them."""
+        """Reads all of it, again where it changed between its pages, with its revision."""
         for _ in range(MAX_READS):
-            items = list(self._items(REGISTRY))
-            head = next((item for item in items if text(item, "sk") == HEAD), {})
-            if number(self._head(), "revision") == number(head, "revision"):
-                return self._registry(head, items), number(head, "revision")
+            items = {text(item, "sk"): item for item in self._items(REGISTRY)}
+            head = items.pop(HEAD, {})
+            if number(self._item(REGISTRY, HEAD), "revision") == number(head, "revision"):
+                return self._registry(number(head, "version"), items), number(head, "revision")
         raise CallFailed("Query", "Changing", f"the registry changed during each of {MAX_READS} reads")
 
-    def _registry(self, head: Item, items: Sequence[Item]) -> Registry:
-        texts = {text(item, "sk"): text(item, "value") for item in items}
-        heartbeats = {text(item, "sk"): number(item, "at") for item in self._items(HEARTBEATS)}
-        sessions = (_heard(decode_session(value), heartbeats) for value in _of("session", texts))
-        queues = (decode_queue(value) for value in _of("queue", texts))
-        splits = (decode_split(value) for value in _of("split", texts))
+    def _registry(self, version: int, items: Mapping[str, Item]) -> Registry:
+        def all_of(prefix: str, stored: Format[T]) -> Iterator[T]:
+            return (stored.of_text(text(item, "value")) for key, item in items.items() if key.startswith(prefix))
+
+        heard_ms = {text(item, "sk"): number(item, "at") for item in self._items(HEARTBEATS)}
+        sessions = {
+            each.session_id: replace(each, heartbeat_at_ms=max(each.heartbeat_at_ms, heard_ms.get(each.session_id, 0)))
+            for each in all_of(SESSION, SESSIONS)
+        }
         return Registry(
-            version=number(head, "version"),
-            splits={split.queue_id: split for split in splits},
-            sessions={session.session_id: session for session in sessions},
-            queues={queue.name: queue for queue in queues},
+            version=version,
+            splits={split.queue_id: split for split in all_of(SPLIT, SPLITS)},
+            sessions=sessions,
+            queues={queue.name: queue for queue in all_of(QUEUE, TEMPORARY_QUEUES)},
             splitters={
                 text(item, "sk"): Sighting(number(item, "version"), number(item, "at"))
                 for item in self._items(SPLITTERS)
@@ -86,38 +90,56 @@ class DynamoRegistryStore:
         )
 
     def session(self, session_id: str) -> Session | None:
-        """See the port."""
-        item = self._item(_key(f"session#{session_id}"))
-        return decode_session(text(item, "value")) if item else None
+        """Reads one session as it was saved."""
+        item = self._item(REGISTRY, SESSION + session_id)
+        return SESSIONS.of_text(text(item, "value")) if item else None
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
-        """See the port. Splitters and heartbeats aren't written: they have writers of their own."""
-        changes = list(self._changes(_values(before), _values(after)))
+        """Writes what differs in one transaction; False where somebody else has written since `revision`.
+
+        Splitters and heartbeats aren't written: they have writers of their own. Raises `TooManyChanges`.
+        """
+        changes = list(self._changes(before, after))
         if len(changes) > MAX_CHANGES:
             raise TooManyChanges(f"{len(changes)} queues and sessions at once; at most {MAX_CHANGES} can be written")
         if not changes and before.version == after.version:
             return True
+        new_head: Any = {
+            "Put": {
+                "TableName": self.table,
+                "Item": attributes({"pk": REGISTRY, "sk": HEAD, "version": after.version, "revision": revision + 1}),
+                "ConditionExpression": "attribute_not_exists(pk) OR revision = :revision",
+                "ExpressionAttributeValues": attributes({":revision": revision}),
+            }
+        }
         try:
             with calls("TransactWriteItems"):
-                self.client.transact_write_items(
-                    TransactItems=[self._new_head(after.version, revision=revision), *changes]
-                )
+                self.client.transact_write_items(TransactItems=[new_head, *changes])
         except CallFailed as error:
             if error.code == TRANSACTION_CANCELED and cancelled_by_a_condition(error):
                 return False
             raise
         return True
 
+    def _changes(self, before: Registry, after: Registry) -> Iterator[Any]:
+        old, new = texts_of(before), texts_of(after)
+        for sort_key in sorted(old.keys() - new.keys()):
+            yield {"Delete": {"TableName": self.table, "Key": attributes({"pk": REGISTRY, "sk": sort_key})}}
+        for sort_key, value in sorted(new.items()):
+            if old.get(sort_key) != value:
+                item = attributes({"pk": REGISTRY, "sk": sort_key, "value": value})
+                yield {"Put": {"TableName": self.table, "Item": item}}
+
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
-        """See the port."""
-        self._note(SPLITTERS, splitter_id, {"version": version, "at": at_ms, "expires_at": at_ms // 1000 + KEPT_S})
+        """Notes what a splitter routes by."""
+        self._note(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
-        """See the port."""
-        self._note(HEARTBEATS, session_id, {"at": at_ms, "expires_at": at_ms // 1000 + KEPT_S})
+        """Notes that a session's owner is there."""
+        self._note(HEARTBEATS, session_id, {"at": at_ms}, at_ms=at_ms)
 
     def count(self, session_id: str, number: int, *, at_ms: int) -> None:
-        """See the port."""
+        """Adds to the number of messages that a session was sent."""
         with calls("UpdateItem"):
             self.client.update_item(
                 TableName=self.table,
@@ -127,31 +149,30 @@ class DynamoRegistryStore:
             )
 
     def counts(self) -> Mapping[str, int]:
-        """See the port."""
+        """Reads that number, by session id."""
         return {text(item, "sk"): number(item, "messages") for item in self._items(COUNTS)}
 
     def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
-        """See the port."""
-        self._note(ENDED, session_id, {"reason": reason, "expires_at": at_ms // 1000 + KEPT_S})
+        """Remembers for an hour why a session ended."""
+        self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
     def ended_reason(self, session_id: str) -> str | None:
-        """See the port."""
-        item = self._item(attributes({"pk": ENDED, "sk": session_id}))
+        """Reads why a session ended, None where that isn't remembered."""
+        item = self._item(ENDED, session_id)
         return text(item, "reason") if item else None
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
-        """See the port."""
+        """Whether the caller is to arm a tick for then; False where one is armed that comes as soon."""
         return Ticks(self.client, self.table, "control").claim(due_at_ms=due_at_ms, now_ms=now_ms)
 
-    def _note(self, partition: str, sort_key: str, values: dict[str, str | int]) -> None:
+    def _note(self, partition: str, sort_key: str, values: Mapping[str, str | int], *, at_ms: int) -> None:
+        item = attributes({"pk": partition, "sk": sort_key, **values, "expires_at": at_ms // 1000 + KEPT_S})
         with calls("PutItem"):
-            self.client.put_item(TableName=self.table, Item=attributes({"pk": partition, "sk": sort_key, **values}))
+            self.client.put_item(TableName=self.table, Item=item)
 
-    def _head(self) -> Item:
-        return self._item(_key(HEAD))
-
-    def _item(self, key: dict[str, Any]) -> Item:
+    def _item(self, partition: str, sort_key: str) -> Item:
         """An item, empty where it isn't there."""
+        key = attributes({"pk": partition, "sk": sort_key})
         with calls("GetItem"):
             return self.client.get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item", {})
 
@@ -166,22 +187,13 @@ class DynamoRegistryStore:
         for page in pages:
             yield from page
 
-    def _new_head(self, version: int, *, revision: int) -> Any:
-        return {
-            "Put": {
-                "TableName": self.table,
-                "Item": _key(HEAD) | attributes({"version": version, "revision": revision + 1}),
-                "ConditionExpression": "attribute_not_exists(pk) OR revision = :revision",
-                "ExpressionAttributeValues": attributes({":revision": revision}),
-            }
-        }
 
-    def _changes(self, before: Values, after: Values) -> Iterator[Any]:
-        for sort_key in sorted(before.keys() - after.keys()):
-            yield {"Delete": {"TableName": self.table, "Key": _key(sort_key)}}
-        for sort_key, value in sorted(after.items()):
-            if before.get(sort_key) != value:
-                yield {"Put": {"TableName": self.table, "Item": _key(sort_key) | attributes({"value": value})}}
+def texts_of(registry: Registry) -> Mapping[str, str]:
+    """What is stored of a registry, by sort key; of equal values the texts are equal."""
+    splits = {SPLIT + split.queue_id: SPLITS.text(split) for split in registry.splits.values()}
+    sessions = {SESSION + session.session_id: SESSIONS.text(session) for session in registry.sessions.values()}
+    queues = {QUEUE + queue.name: TEMPORARY_QUEUES.text(queue) for queue in registry.queues.values()}
+    return splits | sessions | queues
 
 
 def cancelled_by_a_condition(error: CallFailed) -> bool:
@@ -189,23 +201,3 @@ def cancelled_by_a_condition(error: CallFailed) -> bool:
     cause = error.__cause__
     found = cause.response.get("CancellationReasons", []) if isinstance(cause, ClientError) else []
     return {reason.get("Code", "None") for reason in found} <= {"None", "ConditionalCheckFailed", "TransactionConflict"}
-
-
-def _key(sort_key: str) -> dict[str, Any]:
-    return attributes({"pk": REGISTRY, "sk": sort_key})
-
-
-def _of(kind: str, texts: Values) -> Iterator[str]:
-    return (value for sort_key, value in texts.items() if sort_key.startswith(f"{kind}#"))
-
-
-def _heard(session: Session, heartbeats: Mapping[str, int]) -> Session:
-    at_ms = max(session.heartbeat_at_ms, heartbeats.get(session.session_id, 0))
-    return replace(session, heartbeat_at_ms=at_ms)
-
-
-def _values(registry: Registry) -> Values:
-    splits = {f"split#{split.queue_id}": encode(split) for split in registry.splits.values()}
-    sessions = {f"session#{session.session_id}": encode(session) for session in registry.sessions.values()}
-    queues = {f"queue#{queue.name}": encode(queue) for queue in registry.queues.values()}
-    return splits | sessions | queues

@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.control_client import ControlClient
-    from sluice.cli.splitting.sessions import OpenSession
+    from sluice.splitting.operations import AnySession, QueueView, SessionView
 
 WATCH_EVERY_S = 1.0
 SESSION_LOST = 70  # the exit code for a session that ended under the program: EX_SOFTWARE of sysexits.h
@@ -46,11 +46,13 @@ def list_queues(
     *, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False
 ) -> None:
     """The queues that can be split: where producers send to, and what the deployed consumer reads."""
-    queues = _client(region, profile, local).ask("list")["queues"]
+    from sluice.splitting.operations import ListQueues  # noqa: PLC0415 - what is asked is only for who asks
+
+    queues = _client(region, profile, local).ask(ListQueues())
     if as_json:
-        show_json(queues)
+        show_json([plain(queue) for queue in queues])
     else:
-        show_table(("queue", "source", "main"), [(each["queue_id"], each["source"], each["main"]) for each in queues])
+        show_table(("queue", "source", "main"), [(each.queue_id, each.source, each.main) for each in queues])
 
 
 @app.command()
@@ -69,6 +71,9 @@ def register(
     """Add a queue to cdk.json; the next deploy makes it, or adopts it, and puts the splitter in its path."""
     from sluice.cli.splitting.registration import register_queue  # noqa: PLC0415 - only for this command
 
+    tags = dict(option.partition("=")[::2] for option in tag or [])
+    if not all(tags):
+        raise typer.BadParameter("--tag is NAME=VALUE")
     given = {
         "fifo": fifo or None,
         "sns": sns or None,
@@ -76,17 +81,10 @@ def register(
         "existing_source_queue_arn": source_arn,
         "existing_main_queue_arn": main_arn,
         "drain_timeout_s": drain_timeout,
-        "tags": _tags(tag or []) or None,
+        "tags": tags or None,
     }
     register_queue(project / "cdk.json", {"queue_id": queue_id} | {k: v for k, v in given.items() if v is not None})
     note(f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`")
-
-
-def _tags(options: Iterable[str]) -> dict[str, str]:
-    tags = dict(option.partition("=")[::2] for option in options)
-    if not all(tags):
-        raise typer.BadParameter("--tag is NAME=VALUE")
-    return tags
 
 
 @app.command(cls=SiteCommand)
@@ -104,19 +102,21 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a session, print its queues, and keep it until ctrl-C: without a heartbeat it ends within 30 s."""
-    from sluice.cli.splitting.filters import filters_document  # noqa: PLC0415 - its engines take longer than all of --help
+    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
     from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
 
-    document = filters_document(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
+    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
     client = _client(region, profile, local)
     _end_well_on_sigterm()
-    with session(client, document, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
+    with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
         if as_json:
-            show_json(opened.document)
+            show_json(plain(opened.view))
         else:
-            _show_session(opened.document)
+            _show_session(opened.view)
             note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
-        _wait(opened)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: opened.ended.set())
+        opened.ended.wait()
     if opened.reason:
         note(f"the session ended: {opened.reason}")
         raise typer.Exit(1)
@@ -125,13 +125,6 @@ def start(
 def _end_well_on_sigterm() -> None:
     """Also while the session isn't ready yet: it is stopped on the way out."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
-
-
-def _wait(opened: "OpenSession") -> None:
-    """Until a signal, or the session's own end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: opened.ended.set())
-    opened.ended.wait()
 
 
 @app.command(cls=SiteCommand)
@@ -144,22 +137,31 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Sessions: whose, since when, how far, how many messages, and where their queues are."""
+    from sluice.splitting.operations import FindSession, ListSessions  # noqa: PLC0415 - what is asked is only for who asks
+
     client = _client(region, profile, local)
-    found = client.ask("status") if session_id is None else client.ask("status", session_id=session_id)
+    if session_id is None:
+        found = client.ask(ListSessions())
+        if as_json:
+            show_json({"version": found.version, "sessions": [plain(session) for session in found.sessions]})
+        else:
+            show_sessions(found.sessions)
+        return
+    session = client.ask(FindSession(session_id=session_id))
     if as_json:
-        show_json(found)
-    elif session_id is None:
-        show_sessions(found["sessions"])
+        show_json(plain(session))
     else:
-        _show_session(found)
+        _show_session(session)
 
 
 @app.command(cls=SiteCommand)
 def watch(*, region: Region = None, profile: Profile = None, local: Local = None) -> None:
     """The same as `status`, kept up to date until ctrl-C."""
+    from sluice.splitting.operations import ListSessions  # noqa: PLC0415 - what is asked is only for who asks
+
     client = _client(region, profile, local)
     while True:
-        sessions = client.ask("status")["sessions"]
+        sessions = client.ask(ListSessions()).sessions
         console().clear()
         show_sessions(sessions)
         time.sleep(WATCH_EVERY_S)
@@ -175,13 +177,15 @@ def stop(
     as_json: AsJson = False,
 ) -> None:
     """End sessions, whoever started them. What they haven't read goes back to the deployed consumer."""
+    from sluice.splitting.operations import StopSession  # noqa: PLC0415 - what is asked is only for who asks
+
     client = _client(region, profile, local)
-    ended = [client.ask("stop", session_id=session_id) for session_id in session_ids]
+    ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
     if as_json:
-        show_json(ended)
+        show_json([plain(session) for session in ended])
     else:
         for each in ended:
-            note(f"{each['session_id']}: {each['status']}")
+            note(f"{each.session_id}: {each.status}")
 
 
 @app.command(cls=SiteCommand)
@@ -206,14 +210,14 @@ def run(
 
     Without VARIABLE it is SLUICE_QUEUE_URL. The exit code is the program's; 70 where the session ended under it.
     """
-    from sluice.cli.splitting.filters import filters_document  # noqa: PLC0415 - its engines take longer than all of --help
+    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
     from sluice.cli.splitting.programs import run_program, variables  # noqa: PLC0415 - see above
     from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
 
-    document = filters_document(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
+    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
     client = _client(region, profile, local)
     _end_well_on_sigterm()
-    with session(client, document, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:
+    with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:
         code = run_program(command, variables(opened, queue or []), opened)
     if opened.reason:
         note(f"the session ended under the program: {opened.reason}")
@@ -231,30 +235,34 @@ def _owner() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def show_sessions(sessions: Sequence[Mapping[str, Any]]) -> None:
-    """A line a session, as operation `status` says it."""
+def plain(value: "AnySession | QueueView") -> dict[str, Any]:
+    """Makes JSON of what the control function says. What tells the kinds of sessions apart is between the two."""
+    from msgspec import to_builtins  # noqa: PLC0415 - what is asked is only for who asks
+
+    document: dict[str, Any] = to_builtins(value)
+    document.pop("is", None)
+    return document
+
+
+def show_sessions(sessions: "Iterable[SessionView]") -> None:
+    """Shows a line a session."""
     rows = [
         (
-            each["session_id"],
-            each["owner"],
-            time.strftime("%H:%M:%S", time.localtime(each["started_at_ms"] / 1000)),
-            each["status"],
-            each["reason"],
-            ", ".join(f"{queue['queue_id']} ({queue['mode']})" for queue in each["queues"]),
-            each["messages"],
-            sum(queue["returned"] for queue in each["queues"]),
+            each.session_id,
+            each.owner,
+            time.strftime("%H:%M:%S", time.localtime(each.started_at_ms / 1000)),
+            each.status,
+            each.reason,
+            ", ".join(f"{queue.queue_id} ({queue.mode})" for queue in each.queues),
+            each.messages,
+            sum(queue.returned for queue in each.queues),
         )
         for each in sessions
     ]
     show_table(("session", "owner", "since", "status", "", "queues", "messages", "returned"), rows)
 
 
-def _show_session(session: dict[str, Any]) -> None:
-    show_table(
-        ("session", "status", "queue", "mode", "url", "returned"),
-        [
-            (session["session_id"], session["status"], each["queue_id"], each["mode"], each["url"], each["returned"])
-            for each in session["queues"]
-        ]
-        or [(session["session_id"], session["status"], "", "", "", 0)],
-    )
+def _show_session(session: "AnySession") -> None:
+    queues: list[tuple[object, ...]] = [(each.queue_id, each.mode, each.url, each.returned) for each in session.queues]
+    rows = [(session.session_id, session.status, *queue) for queue in queues or [("", "", "", 0)]]
+    show_table(("session", "status", "queue", "mode", "url", "returned"), rows)

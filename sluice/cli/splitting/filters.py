@@ -8,22 +8,19 @@ from typing import Any
 import yaml
 
 from sluice.errors import BadFilter
-from sluice.splitting.filters.files import ROOT, Mode, document_of, parse_filters
+from sluice.splitting.filters.files import ROOT, document_of, parse_filters
+from sluice.splitting.filters.values import Mode, QueueFilters
 from sluice.splitting.jq_compile import compile_problem
 
 
-def filters_document(
+def filters_of(
     file: Path | None, options: Sequence[str], *, jq: Sequence[str] = (), mirror: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The checked document that starts a session. Raises `BadFilter`, which names the place."""
-    if file is not None and (options or jq or mirror):
-        raise BadFilter("--filter-file", "goes without --filter, --jq and --mirror: put them into the file")
-    document = _read(file) if file is not None else _of_options(options, jq, mirror)
-    parse_filters(document, compile_problem=compile_problem)
-    return document
-
-
-def _of_options(options: Sequence[str], jq: Sequence[str], mirror: Sequence[str]) -> dict[str, Any]:
+) -> QueueFilters:
+    """Reads and checks the filters that start a session. Raises `BadFilter`, which names the place."""
+    if file is not None:
+        if options or jq or mirror:
+            raise BadFilter("--filter-file", "goes without --filter, --jq and --mirror: put them into the file")
+        return parse_filters(_read(file), compile_problem=compile_problem)
     document = document_of(options)
     queues = document[ROOT]
     for option in jq:
@@ -35,7 +32,7 @@ def _of_options(options: Sequence[str], jq: Sequence[str], mirror: Sequence[str]
         if queue_id not in queues:
             raise BadFilter("--mirror", f"there is no --filter or --jq for {queue_id!r}")
         queues[queue_id]["queue_mode"] = Mode.MIRROR.value
-    return document
+    return parse_filters(document, compile_problem=compile_problem)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sluice.cli.output import SIGNALLED
@@ -17,9 +17,12 @@ END_WITHIN_S = 20.0  # after the session's end, before the program is killed
 
 
 def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
-    """The variables that lead the program to the session's queues, from `[VARIABLE=]QUEUE` options."""
+    """Names the variables that lead the program to the session's queues, from `[VARIABLE=]QUEUE` options.
+
+    Raises `SessionFailed` for a queue that the session doesn't have, and where it isn't clear which is meant.
+    """
     if not queues:
-        queues = [each["queue_id"] for each in opened.document["queues"]]
+        queues = [each.queue_id for each in opened.view.queues]
         if len(queues) > 1:
             raise SessionFailed("the session has several queues: say with --queue VARIABLE=QUEUE which is which")
     found: dict[str, str] = {}
@@ -30,9 +33,10 @@ def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
-    """The program's exit code. It gets our signals and ends in its own way; the session is there until it has.
+    """Runs the program; its exit code. It gets our signals and ends in its own way; the session is there until it has.
 
-    Where the session ends first, the program is asked to end: it would read a queue that goes away.
+    Where the session ends first, the program is asked to end: it would read a queue that goes away. Raises
+    `SessionFailed` where it can't be run.
     """
     try:
         program = subprocess.Popen(command, env={**os.environ, **environment})  # noqa: S603 - the user's own command
@@ -41,33 +45,23 @@ def run_program(command: Sequence[str], environment: Mapping[str, str], opened: 
     with _signals_to(program):
         while program.poll() is None:
             if opened.ended.wait(LOOK_EVERY_S):
-                _end(program)
+                program.terminate()
+                try:
+                    program.wait(END_WITHIN_S)
+                except subprocess.TimeoutExpired:
+                    program.kill()
+                    program.wait()
     return program.returncode if program.returncode >= 0 else SIGNALLED - program.returncode
 
 
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The exit code of a program that gets our signals and has the whole of this environment."""
+    """Runs a program that gets our signals and has the whole of this environment; its exit code."""
     program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - our own arguments
     with _signals_to(program):
-        code = _ended(program)
-    return code if code >= 0 else SIGNALLED - code
-
-
-def _ended(program: "subprocess.Popen[bytes]") -> int:
-    while True:
-        try:
-            return program.wait()
-        except KeyboardInterrupt:  # from the terminal: the program has got it too, and ends in its own way
-            continue
-
-
-def _end(program: "subprocess.Popen[bytes]") -> None:
-    program.terminate()
-    try:
-        program.wait(END_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        program.wait()
+        while program.poll() is None:
+            with suppress(KeyboardInterrupt):  # from the terminal: the program has got it too, and ends in its own way
+                program.wait()
+    return program.returncode if program.returncode >= 0 else SIGNALLED - program.returncode
 
 
 @contextmanager

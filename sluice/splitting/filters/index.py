@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sluice.splitting.filters.files import Filter
 from sluice.splitting.filters.literals import fold, need_of
 from sluice.splitting.filters.texts import Texts, fold_name
+from sluice.splitting.filters.values import Filter
 
 WINDOWS = (8, 4, 2, 1)  # characters
 PLACES_A_WINDOW = 2  # a text with as many places for each window of a table is searched for the windows

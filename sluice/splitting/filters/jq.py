@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sluice.message import Message, Value
+from sluice.splitting.filters.values import MAX_PROGRAM_CHARACTERS
 
-MAX_PROGRAM_CHARACTERS = 16_384
 TIME_LIMIT_S = 1.0  # one program on one message
 
 CompileProblem = Callable[[str], str | None]  # why a program doesn't compile, or None where it does

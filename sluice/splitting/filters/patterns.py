@@ -10,9 +10,9 @@ from functools import lru_cache
 import regex
 
 from sluice.splitting.filters.dialect import Kind, tokens
+from sluice.splitting.filters.values import MAX_PATTERN_CHARACTERS
 
 TIME_LIMIT_S = 0.05  # one search; a pattern that needs more backtracks without end, or nearly
-MAX_PATTERN_CHARACTERS = 4_096
 MAX_COMPILED = 8_192  # patterns kept compiled
 
 _FLAGS = regex.VERSION1 | regex.IGNORECASE

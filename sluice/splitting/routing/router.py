@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sluice.splitting.filters import jq, patterns
-from sluice.splitting.filters.files import Filter, Mode
 from sluice.splitting.filters.index import Index
 from sluice.splitting.filters.texts import Sight, fold_name
+from sluice.splitting.filters.values import Filter, Mode
 from sluice.splitting.routing.shares import Share
 
 NOBODY: AbstractSet[str] = frozenset()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sluice.splitting.filters.files import Filter, Mode
+from sluice.splitting.filters.values import Filter, Mode
 
 MAX_SESSIONS = 1_000
 

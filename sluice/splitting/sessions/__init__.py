@@ -1,1 +1,1 @@
-"""What becomes of sessions and their queues, and how the registry is stored. Pure."""
+"""Sessions and their queues: what is known of them, what happens, what follows, and what is to be done. Pure."""

@@ -1,0 +1,127 @@
+"""Performs what the control function is asked."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sluice.splitting.control import Control
+from sluice.splitting.filters.files import check_filters
+from sluice.splitting.filters.jq import CompileProblem
+from sluice.splitting.operations import (
+    AnySession,
+    ControlOperation,
+    EndedSession,
+    FindSession,
+    KeepSession,
+    ListQueues,
+    ListSessions,
+    QueueView,
+    SessionQueueView,
+    SessionStatus,
+    SessionsView,
+    SessionView,
+    StartSession,
+    StopSession,
+    SweepQueues,
+    TickSessions,
+)
+from sluice.splitting.sessions.state import Registry, Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performer:
+    """Performs the operations of one invocation. `counts` are the messages that sessions were sent, by session id."""
+
+    control: Control
+    compile_problem: CompileProblem
+    counts: Callable[[], Mapping[str, int]]
+    url: Callable[[str], str]  # of a queue, by name
+
+    def perform(self, operation: ControlOperation) -> object:
+        """Does what is asked; a result of the operation's type.
+
+        Raises a `BadConfiguration` for what the asker did wrong: nothing was changed then.
+        """
+        result: object = None
+        match operation:
+            case StartSession():
+                check_filters(operation.filters, compile_problem=self.compile_problem)
+                session_id = self.control.start(
+                    operation.filters,
+                    owner=operation.owner,
+                    key=operation.key,
+                    time_limit_s=operation.time_limit_s,
+                )
+                result = self.find(session_id)
+            case StopSession():
+                self.control.stop(operation.session_id, reason=operation.reason)
+                result = self.find(operation.session_id)
+            case KeepSession():
+                kept = self.control.heartbeat(operation.session_id)
+                result = SessionStatus(session_id=kept.session_id, status=kept.status, reason=kept.reason)
+            case FindSession():
+                result = self.find(operation.session_id)
+            case ListSessions():
+                result = self.sessions()
+            case ListQueues():
+                result = self.queues()
+            case TickSessions():
+                self.control.advance()
+            case SweepQueues():
+                self.control.advance()
+                result = tuple(self.control.sweep())
+        return result
+
+    def find(self, session_id: str) -> AnySession:
+        """Shows a session as it stands now."""
+        registry = self.control.view()
+        session = registry.sessions.get(session_id)
+        if session is None:
+            reason = self.control.store.ended_reason(session_id) or ""
+            return EndedSession(session_id=session_id, reason=reason)
+        return self._view(registry, session, self.counts())
+
+    def sessions(self) -> SessionsView:
+        """Shows all sessions as they stand now."""
+        registry, counts = self.control.view(), self.counts()
+        ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
+        return SessionsView(
+            version=registry.version, sessions=tuple(self._view(registry, each, counts) for each in ordered)
+        )
+
+    def queues(self) -> tuple[QueueView, ...]:
+        """Shows the queues that can be split."""
+        return tuple(
+            QueueView(
+                queue_id=config.queue_id,
+                source=self.url(config.source),
+                main=self.url(config.main),
+                fifo=config.fifo,
+                sns=config.sns,
+                s3_event=config.s3_event,
+            )
+            for config in self.control.configs.values()
+        )
+
+    def _view(self, registry: Registry, session: Session, counts: Mapping[str, int]) -> SessionView:
+        there = {queue_id: registry.queue_of(session.session_id, queue_id) for queue_id in session.filters}
+        return SessionView(
+            session_id=session.session_id,
+            key=session.key,
+            owner=session.owner,
+            status=session.status,
+            reason=session.reason,
+            started_at_ms=session.started_at_ms,
+            heartbeat_at_ms=session.heartbeat_at_ms,
+            messages=counts.get(session.session_id, 0),
+            filters=session.filters,
+            queues=tuple(
+                SessionQueueView(
+                    queue_id=queue_id,
+                    mode=session.filters[queue_id].mode,
+                    name=None if queue is None else queue.name,
+                    url=None if queue is None else self.url(queue.name),
+                    returned=0 if queue is None else queue.returned,
+                )
+                for queue_id, queue in there.items()
+            ),
+        )

@@ -1,0 +1,102 @@
+"""What is to be done about sessions and their queues. Pure.
+
+It follows from the state alone, and every action may be done twice: so whoever comes by, after whatever crash, goes on
+where the last one stopped. An action is answered with an event.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sluice.splitting.routing.names import is_ours
+from sluice.splitting.sessions.state import Phase, QueueState, Registry, TemporaryQueue
+
+
+@dataclass(frozen=True, slots=True)
+class CreateQueue:
+    """Make it like the split's source. Answer with `QueueCreated` or `QueueNotCreated`."""
+
+    name: str
+    queue_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointConsumer:
+    """Let the deployed consumer read this queue. Answer with `ConsumerPointed`."""
+
+    queue_id: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnLeftovers:
+    """Send what is in the queue to `to`, then delete it from the queue. Answer with `LeftoversReturned`.
+
+    Where it isn't `final`, somebody may still send to the queue: whether it was empty then means nothing.
+    """
+
+    name: str
+    to: str
+    final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueue:
+    """Answer with `QueueDeleted`, also where it didn't exist, or with `CleanupFailed`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountMain:
+    """Answer with `MainCounted`."""
+
+    queue_id: str
+    name: str
+
+
+Action = CreateQueue | PointConsumer | ReturnLeftovers | DeleteQueue | CountMain
+
+
+def due(registry: Registry, *, now_ms: int) -> Iterator[Action]:
+    """Yields everything to be done in this state, all of it safe to do again."""
+    for split in registry.splits.values():
+        wanted = split.wanted_consumer_at
+        is_elsewhere = not split.static and split.consumer_at != wanted
+        if is_elsewhere and wanted is not None and registry.is_there(split, wanted):
+            yield PointConsumer(split.queue_id, wanted)
+        if split.phase is Phase.DRAINING and split.main is not None:
+            yield CountMain(split.queue_id, split.main)
+    for queue in registry.queues.values():
+        if queue.condemned:
+            yield from _due_of_condemned(registry, queue, now_ms=now_ms)
+        elif queue.state is QueueState.PLANNED:
+            yield CreateQueue(queue.name, queue.queue_id)
+
+
+def _due_of_condemned(registry: Registry, queue: TemporaryQueue, *, now_ms: int) -> Iterator[Action]:
+    split, of_session = registry.splits[queue.queue_id], queue.session_id is not None
+    session = registry.sessions.get(queue.session_id or "")
+    if of_session:
+        is_quiet = session is None or registry.all_have_seen(session.changed_at_version, now_ms=now_ms)
+    else:  # a main queue is condemned only once every splitter has let go of it
+        is_quiet = split.consumer_at != queue.name
+    has_main = split.main is not None and (split.static or registry.is_there(split, split.main))
+    # From main itself, or where main never came to be, to the source.
+    home = split.main if of_session and split.main is not None and has_main else split.source
+    if not is_quiet:
+        if of_session and not queue.mirror and queue.state is QueueState.CREATED:
+            # The deployed consumer needn't wait for splitters at rest to have seen the end.
+            yield ReturnLeftovers(queue.name, home, final=False)
+    elif queue.mirror or queue.state is not QueueState.CREATED:
+        # A mirroring session's messages were copies: the deployed consumer has had them.
+        yield DeleteQueue(queue.name)
+    else:
+        yield ReturnLeftovers(queue.name, home)
+
+
+def orphans(existing: Iterable[str], registry: Registry, *, deployment: str) -> list[str]:
+    """Lists, of the queues that exist, those of this deployment that the registry doesn't know: to be deleted.
+
+    The queues are to be listed before the registry is read: then a queue that has just been made is known.
+    """
+    return [name for name in existing if is_ours(name, deployment=deployment) and name not in registry.queues]

@@ -1,0 +1,252 @@
+"""What happens to sessions and their queues. Pure: clock readings come in.
+
+An event is called with the registry and the time, and gives the registry after it. One that comes late or twice changes
+nothing. What follows from it is in `rules`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from sluice.splitting.filters.values import Mode, QueueFilter
+from sluice.splitting.routing.shares import MAX_SESSIONS
+from sluice.splitting.sessions.state import (
+    ALIVE,
+    Phase,
+    QueueState,
+    Reason,
+    Registry,
+    Session,
+    Status,
+    TemporaryQueue,
+)
+
+SETUP_LIMIT_S = 180
+HEARTBEAT_LIMIT_S = 30
+
+Event = Callable[[Registry, int], Registry]
+
+
+class StartRefused(ValueError):  # translated by the control function, which knows how to say it
+    """The session can't be taken on; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequested:
+    """A session is asked for, with its queues' names; `main_names` are used where a split has no main queue yet."""
+
+    session_id: str
+    key: str
+    owner: str
+    filters: Mapping[str, QueueFilter]
+    names: Mapping[str, str]
+    main_names: Mapping[str, str] = field(default_factory=dict)
+    time_limit_s: int | None = None
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        """Adds the session and plans its queues. Raises `StartRefused`."""
+        if self.session_id in registry.sessions:
+            return registry
+        self._refuse(registry)
+        for queue_id in self.filters:
+            registry = self._opened(registry, queue_id, now_ms)
+        session = Session(
+            session_id=self.session_id,
+            key=self.key,
+            owner=self.owner,
+            started_at_ms=now_ms,
+            filters=dict(self.filters),
+            heartbeat_at_ms=now_ms,
+            time_limit_s=self.time_limit_s,
+        )
+        planned = [
+            TemporaryQueue(
+                name=self.names[queue_id],
+                queue_id=queue_id,
+                session_id=self.session_id,
+                mirror=asked.mode is Mode.MIRROR,
+            )
+            for queue_id, asked in self.filters.items()
+        ]
+        return registry.with_session(session).with_queues(planned)
+
+    def _refuse(self, registry: Registry) -> None:
+        if len(registry.sessions) >= MAX_SESSIONS:
+            raise StartRefused(f"there are {MAX_SESSIONS} sessions already")
+        unknown = [queue_id for queue_id in self.filters if queue_id not in registry.splits]
+        if unknown:
+            raise StartRefused(f"no such queue: {', '.join(sorted(unknown))}")
+        names = [*self.names.values(), *self.main_names.values()]
+        are_new = len({*names, *registry.queues}) == len(names) + len(registry.queues)
+        if self.names.keys() < self.filters.keys() or not are_new:
+            raise StartRefused("each queue needs a new name")
+
+    def _opened(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
+        """The split with a main queue. One that drains, or has let go of nothing yet, is taken over as it is."""
+        split = registry.splits[queue_id]
+        if split.phase is Phase.ACTIVE:
+            return registry
+        opened = replace(split, phase=Phase.ACTIVE, phase_since_ms=now_ms, quiet_since_ms=None)
+        if split.phase in {Phase.IDLE, Phase.RESTORING} and not split.static:
+            main = self.main_names.get(queue_id)
+            if main is None:
+                raise StartRefused(f"{queue_id} needs a name for its main queue")
+            opened = replace(opened, main=main)
+            registry = registry.with_queues([TemporaryQueue(name=main, queue_id=queue_id)])
+        return registry.with_split(opened).with_routing_changed()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStopped:
+    """A session is to end."""
+
+    session_id: str
+    reason: str = Reason.STOPPED
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        """Ends the session, unless it is ending already."""
+        session = registry.sessions.get(self.session_id)
+        if session is None or session.status not in ALIVE:
+            return registry
+        return registry.with_ended(session, self.reason, now_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCreated:
+    """A planned queue is there."""
+
+    name: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Takes the queue for created."""
+        queue = registry.queues.get(self.name)
+        if queue is None or queue.state is not QueueState.PLANNED:
+            return registry
+        return registry.with_queues([replace(queue, state=QueueState.CREATED)])
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNotCreated:
+    """A planned queue can't be made: the sessions that wait for it fail."""
+
+    name: str
+    reason: str
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        """Ends the sessions that wait for the queue."""
+        queue = registry.queues.get(self.name)
+        if queue is None or queue.condemned:
+            return registry
+        for session in registry.sessions.values():
+            is_main = queue.session_id is None and queue.queue_id in session.filters
+            if session.status is Status.STARTING and (is_main or session.session_id == queue.session_id):
+                registry = registry.with_ended(session, self.reason, now_ms=now_ms)
+        return registry
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPointed:
+    """The deployed consumer of a split reads this queue."""
+
+    queue_id: str
+    at: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Remembers where the consumer is."""
+        split = registry.splits.get(self.queue_id)
+        return registry if split is None else registry.with_split(replace(split, consumer_at=self.at))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoversReturned:
+    """A pass over a condemned queue put so many messages back; `empty` where then not even one in flight was left."""
+
+    name: str
+    number: int
+    empty: bool
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Counts the messages, and takes the queue for emptied where it is."""
+        queue = registry.queues.get(self.name)
+        if queue is None or not queue.condemned:
+            return registry
+        state = QueueState.EMPTIED if self.empty else queue.state
+        return registry.with_queues([replace(queue, returned=queue.returned + self.number, state=state)])
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeleted:
+    """A queue is gone, or never was.
+
+    One that somebody else deleted stays: the splitter passes over it, and its session ends by its own limits.
+    """
+
+    name: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Forgets the queue, where it was condemned."""
+        queue = registry.queues.get(self.name)
+        if queue is None or not queue.condemned:
+            return registry
+        return replace(registry, queues={name: each for name, each in registry.queues.items() if name != self.name})
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupFailed:
+    """A condemned queue can't be emptied or deleted for now; it will be tried again."""
+
+    name: str
+    reason: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Shows the reason at the session, where it is ending."""
+        queue = registry.queues.get(self.name)
+        session = registry.sessions.get(queue.session_id or "") if queue is not None else None
+        if session is None or session.status not in {Status.CLOSING, Status.CLEANUP_ERROR}:
+            return registry
+        return registry.with_session(replace(session, status=Status.CLEANUP_ERROR, reason=self.reason))
+
+
+@dataclass(frozen=True, slots=True)
+class MainCounted:
+    """SQS's counts of a draining main queue: visible, in flight and delayed together."""
+
+    queue_id: str
+    messages: int
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        """Remembers since when main is empty."""
+        split = registry.splits.get(self.queue_id)
+        if split is None or split.phase is not Phase.DRAINING:
+            return registry
+        since_ms = now_ms if split.quiet_since_ms is None else split.quiet_since_ms
+        return registry.with_split(replace(split, quiet_since_ms=None if self.messages else since_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Time has passed."""
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        """Ends sessions that have exceeded a limit, forgets splitters that are silent for their lease."""
+        for session in registry.sessions.values():
+            reason = self._overdue(session, now_ms)
+            if reason is not None:
+                registry = registry.with_ended(session, reason, now_ms=now_ms)
+        live = {splitter: seen for splitter, seen in registry.splitters.items() if seen.is_live(now_ms)}
+        return replace(registry, splitters=live)
+
+    @staticmethod
+    def _overdue(session: Session, now_ms: int) -> Reason | None:
+        """The limit that a session has exceeded. One that is being set up is waited for, not asked for heartbeats."""
+        age_s = (now_ms - session.started_at_ms) / 1_000
+        if session.status not in ALIVE:
+            return None
+        if session.status is not Status.READY and age_s >= SETUP_LIMIT_S:
+            return Reason.SETUP_DEADLINE_EXCEEDED
+        if session.time_limit_s is not None and age_s >= session.time_limit_s:
+            return Reason.TIME_LIMIT_EXCEEDED
+        if session.status is Status.READY and now_ms - session.heartbeat_at_ms >= HEARTBEAT_LIMIT_S * 1_000:
+            return Reason.UNUSED
+        return None

@@ -1,0 +1,120 @@
+"""What follows from the registry's state without any further event. Pure.
+
+What makes it safe:
+- A queue's name is in the registry before the queue is made, and leaves it after the queue is gone.
+- A splitter first announces itself with the version it has read, then reads the version again, and only then routes by
+  it (again, if it changed). One that hasn't announced itself for `SPLITTER_LEASE_S`, which is more than a batch may
+  take, runs no batch. So once every live splitter has seen a version, nobody routes by an older one.
+- A queue that is no longer routed to is emptied, and deleted only once it has been seen empty after that.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from sluice.splitting.sessions.events import Event
+from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Registry, Session, Split, Status
+
+SPLITTER_READS_WITHIN_MS = 1_500  # a batch begins with a version at most a second old; clocks differ
+DRAIN_QUIET_S = 60  # SQS's counts are right within a minute of the last change
+KEEP_FAILED_S = 3_600  # how long a session that failed to start can be looked at
+
+
+def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
+    """Takes the event and all that follows from it into the registry. Raises `StartRefused`."""
+    registry = event(registry, now_ms)
+    while True:  # each rule moves things forward only, so this ends
+        before = registry
+        for rule in RULES:
+            registry = rule(registry, now_ms)
+        if registry == before:
+            return registry
+
+
+def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
+    """Routes to sessions whose queues are there, and whose consumers read main."""
+    for session in registry.sessions.values():
+        if session.status is not Status.STARTING:
+            continue
+        splits = [registry.splits[queue_id] for queue_id in session.filters]
+        are_moved = all(
+            split.static or (split.main is not None and split.consumer_at == split.main) for split in splits
+        )
+        if are_moved and all(queue.state is QueueState.CREATED for queue in registry.queues_of(session.session_id)):
+            registry = registry.with_routing_changed()
+            ready = replace(
+                session,
+                status=Status.RESOURCES_READY,
+                changed_at_version=registry.version,
+                changed_at_ms=now_ms,
+            )
+            registry = registry.with_session(ready)
+    return registry
+
+
+def make_ready(registry: Registry, now_ms: int) -> Registry:
+    """Makes those ready whom messages will find: a splitter at rest announces itself with its next batch."""
+    for session in registry.sessions.values():
+        if session.status is Status.RESOURCES_READY and (
+            registry.all_have_seen(session.changed_at_version, now_ms=now_ms)
+            or now_ms - session.changed_at_ms >= SPLITTER_READS_WITHIN_MS
+        ):
+            registry = registry.with_session(replace(session, status=Status.READY, heartbeat_at_ms=now_ms))
+    return registry
+
+
+def move_splits(registry: Registry, now_ms: int) -> Registry:
+    """Takes each split one phase on, where it is time."""
+    for split in registry.splits.values():
+        match split.phase:
+            case Phase.ACTIVE if not _is_used(registry, split):
+                phase = Phase.IDLE if split.static else Phase.DRAINING
+                moved = replace(split, phase=phase, phase_since_ms=now_ms, quiet_since_ms=None)
+            case Phase.DRAINING if _is_drained(registry, split, now_ms):
+                registry = registry.with_routing_changed()
+                moved = replace(split, phase=Phase.RELEASING, released_at_version=registry.version)
+            case Phase.RELEASING if registry.all_have_seen(split.released_at_version, now_ms=now_ms):
+                moved = replace(split, phase=Phase.RESTORING)
+                main = registry.queues.get(split.main or "")
+                registry = registry if main is None else registry.with_queues([replace(main, condemned=True)])
+            case Phase.RESTORING if split.consumer_at == split.source and split.main not in registry.queues:
+                moved = replace(split, phase=Phase.IDLE, main=None)
+            case _:
+                continue
+        registry = registry.with_split(moved)
+    return registry
+
+
+def _is_used(registry: Registry, split: Split) -> bool:
+    """Whether a session lives, or the queue of one that ended still has to be emptied into main."""
+    lives = any(session.status in ALIVE and split.queue_id in session.filters for session in registry.sessions.values())
+    return lives or any(
+        queue.queue_id == split.queue_id and queue.session_id is not None for queue in registry.queues.values()
+    )
+
+
+def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
+    main = registry.queues.get(split.main or "")
+    if main is None or main.state is QueueState.PLANNED:
+        return True  # the first session failed before there was a main queue
+    if split.quiet_since_ms is not None and now_ms - split.quiet_since_ms >= DRAIN_QUIET_S * 1_000:
+        return True
+    return split.drain_timeout_s is not None and now_ms - split.phase_since_ms >= split.drain_timeout_s * 1_000
+
+
+def forget(registry: Registry, now_ms: int) -> Registry:
+    """Lets sessions go whose queues are gone; those that failed to start stay to be looked at."""
+    owners = {queue.session_id for queue in registry.queues.values()}
+
+    def is_over(session: Session) -> bool:
+        if session.status in ALIVE or session.session_id in owners:
+            return False
+        if session.status is not Status.START_ERROR or session.ended_at_ms is None:
+            return True
+        return now_ms - session.ended_at_ms >= KEEP_FAILED_S * 1_000
+
+    left = {session_id: session for session_id, session in registry.sessions.items() if not is_over(session)}
+    return replace(registry, sessions=left)
+
+
+RULES: tuple[Callable[[Registry, int], Registry], ...] = (make_resources_ready, make_ready, move_splits, forget)

@@ -1,0 +1,211 @@
+"""What is known of sessions and their queues: the registry, its values, and what can be asked of it. Pure.
+
+What is stored of it has a `Format` beside its type. What happens to it is in `events`, what follows in `rules`, and
+what is to be done about it in `actions`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import field
+from msgspec.structs import replace
+
+from sluice.codec import Format, Struct
+from sluice.splitting.filters.values import QueueFilter
+from sluice.splitting.routing.shares import Share
+
+SPLITTER_LEASE_S = 30
+
+
+class Status(StrEnum):
+    """How far a session has come."""
+
+    STARTING = "Starting"
+    RESOURCES_READY = "ResourcesReady"
+    READY = "Ready"
+    CLOSING = "Closing"
+    START_ERROR = "StartError"
+    CLEANUP_ERROR = "CleanupError"
+
+
+ROUTED = frozenset({Status.RESOURCES_READY, Status.READY})
+ALIVE = ROUTED | {Status.STARTING}
+
+
+class Reason(StrEnum):
+    """Why a session ended, beside what AWS says."""
+
+    STOPPED = "Stopped"
+    SETUP_DEADLINE_EXCEEDED = "SetupDeadlineExceeded"
+    UNUSED = "Unused"
+    TIME_LIMIT_EXCEEDED = "TimeLimitExceeded"
+    FILTER_TIMED_OUT = "FilterTimedOut"
+
+
+class QueueState(StrEnum):
+    """How far a temporary queue has come."""
+
+    PLANNED = "planned"  # recorded; it may or may not be there
+    CREATED = "created"
+    EMPTIED = "emptied"  # no longer routed to, and seen empty since
+
+
+class Phase(StrEnum):
+    """How far a split queue has come. With a static consumer only the first two occur."""
+
+    IDLE = "idle"  # no sessions
+    ACTIVE = "active"
+    DRAINING = "draining"  # the deployed consumer reads main until it is empty
+    RELEASING = "releasing"  # splitters are to stop forwarding to main
+    RESTORING = "restoring"  # what is left of main goes back to the source, the consumer too
+
+
+class TemporaryQueue(Struct, frozen=True, kw_only=True):
+    """A queue that was made for sessions. Without a session it is a main queue. `returned` counts messages put back."""
+
+    name: str
+    queue_id: str
+    session_id: str | None = None
+    mirror: bool = False
+    state: QueueState = QueueState.PLANNED
+    condemned: bool = False
+    returned: int = 0
+
+
+class Split(Struct, frozen=True, kw_only=True):
+    """A split queue. `main` is the deployed consumer's: the stacks' own with a static consumer, else a temporary one.
+
+    `consumer_at` is the queue that the consumer has been seen to be pointed at. `drain_timeout_s` None is no limit.
+    """
+
+    queue_id: str
+    source: str
+    static: bool
+    main: str | None = None
+    consumer_at: str | None = None
+    drain_timeout_s: int | None = None
+    phase: Phase = Phase.IDLE
+    phase_since_ms: int = 0
+    quiet_since_ms: int | None = None
+    released_at_version: int = 0
+
+    @property
+    def wanted_consumer_at(self) -> str | None:
+        """The queue that the consumer should read."""
+        return self.source if self.phase in {Phase.IDLE, Phase.RESTORING} else self.main
+
+    @property
+    def forwards(self) -> bool:
+        """Whether a splitter reads this split's source at all; else the deployed consumer does."""
+        return self.static or self.phase in {Phase.ACTIVE, Phase.DRAINING}
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """A session: who, since when, its filter for each of its queues, and when it was last heard of."""
+
+    session_id: str
+    key: str
+    owner: str
+    started_at_ms: int
+    filters: Mapping[str, QueueFilter]
+    heartbeat_at_ms: int
+    time_limit_s: int | None = None
+    status: Status = Status.STARTING
+    reason: str = ""
+    changed_at_version: int = 0
+    changed_at_ms: int = 0
+    ended_at_ms: int | None = None
+
+
+SPLITS = Format(kind="split", version=1, type=Split)
+SESSIONS = Format(kind="session", version=1, type=Session)
+TEMPORARY_QUEUES = Format(kind="temporary queue", version=1, type=TemporaryQueue)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A splitter's last announcement: the version that it routes by, and when."""
+
+    version: int
+    at_ms: int
+
+    def is_live(self, now_ms: int) -> bool:
+        """Whether the splitter may still be at a batch. One that is silent for its lease runs none."""
+        return now_ms - self.at_ms < SPLITTER_LEASE_S * 1_000
+
+
+class Registry(Struct, frozen=True, kw_only=True):
+    """Everything that is known. `version` changes with everything that splitters have to know."""
+
+    version: int = 0
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    sessions: Mapping[str, Session] = field(default_factory=dict)
+    queues: Mapping[str, TemporaryQueue] = field(default_factory=dict)
+    splitters: Mapping[str, Sighting] = field(default_factory=dict)
+
+    # What it says
+
+    def queues_of(self, session_id: str) -> list[TemporaryQueue]:
+        """Lists the session's queues."""
+        return [queue for queue in self.queues.values() if queue.session_id == session_id]
+
+    def queue_of(self, session_id: str, queue_id: str) -> TemporaryQueue | None:
+        """Finds the session's queue for this split queue."""
+        return next((queue for queue in self.queues_of(session_id) if queue.queue_id == queue_id), None)
+
+    def shares_of(self, queue_id: str) -> list[Share]:
+        """Lists the shares that the splitter of this queue routes by, at this version."""
+        return [
+            Share(
+                session_id=session.session_id,
+                key=session.key,
+                started_at_ms=session.started_at_ms,
+                filter=session.filters[queue_id].filter,
+                mode=session.filters[queue_id].mode,
+            )
+            for session in self.sessions.values()
+            if session.status in ROUTED and queue_id in session.filters
+        ]
+
+    def all_have_seen(self, version: int, *, now_ms: int) -> bool:
+        """Whether every live splitter routes by this version or a later one."""
+        return all(seen.version >= version for seen in self.splitters.values() if seen.is_live(now_ms))
+
+    def is_there(self, split: Split, name: str) -> bool:
+        """Whether a queue that the split's consumer may read exists."""
+        queue = self.queues.get(name)
+        return name == split.source or (queue is not None and queue.state is QueueState.CREATED)
+
+    # What changes it
+
+    def with_session(self, session: Session) -> "Registry":
+        """Adds or replaces the session."""
+        return replace(self, sessions={**self.sessions, session.session_id: session})
+
+    def with_split(self, split: Split) -> "Registry":
+        """Adds or replaces the split."""
+        return replace(self, splits={**self.splits, split.queue_id: split})
+
+    def with_queues(self, queues: Iterable[TemporaryQueue]) -> "Registry":
+        """Adds or replaces the queues."""
+        return replace(self, queues={**self.queues, **{queue.name: queue for queue in queues}})
+
+    def with_routing_changed(self) -> "Registry":
+        """Counts the version up: splitters have something to learn."""
+        return replace(self, version=self.version + 1)
+
+    def with_ended(self, session: Session, reason: str, *, now_ms: int) -> "Registry":
+        """Ends the session: nothing is routed to it any more, and its queues are condemned."""
+        failed = session.status is not Status.READY and reason not in {Reason.STOPPED, Reason.TIME_LIMIT_EXCEEDED}
+        changed = self.with_routing_changed()
+        ended = replace(
+            session,
+            status=Status.START_ERROR if failed else Status.CLOSING,
+            reason=reason,
+            changed_at_version=changed.version,
+            changed_at_ms=now_ms,
+            ended_at_ms=now_ms,
+        )
+        condemned = [replace(queue, condemned=True) for queue in self.queues_of(session.session_id)]
+        return changed.with_session(ended).with_queues(condemned)
