@@ -25,7 +25,6 @@ import typer
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from rich.console import Console
 
-from benchmarks.memory_sqs.queues import Queue
 from benchmarks.report import Figure, report
 from benchmarks.splitting import CountingQueues, InPlace
 from sluice.aws.federation.publisher import Publisher, Publishing
@@ -61,6 +60,7 @@ from sluice.local.requests import SqsRequest, by_action
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Message, Outgoing
 from tests.bindings import bound
+from tests.sqs.queues import Queue
 
 # Measured on two cores with persistent messages of 1 KiB.
 QPID_FORWARDED = 13_900  # messages a second: a durable queue route, acknowledged by fifty
@@ -229,7 +229,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def memory_sqs() -> Iterator[str]:
     """The URL of an SQS in memory, in a process of its own so that its CPU isn't ours."""
-    command = [sys.executable, "-m", "benchmarks.memory_sqs", "--queues", "0"]
+    command = [sys.executable, "-m", "tests.sqs", "--queues", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as server:
         try:
             assert server.stdout is not None

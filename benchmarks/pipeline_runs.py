@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from sluice_spark.jobs.land import QUERY_NAME, Landing, land
-from sluice_spark.jobs.session import prepared
+from sluice_jobs.land import QUERY_NAME, Landing, land
+from sluice_jobs.session import prepared
 
 from benchmarks.spark_runs import (
     CONNECTIONS,

@@ -80,7 +80,7 @@ def spark_python() -> Path:
 @contextmanager
 def memory_sqs() -> Iterator[str]:
     """Its URL."""
-    command = [sys.executable, "-m", "benchmarks.memory_sqs", "--queues", str(QUEUES)]
+    command = [sys.executable, "-m", "tests.sqs", "--queues", str(QUEUES)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

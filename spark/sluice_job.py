@@ -2,6 +2,6 @@
 
 import sys
 
-from sluice_spark.jobs.main import main
+from sluice_jobs.main import main
 
 sys.exit(main())

@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from sluice.errors import BadConfiguration
 from sluice.folders import take_place
@@ -119,17 +119,24 @@ class Assets:
     def sources(self, function: str) -> Sequence[PurePosixPath]:
         """The files of our code for one function, relative to the project, in order."""
         own = [path for path in (self.project / "functions" / function).rglob("*") if path.is_file()]
-        found = {PurePosixPath(path.relative_to(self.project)) for path in own if "__pycache__" not in path.parts}
-        unread = sorted(found)
-        while unread:
-            imported = set(_imported(self.project, unread.pop())) - found
-            found |= imported
-            unread += sorted(imported)
-        return sorted(found)
+        return with_imports(
+            self.project, [path.relative_to(self.project) for path in own if "__pycache__" not in path.parts]
+        )
 
     @property
     def _build(self) -> Path:
         return self.project / "build"
+
+
+def with_imports(project: Path, files: Iterable[PurePath]) -> Sequence[PurePosixPath]:
+    """The files, relative to the project, and those of our code that they import, directly or not; in order."""
+    found = {PurePosixPath(path) for path in files}
+    unread = sorted(found)
+    while unread:
+        imported = set(_imported(project, unread.pop())) - found
+        found |= imported
+        unread += sorted(imported)
+    return sorted(found)
 
 
 def _content(path: Path) -> bytes:
@@ -140,12 +147,19 @@ def _content(path: Path) -> bytes:
 
 
 def _imported(project: Path, source: PurePosixPath) -> Iterator[PurePosixPath]:
-    """The project's files that importing `source` reads. Imports inside functions count: they happen later."""
+    """The project's files that running `source` reads. Imports inside functions count: they happen later."""
     if source.suffix != ".py":
         return
-    for node in ast.walk(ast.parse((project / source).read_bytes())):
+    unread: list[ast.AST] = [ast.parse((project / source).read_bytes())]
+    while unread:
+        node = unread.pop()
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):  # nobody imports these at run time
+                unread += node.orelse
+                continue
         for module in _modules(node):
             yield from _files(project, module)
+        unread += ast.iter_child_nodes(node)
 
 
 def _modules(node: ast.AST) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What Spark jobs are made of, beside the cluster's own: third-party packages and our package, each as one archive.
+"""What Spark jobs are made of, beside the cluster's own: third-party packages and our code, each as one archive.
 
 Spark unpacks an archive into the working directory of the driver and of every executor, where PYTHONPATH finds it. A
 zip of `--py-files` can't hold compiled packages, and a virtual environment would bring an interpreter that the image
@@ -10,9 +10,9 @@ import gzip
 import shutil
 import tarfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from stacks.assets import (
     GLIBC_TAGS,
@@ -25,10 +25,11 @@ from stacks.assets import (
     pinned,
     required_name,
     unfinished,
+    with_imports,
 )
 from stacks.parameters import Architecture
 
-PACKAGE = "sluice_spark"
+PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
 ENTRY_POINT = "sluice_job.py"
 FORMAT = b"tgz 1"  # a key covers it: counted up where equal content is packed otherwise
 NOT_RUN = ("__pycache__",)
@@ -45,7 +46,8 @@ def image_target(architecture: Architecture, python: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class SparkAssets:
-    """What is built from a project: the folder with requirements.txt and `spark`. Each is a file, named by its key."""
+    """What is built from a project: the folder with requirements.txt, `spark` and `sluice`. Each is a file, named by
+    its key."""
 
     project: Path
 
@@ -77,8 +79,8 @@ class SparkAssets:
         return Built(archive, key)
 
     def code(self) -> Built:
-        """Our package."""
-        files = {path.relative_to(self._spark).as_posix(): path.read_bytes() for path in self._sources()}
+        """Our packages."""
+        files = {path.as_posix().removeprefix("spark/"): (self.project / path).read_bytes() for path in self._sources()}
         key = content_key(files | {"": FORMAT})
         archive = self._built("code", key)
         if not archive.exists():
@@ -90,10 +92,12 @@ class SparkAssets:
                 _keep_only(archive.name, new)
         return Built(archive, key)
 
-    def _sources(self) -> Iterator[Path]:
-        for path in sorted((self._spark / PACKAGE).rglob("*")):
-            if path.is_file() and not set(path.parts) & set(NOT_RUN):
-                yield path
+    def _sources(self) -> Sequence[PurePosixPath]:
+        """Relative to the project."""
+        own = (path for package in PACKAGES for path in (self._spark / package).rglob("*") if path.is_file())
+        return with_imports(
+            self.project, [path.relative_to(self.project) for path in own if not set(path.parts) & set(NOT_RUN)]
+        )
 
     def _built(self, name: str, key: str) -> Path:
         return self.project / "build" / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"

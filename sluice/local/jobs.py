@@ -25,7 +25,7 @@ from sluice.pipeline.operations import Wanted, Wish
 from sluice.pipeline.runs import Run, RunName, State
 
 ENTRY_POINT = PROJECT / "spark" / "sluice_job.py"
-PACKAGE = PROJECT / "spark" / "sluice_spark"
+SPARK = PROJECT / "spark"  # the jobs' packages; of ours they import pure modules
 SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
 JOBS_FOLDER = "pipeline"  # of a cloud: a folder a site
 KEPT_RUNS = 20
@@ -64,8 +64,9 @@ def _version(python: Path) -> tuple[int, ...]:
 def code_key() -> str:
     """Changes with the jobs' code."""
     digest = hashlib.sha256(ENTRY_POINT.read_bytes())
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for folder in (SPARK / "sluice_jobs", SPARK / "sluice_spark", PROJECT / "sluice"):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -75,8 +76,8 @@ def command(python: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """A job's: ours, `variables`, and our package. Spark's workers are to be of the same Python."""
-    path = os.pathsep.join(part for part in (str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")) if part)
+    """A job's: ours, `variables`, and our packages. Spark's workers are to be of the same Python."""
+    path = os.pathsep.join(part for part in (str(SPARK), str(PROJECT), os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, **variables, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python), "PYTHONUNBUFFERED": "1"}
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from sluice_spark.drain import Drained, drain
+from sluice_spark.source.drain import Drained, drain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -12,6 +12,6 @@ __all__ = ["Drained", "drain", "register"]
 
 def register(spark: "SparkSession") -> None:
     """Makes the format `sqs` known to the session."""
-    from sluice_spark.source import SqsDataSource  # noqa: PLC0415  the client and the log are usable without PySpark
+    from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  the client and the log are usable without PySpark
 
     spark.dataSource.register(SqsDataSource)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice_spark.access import Identity
-from sluice_spark.envelopes import ENVELOPES, S3Choice
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats import FORMATS, Deserialisation
-from sluice_spark.planning import Admission
-from sluice_spark.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
+from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
+from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
+from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
+from sluice_spark.log.planning import Admission
+from sluice_spark.sqs.access import Identity
 
 CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20

@@ -33,8 +33,8 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 @pytest.fixture
 def sqs() -> Iterator[Any]:
-    from benchmarks.memory_sqs.queues import Queue  # noqa: PLC0415  may be missing here
-    from benchmarks.memory_sqs.server import running  # noqa: PLC0415  may be missing here
+    from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here
+    from tests.sqs.server import running  # noqa: PLC0415  may be missing here
 
     with running() as state:
         state.queues["q"] = Queue("q")

@@ -6,15 +6,15 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.access import Endpoint
-from sluice_spark.after_commit import Held
-from sluice_spark.client import SqsClient
-from sluice_spark.offsets import Position
-from sluice_spark.receiver import Intake, Receiver
-from sluice_spark.segments import Received
-from sluice_spark.signing import Credentials
-from sluice_spark.staging import StagedLog
-from sluice_spark.store import FileStore
+from sluice_spark.log.offsets import Position
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.after_commit import Held
+from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.signing import Credentials
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(0, 10))

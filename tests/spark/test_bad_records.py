@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark import bad_records
-from sluice_spark.offsets import Offset, Position
-from sluice_spark.planning import Slice
-from sluice_spark.store import FileStore
+from sluice_spark.log import bad_records
+from sluice_spark.log.offsets import Offset, Position
+from sluice_spark.log.planning import Slice
+from sluice_spark.log.store import FileStore
 
 
 @pytest.fixture

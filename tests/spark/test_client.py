@@ -4,8 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sluice_spark.access import Endpoint
-from sluice_spark.client import (
+from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.answers import Answer
+from sluice_spark.sqs.client import (
     ATTEMPTS,
     BACK_OFF_LIMIT_S,
     SIGNATURE_FRESH_S,
@@ -16,9 +18,7 @@ from sluice_spark.client import (
     back_off_s,
     classified,
 )
-from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
-from sluice_spark.signing import Credentials
-from sluice_spark.transport import Answer
+from sluice_spark.sqs.signing import Credentials
 
 
 class Used:

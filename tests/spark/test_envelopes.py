@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.envelopes import S3Choice, unwrapped
+from sluice_spark.formats.envelopes import S3Choice, unwrapped
 
 PLAIN = S3Choice()
 EVERYTHING = S3Choice(removed=True)

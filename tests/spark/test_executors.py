@@ -8,20 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sluice_spark.access import Endpoint
-from sluice_spark.client import SqsClient
-from sluice_spark.depth import Depth
-from sluice_spark.dispatching import Dispatcher
 from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing
-from sluice_spark.executors import Intake, Order, deletions, segment
-from sluice_spark.offsets import Offset, Position
-from sluice_spark.planning import Admission
-from sluice_spark.receiver import Intake as DriversIntake
-from sluice_spark.receiver import Receiver
-from sluice_spark.segments import HEAD_BYTES, header_of, rows_of
-from sluice_spark.signing import Credentials
-from sluice_spark.staging import StagedLog, segment_name
-from sluice_spark.store import FileStore
+from sluice_spark.log.offsets import Offset, Position
+from sluice_spark.log.planning import Admission
+from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of
+from sluice_spark.log.staging import StagedLog, segment_name
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.depth import Depth
+from sluice_spark.source.dispatching import Dispatcher
+from sluice_spark.source.executors import Order, TaskIntake, deletions, segment
+from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.signing import Credentials
 
 NO_LIMIT = Admission()
 
@@ -41,7 +40,7 @@ class World:
 
     def __init__(self, sqs: Any, staging: Path) -> None:
         self.sqs, self.store, self.depth = sqs, FileStore(staging), Counted()
-        self.intake = Intake(queue_urls=(sqs.queue_url("q"),), connections=8, wait_s=0, visibility_s=30)
+        self.intake = TaskIntake(queue_urls=(sqs.queue_url("q"),), connections=8, wait_s=0, visibility_s=30)
         self.given = Offset(position=Position(0))
 
     def driver(self, start: Position | None = None, **options: Any) -> Dispatcher:
@@ -208,7 +207,7 @@ def test_what_a_receiver_in_the_driver_left_undeleted_is_known(world: World, fil
     fill(30)
     staged = StagedLog(world.store)
     staged.take_over(staged.oldest())
-    bounded = DriversIntake(queue_urls=world.intake.queue_urls, connections=4, wait_s=1, enough_messages=30)
+    bounded = Intake(queue_urls=world.intake.queue_urls, connections=4, wait_s=1, enough_messages=30)
     receiver = Receiver(staged, world.client, replace(bounded, delete=False))
     receiver.start(Position(0))
     receiver.join(30)

@@ -13,18 +13,18 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sluice_spark.dispatching import Dispatcher, adopted
 from sluice_spark.errors import Fenced, SluiceSparkError
-from sluice_spark.executors import Intake, Order, segment
-from sluice_spark.offsets import Offset, Position
-from sluice_spark.planning import Admission
-from sluice_spark.segments import rows_of
-from sluice_spark.staging import segment_name
+from sluice_spark.log.offsets import Offset, Position
+from sluice_spark.log.planning import Admission
+from sluice_spark.log.segments import rows_of
+from sluice_spark.log.staging import segment_name
+from sluice_spark.source.dispatching import Dispatcher, adopted
+from sluice_spark.source.executors import Order, TaskIntake, segment
 
-from benchmarks.memory_sqs.queues import Queue
 from tests.spark.test_no_loss import VISIBILITY_S, Line, World, whole
+from tests.sqs.queues import Queue
 
-INTAKE = Intake(queue_urls=("http://localhost/1/q",), connections=3, wait_s=0, visibility_s=VISIBILITY_S)
+INTAKE = TaskIntake(queue_urls=("http://localhost/1/q",), connections=3, wait_s=0, visibility_s=VISIBILITY_S)
 ATTEMPTS = 4
 
 

@@ -6,15 +6,15 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.access import Endpoint
-from sluice_spark.client import SqsClient
-from sluice_spark.fifo import Share, in_order, shared
-from sluice_spark.planning import sliced
-from sluice_spark.rate import Rate
-from sluice_spark.receiver import Intake, Limits, Receiver
-from sluice_spark.signing import Credentials
-from sluice_spark.staging import StagedLog, batches
-from sluice_spark.store import FileStore
+from sluice_spark.log.planning import sliced
+from sluice_spark.log.staging import StagedLog, batches
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.fifo import Share, in_order, shared
+from sluice_spark.source.rate import Rate
+from sluice_spark.source.receiver import Intake, Limits, Receiver
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.signing import Credentials
 
 GROUPS = st.lists(st.text("abc", min_size=1, max_size=2), max_size=60)
 
@@ -64,7 +64,7 @@ def by_group(staging: Path) -> dict[str, list[str]]:
 
 
 def fill(sqs: Any, groups: int, each: int) -> None:
-    from benchmarks.memory_sqs.queues import Queue  # noqa: PLC0415  may be missing here
+    from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here
 
     queue = sqs.queues.setdefault("q.fifo", Queue("q.fifo", visibility_s=2))
     for number in range(each):

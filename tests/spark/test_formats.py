@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sluice_spark.envelopes import S3Choice
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats import Deserialisation, added_columns, deserialised, parser, split
-from sluice_spark.planning import Slice
-from sluice_spark.quarantine import counts, quarantined
-from sluice_spark.store import FileStore
+from sluice_spark.formats.deserialisation import Deserialisation, added_columns, deserialised, parser, split
+from sluice_spark.formats.envelopes import S3Choice
+from sluice_spark.log.planning import Slice
+from sluice_spark.log.quarantine import counts, quarantined
+from sluice_spark.log.store import FileStore
 
 KIND = pa.struct(
     [

@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from sluice_spark.jobs.arguments import parse, source_options
-from sluice_spark.jobs.main import main
+from sluice_jobs.arguments import parse, source_options
+from sluice_jobs.main import main
 
 TODAY = date(2026, 3, 1)
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/main"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from sluice_spark.jobs.replaying import ID_ATTRIBUTE, replayed
+from sluice_jobs.replaying import ID_ATTRIBUTE, replayed
 
 ORIGIN = "SITE1.01ARZ3NDEKTSV4RRFFQ69G5FAV"
 

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.jobs.snowflake_log import BIN, Day, Offers, Polls, Proxies, log_lines, log_text, rounded
+from sluice_jobs.snowflake_log import BIN, Day, Offers, Polls, Proxies, log_lines, log_text, rounded
 
 DAY = date(2026, 12, 31)
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sluice_jobs import table_log
+from sluice_jobs.merging import closed_days, merges, optimize_statement, rewrite_statement
+from sluice_jobs.table_log import OPTIMIZE, WRITE, Change, DataFile, Snapshot, TableLog, Transaction
 from sluice_spark.errors import LogError, SegmentTaken, UnknownFormat
-from sluice_spark.jobs import table_log
-from sluice_spark.jobs.merging import closed_days, merges, optimize_statement, rewrite_statement
-from sluice_spark.jobs.table_log import OPTIMIZE, WRITE, Change, DataFile, Snapshot, TableLog, Transaction
-from sluice_spark.store import FileStore
+from sluice_spark.log.store import FileStore
 
 SCHEMA = json.dumps({"type": "struct", "fields": []})
 DAY = date(2026, 11, 20)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sluice_spark.access import Endpoint
-from sluice_spark.client import BATCH_LIMIT, SqsClient
-from sluice_spark.receiver import OBJECTS_BYTES, Intake, Limits, Receiver
-from sluice_spark.signing import Credentials
-from sluice_spark.staging import StagedLog
-from sluice_spark.store import FileStore
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.receiver import OBJECTS_BYTES, Intake, Limits, Receiver
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.received import BATCH_LIMIT
+from sluice_spark.sqs.signing import Credentials
 
 WITHIN_S = 30
 CONNECTIONS = 8

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.emf import emf_lines, line
-from sluice_spark.metrics import UNITS, QueryMetrics, Reading, Sample, idle, measured, offset_of
-from sluice_spark.offsets import Offset, Position, Totals
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.metrics.emf import emf_lines, line
+from sluice_spark.metrics.measures import UNITS, QueryMetrics, Reading, Sample, idle, measured, offset_of
 
 
 def offset(messages: int, size: int = 0, failed: int = 0) -> Offset:

@@ -17,16 +17,16 @@ from typing import Any, Self
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sluice_spark.client import Outcome
 from sluice_spark.errors import QueueBusy, QueueRefused, SluiceSparkError
-from sluice_spark.offsets import Offset
-from sluice_spark.planning import Admission, admitted, sliced
-from sluice_spark.receiver import Intake, Limits, Receiver
-from sluice_spark.segments import rows_of
-from sluice_spark.staging import StagedLog, batches
-from sluice_spark.store import FileStore
+from sluice_spark.log.offsets import Offset
+from sluice_spark.log.planning import Admission, admitted, sliced
+from sluice_spark.log.segments import rows_of
+from sluice_spark.log.staging import StagedLog, batches
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.receiver import Intake, Limits, Receiver
+from sluice_spark.sqs.client import Outcome
 
-from benchmarks.memory_sqs.queues import Queue, SqsError
+from tests.sqs.queues import Queue, SqsError
 
 VISIBILITY_S = 30.0
 WITHIN_S = 20

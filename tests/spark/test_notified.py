@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.envelopes import S3Choice, unwrapped
-from sluice_spark.notified import Notified, identity, sift
-from sluice_spark.offsets import Position
-from sluice_spark.segments import Received, table
-from sluice_spark.staging import StagedLog
-from sluice_spark.store import FileStore
+from sluice_spark.formats.envelopes import S3Choice, unwrapped
+from sluice_spark.log.notified import Notified, identity, sift
+from sluice_spark.log.offsets import Position
+from sluice_spark.log.segments import table
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import FileStore
+from sluice_spark.sqs.received import Received
 
 PLAIN = S3Choice()
 EVERYTHING = S3Choice(removed=True)

@@ -2,8 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, SegmentMissing
-from sluice_spark.offsets import Offset, Position, Totals
-from sluice_spark.planned import (
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.planning import ROWS_PER_TASK, TASKS_LIMIT, Admission
+from sluice_spark.log.segments import Header
+from sluice_spark.source.planned import (
     LOOK_EVERY_S,
     LOOK_IDLE_S,
     RATE_WINDOW_S,
@@ -16,8 +18,6 @@ from sluice_spark.planned import (
     share,
     tasks_wanted,
 )
-from sluice_spark.planning import ROWS_PER_TASK, TASKS_LIMIT, Admission
-from sluice_spark.segments import Header
 
 LIMIT = st.none() | st.integers(1, 5_000_000)
 SIZES = st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=12)  # of a range's segments; None: not there

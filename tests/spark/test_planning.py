@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOffset, SegmentMissing
-from sluice_spark.offsets import Offset, Position
-from sluice_spark.planning import (
+from sluice_spark.log.offsets import Offset, Position
+from sluice_spark.log.planning import (
     Admission,
     Log,
     Seen,
     Slice,
     admitted,
     checked_numbers,
-    connections_wanted,
     removable,
     sliced,
 )  # fmt: skip
-from sluice_spark.segments import Header
+from sluice_spark.log.segments import Header
+from sluice_spark.source.fleet import connections_wanted
 
 SIZES = st.lists(st.integers(0, 30), max_size=12)
 LIMIT = st.none() | st.integers(1, 50)

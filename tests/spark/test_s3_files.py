@@ -18,17 +18,17 @@ from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark import s3_files
-from sluice_spark.access import Identity
-from sluice_spark.envelopes import S3Choice
 from sluice_spark.errors import InvalidOption, ObjectGone, ObjectRefused, ObjectUnreadable
+from sluice_spark.formats import s3_files
+from sluice_spark.formats.envelopes import S3Choice
+from sluice_spark.formats.s3_files import BATCH_ROWS, Records, S3Files, check_columns, partition_values, records
+from sluice_spark.formats.s3_objects import fetched, open_objects
+from sluice_spark.formats.s3_rows import object_rows
+from sluice_spark.log.planning import Slice
+from sluice_spark.log.quarantine import counts, quarantined
+from sluice_spark.log.store import FileStore
 from sluice_spark.options import parsed
-from sluice_spark.planning import Slice
-from sluice_spark.quarantine import counts, quarantined
-from sluice_spark.s3_files import BATCH_ROWS, Records, S3Files, check_columns, partition_values, records
-from sluice_spark.s3_objects import fetched, open_objects
-from sluice_spark.s3_rows import object_rows
-from sluice_spark.store import FileStore
+from sluice_spark.sqs.access import Identity
 
 KIND = pa.struct([("id", pa.int32()), ("name", pa.string()), ("day", pa.date32())])
 CSV = S3Files(format="csv")
@@ -508,7 +508,7 @@ def test_options_are_parsed_in_any_case() -> None:
 
 def test_the_columns_are_those_of_the_objects() -> None:
     pytest.importorskip("pyspark", reason="make test-spark has it")
-    from sluice_spark.source import SqsDataSource  # noqa: PLC0415  may be missing here
+    from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  may be missing here
 
     added = SqsDataSource({**GIVEN, "s3Format": "json", "badRecords": "/bad"}).schema().rpartition("trace_header")[2]
     assert added == " string, envelope map<string, string>, value struct<id int>, bad_record string"

@@ -5,8 +5,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.access import Endpoint, region_of
-from sluice_spark.signing import CONTENT_TYPE, Credentials, signed_headers
+from sluice_spark.sqs.access import Endpoint, region_of
+from sluice_spark.sqs.signing import CONTENT_TYPE, Credentials, signed_headers
 
 WORD = st.text("abcXYZ0189/+=", min_size=1, max_size=40)
 

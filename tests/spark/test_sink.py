@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.access import Endpoint
-from sluice_spark.client import ATTEMPTS, SqsClient
 from sluice_spark.errors import InvalidColumn, InvalidOption, QueueRefused, RowsNotSent
-from sluice_spark.outgoing import BATCH_BYTES, Addressing, Batch, Outgoing, Packer, Place, Unsent, outgoing
-from sluice_spark.sending import PLACES_LIMIT, Report, send_all
-from sluice_spark.signing import Credentials
-from sluice_spark.sink_options import CONNECTIONS_DEFAULT, sink_options
+from sluice_spark.sink.options import CONNECTIONS_DEFAULT, sink_options
+from sluice_spark.sink.outgoing import BATCH_BYTES, Addressing, Batch, Outgoing, Packer, Place, Unsent, outgoing
+from sluice_spark.sink.sending import PLACES_LIMIT, Report, send_all
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.client import ATTEMPTS, SqsClient
+from sluice_spark.sqs.signing import Credentials
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/q"
 FIFO = QUEUE + ".fifo"

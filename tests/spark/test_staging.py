@@ -6,16 +6,17 @@ from typing import Any
 import botocore.session
 import pyarrow as pa
 import pytest
-from sluice_spark.access import Endpoint
-from sluice_spark.client import SqsClient
 from sluice_spark.errors import Fenced, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
-from sluice_spark.offsets import Position
-from sluice_spark.planning import sliced
-from sluice_spark.receiver import Intake, Receiver
-from sluice_spark.segments import HEAD_BYTES, Received, encoded, header_of, rows_of, table
-from sluice_spark.signing import Credentials
-from sluice_spark.staging import StagedLog, batches, segment_name
-from sluice_spark.store import FileStore, S3Store, Store
+from sluice_spark.log.offsets import Position
+from sluice_spark.log.planning import sliced
+from sluice_spark.log.segments import HEAD_BYTES, encoded, header_of, rows_of, table
+from sluice_spark.log.staging import StagedLog, batches, segment_name
+from sluice_spark.log.store import FileStore, S3Store, Store
+from sluice_spark.source.receiver import Intake, Receiver
+from sluice_spark.sqs.access import Endpoint
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.signing import Credentials
 
 
 @pytest.fixture(params=["files", "s3"])

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark import transport as module
-from sluice_spark.transport import Answer, Reading, Transport, route_to
+from sluice_spark.sqs import answers as module
+from sluice_spark.sqs.answers import Answer, AnswerReader
+from sluice_spark.sqs.transport import Transport, route_to
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CLOSE = b""  # closes instead of an answer
@@ -383,7 +384,7 @@ def test_what_is_no_endpoint_is_refused() -> None:
 
 
 def fed(pieces: Sequence[bytes], *, limit: int = 10_000, ends: bool = False) -> Answer | None:
-    reading = Reading(limit)
+    reading = AnswerReader(limit)
     reading.begin()
     answer = None
     for piece in pieces:
@@ -465,7 +466,7 @@ def test_an_answer_without_a_body_needs_no_length() -> None:
 
 
 def test_a_large_answer_leaves_no_large_buffer_behind() -> None:
-    reading = Reading()
+    reading = AnswerReader()
     reading.begin()
     reading.room()[:60] = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".ljust(60, b"x")
     reading.filled(60)

@@ -17,7 +17,7 @@ import pytest
 from sluice.local.jobs import spark_python
 from sluice.pipeline.jobs import Places, Program
 from stacks.assets import BundleFailed
-from stacks.environment import ENTRY_POINT, PACKAGE, SparkAssets, image_target
+from stacks.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
 from stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 
@@ -38,7 +38,10 @@ def project(tmp_path: Path) -> Path:
         "spark/sluice_job.py": "import sluice_spark\n",
         "spark/sluice_spark/__init__.py": "",
         "spark/sluice_spark/py.typed": "",
-        "spark/sluice_spark/jobs/land.py": "import sluice_spark\n",
+        "spark/sluice_jobs/land.py": "import sluice_spark\nfrom sluice.message import Message\n",
+        "sluice/__init__.py": "if TYPE_CHECKING:\n    import sluice.aws\n",
+        "sluice/aws.py": "",
+        "sluice/message.py": "",
         "spark/sluice_spark/__pycache__/land.cpython-311.pyc": "",
         "spark/README.md": "",
     }
@@ -53,9 +56,15 @@ def names(archive: Path) -> list[str]:
         return tar.getnames()
 
 
-def test_our_package_is_packed_as_it_is_imported_and_nothing_else(project: Path) -> None:
+def test_our_packages_are_packed_with_what_they_import_at_run_time_and_nothing_else(project: Path) -> None:
     files = [name for name in names(SparkAssets(project).code().folder) if "." in name]
-    assert files == ["sluice_spark/__init__.py", "sluice_spark/jobs/land.py", "sluice_spark/py.typed"]
+    assert files == [
+        "sluice/__init__.py",
+        "sluice/message.py",
+        "sluice_jobs/land.py",
+        "sluice_spark/__init__.py",
+        "sluice_spark/py.typed",
+    ]
 
 
 def test_equal_content_is_an_equal_archive_wherever_and_whenever_it_is_packed(
@@ -87,7 +96,7 @@ def test_the_key_changes_with_the_code_and_with_nothing_beside_it(project: Path)
     before = SparkAssets(project).code().key
     (project / "spark" / "README.md").write_text("more")
     assert SparkAssets(project).code().key == before
-    (project / "spark" / "sluice_spark" / "jobs" / "land.py").write_text("")
+    (project / "spark" / "sluice_jobs" / "land.py").write_text("")
     assert SparkAssets(project).code().key != before
 
 
@@ -152,12 +161,18 @@ def imports(source: str) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def test_whatever_our_package_imports_is_in_an_archive_or_the_image(packed: tuple[str, list[str]]) -> None:
+def test_whatever_our_packages_import_is_in_an_archive_or_the_image(packed: tuple[str, list[str]]) -> None:
     _, found = packed
-    known = top_levels(found) | set(OF_SPARK) | {PACKAGE} | set(sys.stdlib_module_names) | OPTIONAL
-    sources = [*(PROJECT / "spark" / PACKAGE).rglob("*.py"), PROJECT / "spark" / ENTRY_POINT]
+    known = top_levels(found) | set(OF_SPARK) | {*PACKAGES, "sluice"} | set(sys.stdlib_module_names) | OPTIONAL
+    sources = [path for package in PACKAGES for path in (PROJECT / "spark" / package).rglob("*.py")]
+    sources.append(PROJECT / "spark" / ENTRY_POINT)
     unknown = {(path.name, name) for path in sources for name in imports(path.read_text()) if name not in known}
     assert unknown == set()
+
+
+def test_jobs_have_only_pure_modules_of_ours() -> None:
+    ours = [name for name in names(ASSETS.code().folder) if name.startswith("sluice/")]
+    assert not [name for name in ours if name.startswith(("sluice/aws", "sluice/cli", "sluice/local"))]
 
 
 def unpacked(archive: Path, into: Path) -> Path:
@@ -185,7 +200,7 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow  # `make test-slow` makes Spark first
-def test_every_module_of_our_package_imports_from_the_archives_alone(job_folder: Path) -> None:
+def test_every_module_of_our_packages_imports_from_the_archives_alone(job_folder: Path) -> None:
     code = job_folder / "code"
     modules = [
         ".".join(path.relative_to(code).with_suffix("").parts).removesuffix(".__init__")
@@ -200,7 +215,7 @@ def test_every_module_of_our_package_imports_from_the_archives_alone(job_folder:
         [sys.executable, "-I", "-S", "-B", "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert f"{PACKAGE}.jobs.land" in modules
+    assert "sluice_jobs.land" in modules
 
 
 @pytest.mark.slow  # see above
@@ -224,8 +239,8 @@ import json
 from pyspark.sql import SparkSession
 
 def files(_):
-    import botocore, orjson, pyarrow, sluice_spark.jobs.land
-    yield {module.__name__: module.__file__ for module in (botocore, orjson, pyarrow, sluice_spark)}
+    import botocore, orjson, pyarrow, sluice_jobs.land, sluice_spark
+    yield {module.__name__: module.__file__ for module in (botocore, orjson, pyarrow, sluice_jobs, sluice_spark)}
 
 spark = SparkSession.builder.getOrCreate()
 print("FOUND", json.dumps(spark.sparkContext.parallelize([1], 1).mapPartitions(files).first()))
@@ -266,6 +281,6 @@ def test_executors_find_the_packages_where_spark_unpacks_the_archives(job_folder
     )
     [found] = [json.loads(line.removeprefix("FOUND ")) for line in done.stdout.splitlines() if "FOUND" in line] or [{}]
     folders = {name: Path(file).parts[-3] for name, file in found.items()}
-    expected = dict.fromkeys(("botocore", "orjson", "pyarrow"), "environment") | {PACKAGE: "code"}
+    expected = dict.fromkeys(("botocore", "orjson", "pyarrow"), "environment") | dict.fromkeys(PACKAGES, "code")
     assert folders == expected, done.stderr[-5_000:]
     assert all(str(home) in file for file in found.values())

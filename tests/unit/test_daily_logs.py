@@ -19,7 +19,7 @@ from sluice.rendezvous.counts.statistics import Count
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import OfferMethod
 
-JOBS_LOG = Path(__file__).parents[2] / "spark" / "sluice_spark" / "jobs" / "snowflake_log.py"
+JOBS_LOG = Path(__file__).parents[2] / "spark" / "sluice_jobs" / "snowflake_log.py"
 NUMBERS = st.integers(1, 100)
 COUNTRIES = st.sampled_from(["DE", "FR", "AT", "??"])
 NATS = st.sampled_from([nat.value for nat in Nat])

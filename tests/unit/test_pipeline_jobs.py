@@ -1,6 +1,7 @@
 """What the pipeline's jobs are, and what is done about their runs: the decisions, without AWS."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -307,7 +308,7 @@ def test_a_replay_goes_to_the_site_s_ingress() -> None:
 PARSE = """
 import json, sys
 from datetime import date
-from sluice_spark.jobs.arguments import parse
+from sluice_jobs.arguments import parse
 for arguments in json.load(sys.stdin):
     parse(arguments, today=date(2026, 11, 21))
 """
@@ -327,7 +328,7 @@ def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat)
     done = subprocess.run(
         [sys.executable, "-c", PARSE],
         input=json.dumps([list(job.arguments) for job in jobs]),
-        env={"PYTHONPATH": str(PROJECT / "spark")},
+        env={"PYTHONPATH": f"{PROJECT / 'spark'}{os.pathsep}{PROJECT}"},
         capture_output=True,
         text=True,
         check=False,

@@ -36,7 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ.update(AWS_ACCESS_KEY_ID="AKIATEST", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="eu-west-1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[3] / "spark")  # workers import the package by name
+    root = Path(__file__).parents[3]
+    os.environ["PYTHONPATH"] = f"{root / 'spark'}{os.pathsep}{root}"  # workers import the packages by name
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

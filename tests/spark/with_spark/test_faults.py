@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.memory_sqs.queues import Queue
 from tests.spark.with_spark.driver import kill_session, started
 from tests.spark.with_spark.killed import (
     EXPECTED,
@@ -21,6 +20,7 @@ from tests.spark.with_spark.killed import (
     staged,
     until,
 )
+from tests.sqs.queues import Queue
 
 VISIBILITY_S = 3
 
@@ -161,7 +161,7 @@ def test_a_batch_slower_than_the_visibility_timeout_doubles_nothing(
 def test_a_task_tried_again_and_its_twin_read_the_same_rows(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     """Each task's partition is read twice, as a retry and a speculative twin do."""
     from sluice_spark.options import parsed  # noqa: PLC0415  may be missing here
-    from sluice_spark.source import SqsReader  # noqa: PLC0415  may be missing here
+    from sluice_spark.source.batch import SqsReader  # noqa: PLC0415  may be missing here
 
     fill(MESSAGES)
     del given["options"]["maxMessagesPerTrigger"]

@@ -44,7 +44,7 @@ def message(number: int, body: str = "m", sent_at: datetime = NOON, **more: Any)
 
 @pytest.fixture
 def job_spark(spark: Any) -> Any:
-    from sluice_spark.jobs.session import prepared  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.session import prepared  # noqa: PLC0415  needs PySpark
 
     return prepared(spark)
 
@@ -52,7 +52,7 @@ def job_spark(spark: Any) -> Any:
 @pytest.fixture
 def received(job_spark: Any) -> Callable[[Iterable[Mapping[str, Any]]], Any]:
     """Rows as the source gives them."""
-    from sluice_spark.segments import SPARK_SCHEMA  # noqa: PLC0415  may be missing here
+    from sluice_spark.log.segments import SPARK_SCHEMA  # noqa: PLC0415  may be missing here
 
     def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
         return job_spark.createDataFrame(list(rows), SPARK_SCHEMA).coalesce(1)
@@ -63,9 +63,9 @@ def received(job_spark: Any) -> Callable[[Iterable[Mapping[str, Any]]], Any]:
 @pytest.fixture
 def landed(job_spark: Any, tmp_path: Path) -> Iterator[Any]:
     """What Spark calls with each batch, on tables of this test."""
-    from sluice_spark.jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
-    from sluice_spark.jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  as above
-    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  as above
+    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     job_spark.sparkContext.setLocalProperty(QUERY_ID, str(uuid.uuid4()))
     yield Batches(
@@ -82,8 +82,8 @@ def messages(job_spark: Any, tmp_path: Path) -> Callable[..., Any]:
 
 
 def _table(place: Path, name: str) -> Any:
-    from sluice_spark.jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  needs PySpark
-    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+    from sluice_jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     layout = quarantine_layout() if name.endswith("quarantine") else messages_layout()
     return ParquetTable(f"{place}/{name}", layout)
@@ -110,7 +110,7 @@ def fill(queue: Any) -> None:
 @pytest.mark.timeout(900)  # four programs start one after the other
 def test_a_job_killed_thrice_lands_each_message_once(job_spark: Any, sqs: Any, tmp_path: Path, messages: Any) -> None:
     """Killed while it receives, when a batch is in the table, and when Spark has committed one."""
-    from sluice_spark.jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
 
     sqs.queues["q"].visibility_s = VISIBILITY_S
     fill(sqs.queues["q"])
@@ -160,7 +160,7 @@ def test_a_job_killed_thrice_lands_each_message_once(job_spark: Any, sqs: Any, t
 
 
 def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_path: Path, messages: Any) -> None:
-    from sluice_spark.jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs PySpark
 
     sqs.queues["q"].fill([f"{number}" for number in range(500)], time.time())
     source = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": f"{tmp_path}/staging"}
@@ -214,7 +214,7 @@ def bad_metadata() -> dict[str, Any]:
 def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_again(
     received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_spark.jobs.land import Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import Batches  # noqa: PLC0415  needs PySpark
 
     class Killed(Exception):
         pass
@@ -325,9 +325,9 @@ class Answering:
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, there: bool) -> None:
-    from sluice_spark.jobs.landing import messages_layout  # noqa: PLC0415  needs PySpark
-    from sluice_spark.jobs.table_log import Transaction  # noqa: PLC0415  as above
-    from sluice_spark.jobs.tables import open_table  # noqa: PLC0415  as above
+    from sluice_jobs.landing import messages_layout  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.table_log import Transaction  # noqa: PLC0415  as above
+    from sluice_jobs.tables import open_table  # noqa: PLC0415  as above
 
     query = "b0b4b16a-3b5f-4d38-8e9a-000000000000"
     table = open_table(kind, "s3://b/t" if kind == "delta" else "glue.sluice", "messages", messages_layout())
@@ -358,7 +358,7 @@ def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, 
 def test_readers_see_each_row_once_while_files_are_merged(
     job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_spark.jobs.compact import KEPT_S, compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.compact import KEPT_S, compact  # noqa: PLC0415  needs PySpark
 
     def merged(**more: Any) -> Any:
         return compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20, **more)
@@ -383,7 +383,7 @@ def test_readers_see_each_row_once_while_files_are_merged(
 def test_two_compactions_at_once_leave_each_row_once(
     job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_spark.jobs import compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs import compact  # noqa: PLC0415  needs PySpark
 
     for number in range(2):
         landed(received([message(number)]), number)
@@ -475,8 +475,8 @@ def test_a_scripted_days_log_is_snowflakes_line_by_line(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:
     """Late events too, and again when more have come."""
-    from sluice_spark.jobs.statistics import Source, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
-    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+    from sluice_jobs.statistics import Source, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     source, output = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events"), f"{tmp_path}/out"
     landed(received(scripted_day()), 0)
@@ -502,8 +502,8 @@ def test_a_scripted_days_log_is_snowflakes_line_by_line(
 def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:
-    from sluice_spark.jobs.statistics import Hours, Source, finished_hours, hourly_layout  # noqa: PLC0415  needs PySpark
-    from sluice_spark.jobs.tables import ParquetTable  # noqa: PLC0415  as above
+    from sluice_jobs.statistics import Hours, Source, finished_hours, hourly_layout  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
 
     source = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events")
     table = ParquetTable(f"{tmp_path}/out/hourly_live", hourly_layout())
@@ -530,9 +530,9 @@ def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
 def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixtures
     job_spark: Any, received: Any, landed: Any, sqs: Any, tmp_path: Path, kind: str
 ) -> None:
-    from sluice_spark.jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
 
-    from benchmarks.memory_sqs.queues import Queue  # noqa: PLC0415  may be missing here
+    from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here
 
     name = "ingress.fifo" if kind == "fifo" else "ingress"
     sqs.queues[name] = Queue(name)
@@ -563,7 +563,7 @@ def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixture
 
 def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: Any, sqs: Any, tmp_path: Path) -> None:
     """Without what can't be read."""
-    from sluice_spark.jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
 
     sqs.queues["again"] = type(sqs.queues["q"])("again")
     for number, text in enumerate(['{"exchange": "e"}', '{"exchange": "other"}', "{"]):

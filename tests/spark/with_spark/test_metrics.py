@@ -12,8 +12,8 @@ def messages(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:
 
 
 def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
-    from sluice_spark.emf import emf_lines  # noqa: PLC0415  may be missing here
-    from sluice_spark.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
+    from sluice_spark.metrics.emf import emf_lines  # noqa: PLC0415  may be missing here
+    from sluice_spark.metrics.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
 
     lines: list[dict[str, Any]] = []
     listener = MetricsListener(
@@ -47,7 +47,7 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
 
 
 def test_bad_records_are_counted(spark: Any, sqs: Any, tmp_path: Path) -> None:
-    from sluice_spark.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
+    from sluice_spark.metrics.listener import MetricsListener, observed  # noqa: PLC0415  may be missing here
 
     for body in ('{"n": 1}', "no json", '{"n": 2}'):
         sqs.queues["q"].send({"MessageBody": body}, time.time())

@@ -11,7 +11,7 @@ import boto3
 import pytest
 import sluice_spark
 
-from benchmarks.memory_sqs.queues import Queue
+from tests.sqs.queues import Queue
 
 
 def options(sqs: Any, tmp_path: Path, queue: str = "q", **more: str) -> dict[str, str]:

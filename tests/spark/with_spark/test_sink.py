@@ -12,7 +12,7 @@ WITHIN_S = 60
 
 @pytest.fixture
 def queue(sqs: Any) -> Callable[[str], Any]:
-    from benchmarks.memory_sqs.queues import Queue  # noqa: PLC0415  may be missing here
+    from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here
 
     return lambda name: sqs.queues.setdefault(name, Queue(name))
 
@@ -73,8 +73,8 @@ def test_rows_may_name_their_queues(spark: Any, sqs: Any, queue: Callable[[str],
 def test_a_task_that_is_tried_again_sends_no_fifo_message_twice(sqs: Any, queue: Callable[[str], Any]) -> None:
     """Each attempt has its own copy of the writer that the driver pickled once."""
     from pyspark.sql import Row  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink import SqsWriter  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink_options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.writers import SqsWriter  # noqa: PLC0415  may be missing here
 
     queue("q.fifo")
     writer = pickle.dumps(SqsWriter(sink_options({"queueUrl": sqs.queue_url("q.fifo"), "endpoint": sqs.url})))
@@ -106,8 +106,8 @@ def test_two_writes_of_the_same_content_are_one_if_content_is_what_identifies(
 
 def test_no_key_travels_with_a_writer_or_its_answer(sqs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import Row  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink import SqsWriter  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink_options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.writers import SqsWriter  # noqa: PLC0415  may be missing here
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAFOUND")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "found-secret")
@@ -122,8 +122,8 @@ def test_a_commit_logs_how_many_rows_were_not_sent_and_where_they_were(
     sqs: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     from pyspark.sql import Row  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink import SqsWriter  # noqa: PLC0415  may be missing here
-    from sluice_spark.sink_options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.options import sink_options  # noqa: PLC0415  may be missing here
+    from sluice_spark.sink.writers import SqsWriter  # noqa: PLC0415  may be missing here
 
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "failOnError": "false"}
     writer = SqsWriter(sink_options(given))

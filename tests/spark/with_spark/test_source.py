@@ -96,7 +96,7 @@ def test_available_now_takes_what_is_there_in_several_batches_and_ends(
     spark: Any, sqs: Any, fill: Any, tmp_path: Path
 ) -> None:
     if spark.version.startswith(("4.0.", "4.1.")):
-        pytest.skip("Spark 4.0 and 4.1 run one micro-batch of a Python source: sluice_spark.drain is there for them")
+        pytest.skip("Spark 4.0 and 4.1 run one micro-batch of a Python source: drain is there for them")
     fill(2000)
     frame = reader(spark.readStream, sqs, tmp_path / "staging", maxMessagesPerTrigger=700).load()
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))

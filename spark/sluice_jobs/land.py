@@ -1,0 +1,145 @@
+"""*land*: from queues to table `messages`, each message once; what can't be read to the quarantine, with its reason.
+
+A batch is written in one pass, a second one only where some of its rows are bad. Messages and quarantine take a batch
+by its query's id and its number, each by itself: killed between any two steps, the batch that Spark runs again
+completes what is missing, and adds nothing twice. So checkpoint, staging location and tables belong together.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+
+from sluice_jobs.landing import REASON, classified, messages_layout, quarantine_layout
+from sluice_jobs.landing_names import MESSAGES, QUARANTINE
+from sluice_jobs.stopping import Stopped, asked_to_stop, awaited, stopped_on_purpose
+from sluice_jobs.table_log import Transaction
+from sluice_jobs.tables import ParquetTable, Table, open_table
+from sluice_spark.metrics.listener import MetricsListener, observed
+from sluice_spark.source.drain import drain
+
+log = logging.getLogger(__name__)
+
+QUERY_NAME = "land"
+QUERY_ID = "sql.streaming.queryId"  # Spark's own, set for each batch: it outlives restarts, as the checkpoint holds it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """What `land` is told. Locations without an end's slash; the source's own options by its names."""
+
+    source: dict[str, str]
+    checkpoint: str
+    tables: str
+    table_format: str
+    quarantine: str
+    trigger_seconds: float = 30.0
+    drain: bool = False
+    late_days: int = 3
+    metrics: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Rows and batches that this run has put in the tables. `landed` are in time, `late` not."""
+
+    landed: int = 0
+    quarantined: int = 0
+    late: int = 0
+    batches: int = 0
+
+    def plus(self, other: "Totals") -> "Totals":
+        """Both."""
+        return Totals(
+            landed=self.landed + other.landed,
+            quarantined=self.quarantined + other.quarantined,
+            late=self.late + other.late,
+            batches=self.batches + other.batches,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What a run did. `interrupted`: SIGTERM ended it, perhaps before the queues were empty."""
+
+    totals: Totals
+    interrupted: bool
+
+
+class Batches:
+    """What Spark calls with each batch. `totals` grows; once `stopping` is set no further batch begins."""
+
+    def __init__(
+        self, messages: Table, quarantine: Table, late_days: int, landed: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """`landed`: see `land`."""
+        self._messages, self._quarantine, self._late_days, self._landed = messages, quarantine, late_days, landed
+        self.totals = Totals()
+        self.stopping = threading.Event()
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Durable when it returns."""
+        if self.stopping.is_set():
+            raise Stopped(f"asked to stop before batch {number}")
+        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        self.totals = self.totals.plus(self._written(batch, Transaction(app_id=query, version=number)))
+        self._landed(number)
+
+    def _written(self, batch: DataFrame, transaction: Transaction) -> Totals:
+        rows = classified(batch, late_days=self._late_days)
+        bad, late = F.col(REASON).isNotNull(), F.col("late")
+        counts = Observation()
+        watched = rows.observe(
+            counts,
+            F.count_if(~bad & ~late).alias("landed"),
+            F.count_if(bad).alias("quarantined"),
+            F.count_if(~bad & late).alias("late"),
+        )
+        if not self._messages.append(watched.where(~bad).drop(REASON), transaction):
+            # an earlier run was killed after this: whether its bad rows are safe only their own table knows
+            self._quarantine.append(_bad_rows(rows), transaction)
+            return Totals(batches=1)
+        found = Totals(**counts.get, batches=1)
+        if found.quarantined:
+            log.warning("batch %d: %d unreadable messages, in the quarantine", transaction.version, found.quarantined)
+            self._quarantine.append(_bad_rows(rows), transaction)
+        return found
+
+
+def _bad_rows(rows: DataFrame) -> DataFrame:
+    return rows.where(F.col(REASON).isNotNull())
+
+
+def land(spark: SparkSession, landing: Landing, landed: Callable[[int], None] = lambda _: None) -> Landed:
+    """Runs until SIGTERM, or with `drain` until the queues are empty. Raises what ended the query otherwise.
+
+    On SIGTERM the running batch is finished, and no other begins. `landed` is called with a batch's number once the
+    tables have it, before Spark knows.
+    """
+    batches = Batches(
+        open_table(landing.table_format, landing.tables, MESSAGES, messages_layout()),
+        ParquetTable(f"{landing.quarantine}/{QUARANTINE}", quarantine_layout()),
+        landing.late_days,
+        landed,
+    )
+    received = spark.readStream.format("sqs").options(**landing.source).load()
+    if landing.metrics:
+        spark.streams.addListener(MetricsListener())
+        received = observed(received)
+    writer = received.writeStream.queryName(QUERY_NAME).option("checkpointLocation", landing.checkpoint)
+    writer = writer.foreachBatch(batches)
+    with asked_to_stop(batches.stopping):
+        if landing.drain:
+            _drained(writer.trigger(processingTime="0 seconds"), landing)
+        else:
+            awaited(writer.trigger(processingTime=f"{landing.trigger_seconds} seconds").start(), batches.stopping)
+    return Landed(totals=batches.totals, interrupted=batches.stopping.is_set())
+
+
+def _drained(writer: Any, landing: Landing) -> None:
+    with stopped_on_purpose():
+        drain(writer, landing.source)

@@ -1,0 +1,113 @@
+"""What a received message becomes in the tables: its columns, its partition, or why it is quarantined. Expressions of
+Spark SQL, so that no row passes through Python.
+
+Federation's metadata travel in attribute `x-qpid`, a JSON object (`sluice/federation/metadata.py`). Every row is judged
+by itself and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from pyspark.sql.types import StructType
+
+from sluice_jobs.landing_names import EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE, METADATA_ATTRIBUTE
+from sluice_jobs.tables import Layout
+from sluice_spark.log.segments import SPARK_SCHEMA
+
+NO_EXCHANGE = "none"
+PARTITION_COLUMNS = ("date", "exchange", "late")
+REASON = "reason"
+# A partition's folder has the name in it, escaped; file systems take 255 bytes
+MAX_EXCHANGE_ESCAPED = 240
+MAX_PUBLISHED_MS = 253_402_300_799_999  # the end of the year 9999: what Python and other readers have a date for
+
+_METADATA = "exchange string, key string, trace array<string>, id string, published bigint, unreadable string"
+_EVENT = "kind string, id string, at string, site string"
+_AT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$"
+
+_OWN = (
+    "happened_at timestamp, routing_key string, origin string, origin_id string, sites array<string>, "
+    "published_at timestamp, date date, exchange string, late boolean"
+)
+
+
+def messages_layout() -> Layout:
+    """Of table `messages`: the source's columns, then ours, partition columns last."""
+    return Layout(schema=StructType.fromDDL(f"{SPARK_SCHEMA}, {_OWN}"), partition_columns=PARTITION_COLUMNS)
+
+
+def quarantine_layout() -> Layout:
+    """Of the quarantine: the source's columns, the reason, and the day on which the message was sent."""
+    return Layout(schema=StructType.fromDDL(f"{SPARK_SCHEMA}, {REASON} string, date date"), partition_columns=("date",))
+
+
+def classified(received: DataFrame, *, late_days: int) -> DataFrame:
+    """The source's columns and ours, with a `reason` in bad rows and null in good ones. A row in, a row out.
+
+    `happened_at` is an event's own time, where the body is an event (see docs/jobs.md) and the time isn't after the
+    sending; else when it was sent. A row is `late` where that day is more than `late_days` before the day it was sent:
+    then `date` is the latter, so that no old partition gets a file.
+    """
+    attributes = F.col("attributes")
+    sealed = attributes[METADATA_ATTRIBUTE]
+    sent_at = F.coalesce("sent_at", "first_received_at", F.timestamp_seconds(F.lit(0)))
+    unread = received.select(
+        "*",
+        sent_at.alias("_sent"),
+        sealed.isNotNull().alias("_sealed"),
+        F.from_json(sealed["string"], _METADATA, {"columnNameOfCorruptRecord": "unreadable"}).alias("_metadata"),
+        F.when(F.col("body").startswith("{"), F.from_json("body", _EVENT)).alias("_event"),
+    )
+    exchange = _first_text(F.col("_metadata.exchange"), attributes[EXCHANGE_ATTRIBUTE]["string"], F.lit(NO_EXCHANGE))
+    key = F.coalesce(F.col("_metadata.key"), attributes[KEY_ATTRIBUTE]["string"])
+    published = F.col("_metadata.published")
+    read = unread.select(
+        *_source_columns(),
+        F.coalesce(_event_time(), "_sent").alias("happened_at"),
+        key.alias("routing_key"),
+        F.substring_index("_metadata.id", ".", 1).alias("origin"),
+        F.col("_metadata.id").alias("origin_id"),
+        F.col("_metadata.trace").alias("sites"),
+        F.when(published.between(0, MAX_PUBLISHED_MS), F.timestamp_millis(published)).alias("published_at"),
+        exchange.alias("exchange"),
+        _reason(exchange).alias(REASON),
+        "_sent",
+    )
+    late = F.datediff(F.to_date("_sent"), F.to_date("happened_at")) > late_days
+    dated = read.withColumn("late", late).withColumn(
+        "date", F.to_date(F.when(late, F.col("_sent")).otherwise(F.col("happened_at")))
+    )
+    return dated.drop("_sent")
+
+
+def _source_columns() -> Sequence[str]:
+    names: Sequence[str] = StructType.fromDDL(SPARK_SCHEMA).names
+    return names
+
+
+def _first_text(*candidates: Column) -> Column:
+    """The first that is neither null nor empty."""
+    return F.coalesce(*[F.when(each != "", each) for each in candidates])
+
+
+def _event_time() -> Column:
+    """Null where the body is no event, its time can't be read, or is after the sending."""
+    event = F.col("_event")
+    complete = event["kind"].isNotNull() & event["id"].isNotNull() & event["site"].isNotNull()
+    at = F.when(complete & event["at"].rlike(_AT), F.try_to_timestamp(event["at"]))
+    return F.when(at <= F.col("_sent"), at)
+
+
+def _reason(exchange: Column) -> Column:
+    metadata = F.col("_metadata")
+    unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull())
+    # escaped, each byte has three characters at most: most names need no closer look
+    too_long = (F.octet_length(exchange) * 3 > MAX_EXCHANGE_ESCAPED) & (
+        F.length(F.url_encode(exchange)) > MAX_EXCHANGE_ESCAPED
+    )
+    return (
+        F.when(unreadable, F.lit(f"attribute {METADATA_ATTRIBUTE} can't be read"))
+        .when(too_long, F.lit("the exchange's name is too long"))
+        .otherwise(F.lit(None).cast("string"))
+    )

@@ -1,0 +1,123 @@
+"""The one entry point: `python -m sluice_jobs.main JOB …`, and StartJobRun's by way of `sluice_job.py`.
+
+A job prints its result as one line of JSON, and ends with 0; with 2 for arguments that can't be, 1 for an error, 143
+for a drain that was cut off by SIGTERM.
+"""
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice_jobs.arguments import parse, source_options
+from sluice_jobs.merging import closed_days
+from sluice_spark.errors import SluiceSparkError
+
+Result = Mapping[str, Any]
+EXIT = "exit"  # of a result: the exit code, where it isn't 0
+MIB = 2**20
+INTERRUPTED = 128 + signal.SIGTERM
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job; the exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    given = parse(sys.argv[1:] if arguments is None else arguments, today=datetime.now(UTC).date())
+    try:
+        result = JOBS[given.job](given)
+    except SluiceSparkError as error:
+        sys.stderr.write(f"sluice_job: {type(error).__name__}: {error}\n")
+        return 1
+    said = dict(result)
+    code = int(said.pop(EXIT, 0))
+    sys.stdout.write(json.dumps(said, default=str) + "\n")
+    sys.stdout.flush()
+    return code
+
+
+def _land(given: argparse.Namespace) -> Result:
+    from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs Spark, which arguments don't
+
+    landing = Landing(
+        source=source_options(given),
+        checkpoint=given.checkpoint,
+        tables=given.tables,
+        table_format=given.table_format,
+        quarantine=given.quarantine,
+        trigger_seconds=given.trigger_seconds,
+        drain=given.drain,
+        late_days=given.late_days,
+        metrics=given.metrics,
+    )
+    with _session("land") as spark:
+        landed = land(spark, landing)
+    cut_off = landed.interrupted and landing.drain
+    return {**asdict(landed.totals), EXIT: INTERRUPTED if cut_off else 0}
+
+
+def _statistics(given: argparse.Namespace) -> Result:
+    from sluice_jobs.statistics import Source, keep_hourly, statistics  # noqa: PLC0415  needs Spark
+
+    source = Source(tables=given.tables, table_format=given.table_format, exchange=given.exchange)
+    with _session("statistics") as spark:
+        if given.stream:
+            given_s = given.trigger_seconds
+            rows = keep_hourly(spark, source, given.output, checkpoint=given.checkpoint, trigger_s=given_s)
+            return {"rows": rows}
+        return asdict(statistics(spark, source, given.day, given.output))
+
+
+def _compact(given: argparse.Namespace) -> Result:
+    from sluice_jobs.compact import compacted  # noqa: PLC0415  needs Spark
+
+    days = closed_days(datetime.now(UTC).date(), given.days)
+    with _session("compact") as spark:
+        return compacted(spark, given.table_format, given.tables, days=days, target_bytes=given.target_mb * MIB)
+
+
+def _replay(given: argparse.Namespace) -> Result:
+    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs Spark
+
+    wanted = Replay(
+        queue_url=given.queue_url,
+        exchange=given.exchange,
+        start=given.start,
+        end=given.end,
+        tables=given.tables,
+        table_format=given.table_format,
+        staging=given.staging,
+        from_exchange=given.from_exchange,
+        rate=given.rate,
+        region=given.region,
+        endpoint=given.endpoint,
+    )
+    with _session("replay") as spark:
+        return {"replayed": replay(spark, wanted)}
+
+
+@contextmanager
+def _session(job: str) -> Iterator[Any]:
+    from sluice_jobs.session import job_session  # noqa: PLC0415  needs Spark
+
+    spark = job_session(f"sluice {job}")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+JOBS: Mapping[str, Callable[[argparse.Namespace], Result]] = {
+    "land": _land,
+    "statistics": _statistics,
+    "compact": _compact,
+    "replay": _replay,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""*replay*: what was sent in a span of time goes back to an exchange's ingress, from tables or from retained segments.
+
+Receivers know a message again by attribute `sluice-replayed`, its id. A FIFO ingress takes each once within SQS's five
+minutes, however often a task is tried; a standard one at least once.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+
+from sluice_jobs.landing import REASON, classified, messages_layout
+from sluice_jobs.landing_names import MESSAGES
+from sluice_jobs.replaying import replayed
+from sluice_jobs.tables import Keep, open_table
+
+FIFO_SUFFIX = ".fifo"
+PARTS_PER_SECOND = 4  # how evenly a rate is kept
+MAX_BATCH_ROWS = 10_000  # Spark's default, of Arrow batches
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_SENT = (
+    "body string, attributes map<string, struct<type: string, string: string, binary: binary>>, "
+    "message_group_id string, message_deduplication_id string, trace_header string"
+)
+_READ = (
+    "message_id", "body", "attributes", "message_group_id", "sequence_number", "sent_at", "trace_header",
+    "routing_key", "origin_id",
+)  # fmt: skip
+
+Message = TypeVar("Message")
+Sent = tuple[str, Mapping[str, Any], str | None, str | None, str | None]  # in the order of _SENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What `replay` is told. Either `tables` or `staging` is there. Messages sent from `start` on and before `end`."""
+
+    queue_url: str
+    exchange: str
+    start: datetime
+    end: datetime
+    tables: str | None = None
+    table_format: str = "parquet"
+    staging: str | None = None
+    from_exchange: str | None = None
+    rate: int | None = None
+    region: str | None = None
+    endpoint: str | None = None
+
+
+def replay(spark: SparkSession, wanted: Replay) -> int:
+    """Sends them; how many. Raises what the sink raises: then some are sent, and who knows ids isn't hurt."""
+    rows = _landed(spark, wanted) if wanted.tables else _retained(spark, wanted)
+    rows = rows.where((F.col("sent_at") >= F.lit(wanted.start)) & (F.col("sent_at") < F.lit(wanted.end)))
+    if wanted.from_exchange is not None:
+        rows = rows.where(F.col("exchange") == wanted.from_exchange)
+    sent = Observation()
+    outgoing = _outgoing(spark, _placed(rows.select(*_READ), wanted), wanted)
+    counted = outgoing.observe(sent, F.count(F.lit(1)).alias("messages"))
+    writer = counted.write.format("sqs").mode("append").options(**_sink_options(wanted))
+    with _batches_of(spark, wanted.rate):
+        writer.save()
+    return int(sent.get["messages"])
+
+
+def _landed(spark: SparkSession, wanted: Replay) -> DataFrame:
+    assert wanted.tables is not None  # noqa: S101  tells mypy what replay has looked at
+    table = open_table(wanted.table_format, wanted.tables, MESSAGES, messages_layout())
+    last = wanted.end.date().isoformat()
+    return table.read(spark, _until(last)).where(F.col("date") <= last)
+
+
+def _until(last: str) -> Keep:
+    """A message's partition is of the day it was sent, or of one before."""
+
+    def keep(partition: Mapping[str, str]) -> bool:
+        return partition["date"] <= last
+
+    return keep
+
+
+def _retained(spark: SparkSession, wanted: Replay) -> DataFrame:
+    """Without what would be quarantined."""
+    received = spark.read.format("sqs").option("stagingLocation", wanted.staging).load()
+    return classified(received, late_days=0).where(F.col(REASON).isNull())
+
+
+def _placed(rows: DataFrame, wanted: Replay) -> DataFrame:
+    """In the order sent: all in one task where a rate is kept, else each group of a FIFO queue in one."""
+    if wanted.rate is not None:
+        placed = rows.coalesce(1)
+    elif wanted.queue_url.endswith(FIFO_SUFFIX):
+        placed = rows.repartition("message_group_id")
+    else:
+        return rows
+    return placed.sortWithinPartitions("sent_at", "sequence_number")
+
+
+def _outgoing(spark: SparkSession, rows: DataFrame, wanted: Replay) -> DataFrame:
+    """By way of RDDs: what works on Arrow batches wants pandas, in every worker."""
+    exchange, rate, fifo = wanted.exchange, wanted.rate, wanted.queue_url.endswith(FIFO_SUFFIX)
+
+    def convert(given: Iterable[Row]) -> Iterator[Sent]:
+        made = (_sent(row.asDict(recursive=True), exchange, fifo=fifo) for row in given)
+        return made if rate is None else paced(made, rate)
+
+    return spark.createDataFrame(rows.rdd.mapPartitions(convert), _SENT, verifySchema=False)
+
+
+def _sent(row: Mapping[str, Any], exchange: str, *, fifo: bool) -> Sent:
+    """A standard queue takes no deduplication id, and no group that the message didn't have."""
+    made = replayed(row, exchange)
+    group, deduplication = (made.group_id, made.deduplication_id) if fifo else (row["message_group_id"], None)
+    return row["body"], made.attributes, group, deduplication, row["trace_header"]
+
+
+def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
+    """The messages, at most `rate` of them a second from the first on."""
+    size = max(1, rate // PARTS_PER_SECOND)
+    started = time.monotonic()
+    for given, message in enumerate(messages):
+        if given % size == 0:
+            time.sleep(max(0.0, started + given / rate - time.monotonic()))
+        yield message
+
+
+def _sink_options(wanted: Replay) -> dict[str, str]:
+    options = {"queueUrl": wanted.queue_url, "region": wanted.region, "endpoint": wanted.endpoint}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def _batches_of(spark: SparkSession, rate: int | None) -> Iterator[None]:
+    """Spark hands the sink rows in batches of so many: with a rate no more than a second's."""
+    before = spark.conf.get(_BATCH_ROWS)
+    spark.conf.set(_BATCH_ROWS, str(min(MAX_BATCH_ROWS, rate or MAX_BATCH_ROWS)))
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_ROWS, before)

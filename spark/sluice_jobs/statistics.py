@@ -1,0 +1,225 @@
+"""*statistics*: a day's rendezvous events as Snowflake's metrics log, and events per hour as a table.
+
+Both come from table `messages` and are made anew as a whole, so a day can be computed again when late events have come.
+The streaming variant keeps the hourly table up to date: an hour appears once, when the watermark has passed it.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from pyspark.sql.types import StructType
+
+from sluice_jobs import table_stream
+from sluice_jobs.events import bad_records, events
+from sluice_jobs.land import QUERY_ID
+from sluice_jobs.landing import messages_layout
+from sluice_jobs.landing_names import MESSAGES
+from sluice_jobs.snowflake_log import Day, Offers, Polls, Proxies, log_text
+from sluice_jobs.stopping import Stopped, asked_to_stop, awaited
+from sluice_jobs.table_log import WRITE, Change, Snapshot, Transaction
+from sluice_jobs.tables import Keep, Layout, ParquetTable, open_table
+from sluice_spark.errors import SegmentTaken
+from sluice_spark.log.store import Store, open_store
+
+HOURLY, HOURLY_LIVE = "hourly", "hourly_live"
+WATERMARK = "2 hours"
+QUERY_NAME = "statistics"
+_HOURLY_KEYS = ("kind", "outcome", "country", "method", "nat")
+_HOURLY_SCHEMA = (
+    "hour timestamp, kind string, outcome string, country string, method string, nat string, events bigint, date date"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the events are."""
+
+    tables: str
+    table_format: str
+    exchange: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a run found: events of the day without repeats, how many rows of them were repeats or none at all."""
+
+    log: str
+    events: int
+    repeated: int
+    bad: int
+
+
+def hourly_layout() -> Layout:
+    """Of both hourly tables: `events` in the hour that begins at `hour`; `date` is the hour's."""
+    return Layout(schema=StructType.fromDDL(_HOURLY_SCHEMA), partition_columns=("date",))
+
+
+def statistics(spark: SparkSession, source: Source, day: date, output: str) -> Summary:
+    """Writes the day's log and its rows of the hourly table, in place of what an earlier run wrote."""
+    table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
+    messages = table.read(spark, _of_day(day)).where(_happened(day))
+    found = events(messages, source.exchange)
+    unique = found.dropDuplicates(["id"]).persist()  # counted in several ways
+    try:
+        name = f"snowflake-stats-{day.isoformat()}.log"
+        _replaced(open_store(output), name, log_text(day, counted(unique)))
+        _replace_day(ParquetTable(f"{output}/{HOURLY}", hourly_layout()), hourly(unique), day)
+        counts = unique.count()
+        return Summary(
+            log=f"{output}/{name}",
+            events=counts,
+            repeated=found.count() - counts,
+            bad=bad_records(messages, source.exchange).count(),
+        )
+    finally:
+        unique.unpersist()
+
+
+def counted(unique: DataFrame) -> Day:
+    """What the log says of these events, before it rounds."""
+    return Day(proxies=_proxies(unique), polls=_polls(unique), offers=_offers(unique))
+
+
+def hourly(unique: DataFrame) -> DataFrame:
+    """Events per hour, in the columns of the hourly table."""
+    window = F.window("happened_at", "1 hour")
+    grouped = unique.groupBy(window, *_HOURLY_KEYS).agg(F.count(F.lit(1)).alias("events"))
+    return grouped.select(
+        F.col("window.start").alias("hour"), *_HOURLY_KEYS, "events", F.to_date("window.start").alias("date")
+    )
+
+
+def keep_hourly(spark: SparkSession, source: Source, output: str, *, checkpoint: str, trigger_s: float) -> int:
+    """Runs until SIGTERM: hours that the watermark has passed go to table `hourly_live`, each once; how many rows.
+
+    An event that comes more than WATERMARK after the newest isn't in it; `statistics` of its day has it.
+    """
+    stopping = threading.Event()
+    hours = Hours(ParquetTable(f"{output}/{HOURLY_LIVE}", hourly_layout()), stopping)
+    writer = finished_hours(spark, source).writeStream.queryName(QUERY_NAME).option("checkpointLocation", checkpoint)
+    writer = writer.outputMode("append").foreachBatch(hours).trigger(processingTime=f"{trigger_s} seconds")
+    with asked_to_stop(stopping):
+        awaited(writer.start(), stopping)
+    return hours.rows
+
+
+def finished_hours(spark: SparkSession, source: Source) -> DataFrame:
+    """A stream of rows of the hourly table, for append mode: each once its hour can't change any more."""
+    unique = _arriving(spark, source).withWatermark("happened_at", WATERMARK).dropDuplicatesWithinWatermark(["id"])
+    return hourly(unique)
+
+
+class Hours:
+    """What Spark calls with each batch of finished hours."""
+
+    def __init__(self, table: ParquetTable, stopping: threading.Event) -> None:
+        self._table, self._stopping = table, stopping
+        self.rows = 0
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Durable when it returns."""
+        if self._stopping.is_set():
+            raise Stopped(f"asked to stop before batch {number}")
+        before = self._table.log.snapshot().rows
+        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        self._table.append(batch, Transaction(app_id=query, version=number))
+        self.rows += self._table.log.snapshot().rows - before
+
+
+def _arriving(spark: SparkSession, source: Source) -> DataFrame:
+    """A stream of the events that are in the table, and of those that land from now on."""
+    if source.table_format == "delta":
+        messages = spark.readStream.format("delta").load(f"{source.tables}/{MESSAGES}")
+    elif source.table_format == "iceberg":
+        messages = spark.readStream.format("iceberg").load(f"{source.tables}.{MESSAGES}")
+    else:
+        spark.dataSource.register(table_stream.TableSource)
+        messages = spark.readStream.format(table_stream.NAME).load(f"{source.tables}/{MESSAGES}")
+    return events(messages, source.exchange)
+
+
+def _of_day(day: date) -> Keep:
+    """The day's partitions, and late rows, whose partition is a later day."""
+
+    def keep(partition: Mapping[str, str]) -> bool:
+        found = date.fromisoformat(partition["date"])
+        return found > day if partition["late"] == "true" else found == day
+
+    return keep
+
+
+def _happened(day: date) -> Column:
+    """Says also which partitions Spark need not look into, where it can prune."""
+    in_time = ~F.col("late") & (F.col("date") == F.lit(day))
+    return (in_time | (F.col("late") & (F.col("date") > F.lit(day)))) & (F.to_date("happened_at") == F.lit(day))
+
+
+def _proxies(unique: DataFrame) -> Proxies:
+    """Addresses of polls that weren't rejected. One seen in two countries counts in the first."""
+    polls = unique.where((F.col("kind") == "poll") & (F.col("outcome") != "rejected") & F.col("address").isNotNull())
+    first = polls.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
+    countries = _by(first, F.col("first.country"), F.count(F.lit(1)))
+    return Proxies(
+        total=sum(countries.values()),
+        countries=countries,
+        types=_by(polls, F.col("proxy_type"), F.count_distinct("address")),
+        nats=_by(polls, F.col("nat"), F.count_distinct("address")),
+    )
+
+
+def _polls(unique: DataFrame) -> Polls:
+    polls = unique.where(F.col("kind") == "poll")
+    extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
+    found = polls.agg(
+        F.count_if(F.col("outcome") == "idle").alias("idle"),
+        F.count_if(extended).alias("with_relay_url"),
+        F.count_if(~extended).alias("without_relay_url"),
+        F.count_if(F.col("outcome") == "rejected").alias("rejected"),
+    )
+    return Polls(**found.collect()[0].asDict())
+
+
+def _offers(unique: DataFrame) -> Offers:
+    """A denied client whose NAT isn't known counts as restricted."""
+    offers = unique.where((F.col("kind") == "offer") & F.col("outcome").isin("denied", "matched", "timeout"))
+    denied, open_nat = F.col("outcome") == "denied", F.col("nat") == "unrestricted"
+    found = offers.agg(
+        F.count_if(denied & ~open_nat).alias("denied_restricted"),
+        F.count_if(denied & open_nat).alias("denied_unrestricted"),
+        F.count_if(F.col("outcome") == "matched").alias("matched"),
+        F.count_if(F.col("outcome") == "timeout").alias("timed_out"),
+    )
+    countries: dict[str, dict[str, int]] = {}
+    for row in offers.groupBy("method", "country").count().collect():
+        countries.setdefault(row["method"], {})[row["country"]] = row["count"]
+    return Offers(**found.collect()[0].asDict(), countries=countries)
+
+
+def _by(frame: DataFrame, key: Column, value: Column) -> dict[str, int]:
+    return {row.key: row.value for row in frame.groupBy(key.alias("key")).agg(value.alias("value")).collect()}
+
+
+def _replace_day(table: ParquetTable, rows: DataFrame, day: date) -> None:
+    """In one version: a reader sees the rows of the earlier run, or of this one."""
+    files = table.write(rows, f"statistics-{day.isoformat()}")
+
+    def change(snapshot: Snapshot) -> Change:
+        old = [file for file in snapshot.files.values() if file.partition["date"] == day.isoformat()]
+        return Change(operation=WRITE, add=files, remove=old)
+
+    table.commit(change)
+
+
+def _replaced(store: Store, name: str, text: str) -> None:
+    """The file, in place of the one of an earlier run: for a moment there may be none."""
+    content = pa.py_buffer(text.encode())
+    try:
+        store.publish(name, content)
+    except SegmentTaken:
+        store.remove([name])
+        store.publish(name, content)

@@ -1,0 +1,195 @@
+"""Tables that take each batch of a query once: Parquet with its own log, Delta, Iceberg. Reading and appending; what
+is in a row is `landing`'s to say.
+
+Spark's file sink isn't used: its `_spark_metadata` is unknown to other readers, and a table with it can't be compacted.
+Parquet files go to a folder that is new for each attempt (`batch=…`), and are the table's once a version of the log
+names them: a batch that was killed on the way leaves files that no reader sees. Delta skips a batch that it has by
+`txnAppId` and `txnVersion`. Iceberg has the batch's number in the snapshot that it made; it is looked up before.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from pyspark.sql.types import StructType
+
+from sluice_jobs.table_log import WRITE, Change, DataFile, Snapshot, TableLog, Transaction
+from sluice_spark.log.store import open_store
+
+Keep = Callable[[Mapping[str, str]], bool]  # of a partition's values, by column
+# Values that are hardly ever repeated: a dictionary of them would cost CPU and be given up
+_PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in ("body", "message_id", "origin_id")}
+QUERY_PROPERTY, BATCH_PROPERTY = "sluice.query", "sluice.batch"  # of an Iceberg snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A table's columns, partition columns among them and last."""
+
+    schema: StructType
+    partition_columns: Sequence[str]
+
+
+class Table(Protocol):
+    """What the jobs need of a table."""
+
+    def append(self, frame: DataFrame, transaction: Transaction) -> bool:
+        """Adds the rows, once for each transaction; False where it had been. Durable when it returns."""
+
+    def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:
+        """The rows at the moment of the call. `keep` is a hint: rows of other partitions may come too."""
+
+
+def open_table(table_format: str, location: str, name: str, layout: Layout) -> Table:
+    """Table `name` at the location: a folder of it, or with iceberg a table of that namespace."""
+    if table_format == "parquet":
+        return ParquetTable(f"{location}/{name}", layout)
+    if table_format == "delta":
+        return DeltaTable(f"{location}/{name}", layout)
+    return IcebergTable(f"{location}.{name}", layout)
+
+
+class ParquetTable:
+    """Parquet files and a log beside them: see `table_log`."""
+
+    def __init__(self, location: str, layout: Layout) -> None:
+        self.location, self._layout = location, layout
+        self.log = TableLog(open_store(location))
+
+    def append(self, frame: DataFrame, transaction: Transaction) -> bool:
+        """See Table."""
+        if self.log.snapshot().has(transaction):
+            return False
+        files = self.write(frame, f"{transaction.version:012d}")
+
+        def change(snapshot: Snapshot) -> Change | None:
+            if snapshot.has(transaction):
+                return None
+            return Change(operation=WRITE, add=files, transaction=transaction)
+
+        self.commit(change)
+        return True
+
+    def commit(self, change: Callable[[Snapshot], Change | None]) -> Snapshot:
+        """See TableLog.commit."""
+        return self.log.commit(
+            change, schema=self._layout.schema.json(), partition_columns=self._layout.partition_columns
+        )
+
+    def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:
+        """See Table."""
+        return self.rows_of(spark, [file for file in self.log.snapshot().files.values() if keep(file.partition)])
+
+    def rows_of(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
+        """The rows of these files."""
+        if not files:
+            return spark.createDataFrame([], self._layout.schema)
+        paths = [f"{self.location}/{unquote(file.path)}" for file in files]
+        reader = spark.read.schema(self._layout.schema).option("basePath", self.location)
+        return reader.parquet(*paths).select(*self._layout.schema.names)
+
+    def write(self, frame: DataFrame, label: str) -> Sequence[DataFile]:
+        """Files with the rows, in a new folder: not yet of the table. One that failed half-way writes none of these."""
+        folder = f"batch={label}-{uuid.uuid4().hex[:12]}"
+        columns = self._layout.schema.names
+        place = f"{self.location}/{folder}"
+        writer = frame.select(*columns).write.partitionBy(*self._layout.partition_columns)
+        writer.options(**_PLAIN).parquet(place)
+        return self._written(frame.sparkSession, folder)
+
+    def _written(self, spark: SparkSession, folder: str) -> Sequence[DataFile]:
+        """From the files' footers: Spark doesn't say what it wrote."""
+        partition = self._layout.partition_columns
+        found = (
+            spark.read.schema(self._layout.schema)
+            .parquet(f"{self.location}/{folder}")
+            .groupBy("_metadata.file_path", "_metadata.file_size", *partition)
+            .agg(F.count(F.lit(1)).alias("rows"))
+            .select("file_path", "file_size", "rows", *[F.col(name).cast("string") for name in partition])
+        )
+        return [
+            DataFile(
+                path=f"{folder}/{row.file_path.rpartition(f'/{folder}/')[2]}",
+                partition={name: row[name] for name in partition},
+                size=row.file_size,
+                rows=row.rows,
+            )
+            for row in found.collect()
+        ]
+
+
+class DeltaTable:
+    """By Delta Lake, whose jars the cluster has."""
+
+    def __init__(self, location: str, layout: Layout) -> None:
+        self.location, self._layout = location, layout
+
+    def append(self, frame: DataFrame, transaction: Transaction) -> bool:
+        """See Table. Delta itself skips a batch that it has; its history is asked first, as Delta doesn't say so."""
+        spark = frame.sparkSession
+        spark.sql(self.create_statement())
+        named = f"{transaction.app_id}/{transaction.version}"
+        if spark.sql(f"DESCRIBE HISTORY {self.identifier}").where(F.col("userMetadata") == named).head(1):
+            return False
+        writer = frame.select(*self._layout.schema.names).write.format("delta").mode("append")
+        writer = writer.option("txnAppId", transaction.app_id).option("txnVersion", transaction.version)
+        writer.option("userMetadata", named).save(self.location)
+        return True
+
+    def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:  # noqa: ARG002  Spark prunes
+        """See Table."""
+        return spark.read.format("delta").load(self.location)
+
+    @property
+    def identifier(self) -> str:
+        """As SQL names a table that is at a location."""
+        return f"delta.`{self.location}`"
+
+    def create_statement(self) -> str:
+        """SQL that makes the table where there is none."""
+        return _create_statement(self.identifier, self._layout, "delta")
+
+
+class IcebergTable:
+    """By Iceberg, in a catalog that the session has. One query writes at a time: the staged log sees to that."""
+
+    def __init__(self, identifier: str, layout: Layout) -> None:
+        self.identifier, self._layout = identifier, layout
+
+    def append(self, frame: DataFrame, transaction: Transaction) -> bool:
+        """See Table. The snapshots of the last days have to be kept, as they are by default: see docs/jobs.md."""
+        spark = frame.sparkSession
+        spark.sql(self.create_statement())
+        if spark.sql(self.lookup_statement(transaction)).head(1):
+            return False
+        writer = frame.select(*self._layout.schema.names).writeTo(self.identifier)
+        writer = writer.option("fanout-enabled", "true")  # else rows would have to be sorted by partition
+        writer = writer.option(f"snapshot-property.{QUERY_PROPERTY}", transaction.app_id)
+        writer.option(f"snapshot-property.{BATCH_PROPERTY}", str(transaction.version)).append()
+        return True
+
+    def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:  # noqa: ARG002  Spark prunes
+        """See Table."""
+        return spark.table(self.identifier)
+
+    def create_statement(self) -> str:
+        """SQL that makes the table where there is none."""
+        return _create_statement(self.identifier, self._layout, "iceberg")
+
+    def lookup_statement(self, transaction: Transaction) -> str:
+        """SQL that finds a snapshot made by the transaction, or by a later one of the same query."""
+        uuid.UUID(transaction.app_id)  # it goes into SQL: a query's id is one
+        return (
+            f"SELECT 1 FROM {self.identifier}.snapshots WHERE summary['{QUERY_PROPERTY}'] = '{transaction.app_id}' "  # noqa: S608  an id and a number of ours
+            f"AND CAST(summary['{BATCH_PROPERTY}'] AS BIGINT) >= {int(transaction.version)} LIMIT 1"
+        )
+
+
+def _create_statement(identifier: str, layout: Layout, provider: str) -> str:
+    columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in layout.schema.fields)
+    partition = ", ".join(f"`{name}`" for name in layout.partition_columns)
+    return f"CREATE TABLE IF NOT EXISTS {identifier} ({columns}) USING {provider} PARTITIONED BY ({partition})"

@@ -1,0 +1,66 @@
+"""The format `sqs` as Spark knows it: which reader or writer serves a read or a write. Each lives in its room."""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from sluice_spark.errors import InvalidOption
+from sluice_spark.formats.deserialisation import VALUE, added_columns, file_columns
+from sluice_spark.formats.s3_files import check_columns
+from sluice_spark.log.segments import SPARK_SCHEMA
+from sluice_spark.options import parsed
+from sluice_spark.sink.writers import batch_writer, stream_writer
+from sluice_spark.source.batch import SqsReader
+from sluice_spark.source.reading import arrow_type
+from sluice_spark.source.streaming import PlannedStreamReader, StreamReader
+
+
+class SqsDataSource(DataSource):
+    """Reads and writes of format `sqs`, bounded and streaming. Register with `sluice_spark.register(spark)`.
+
+    Every method raises InvalidOption for options that don't fit; writers raise InvalidColumn too.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Says the format's name."""
+        return "sqs"
+
+    def schema(self) -> str:
+        """Says the columns; the first thing that Spark asks, so options are checked here."""
+        options = parsed(self.options)
+        added = file_columns(options.deserialisation) if options.files.read else added_columns(options.deserialisation)
+        return ", ".join([SPARK_SCHEMA, *added])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Makes a bounded read: of the queues, or without `queueUrl` of the log that is retained."""
+        options = parsed(self.options)
+        if options.after_commit:
+            raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
+        if options.executors and options.queue_urls:
+            raise InvalidOption(
+                "mode", "a batch read ends when the queues are empty, on which tasks can't agree: driver"
+            )
+        check_columns(options.files, arrow_type(schema, VALUE))
+        return SqsReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        """Makes an unbounded read of the queues."""
+        options = parsed(self.options)
+        if not options.queue_urls:
+            raise InvalidOption("queueUrl", "missing: a stream needs at least one")
+        check_columns(options.files, arrow_type(schema, VALUE))
+        return PlannedStreamReader(options, schema) if options.executors else StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
+        """Makes a bounded write to queues."""
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
+        """Makes an unbounded write to queues."""
+        return stream_writer(self.options, schema, overwrite=overwrite)

@@ -1,0 +1,399 @@
+"""What is in an object: records of CSV, JSON lines or Parquet, with the partition columns that its key says. No network
+here: the content comes as a file.
+
+A line that can't be read has no value and a reason with its number. Where a file can't be read any further, one last
+record says so. What comes out follows from the key, the content and the options alone.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sluice_spark.errors import InvalidOption
+from sluice_spark.formats.deserialisation import from_text, values_of
+
+NONE, CSV, JSON, PARQUET = "none", "csv", "json", "parquet"
+FILE_FORMATS = (NONE, CSV, JSON, PARQUET)
+FAIL, IGNORE, BAD = "fail", "ignore", "bad"
+MISSING_POLICIES = (FAIL, IGNORE, BAD)
+BATCH_ROWS = 4096
+BATCH_BYTES = 4 * 2**20  # of lines in a batch, or of Parquet's columns as they are encoded
+PAGE_BYTES = 2**20
+LINE_LIMIT = 16 * 2**20  # bytes, unpacked; also of one field
+OBJECT_BYTES = 256 * 2**20
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BROKEN = (OSError, EOFError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Files:
+    """How the objects that notifications name are read, if at all."""
+
+    format: str = NONE
+    missing: str = BAD
+    csv_header: bool = False
+    csv_delimiter: str = ","
+    object_bytes: int = OBJECT_BYTES  # as stored: a larger one is a bad record
+    endpoint: str | None = None
+
+    @property
+    def read(self) -> bool:
+        """Whether there is a row for each record of an object, not for each object."""
+        return self.format != NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Some thousand at most: a struct for each, null where there is a reason."""
+
+    values: pa.Array
+    reasons: Sequence[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A record's first line, by number from 1, and its fields or its bytes; or why it has none."""
+
+    number: int
+    content: Any = None
+    reason: str | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The columns of the file, one for each field wanted of it."""
+
+    columns: Sequence[pa.Array]
+    reasons: list[str | None]
+    place: Callable[[int], str]  # where the record of an index is, for its reason
+
+
+@dataclass(slots=True)
+class _Lines:
+    """A file's lines. A class, since a generator ends with its first error: a line that is too long isn't the last."""
+
+    content: IO[bytes]
+    number: int = 0
+    taken: int = 0  # bytes
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> bytes:
+        """Raises ValueError for a line that can't be taken: the next call brings the one after. OSError is the end."""
+        line = self._read(LINE_LIMIT + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self.taken += len(line)
+        if self.number == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        if len(line) > LINE_LIMIT:
+            while rest := self._read(LINE_LIMIT):
+                if rest.endswith(b"\n"):
+                    break
+            raise ValueError(f"longer than {LINE_LIMIT} bytes")
+        return line
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self.content.readline(size)
+        except ValueError as error:  # Arrow's too: trying again would bring it again
+            raise OSError(str(error)) from error
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Lines as text, for the csv module."""
+
+    lines: _Lines
+
+    def __iter__(self) -> "_Texts":
+        return self
+
+    def __next__(self) -> str:
+        return next(self.lines).decode()
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Where each field wanted is in a line of CSV, once that is known; None where it is in none."""
+
+    positions: Sequence[int | None] = field(default_factory=tuple)
+
+
+def check_columns(files: S3Files, kind: pa.DataType) -> None:
+    """Raises InvalidOption for columns that such files can't have."""
+    nested = [each.name for each in kind if pa.types.is_nested(each.type)]
+    if files.format == CSV and nested:
+        raise InvalidOption("schema", f"CSV has no nested columns: {', '.join(nested)}")
+
+
+def records(content: IO[bytes], key: str, files: S3Files, kind: pa.DataType) -> Iterator[Records]:
+    """The file's records in order, as structs of type `kind`, in batches of BATCH_ROWS at most; none of an empty file.
+
+    A column is the key's if a path segment `name=value` has it, else the file's, else null. Names are compared as
+    written.
+    """
+    try:
+        named = partition_values(key, kind)
+    except ValueError as error:
+        yield unread(str(error), kind)
+        return
+    inside = pa.struct([each for each in kind if each.name not in named])
+    for part in _READERS[files.format](content, key, files, inside):
+        yield _whole(part, kind, inside, named)
+
+
+def unread(reason: str | None, kind: pa.DataType) -> Records:
+    """One record without a value."""
+    return Records(pa.nulls(1, kind), [reason])
+
+
+def partition_values(key: str, kind: pa.DataType) -> Mapping[str, pa.Scalar]:
+    """What the folders of a key say of the columns: Hive's escapes are undone, its word for null is null. Raises
+    ValueError for a value that isn't of its column's type."""
+    fields = {each.name: each for each in kind}
+    found: dict[str, pa.Scalar] = {}
+    for segment in key.split("/")[:-1]:
+        escaped, equals, value = segment.partition("=")
+        name = unquote(escaped)
+        if equals and name in fields:
+            text = None if value == NO_VALUE else unquote(value)
+            found[name] = _partition_value(name, text, fields[name].type)
+    return found
+
+
+def _partition_value(name: str, text: str | None, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return _of_texts([text], kind)[0]
+    except (ValueError, pa.ArrowException) as error:
+        raise ValueError(f"partition column {name!r}: {error}") from error
+
+
+def _whole(part: _Part, kind: pa.DataType, inside: pa.DataType, named: Mapping[str, pa.Scalar]) -> Records:
+    count, reasons = len(part.reasons), part.reasons
+    of_file = dict(zip((each.name for each in inside), part.columns, strict=True))
+    columns = []
+    for each in kind:
+        column = of_file[each.name] if each.name in of_file else pa.repeat(named[each.name], count)
+        if not each.nullable and column.null_count:
+            for index in pc.indices_nonzero(column.is_null()).to_pylist():
+                reasons[index] = reasons[index] or f"{part.place(index)}: column {each.name!r} is null"
+        columns.append(column)
+    bad = pa.array([reason is not None for reason in reasons], pa.bool_())
+    return Records(pa.StructArray.from_arrays(columns, fields=list(kind), mask=bad), reasons)
+
+
+# Lines
+
+
+def _csv_parts(content: IO[bytes], key: str, files: S3Files, inside: pa.DataType) -> Iterator[_Part]:
+    found = _Columns()
+    for chunk in _chunks(_csv_lines(content, key, files, inside, found)):
+        yield _csv_part(chunk, inside, found.positions)
+
+
+def _csv_lines(content: IO[bytes], key: str, files: S3Files, inside: pa.DataType, found: _Columns) -> Iterator[_Line]:
+    """RFC 4180, with the delimiter; a field may hold line ends in quotes. Says in `found` where the fields are."""
+    csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))  # the module's own is 128 KiB
+    lines = _Lines(_unpacked(content, key))
+    reader = csv.reader(_Texts(lines), delimiter=files.csv_delimiter, strict=True)
+    try:
+        names = _header(reader, inside) if files.csv_header else [each.name for each in inside]
+    except (csv.Error, ValueError) as error:
+        yield _Line(lines.number, reason=f"line {lines.number}: {error}")
+        return
+    found.positions = [names.index(each.name) if each.name in names else None for each in inside]
+    while True:
+        first, before = lines.number + 1, lines.taken
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except (csv.Error, ValueError) as error:
+            yield _Line(first, reason=f"line {first}: {error}")
+            continue
+        if len(fields) == len(names):
+            yield _Line(first, fields, size=lines.taken - before)
+        elif fields:  # not an empty line
+            yield _Line(first, reason=f"line {first}: {len(fields)} columns, {len(names)} are expected")
+
+
+def _header(reader: Iterator[list[str]], inside: pa.DataType) -> Sequence[str]:
+    """The first line that isn't empty; without one there are no records, and no names. Raises ValueError."""
+    names = next((fields for fields in reader if fields), [])
+    if len(set(names)) < len(names):
+        raise ValueError("the header names a column twice")
+    if names and inside.num_fields and not any(each.name in names for each in inside):
+        raise ValueError(f"the header has no column of the schema: {', '.join(names)}")
+    return names
+
+
+def _csv_part(chunk: Sequence[_Line], inside: pa.DataType, positions: Sequence[int | None]) -> _Part:
+    reasons, place = [line.reason for line in chunk], _lines_of(chunk)
+    columns = []
+    for each, position in zip(inside, positions or [None] * inside.num_fields, strict=True):
+        if position is None:
+            columns.append(pa.nulls(len(chunk), each.type))
+            continue
+        texts = [line.content[position] if line.content else None for line in chunk]
+        columns.append(_each_of(texts, each, reasons, place, _of_texts))
+    return _Part(columns, reasons, place)
+
+
+def _lines_of(chunk: Sequence[_Line]) -> Callable[[int], str]:
+    return lambda index: f"line {chunk[index].number}"
+
+
+def _json_parts(content: IO[bytes], key: str, _: S3Files, inside: pa.DataType) -> Iterator[_Part]:
+    for chunk in _chunks(_json_lines(content, key)):
+        bodies = [line.content for line in chunk]
+        values, reasons = values_of(bodies, [line.reason for line in chunk], inside, orjson.loads)
+        placed = [
+            f"line {line.number}: {reason}" if reason and not line.reason else reason
+            for line, reason in zip(chunk, reasons, strict=True)
+        ]
+        yield _Part([values.field(index) for index in range(inside.num_fields)], placed, _lines_of(chunk))
+
+
+def _json_lines(content: IO[bytes], key: str) -> Iterator[_Line]:
+    lines = _Lines(_unpacked(content, key))
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except ValueError as error:
+            yield _Line(lines.number, reason=f"line {lines.number}: {error}")
+            continue
+        if not line.isspace():
+            yield _Line(lines.number, line, size=len(line))
+
+
+def _chunks(lines: Iterator[_Line]) -> Iterator[Sequence[_Line]]:
+    chunk: list[_Line] = []
+    size = 0
+    try:
+        for line in lines:
+            chunk.append(line)
+            size += line.size
+            if len(chunk) >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield chunk
+                chunk, size = [], 0
+    except _BROKEN as error:
+        last = chunk[-1].number if chunk else 0
+        chunk.append(_Line(last, reason=_broken(error)))
+    if chunk:
+        yield chunk
+
+
+def _unpacked(content: IO[bytes], key: str) -> IO[bytes]:
+    """By the key's suffix, of those that Arrow knows: .gz, .bz2, .zst, .lz4."""
+    suffix = key.rpartition("/")[2].rpartition(".")[2].lower()
+    codec = _CODECS.get(suffix)
+    if not codec:
+        return content
+    packed = pa.CompressedInputStream(pa.PythonFile(content, mode="r"), codec)
+    return io.BufferedReader(packed)
+
+
+def _broken(error: Exception) -> str:
+    return f"the object can't be read from here on: {error}"
+
+
+# Parquet
+
+
+def _parquet_parts(content: IO[bytes], _key: str, _files: S3Files, inside: pa.DataType) -> Iterator[_Part]:
+    """Suffixes say nothing here: `.gz.parquet` and `.parquet.gz` name the codec inside."""
+    first = 1
+    try:
+        file = pq.ParquetFile(
+            content, coerce_int96_timestamp_unit="us", buffer_size=PAGE_BYTES, pre_buffer=False
+        )  # else a row group is in memory as a whole
+        names = [each.name for each in inside if each.name in file.schema_arrow.names]
+        if inside.num_fields and not names:
+            raise pa.ArrowInvalid(f"no column of the schema: {', '.join(file.schema_arrow.names)}")
+        for batch in file.iter_batches(batch_size=_rows_at_once(file.metadata), columns=names):
+            yield _parquet_part(batch, inside, first)
+            first += batch.num_rows
+    except _BROKEN as error:
+        columns = [pa.nulls(1, each.type) for each in inside]
+        yield _Part(columns, [_broken(error)], str)
+
+
+def _rows_at_once(metadata: Any) -> int:
+    """Fewer of wide rows."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    widest = max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=1)
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1, widest))))
+
+
+def _parquet_part(batch: pa.RecordBatch, inside: pa.DataType, first: int) -> _Part:
+    reasons: list[str | None] = [None] * batch.num_rows
+    columns = []
+
+    def place(index: int) -> str:
+        return f"row {first + index}"
+
+    for each in inside:
+        if each.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, each.type))
+            continue
+        values = batch.column(each.name)
+        columns.append(_each_of(values, each, reasons, place, _cast))
+    return _Part(columns, reasons, place)
+
+
+# Types
+
+
+def _each_of(
+    values: Any, wanted: pa.Field, reasons: list[str | None], place: Callable[[int], str], convert: Callable[..., Any]
+) -> pa.Array:
+    """All at once; where that fails, one by one: a value that doesn't fit is null, with the reason."""
+    try:
+        return convert(values, wanted.type)
+    except (ValueError, pa.ArrowInvalid):
+        pass
+    found = []
+    for index in range(len(values)):
+        try:
+            found.append(convert(values[index : index + 1], wanted.type))
+        except (ValueError, pa.ArrowInvalid) as error:
+            found.append(pa.nulls(1, wanted.type))
+            reasons[index] = reasons[index] or f"{place(index)}: column {wanted.name!r}: {error}"
+    return pa.concat_arrays(found)
+
+
+def _of_texts(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+    """Empty is null. Times without an offset are UTC, binary is base64, as in JSON."""
+    given = [text or None for text in texts]
+    if pa.types.is_timestamp(kind) or pa.types.is_binary(kind):
+        read = from_text(kind)
+        return pa.array([None if text is None else read(text) for text in given], kind)
+    return pa.array(given, pa.string()).cast(kind)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Nanoseconds are cut to Spark's microseconds; nothing else is."""
+    return values.cast(options=pc.CastOptions(target_type=kind, allow_time_truncate=True))
+
+
+_CODECS = {"gz": "gzip", "gzip": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
+_READERS: Mapping[str, Callable[[IO[bytes], str, S3Files, pa.DataType], Iterator[_Part]]] = {
+    CSV: _csv_parts,
+    JSON: _json_parts,
+    PARQUET: _parquet_parts,
+}

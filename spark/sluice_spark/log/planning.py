@@ -1,0 +1,223 @@
+"""What the staged log decides, pure: what a batch takes, how it is sliced, what may be removed, what was seen
+before."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sluice_spark.errors import SegmentMissing
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.segments import Header
+
+ROWS_PER_TASK = 10_000  # a task costs some 0.13 s of CPU before its first row: SPARK-54744
+TASKS_LIMIT = 200
+DEDUPLICATION_LIMIT = (
+    250_000  # ids of deleted messages that are kept: a redelivery after a delete is SQS's rare exception
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What planning must know of a segment."""
+
+    number: int
+    messages: int
+    size: int
+    deletions_failed: int = 0  # cumulative, as known when it was published
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Consecutive segments from number `first` on, and what lies before them."""
+
+    first: int = 0
+    before: Totals = field(default_factory=Totals)
+    extents: tuple[Extent, ...] = ()
+    deletions_failed_before: int = 0
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next segment will have."""
+        return self.first + len(self.extents)
+
+    @property
+    def newest(self) -> int:
+        """The newest segment that has rows, or the one before the log: an empty one alone is never in a batch."""
+        return next((extent.number for extent in reversed(self.extents) if extent.messages), self.first - 1)
+
+    @property
+    def end(self) -> Position:
+        """After the last row."""
+        return Position(self.next_number)
+
+    def appended(self, header: Header) -> "Log":
+        """With one more segment. Raises SegmentMissing if it isn't the next."""
+        if header.number != self.next_number:
+            raise SegmentMissing(f"segment {header.number} follows {self.next_number - 1}: the log has a gap")
+        extent = Extent(header.number, header.messages, header.size, header.deletions_failed)
+        return replace(self, extents=(*self.extents, extent))
+
+    def since(self, position: Position) -> "Log":
+        """Without the segments that lie wholly before the position."""
+        gone = max(0, min(position.segment - self.first, len(self.extents)))
+        before = Totals(
+            messages=self.before.messages + sum(extent.messages for extent in self.extents[:gone]),
+            size=self.before.size + sum(extent.size for extent in self.extents[:gone]),
+        )
+        failed = self.extents[gone - 1].deletions_failed if gone else self.deletions_failed_before
+        return Log(self.first + gone, before, self.extents[gone:], failed)
+
+    def between(self, start: Position, end: Position) -> Sequence[tuple[Extent, int, int]]:
+        """Each segment with its rows [from, to) that lie between; none empty.
+
+        Raises SegmentMissing where the log doesn't reach: rows are never skipped silently.
+        """
+        if start == end:
+            return ()
+        if start.segment < self.first or end > self.end:
+            raise SegmentMissing(
+                f"rows from {start} to {end} asked for, the log has {self.first} to {self.next_number}"
+            )
+        found = []
+        for extent in self.extents[start.segment - self.first : end.segment - self.first + 1]:
+            low = start.row if extent.number == start.segment else 0
+            high = end.row if extent.number == end.segment else extent.messages
+            if low < high:
+                found.append((extent, low, high))
+        return found
+
+    def offset(self, position: Position) -> Offset:
+        """The position with its totals."""
+        index = position.segment - self.first
+        whole = self.extents[:index]
+        messages = self.before.messages + sum(extent.messages for extent in whole) + position.row
+        size = self.before.size + sum(extent.size for extent in whole)
+        if position.row:
+            size += self.extents[index].size * position.row // self.extents[index].messages
+        failed = whole[-1].deletions_failed if whole else self.deletions_failed_before
+        return Offset(position=position, totals=Totals(messages=messages, size=size), deletions_failed=failed)
+
+    def backlog(self, start: Position) -> Totals:
+        """What lies after the position."""
+        parts = self.between(max(start, Position(self.first)), self.end)
+        return Totals(
+            messages=sum(high - low for _, low, high in parts),
+            size=sum(extent.size * (high - low) // extent.messages for extent, low, high in parts),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """At most so much in a batch; None is no limit."""
+
+    messages: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows [low, high) of a segment, for one task to read."""
+
+    number: int
+    low: int
+    high: int
+
+
+def admitted(log: Log, start: Position, admission: Admission) -> Position:
+    """Where a batch that begins at `start` ends: as far as the limits allow, and at least one row where there is one.
+
+    Bytes are counted by each segment's mean, as Spark's own byte limits are soft.
+    """
+    messages_left, size_left, position = admission.messages, admission.size, start
+    for extent, low, high in log.between(start, log.end):
+        take = high - low
+        if messages_left is not None:
+            take = min(take, messages_left)
+        if size_left is not None and extent.size:
+            take = min(take, size_left * extent.messages // extent.size)
+        if position == start and not take:
+            take = 1
+        if low + take < extent.messages:
+            return Position(extent.number, low + take) if take else position
+        position = Position(extent.number + 1)
+        messages_left = None if messages_left is None else messages_left - take
+        size_left = None if size_left is None else size_left - extent.size * take // extent.messages
+        if messages_left == 0 or (size_left is not None and size_left <= 0):
+            return position
+    return log.end if position != start else start  # nothing but empty segments: no batch for them
+
+
+def sliced(parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_PER_TASK) -> Sequence[Sequence[Slice]]:
+    """The rows, in order, in tasks of at least `rows_per_task` (but the last), at most TASKS_LIMIT of them."""
+    slices = [Slice(extent.number, low, high) for extent, low, high in parts]
+    total = sum(part.high - part.low for part in slices)
+    wanted = max(rows_per_task, -(-total // TASKS_LIMIT))
+    tasks: list[list[Slice]] = []
+    room = 0
+    for part in slices:
+        low = part.low
+        while low < part.high:
+            if not room:
+                tasks.append([])
+                room = wanted
+            high = min(part.high, low + room)
+            tasks[-1].append(Slice(part.number, low, high))
+            room -= high - low
+            low = high
+    return tasks
+
+
+def checked_numbers(numbers: Collection[int]) -> range:
+    """The retained segments' numbers, which must be consecutive: a hole is lost data, or another's files."""
+    if not numbers:
+        return range(0)
+    found = range(min(numbers), max(numbers) + 1)
+    if len(numbers) != len(found):
+        missing = next(number for number in found if number not in set(numbers))
+        raise SegmentMissing(f"segment {missing} is missing between {found.start} and {found.stop - 1}")
+    return found
+
+
+def removable(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
+    """Segments published before the time that no batch can need again, lowest first. The newest always stays: it
+    carries the totals."""
+    newest = max(published, default=0)
+    return sorted(number for number, at in published.items() if number < min(committed.segment, newest) and at < before)
+
+
+class Seen:
+    """The ids of staged messages, segment by segment, oldest forgotten first.
+
+    A segment whose deletions aren't confirmed is never forgotten, however many there are: its messages will come again.
+    """
+
+    def __init__(self, limit: int = DEDUPLICATION_LIMIT) -> None:
+        self._limit, self._ids = limit, set[str]()
+        self._segments: deque[tuple[int, Sequence[str]]] = deque()
+        self._unconfirmed: set[int] = set()
+
+    def __contains__(self, identity: str) -> bool:
+        return identity in self._ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def none_of(self, ids: Sequence[str]) -> bool:
+        """Whether all are new, and different."""
+        return self._ids.isdisjoint(ids) and len(set(ids)) == len(ids)
+
+    def staged(self, number: int, ids: Sequence[str]) -> None:
+        """The segment is durable, its messages not yet deleted."""
+        self._ids.update(ids)
+        self._segments.append((number, ids))
+        self._unconfirmed.add(number)
+        self._forget()
+
+    def confirmed(self, number: int) -> None:
+        """SQS deleted all of the segment's messages."""
+        self._unconfirmed.discard(number)
+        self._forget()
+
+    def _forget(self) -> None:
+        while len(self._ids) > self._limit and self._segments and self._segments[0][0] not in self._unconfirmed:
+            self._ids.difference_update(self._segments.popleft()[1])

@@ -1,0 +1,43 @@
+"""Bad records in a place of their own, one Parquet file for each slice, or piece of it, that has some: a task tried
+again writes the same file, once."""
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sluice_spark.errors import SegmentTaken
+from sluice_spark.log.planning import Slice
+from sluice_spark.log.store import Store
+
+log = logging.getLogger(__name__)
+
+FOLDER = "bad-records"
+
+
+def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:
+    """Durable when it returns, before the task's good rows are used. The name says how many there are.
+
+    `piece`: of a slice whose rows come in several.
+    """
+    if not rows.num_rows:
+        return
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_batches([rows]), sink)
+    name = f"{FOLDER}/{part.number:020d}-{part.low}-{part.high}-{_within(share, piece)}-{rows.num_rows}.parquet"
+    try:
+        store.publish(name, sink.getvalue())
+    except SegmentTaken:
+        return  # an earlier try of this task wrote the same rows
+    log.warning("%d bad records of segment %d are in %s", rows.num_rows, part.number, name)
+
+
+def _within(share: int, piece: int) -> str:
+    return f"{share}.{piece}" if piece else f"{share}"
+
+
+def counts(store: Store) -> Iterator[tuple[str, int]]:
+    """Each file's name with how many bad records it holds."""
+    for name in sorted(store.names(FOLDER)):
+        yield name, int(name.removesuffix(".parquet").rpartition("-")[2])

@@ -1,0 +1,165 @@
+"""Segments: Arrow IPC files of messages, each with a header in its schema's metadata. The format is versioned and
+checked here alone."""
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute  # makes pa.compute
+
+from sluice_spark.errors import UnknownFormat
+from sluice_spark.sqs.received import Received
+
+VERSION = 2  # 1 had no epoch, and counters always
+VERSIONS = (1, VERSION)
+HEADER_KEY = b"sluice.segment"
+HEAD_BYTES = 16_384  # more than the schema with its metadata takes: enough to read a header without its rows
+_MAGIC_BYTES = 8  # ARROW1 and padding, before the stream that the file format wraps
+_ATTRIBUTE = pa.struct([("type", pa.string()), ("string", pa.string()), ("binary", pa.binary())])
+_TIME = pa.timestamp("us", tz="UTC")
+
+SCHEMA = pa.schema(
+    [
+        ("message_id", pa.string()),
+        ("body", pa.string()),
+        ("attributes", pa.map_(pa.string(), _ATTRIBUTE)),
+        ("message_group_id", pa.string()),
+        ("sequence_number", pa.string()),
+        ("sent_at", _TIME),
+        ("first_received_at", _TIME),
+        ("receive_count", pa.int32()),
+        ("sender_id", pa.string()),
+        ("queue_url", pa.string()),
+        ("trace_header", pa.string()),
+    ]
+)
+SPARK_SCHEMA = (
+    "message_id string, body string, attributes map<string, struct<type: string, string: string, binary: binary>>, "
+    "message_group_id string, sequence_number string, sent_at timestamp, first_received_at timestamp, "
+    "receive_count int, sender_id string, queue_url string, trace_header string"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What is known of a segment without its rows. `*_before` and `deletions_failed` are cumulative over the log, and
+    None and 0 where a task published the segment (`mode=executors`): it doesn't know the others.
+
+    `epoch` orders the drivers of a log: the number of the empty segment with which the writer's driver claimed it.
+    """
+
+    number: int
+    writer: str
+    published_ms: int
+    messages: int = 0
+    size: int = 0
+    messages_before: int | None = 0
+    size_before: int | None = 0
+    deletions_failed: int = 0
+    epoch: int = -1
+
+    @property
+    def planned(self) -> bool:
+        """Whether a task published it, under the number that it was given."""
+        return self.messages_before is None
+
+
+def table(received: Sequence[Received]) -> pa.Table:
+    """The rows, in the order received."""
+    messages = [message for answer in received for message in answer.messages]
+    system = [message.get("Attributes") or {} for message in messages]
+    columns = [
+        pa.array([message["MessageId"] for message in messages], pa.string()),
+        pa.array([message["Body"] for message in messages], pa.string()),
+        _attributes(messages),
+        _texts(system, "MessageGroupId"),
+        _texts(system, "SequenceNumber"),
+        _times(system, "SentTimestamp"),
+        _times(system, "ApproximateFirstReceiveTimestamp"),
+        pa.array([values.get("ApproximateReceiveCount", "1") for values in system], pa.string()).cast(pa.int32()),
+        _texts(system, "SenderId"),
+        _queues(received),
+        _texts(system, "AWSTraceHeader"),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def body_size(rows: pa.Table) -> int:
+    """Bytes of all bodies."""
+    return int(pa.compute.sum(pa.compute.binary_length(rows.column("body"))).as_py() or 0) if rows.num_rows else 0
+
+
+def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
+    """The file's content."""
+    metadata = {HEADER_KEY: json.dumps({"version": VERSION, **asdict(header)})}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
+        writer.write_table(rows.replace_schema_metadata(metadata))
+    return sink.getvalue()
+
+
+def header_of(head: bytes) -> Header:
+    """The header, from a segment's first HEAD_BYTES. Raises UnknownFormat for anything else."""
+    if not head.startswith(b"ARROW1"):
+        raise UnknownFormat("not an Arrow file")
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(head[_MAGIC_BYTES:]))
+    except pa.ArrowInvalid as error:
+        raise UnknownFormat("not an Arrow file that begins with its schema") from error
+    return _header(schema)
+
+
+def rows_of(content: pa.Buffer) -> pa.Table:
+    """All rows, without a copy of the buffer."""
+    with pa.ipc.open_file(content) as reader:
+        _header(reader.schema)
+        return reader.read_all()
+
+
+def _header(schema: pa.Schema) -> Header:
+    values = json.loads((schema.metadata or {}).get(HEADER_KEY, b"{}"))
+    version = values.pop("version", None)
+    if version not in VERSIONS:
+        raise UnknownFormat(f"segment of version {version!r}, this package reads {VERSIONS}")
+    if not schema.remove_metadata().equals(SCHEMA):
+        raise UnknownFormat(f"segment with other columns than version {VERSION} has: {schema.names}")
+    return Header(**values)
+
+
+def _texts(system: Sequence[Mapping[str, str]], name: str) -> pa.Array:
+    return pa.array([values.get(name) for values in system], pa.string())
+
+
+def _times(system: Sequence[Mapping[str, str]], name: str) -> pa.Array:
+    """Arrow reads the digits: without a Python number for each."""
+    return _texts(system, name).cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
+
+
+def _queues(received: Sequence[Received]) -> pa.Array:
+    if len({answer.queue_url for answer in received}) == 1:
+        return pa.repeat(pa.scalar(received[0].queue_url), sum(len(answer.messages) for answer in received))
+    return pa.array([answer.queue_url for answer in received for _ in answer.messages], pa.string())
+
+
+def _attributes(messages: Sequence[Mapping[str, Any]]) -> pa.Array:
+    return pa.array(
+        [
+            [(name, _attribute(value)) for name, value in message["MessageAttributes"].items()]
+            if "MessageAttributes" in message
+            else ()
+            for message in messages
+        ],
+        SCHEMA.field("attributes").type,
+    )
+
+
+def _attribute(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    binary = value.get("BinaryValue")
+    return {
+        "type": value.get("DataType"),
+        "string": value.get("StringValue"),
+        "binary": b64decode(binary) if binary is not None else None,
+    }

@@ -1,0 +1,265 @@
+"""The staged log in its store: recovery, takeover, append, read, retention. What is decided there is decided in
+planning.
+
+Whoever writes the log first publishes an empty segment, its claim: from then on an earlier writer finds its next
+number taken, and stops. The
+newest driver wins, so that one restarted after a lost host isn't kept out by the one that is still dying.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pyarrow as pa
+
+from sluice_spark.errors import Fenced, LogError, SegmentMissing, SegmentTaken
+from sluice_spark.log.notified import Notified
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Log, Seen, Slice, checked_numbers, removable
+from sluice_spark.log.segments import HEAD_BYTES, SCHEMA, Header, body_size, encoded, header_of, rows_of
+from sluice_spark.log.store import Store
+from sluice_spark.sqs.received import Received
+
+log = logging.getLogger(__name__)
+
+FOLDER = "segments"
+CLAIM_ATTEMPTS = 20
+READERS = 16
+PUBLISH_ATTEMPTS = 6
+PUBLISH_AGAIN_S = 0.5
+COUNTERS = ("messages_before", "size_before", "deletions_failed")  # cumulative
+
+
+class StagedLog:
+    """One writer's view of the log. `log` is replaced as a whole, so that other threads may read it."""
+
+    def __init__(self, store: Store, notified: Notified | None = None) -> None:
+        """`notified`: where records of S3's notifications are told apart; of another log it knows nothing."""
+        self._store, self._notified, self._writer = store, notified, uuid.uuid4().hex
+        self._next: Header | None = None
+        self._epoch: int | None = None
+        self._changing = threading.Lock()  # the receiver's thread appends, Spark's forgets
+        self.log = Log()
+        self.seen = Seen()
+
+    def oldest(self) -> Position:
+        """Where a new query begins: orphans of one that died before its first offset are adopted so."""
+        return Position(checked_numbers(self._numbers()).start)
+
+    def take_over(self, start: Position, known: Offset | None = None) -> None:
+        """Claims the log and reads what is in it from `start` on. Raises Fenced if others keep claiming it.
+
+        `known`: the offset at `start`, for the totals of segments that tasks published and could not count.
+        """
+        for _ in range(CLAIM_ATTEMPTS):
+            numbers = self._consecutive(whole=True)
+            if numbers and start.segment < numbers.start:
+                raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers.start}")
+            if start.segment > numbers.stop or (start.row and start.segment == numbers.stop):
+                raise SegmentMissing(f"the offset names segment {start.segment}, the log ends before {numbers.stop}")
+            self._load(numbers, start, known)
+            self._remember(numbers)
+            self._epoch = None
+            try:
+                self.append(pa.Table.from_batches([], schema=SCHEMA))
+            except Fenced:
+                continue
+            return
+        raise Fenced("other drivers keep claiming this staging location")
+
+    def view(self, start: Position | None = None) -> Log:
+        """The log from `start`, or from its oldest segment, as it is now: claims nothing."""
+        numbers = self._consecutive()
+        position = start or Position(numbers.start)
+        if position.segment < numbers.start:
+            raise SegmentMissing(f"the offset names segment {position.segment}, the log begins at {numbers.start}")
+        self._load(numbers, position)
+        return self.log
+
+    def end(self) -> Position:
+        """After the newest segment."""
+        return Position(checked_numbers(self._numbers()).stop)
+
+    def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> Header:
+        """Publishes the next segment. Raises Fenced if another writer has taken its number."""
+        last = self._next
+        number = last.number if last else 0
+        if self._epoch is None:
+            self._epoch = number
+        header = Header(
+            number=number,
+            epoch=self._epoch,
+            writer=self._writer,
+            published_ms=int(time.time() * 1000),
+            messages=rows.num_rows,
+            size=body_size(rows),
+            messages_before=last.messages_before if last else 0,
+            size_before=last.size_before if last else 0,
+            deletions_failed=(last.deletions_failed if last else 0) + deletions_failed,
+        )
+        self._publish(header, encoded(rows, header))
+        self._advance(header)
+        return header
+
+    def unread(self, fresh: list[Received], again: list[Received]) -> tuple[list[Received], list[Received]]:
+        """Of messages to stage, and of those that are known: the same once known objects have gone from the first."""
+        if self._notified is None:
+            return fresh, again
+        fresh, known = self._notified.sifted(fresh)
+        return fresh, again + known
+
+    def consumed(self, position: Position) -> None:
+        """Forgets, in memory, what lies before: it is committed."""
+        with self._changing:
+            self.log = self.log.since(position)
+
+    def retain(self, committed: Position, retention_s: float) -> int:
+        """Removes committed segments older than the retention; how many."""
+        published = {_number(name): at for name, at in self._store.names(FOLDER).items()}
+        numbers = removable(published, committed, before=time.time() - retention_s)
+        self._store.remove([segment_name(number) for number in numbers])
+        return len(numbers)
+
+    def _consecutive(self, *, whole: bool = False) -> range:
+        """The retained segments' numbers. A gap before one that a task published is a batch of `mode=executors`, not
+        all of whose tasks are done: they end there, or if they must be the whole log, raises LogError."""
+        numbers = self._numbers()
+        try:
+            return checked_numbers(numbers)
+        except SegmentMissing:
+            gap = next(number for number in range(min(numbers), max(numbers)) if number not in set(numbers))
+            if not self._header(min(number for number in numbers if number > gap)).planned:
+                raise
+            if whole:
+                raise LogError(f"a batch of mode executors lacks segment {gap}: run the query in that mode") from None
+        return range(min(numbers), gap)
+
+    def _numbers(self) -> list[int]:
+        return [_number(name) for name in self._store.names(FOLDER)]
+
+    def _load(self, numbers: range, start: Position, known: Offset | None = None) -> None:
+        self.log, self.seen, self._next = Log(first=start.segment), Seen(), None
+        if not numbers:
+            return
+        first = min(start.segment - 1, known.counted.segment) if known else start.segment - 1
+        wanted = range(max(numbers.start, first), numbers.stop)  # the one before says what came before
+        with ThreadPoolExecutor(READERS) as readers:
+            headers = _counted(list(readers.map(self._header, wanted)), known)
+        before = Totals(messages=headers[0].messages_before or 0, size=headers[0].size_before or 0)
+        whole = Log(first=wanted.start, before=before)
+        for header in headers:
+            whole = whole.appended(header)
+        self.log = whole.since(start)
+        self._next = _following(headers[-1])
+
+    def _remember(self, numbers: range) -> None:
+        """Ids of the newest segments: their messages may come again, if their deletion was cut off."""
+        newest: list[tuple[int, list[str]]] = []
+        objects: list[Sequence[bytes | None]] = []
+        count = 0
+        for number in reversed(numbers):
+            rows = rows_of(self._store.read(segment_name(number)))
+            ids = rows.column("message_id").to_pylist()
+            newest.append((number, ids))
+            if self._notified is not None:
+                objects.append(self._notified.identities(rows.column("body").to_pylist()))
+            count += len(ids)
+            if count >= DEDUPLICATION_LIMIT:
+                break
+        for number, ids in reversed(newest):
+            self.seen.staged(number, ids)
+        for number, _ in newest:
+            self.seen.confirmed(number)  # bounded from here on; all of `newest` is still remembered now
+        if self._notified is not None:
+            self._notified.begin(each for segment in reversed(objects) for each in segment)
+
+    def _header(self, number: int) -> Header:
+        return header_of(self._store.head(segment_name(number), HEAD_BYTES))
+
+    def _publish(self, header: Header, content: pa.Buffer) -> None:
+        try:
+            publish(self._store, header, content)
+        except SegmentTaken as error:
+            raise Fenced(f"segment {header.number} was published by another driver") from error
+
+    def _advance(self, header: Header) -> None:
+        with self._changing:
+            self.log = self.log.appended(header)
+        self._next = _following(header)
+
+
+def publish(store: Store, header: Header, content: pa.Buffer) -> None:
+    """Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through."""
+    name = segment_name(header.number)
+    for attempt in range(1, PUBLISH_ATTEMPTS + 1):
+        try:
+            store.publish(name, content)
+        except SegmentTaken:
+            if header_of(store.head(name, HEAD_BYTES)).writer != header.writer:
+                raise
+            return  # an earlier try of ours had come through, and only its answer was lost
+        except (OSError, LogError) as error:
+            if attempt == PUBLISH_ATTEMPTS:
+                raise
+            log.warning("publishing segment %d again: %s", header.number, error)
+            time.sleep(PUBLISH_AGAIN_S * attempt)
+        else:
+            return
+
+
+def segment_name(number: int) -> str:
+    """Sorted by name is sorted by number."""
+    return f"{FOLDER}/{number:020d}.arrow"
+
+
+def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
+    """The rows of the slices, in order: the same at every call."""
+    for part in slices:
+        rows = rows_of(store.read(segment_name(part.number)))
+        yield from rows.replace_schema_metadata(None).slice(part.low, part.high - part.low).to_batches()
+
+
+def _following(header: Header) -> Header:
+    return Header(
+        number=header.number + 1,
+        writer="",
+        published_ms=0,
+        messages_before=(header.messages_before or 0) + header.messages,
+        size_before=(header.size_before or 0) + header.size,
+        deletions_failed=header.deletions_failed,
+    )
+
+
+def _counted(headers: Sequence[Header], known: Offset | None) -> list[Header]:
+    """With the counters that tasks left out: from the offset's on, or from none."""
+    found: list[Header] = []
+    for header in headers:
+        if not header.planned:
+            found.append(header)
+            continue
+        following = _following(found[-1]) if found else _totals_at(header.number, headers, known)
+        found.append(replace(header, **{name: getattr(following, name) for name in COUNTERS}))
+    return found
+
+
+def _totals_at(number: int, headers: Sequence[Header], known: Offset | None) -> Header:
+    """A header with the totals of what lies before segment `number`, the first of `headers`."""
+    if known is None:
+        return Header(number=number, writer="", published_ms=0)
+    since = [header for header in headers if header.number < known.counted.segment]
+    return Header(
+        number=number,
+        writer="",
+        published_ms=0,
+        messages_before=known.totals.messages - known.counted.row - sum(header.messages for header in since),
+        size_before=known.totals.size - sum(header.size for header in since),
+        deletions_failed=known.deletions_failed,
+    )
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2].removesuffix(".arrow"))

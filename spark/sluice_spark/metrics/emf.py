@@ -1,0 +1,45 @@
+"""Metrics as CloudWatch's embedded metric format: one JSON line on a log stream that CloudWatch Logs has is a metric.
+
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+
+import orjson
+
+from sluice_spark.metrics.measures import UNITS, QueryMetrics
+
+NAMESPACE = "Sluice/Spark"
+
+
+def emf_lines(
+    namespace: str = NAMESPACE,
+    dimensions: Mapping[str, str] | None = None,
+    write: Callable[[str], object] | None = None,
+) -> Callable[[QueryMetrics], None]:
+    """What `MetricsListener` calls: writes one line for each source, to stdout unless `write` is given.
+
+    Dimensions: Query (its name, or its id where it has none) and Source (its number in the query), beside `dimensions`.
+    """
+    given = dict(dimensions or {})
+
+    def emit(metrics: QueryMetrics) -> None:
+        own = {"Query": metrics.query, "Source": str(metrics.source)}
+        text = line(metrics.values, {**given, **own}, namespace=namespace, at_ms=metrics.at_ms)
+        (write or _to_stdout)(text)
+
+    return emit
+
+
+def line(values: Mapping[str, float], dimensions: Mapping[str, str], *, namespace: str, at_ms: int) -> str:
+    """One EMF document, without a line end. Every value has a unit in UNITS."""
+    listed = [{"Name": name, "Unit": UNITS[name]} for name in values]
+    directive = {"Namespace": namespace, "Dimensions": [sorted(dimensions)], "Metrics": listed}
+    document = {"_aws": {"Timestamp": at_ms, "CloudWatchMetrics": [directive]}, **dimensions, **values}
+    return orjson.dumps(document).decode()
+
+
+def _to_stdout(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,108 @@
+"""A listener that turns a streaming query's progress into metrics, and the observation that it reads.
+
+Runs in the program that started the query. Nothing is asked of SQS: what there is to know is in the progress.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from sluice_spark.formats.deserialisation import REASON
+from sluice_spark.metrics.emf import emf_lines
+from sluice_spark.metrics.measures import (
+    ERRORS,
+    OBSERVATION,
+    RECEIVED_AT,
+    SENT_AT,
+    QueryMetrics,
+    Reading,
+    Sample,
+    idle,
+    measured,
+    offset_of,
+)
+
+Key = tuple[str, int]  # a query's id, a source's number in it
+
+
+def observed(messages: DataFrame) -> DataFrame:
+    """The frame as it is, its bad records counted and its last message's times noted, for `MetricsListener`.
+
+    Put it where all of the source's columns are still there. Once in a query.
+    """
+    bad = F.col(REASON).isNotNull() if REASON in messages.columns else F.lit(False)  # noqa: FBT003  a literal column
+    return messages.observe(
+        OBSERVATION,
+        F.count(F.when(bad, 1)).alias(ERRORS),
+        F.unix_millis(F.max("sent_at")).alias(SENT_AT),
+        F.unix_millis(F.max_by("first_received_at", "sent_at")).alias(RECEIVED_AT),
+    )
+
+
+class MetricsListener(StreamingQueryListener):
+    """`spark.streams.addListener(MetricsListener())`: EMF lines on stdout, or whatever `emit` does with the metrics.
+
+    One call of `emit` for each SQS source of each progress, and while the query is idle. Other sources are passed over.
+    """
+
+    def __init__(self, emit: Callable[[QueryMetrics], None] | None = None) -> None:
+        self._emit = emit or emf_lines()
+        self._readings: dict[Key, Reading] = {}
+        self._names: dict[str, str] = {}
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
+        """Notes its name."""
+        self._names[str(event.id)] = event.name or str(event.id)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
+        """A trigger is done, with rows or without."""
+        progress = event.progress
+        query = str(progress.id)
+        self._names.setdefault(query, progress.name or query)
+        observation = _observation(progress)
+        for number, source in enumerate(progress.sources):
+            end = offset_of(source.endOffset)
+            if end is None:
+                continue
+            started_ms = _epoch_ms(progress.timestamp)
+            sample = Sample(
+                started_ms=started_ms,
+                ended_ms=started_ms + int((progress.durationMs or {}).get("triggerExecution", 0)),
+                start=offset_of(source.startOffset),
+                end=end,
+                latest=offset_of(source.latestOffset),
+                observed=observation,
+            )
+            reading, values = measured(sample, self._readings.get((query, number)))
+            self._take((query, number), reading, values)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802  Spark's name
+        """Nothing has come for a while."""
+        query = str(event.id)
+        for key, before in list(self._readings.items()):
+            if key[0] == query:
+                self._take(key, *idle(_epoch_ms(event.timestamp), before))
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
+        """Forgets it."""
+        query = str(event.id)
+        self._names.pop(query, None)
+        self._readings = {key: reading for key, reading in self._readings.items() if key[0] != query}
+
+    def _take(self, key: Key, reading: Reading, values: Mapping[str, float]) -> None:
+        self._readings[key] = reading
+        query, source = key
+        self._emit(QueryMetrics(query=self._names.get(query, query), source=source, at_ms=reading.at_ms, values=values))
+
+
+def _observation(progress: Any) -> Mapping[str, Any] | None:
+    row = (progress.observedMetrics or {}).get(OBSERVATION)
+    return row.asDict() if row is not None else None
+
+
+def _epoch_ms(timestamp: str) -> int:
+    return int(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1000)

@@ -1,0 +1,142 @@
+"""A query's metrics by the names of FLIP-477 and FLIP-33, from what its progress says. Pure: no Spark, no clock.
+
+Cumulative counters stand in the source's offsets, so they go on over restarts. What only the tasks see (the last
+batch's bad records, the messages' times) comes from an observation on the frame: `listener.observed`.
+"""
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sluice_spark.errors import InvalidOffset
+from sluice_spark.log.offsets import Offset
+
+OBSERVATION = "sluice_sqs"  # the name under which a frame is observed
+ERRORS, SENT_AT, RECEIVED_AT = "errors", "sent_at", "received_at"  # of the observation; the times of its last message
+
+UNITS: Mapping[str, str] = {
+    "numRecordsIn": "Count",
+    "numRecordsInPerSecond": "Count/Second",
+    "numRecordsInErrors": "Count",
+    "numBytesIn": "Bytes",
+    "numBytesInPerSecond": "Bytes/Second",
+    "sourceIdleTime": "Milliseconds",
+    "currentFetchEventTimeLag": "Milliseconds",
+    "currentEmitEventTimeLag": "Milliseconds",
+    "pendingRecords": "Count",
+    "numSqsDeletionsFailed": "Count",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMetrics:
+    """One source's metrics at one time. A value that isn't known is not there."""
+
+    query: str
+    source: int
+    at_ms: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What one progress says of one source. Times in epoch milliseconds: of the trigger's start and end."""
+
+    started_ms: int
+    ended_ms: int
+    start: Offset | None
+    end: Offset
+    latest: Offset | None = None
+    observed: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the next sample is compared to."""
+
+    at_ms: int
+    end: Offset
+    busy_ms: int  # when records last came
+    errors: int = 0
+    lags: Mapping[str, float]
+
+
+def offset_of(text: Any) -> Offset | None:
+    """The offset in a progress, where it is one of ours. PySpark gives it as JSON or as the text of a Python dict."""
+    if not text or not isinstance(text, str):
+        return None
+    try:
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError:
+            found = ast.literal_eval(text)
+        return Offset.parse(found) if isinstance(found, Mapping) else None
+    except (InvalidOffset, SyntaxError, ValueError):
+        return None
+
+
+def measured(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[str, float]]:
+    """The metrics after a trigger, and the reading for the next.
+
+    Rates are means since the reading before; for the first, over its own trigger.
+    """
+    since = before.end if before else (sample.start or sample.end)
+    since_ms = before.at_ms if before else sample.started_ms
+    seconds = max(sample.ended_ms - since_ms, 1) / 1000
+    records = max(0, sample.end.totals.messages - since.totals.messages)
+    size = max(0, sample.end.totals.size - since.totals.size)
+    observed = sample.observed or {}
+    reading = Reading(
+        at_ms=sample.ended_ms,
+        end=sample.end,
+        busy_ms=sample.ended_ms if records or not before else before.busy_ms,
+        # an offset counts those before its batch, and a progress without a batch has the offset of the last
+        errors=max(sample.end.errors + int(observed.get(ERRORS) or 0), before.errors if before else 0),
+        lags=_lags(sample) or (before.lags if before else {}),
+    )
+    rates = {"numRecordsInPerSecond": records / seconds, "numBytesInPerSecond": size / seconds}
+    values = _values(reading, rates)
+    if sample.latest is not None:
+        values["pendingRecords"] = max(0, sample.latest.totals.messages - sample.end.totals.messages)
+    return reading, values
+
+
+def idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
+    """The metrics while nothing comes: counters stand, rates are none, the idle time grows."""
+    reading = replace(before, at_ms=max(at_ms, before.at_ms))
+    none = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
+    return reading, _values(reading, none)
+
+
+def _values(reading: Reading, rates: Mapping[str, float]) -> dict[str, float]:
+    return {
+        "numRecordsIn": reading.end.totals.messages,
+        "numBytesIn": reading.end.totals.size,
+        "numRecordsInErrors": reading.errors,
+        "numSqsDeletionsFailed": reading.end.deletions_failed,
+        "sourceIdleTime": reading.at_ms - reading.busy_ms,
+        **rates,
+        **reading.lags,
+    }
+
+
+def _lags(sample: Sample) -> dict[str, float]:
+    """How old the batch's last message was when it was received, and when its batch was done."""
+    observed = sample.observed or {}
+    sent, received = _ms(observed.get(SENT_AT)), _ms(observed.get(RECEIVED_AT))
+    if sent is None:
+        return {}
+    lags: dict[str, float] = {"currentEmitEventTimeLag": max(0, sample.ended_ms - sent)}
+    if received is not None:
+        lags["currentFetchEventTimeLag"] = max(0, received - sent)
+    return lags
+
+
+def _ms(value: Any) -> int | None:
+    """Epoch milliseconds of what Spark gives for a timestamp cast to a number, or of a datetime."""
+    if value is None:
+        return None
+    return int(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)

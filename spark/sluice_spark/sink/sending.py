@@ -1,0 +1,139 @@
+"""Sends a partition's messages: lanes side by side, each one batch after another. The loop's alone; no Spark here."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from sluice_spark.errors import QueueBusy, RowsNotSent
+from sluice_spark.sink.outgoing import Batch, Outgoing, Packer, Unsent
+from sluice_spark.sqs.access import region_of
+from sluice_spark.sqs.client import ATTEMPTS, SqsClient
+
+PLACES_LIMIT = 20  # of unsent rows that are reported by place; all are counted
+LANE_BATCHES = 2  # that wait in a lane: the next is ready when one was taken
+
+Client = Callable[[str], SqsClient]  # for a queue's URL
+
+
+@dataclass(slots=True)
+class Report:
+    """What a write did. Travels in its commit message: numbers and places alone."""
+
+    sent: int = 0
+    size: int = 0
+    unsent: int = 0
+    places: list[Unsent] = field(default_factory=list)
+
+    def add(self, unsent: Unsent) -> None:
+        """Counts one, and keeps its place while there is room."""
+        self.unsent += 1
+        if len(self.places) < PLACES_LIMIT:
+            self.places.append(unsent)
+
+
+async def send_all(
+    parts: Iterator[Iterable[Outgoing | Unsent]], client: Client, *, lanes: int, fail_on_error: bool
+) -> Report:
+    """Sends every part in turn, which may block while it is made.
+
+    Raises RowsNotSent at the first row that is not sent if `fail_on_error`; QueueRefused, or QueueBusy after
+    ATTEMPTS of a whole call, in any case: no other row would fare better. What is under way then is awaited.
+    """
+    async with AsyncExitStack() as clients:
+        sending = _Sending(client, clients, lanes=lanes, fail_on_error=fail_on_error)
+        await sending.run(parts)
+        return sending.report
+
+
+class _Sending:
+    def __init__(self, client: Client, clients: AsyncExitStack, *, lanes: int, fail_on_error: bool) -> None:
+        self.report = Report()
+        self._make, self._clients, self._fail_on_error = client, clients, fail_on_error
+        self._by_region: dict[str | None, SqsClient] = {}
+        self._packer = Packer(lanes)
+        self._lanes: list[asyncio.Queue[Batch | None]] = [asyncio.Queue(LANE_BATCHES) for _ in range(lanes)]
+        self._failed: Exception | None = None
+
+    async def run(self, parts: Iterator[Iterable[Outgoing | Unsent]]) -> None:
+        workers = [asyncio.create_task(self._work(lane)) for lane in self._lanes]
+        try:
+            await self._feed(parts)
+        finally:
+            for lane in self._lanes:
+                await lane.put(None)
+            await asyncio.gather(*workers)
+        if self._failed:
+            raise self._failed
+
+    async def _feed(self, parts: Iterator[Iterable[Outgoing | Unsent]]) -> None:
+        while self._failed is None:
+            part = await asyncio.to_thread(next, parts, None)  # Spark may take its time to make rows
+            if part is None:
+                break
+            for row in part:
+                if self._failed:
+                    return
+                await self._take(row)
+        for batch in self._packer.rest():
+            await self._lanes[batch.lane].put(batch)
+
+    async def _take(self, row: Outgoing | Unsent) -> None:
+        if isinstance(row, Unsent):
+            self._not_sent(row)
+            return
+        for batch in self._packer.add(row):
+            await self._lanes[batch.lane].put(batch)
+
+    async def _work(self, lane: asyncio.Queue[Batch | None]) -> None:
+        while (batch := await lane.get()) is not None:
+            if self._failed:
+                continue  # lets the feeder through to its end
+            try:
+                await self._send(batch, await self._client(batch.queue_url))
+            except Exception as error:  # noqa: BLE001  raised by run(), once the other lanes have ended
+                self._failed = self._failed or error
+
+    async def _client(self, queue_url: str) -> SqsClient:
+        region = region_of(queue_url)
+        if region not in self._by_region:
+            self._by_region[region] = self._make(queue_url)
+            await self._clients.enter_async_context(self._by_region[region])
+        return self._by_region[region]
+
+    async def _send(self, batch: Batch, client: SqsClient) -> None:
+        """Tries again, by id, what SQS took not; gives up what it says is the sender's fault, or after ATTEMPTS."""
+        pending = {str(index): message for index, message in enumerate(batch.messages)}
+        why: dict[str, str] = {}
+        for attempt in range(1, ATTEMPTS + 1):
+            entries = [{"Id": identity, **message.entry} for identity, message in pending.items()]
+            answer = await client.call("SendMessageBatch", {"QueueUrl": batch.queue_url, "Entries": entries})
+            for done in answer.get("Successful") or ():
+                self._sent(pending.pop(done["Id"]))
+            failures = {failure["Id"]: failure for failure in answer.get("Failed") or ()}
+            why = {identity: _why(failures.get(identity, {})) for identity in pending}
+            for identity, failure in failures.items():
+                if failure.get("SenderFault") and identity in pending:
+                    self._not_sent(Unsent(pending.pop(identity).place, why[identity]))
+            if not pending:
+                return
+            if attempt < ATTEMPTS:
+                code = next((str(failure.get("Code")) for failure in failures.values()), "NoAnswer")
+                await client.back_off(attempt, QueueBusy("SendMessageBatch", code, f"{len(pending)} entries failed"))
+        for identity, message in pending.items():
+            self._not_sent(Unsent(message.place, f"{why[identity]}, {ATTEMPTS} times"))
+
+    def _sent(self, message: Outgoing) -> None:
+        self.report.sent += 1
+        self.report.size += message.size
+
+    def _not_sent(self, unsent: Unsent) -> None:
+        self.report.add(unsent)
+        if self._fail_on_error and self._failed is None:
+            self._failed = RowsNotSent(str(unsent))
+
+
+def _why(failure: dict[str, str]) -> str:
+    if not failure:
+        return "SQS's answer leaves it out"
+    return f"SQS says {failure.get('Code')}: {failure.get('Message', '')}"

@@ -1,0 +1,155 @@
+"""The `sqs` sink: Spark's calls, in terms of rows and their sending. Nothing is decided here.
+
+Options and columns are checked where a writer is made, on the driver; rows where they are sent, in the tasks. A writer
+carries names and options, never a key: each task asks for its credentials itself.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyspark.sql.datasource
+from pyspark import TaskContext
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sluice_spark.errors import InvalidOption
+from sluice_spark.sink.columns import check_columns
+from sluice_spark.sink.options import SinkOptions, sink_options
+from sluice_spark.sink.outgoing import Addressing, Outgoing, Place, Unsent, outgoing
+from sluice_spark.sink.sending import Report, send_all
+from sluice_spark.sqs.client import SqsClient, clients_of
+from sluice_spark.workers import spare_pyspark_zip
+
+log = logging.getLogger(__name__)
+
+# Spark's own names, set for each job of a streaming query: the query's id outlives restarts, the batch's number retries
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+if TYPE_CHECKING:
+    _StreamWriter: Any = DataSourceStreamWriter
+else:  # rows come in Arrow batches where Spark can: 4.1 and later
+    _StreamWriter = getattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+
+
+class Sent(WriterCommitMessage):
+    """What one task did."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+
+class _Writing:
+    """What tasks do, the same for a batch and a stream."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._write_id = uuid.uuid4().hex  # of a batch write: made on the driver, the same in every attempt of a task
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Sends the task's rows, given as Arrow batches or as Rows."""
+        spare_pyspark_zip()
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        addressing = Addressing(
+            queue_urls=self._options.queue_urls,
+            deduplication=self._options.deduplication,
+            write=_streaming_write(context) or self._write_id,
+        )
+        report = asyncio.run(
+            send_all(
+                _parts(iterator, partition, addressing),
+                self._client,
+                lanes=self._options.connections,
+                fail_on_error=self._options.fail_on_error,
+            )
+        )
+        return Sent(report)
+
+    def _client(self, queue_url: str) -> SqsClient:
+        options = self._options
+        return clients_of(
+            queue_url,
+            region=options.region,
+            endpoint=options.endpoint,
+            identity=options.identity,
+            connections=options.connections,
+        )()
+
+
+class SqsWriter(_Writing, DataSourceArrowWriter):
+    """A batch write."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks have sent their rows, or said which not."""
+        _say_unsent("the write", messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Spark has given up. What was sent is sent: a queue takes nothing back."""
+        _say_aborted("the write", messages)
+
+
+class SqsStreamWriter(_Writing, _StreamWriter):
+    """A streaming write."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """As of a batch write."""
+        _say_unsent(f"batch {batchId}", messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """As of a batch write. A restarted query sends the batch again."""
+        _say_aborted(f"batch {batchId}", messages)
+
+
+def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SqsWriter:
+    """Checks everything that can be without a row."""
+    return SqsWriter(_checked(given, schema, overwrite=overwrite))
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SqsStreamWriter:
+    """As `batch_writer`."""
+    return SqsStreamWriter(_checked(given, schema, overwrite=overwrite))
+
+
+def _checked(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SinkOptions:
+    if overwrite:
+        raise InvalidOption("mode", "a queue can't be overwritten: append")
+    options = sink_options(given)
+    check_columns(schema, options)
+    return options
+
+
+def _streaming_write(context: TaskContext | None) -> str | None:
+    query = context.getLocalProperty(QUERY_ID) if context else None
+    return f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else None
+
+
+def _parts(iterator: Iterator[Any], partition: int, addressing: Addressing) -> Iterator[Iterable[Outgoing | Unsent]]:
+    """Arrow batches, or single Rows, as messages with their places."""
+    number = 0
+    for given in iterator:
+        rows = given.to_pylist() if isinstance(given, pa.RecordBatch) else [_values(given)]
+        yield [outgoing(row, Place(partition, number + index), addressing) for index, row in enumerate(rows)]
+        number += len(rows)
+
+
+def _values(row: Row) -> Mapping[str, Any]:
+    values: Mapping[str, Any] = row.asDict(recursive=True)
+    return values
+
+
+def _say_unsent(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    reports = [message.report for message in messages if isinstance(message, Sent)]
+    unsent = sum(report.unsent for report in reports)
+    if unsent:
+        places = "; ".join(str(place) for report in reports for place in report.places)
+        log.error("%s: %d rows were not sent: %s", what, unsent, places)
+
+
+def _say_aborted(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    sent = sum(message.report.sent for message in messages if isinstance(message, Sent))
+    log.error("%s failed; %d messages of its finished tasks are in the queue", what, sent)

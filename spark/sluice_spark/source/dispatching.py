@@ -1,0 +1,289 @@
+"""The driver's side of `mode=executors`: claims the log, plans numbers of segments for tasks to receive, counts what
+they received. What is decided is decided in planned; nothing is received here.
+
+As in `mode=driver` a driver claims the log with an empty segment. Its number orders the drivers: tasks stop at a
+segment of a later one, and take one of an earlier as part of the log. So a range that an earlier driver planned, and
+whose tasks may still be at it, is replayed by the next whoever publishes first, and what earlier tasks publish beyond
+it is read by later batches.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.planning import DEDUPLICATION_LIMIT, ROWS_PER_TASK, Admission, Log, Slice, admitted, removable
+from sluice_spark.log.segments import HEAD_BYTES, SCHEMA, Header, encoded, header_of
+from sluice_spark.log.staging import CLAIM_ATTEMPTS, FOLDER, READERS, segment_name
+from sluice_spark.log.store import Store
+from sluice_spark.source.depth import Depth
+from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids, numbers_since
+from sluice_spark.source.planned import Batch, Budget, batch, counted, holes, share, tasks_wanted
+
+log = logging.getLogger(__name__)
+
+SEEN = "seen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tasks:
+    """A batch's: rows that are staged, and segments to receive."""
+
+    staged: Sequence[Sequence[Slice]]
+    orders: Sequence[Order]
+
+
+class Dispatcher:
+    """One driver's. `start`: where Spark has read to, or where the batch begins that it is about to run again."""
+
+    def __init__(
+        self, store: Store, depth: Depth, start: Position, *, rate_limit: int | None = None, ending: bool = False
+    ) -> None:
+        """Claims the log. Raises SegmentMissing if it doesn't reach to `start`, Fenced if others keep claiming it.
+
+        `ending`: plans no more messages, all in all, than the queues hold when it is first asked.
+        """
+        self._store, self._depth, self._name = store, depth, uuid.uuid4().hex
+        self._budget = Budget(rate_limit)
+        self._admissions: dict[int, Admission] = {}  # of the plan that ends with the number
+        self._ending = ending
+        self._enough: int | None = None  # a total of messages, where a run ends
+        self._at: Offset | None = None  # where we counted last
+        self._unconfirmed: list[int] = []
+        self._mean_size = 0.0
+        self._staged: Log | None = None  # what was there when we came, once we know where that begins
+        self._planning = threading.Lock()  # Spark's thread plans, another removes old segments
+        numbers = self._claimed(start)
+        self._known = frozenset(numbers)
+        self._seen = self._remembered(numbers)
+        self._next = self.epoch + 1
+
+    def planned(self, given: Offset, admission: Admission) -> Offset | None:
+        """Where the batch that begins at `given` ends; None if there is nothing to read. Never waits for a message.
+
+        What lies before `given` is committed: all of its segments exist.
+        """
+        position = given.position
+        if self._at is None or self._at.position != position:
+            self._at = self._counted(given)
+        staged = self._adopted(position)
+        if staged is not None and staged.backlog(position).messages:
+            end = admitted(staged, position, admission)
+        elif (tasks := self._wanted(self._at, admission)) > 0:
+            end = Position(self._next + tasks)
+            self._next = end.segment
+        else:
+            return None
+        return replace(self._at, position=end, counted_until=position)
+
+    def tasks(self, start: Position, end: Position, admission: Admission, rows_per_task: int = ROWS_PER_TASK) -> Tasks:
+        """The batch's, the first time or again. `admission`: if the plan is an earlier driver's."""
+        if start == end:
+            return Tasks(staged=(), orders=())
+        last = end.segment + bool(end.row)
+        numbers = numbers_since(self._store, max(0, start.segment - 1))
+        found = {header.number: header for header in self._headers([n for n in numbers if start.segment <= n < last])}
+        parts = batch(found, start, end, epoch=self.epoch, rows_per_task=rows_per_task)
+        self._check_never_there(parts.missing)
+        return Tasks(staged=parts.staged, orders=self._orders(start, end, parts, numbers, admission))
+
+    def retain(self, offset: Offset, retention_s: float) -> int:
+        """Removes segments, with what is noted of them, that are committed, counted, and older; how many.
+
+        One more than must be stays, so that a batch that begins at `offset` finds what comes before it.
+        """
+        before = time.time() - retention_s
+        published = {_number(name): at for name, at in self._store.names(FOLDER).items()}
+        floor = Position(max(0, min(offset.counted.segment, offset.position.segment) - 1))
+        numbers = removable(published, floor, before=before)
+        self._store.remove([segment_name(number) for number in numbers])
+        lowest = min(set(published) - set(numbers), default=0)
+        noted = [name for name in self._store.names(DELETIONS) if int(name.split("/")[-1].split("-")[0]) < lowest]
+        seen = [name for name, at in self._store.names(SEEN).items() if at < before and name != self._seen]
+        self._store.remove([*noted, *seen])
+        with self._planning:
+            self._unconfirmed = [number for number in self._unconfirmed if number >= lowest]
+        return len(numbers)
+
+    def pending(self, end: Offset) -> Offset:
+        """The offset with what the queues hold, as last asked, counted as read: how far behind the query is."""
+        messages = end.totals.messages + self._depth.last
+        return replace(end, totals=Totals(messages=messages, size=end.totals.size))
+
+    def _wanted(self, at: Offset, admission: Admission) -> int:
+        """How many tasks the next batch has, whose limits are noted; 0 for none."""
+        visible = self._depth.visible(at.position)
+        if self._ending and self._enough is None:
+            self._enough = at.totals.messages + visible
+        if self._enough is not None:
+            visible = min(visible, self._enough - at.totals.messages)
+            admission = replace(admission, messages=min(visible, admission.messages or visible))
+        now = time.monotonic()
+        admission = self._budget.within(admission, now)
+        tasks = tasks_wanted(visible, self._mean_size, admission)
+        if tasks:
+            self._budget.spent(now)
+            self._admissions = {self._next + tasks: admission}
+        return tasks
+
+    def _claimed(self, start: Position) -> Sequence[int]:
+        """Publishes our empty segment, after the newest; the numbers that were there before."""
+        for _ in range(CLAIM_ATTEMPTS):
+            numbers = sorted(numbers_since(self._store, 0))
+            if numbers and start.segment < numbers[0]:
+                raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers[0]}")
+            if start.segment > (numbers[-1] + 1 if numbers else 0):
+                raise SegmentMissing(f"the offset names segment {start.segment}, the log ends before it")
+            self.epoch = numbers[-1] + 1 if numbers else 0
+            if self._filled(self.epoch):
+                return numbers
+        raise Fenced("other drivers keep claiming this staging location")
+
+    def _filled(self, number: int) -> bool:
+        """Publishes an empty segment; False if another is there."""
+        empty = pa.Table.from_batches([], schema=SCHEMA)
+        header = Header(
+            number=number,
+            writer=self._name,
+            published_ms=int(time.time() * 1000),
+            messages_before=None,
+            size_before=None,
+            epoch=self.epoch,
+        )
+        try:
+            self._store.publish(segment_name(number), encoded(empty, header))
+        except SegmentTaken:
+            return header_of(self._store.head(segment_name(number), HEAD_BYTES)).writer == self._name
+        return True
+
+    def _remembered(self, numbers: Sequence[int]) -> str | None:
+        """Writes the ids whose deletion isn't confirmed to an object of their own, so that no task has to read all.
+
+        A receiver in the driver confirms nothing for others to see: of its segments the newest are remembered.
+        """
+        if not numbers:
+            return None
+        noted = deletions(self._store, numbers[0])
+        rows: list[pa.Table] = []
+        count = 0
+        for number in (number for number in reversed(numbers) if noted.get(number) != 0):
+            header = self._header(number)
+            if header.messages:
+                rows.append(_nothing_but(message_ids(self._store, segment_name(number))))
+            count += 0 if header.planned else header.messages
+            if count >= DEDUPLICATION_LIMIT:
+                break
+        if not rows:
+            return None
+        name = f"{SEEN}/{self.epoch:020d}-{self._name}.arrow"
+        header = Header(number=self.epoch, writer=self._name, published_ms=int(time.time() * 1000), epoch=self.epoch)
+        self._store.publish(name, encoded(pa.concat_tables(rows), header))
+        return name
+
+    def _adopted(self, position: Position) -> Log | None:
+        """What is left of the log that we found; None once Spark has read it. At the first call everything before
+        `position` is committed, so gaps between there and our claim are an earlier driver's plan that nobody follows
+        any more: they are closed, or its tasks would publish there unread."""
+        if position.segment > self.epoch:
+            self._next = max(self._next, position.segment)
+            self._staged = None
+            return None
+        if self._staged is None:
+            self._close(position.segment)
+            numbers = range(position.segment, self.epoch + 1)
+            whole = Log(first=position.segment)
+            for header in self._headers(numbers):
+                whole = whole.appended(header)
+            self._staged = whole
+        return self._staged
+
+    def _close(self, low: int) -> None:
+        closed = holes(numbers_since(self._store, low), low, self.epoch)
+        self._check_never_there(closed)
+        for number in closed:
+            self._filled(number)
+
+    def _check_never_there(self, numbers: Sequence[int]) -> None:
+        """Raises SegmentMissing for a segment that was deleted by hand: what is noted of it is there."""
+        noted = deletions(self._store, numbers[0]) if numbers else {}
+        if gone := [number for number in numbers if number in noted]:
+            raise SegmentMissing(f"segment {gone[0]} was published, and is gone")
+
+    def _counted(self, given: Offset) -> Offset:
+        """The offset with the totals of all that lies before it, and what its tasks left in the queue noted."""
+        start, end = given.counted, given.position
+        if start == end:
+            return given
+        headers = self._headers(range(start.segment, end.segment + bool(end.row)))
+        noted = deletions(self._store, start.segment)
+        whole = range(start.segment, end.segment)
+        unconfirmed = [h.number for h in headers if h.messages and noted.get(h.number) != 0 and h.number in whole]
+        with self._planning:
+            self._unconfirmed += [number for number in unconfirmed if number not in self._known]
+        found = counted(given, end, headers, sum(failed for number, failed in noted.items() if number in whole))
+        messages = found.totals.messages - given.totals.messages
+        if messages:
+            self._mean_size = (found.totals.size - given.totals.size) / messages
+        return found
+
+    def _orders(
+        self, start: Position, end: Position, parts: Batch, numbers: Collection[int], admission: Admission
+    ) -> Sequence[Order]:
+        wanted = self._admissions.get(end.segment, admission)
+        count = len(parts.missing) + len(parts.staged)
+        before = start.segment - 1
+        with self._planning:
+            unconfirmed = tuple(self._unconfirmed)
+        return [
+            Order(
+                number=number,
+                epoch=self.epoch,
+                driver=self._name,
+                since=start.segment,
+                witness=before if before in numbers else start.segment,
+                unconfirmed=unconfirmed,
+                seen=self._seen,
+                admission=share(wanted, index, count),
+            )
+            for index, number in enumerate(parts.missing)
+        ]
+
+    def _headers(self, numbers: Sequence[int]) -> Sequence[Header]:
+        with ThreadPoolExecutor(READERS) as readers:
+            return list(readers.map(self._header, sorted(numbers)))
+
+    def _header(self, number: int) -> Header:
+        return header_of(self._store.head(segment_name(number), HEAD_BYTES))
+
+
+def adopted(store: Store) -> Position:
+    """Where a new query begins: at the oldest segment that is there."""
+    return Position(min(numbers_since(store, 0), default=0))
+
+
+def reached(store: Store, offset: Mapping[str, object]) -> Offset:
+    """The offset of a committed batch, with its totals counted to its end."""
+    given = Offset.parse(offset)
+    start, end = given.counted, given.position
+    with ThreadPoolExecutor(READERS) as readers:
+        wanted = [segment_name(number) for number in range(start.segment, end.segment + bool(end.row))]
+        headers = [header_of(head) for head in readers.map(lambda name: store.head(name, HEAD_BYTES), wanted)]
+    return counted(given, end, headers, 0)
+
+
+def _nothing_but(ids: Sequence[str]) -> pa.Table:
+    """Rows of a segment with ids alone."""
+    columns = [pa.nulls(len(ids), field.type) for field in SCHEMA]
+    columns[SCHEMA.get_field_index("message_id")] = pa.array(ids, pa.string())
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/")[2].removesuffix(".arrow"))

@@ -1,0 +1,118 @@
+"""`availableNow` for Spark 4.0 and 4.1, where that trigger runs one micro-batch for a source written in Python."""
+
+import ast
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sluice_spark.errors import InvalidOption
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import open_store
+from sluice_spark.options import Options, parsed
+from sluice_spark.source.dispatching import reached
+from sluice_spark.sqs.client import clients_of
+
+VISIBLE = "ApproximateNumberOfMessages"
+LOOK_EVERY_S = 0.5
+LOOKS = 4  # empty ones: the counts are approximate, and lag
+STAGED_WITHIN_S = 5.0  # what left the queue is staged by then, however busy the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What a drain did. `empty` is False where time ran out first: the rest is still in the queue."""
+
+    messages: int
+    empty: bool
+
+
+def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = None) -> Drained:
+    """Runs the stream until the queues have been seen empty and what they held is committed; then stops it.
+
+    `writer`: a DataStreamWriter with its sink and checkpoint, not yet started. `options`: those that its source was
+    given. Works while producers still send: it ends at the first moment at which nothing is visible, and what is sent
+    after that is for the next run. Raises what the query raises.
+    """
+    source = parsed({name: str(value) for name, value in options.items()})
+    if not source.queue_urls:
+        raise InvalidOption("queueUrl", "missing: nothing to drain")
+    deadline = None if within_s is None else time.monotonic() + within_s
+    query = writer.start()
+    try:
+        empty = _seen_empty(source, query, deadline)
+        if empty:
+            time.sleep(STAGED_WITHIN_S)
+        total = _taken(source, query) if source.executors else _read(source, query)
+    finally:
+        query.stop()
+    return Drained(total, empty)
+
+
+def _seen_empty(source: Options, query: Any, deadline: float | None) -> bool:
+    """Whether nothing was visible, LOOKS times, before the deadline. Not in a row: a producer may be sending."""
+    looks = 0
+    while looks < LOOKS:
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        _wait(query)
+        looks += not visible(source)
+    return True
+
+
+def _wait(query: Any) -> None:
+    """LOOK_EVERY_S, or raises what ended the query."""
+    if query.awaitTermination(LOOK_EVERY_S):
+        raise RuntimeError("the query was stopped while it was being drained")
+
+
+def visible(source: Options) -> int:
+    """Messages that the queues say can be received now."""
+    clients = clients_of(
+        source.queue_urls[0],
+        region=source.region,
+        endpoint=source.endpoint,
+        identity=source.identity,
+        connections=1,
+    )
+
+    async def asked() -> int:
+        async with clients() as client:
+            return sum([int((await client.attributes(url, VISIBLE)).get(VISIBLE, 0)) for url in source.queue_urls])
+
+    return asyncio.run(asked())
+
+
+def _read(source: Options, query: Any) -> int:
+    """How many messages were staged, once they are all committed."""
+    total = _staged(source)
+    while _reached(query) < total:
+        _wait(query)
+    return total
+
+
+def _taken(source: Options, query: Any) -> int:
+    """As above: with `mode=executors` nothing is staged outside batches, and an offset counts up to its batch."""
+    query.processAllAvailable()
+    end = _end(query)
+    return reached(open_store(source.staging_location, source.identity.profile), end).totals.messages if end else 0
+
+
+def _staged(source: Options) -> int:
+    """Messages in the log, from its beginning."""
+    view = StagedLog(open_store(source.staging_location, source.identity.profile)).view()
+    return view.offset(view.end).totals.messages
+
+
+def _reached(query: Any) -> int:
+    """How many messages lie before the last finished batch's end. PySpark gives an offset as text of a Python dict."""
+    end = _end(query)
+    return int(end["numRecordsIn"]) if end else 0
+
+
+def _end(query: Any) -> Mapping[str, Any] | None:
+    progress = query.lastProgress
+    end = progress and progress["sources"][0]["endOffset"]
+    found: Mapping[str, Any] | None = ast.literal_eval(end) if end else None
+    return found

@@ -1,0 +1,445 @@
+"""What a task does with `mode=executors`: it makes sure that its segment exists, by receiving it if nobody has.
+
+The order is the guarantee, as in the receiver: receive, publish create-exclusive, delete. Any number of tasks may do
+this for one number, at once or one after the other: one publishes, all read what that one published.
+
+Redelivered messages (of a segment whose publisher died before it deleted them) are known by their ids. Which segments
+can hold them follows from two bounds, without comparing clocks of two machines: messages are published at most three
+quarters of the visibility timeout after they were received, so none is seen again within a quarter after its segment
+could be listed; and a task receives for at most a quarter. So what wasn't listed when the task began holds nothing of
+what it receives. A segment counts as deleted only if all of it was deleted while nobody else could receive it.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from sluice_spark.errors import (
+    Fenced,
+    LogError,
+    OutOfTime,
+    QueueBusy,
+    SegmentMissing,
+    SegmentTaken,
+    SluiceSparkError,
+    TooManyInFlight,
+)
+from sluice_spark.log.planning import Admission
+from sluice_spark.log.segments import HEAD_BYTES, SCHEMA, Header, body_size, encoded, header_of, rows_of, table
+from sluice_spark.log.staging import publish, segment_name
+from sluice_spark.log.store import Store
+from sluice_spark.options import EXECUTORS_VISIBILITY_S, Options
+from sluice_spark.source.fleet import Fleet, connections_wanted
+from sluice_spark.source.planned import accepted
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.received import BATCH_LIMIT, Received, in_tens
+
+log = logging.getLogger(__name__)
+
+DELETIONS = "deletions"
+SEGMENTS = "segments"
+WAIT_S = 1  # a task ends when the queues are empty
+TURNS = 5  # a task that took too long before it could publish begins again
+RECEIVE_LIMIT_S = 10.0
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One segment to have. Names places and amounts; never a key."""
+
+    number: int
+    epoch: int  # of the driver that planned it
+    driver: str  # its name, to no one else's
+    since: int  # the first number of its batch
+    witness: int  # a number up to this one that stays until the batch is committed
+    unconfirmed: tuple[int, ...] = ()  # of earlier batches: their messages may come again
+    seen: str | None = None  # an object of ids that may come again, of before the driver began
+    admission: Admission = field(default_factory=Admission)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskIntake:
+    """How a task receives."""
+
+    queue_urls: tuple[str, ...]
+    connections: int = 64
+    wait_s: int = WAIT_S
+    visibility_s: float = EXECUTORS_VISIBILITY_S
+    delete: bool = True
+    retention_s: float = 3600.0
+
+    @property
+    def receive_s(self) -> float:
+        """How long to receive: see the module."""
+        return min(RECEIVE_LIMIT_S, self.visibility_s / 4)
+
+
+def task_intake(options: Options) -> TaskIntake:
+    """As the options say."""
+    return TaskIntake(
+        queue_urls=options.queue_urls,
+        connections=options.connections,
+        wait_s=min(options.wait_s or WAIT_S, WAIT_S),
+        visibility_s=options.visibility_s or EXECUTORS_VISIBILITY_S,
+        delete=options.delete,
+        retention_s=options.retention_s,
+    )
+
+
+def segment(
+    order: Order, store: Store, client: Callable[[], SqsClient], intake: TaskIntake, clock: Clock = time.monotonic
+) -> pa.Buffer:
+    """The content of the order's segment, the same for every caller: as published already, or as we do now.
+
+    Raises Fenced if it is a newer driver's, or if the batch was over long ago; LogError if the visibility timeout is
+    never long enough.
+    """
+    for _ in range(TURNS):
+        content = published(order, store)
+        if content is not None:
+            return content
+        try:
+            return asyncio.run(_Turn(order, store, intake, clock).taken(client))
+        except OutOfTime as error:
+            log.warning("segment %d: %s", order.number, error)
+    raise LogError(f"segment {order.number} can't be published within visibilityTimeout, {intake.visibility_s} s")
+
+
+def deletion_name(number: int, failed: int) -> str:
+    """An empty object beside the segment: all of its messages but `failed` were deleted, in time."""
+    return f"{DELETIONS}/{number:020d}-{failed}"
+
+
+def deletions(store: Store, since: int) -> Mapping[int, int]:
+    """How many deletions failed, by number from `since` on, of those segments whose publisher came to its end."""
+    names = store.names(DELETIONS, after=f"{DELETIONS}/{since:020d}")
+    parsed = (name.rpartition("/")[2].split("-") for name in names)
+    return {int(number): int(failed) for number, failed in parsed}
+
+
+def numbers_since(store: Store, since: int) -> Collection[int]:
+    """Segments that exist, from `since` on."""
+    names = store.names(SEGMENTS, after=segment_name(since - 1) if since else "")
+    return {int(name.rpartition("/")[2].removesuffix(".arrow")) for name in names}
+
+
+def message_ids(store: Store, name: str) -> Sequence[str]:
+    """Of a segment, or another object of such rows; none if retention has removed it."""
+    try:
+        ids: Sequence[str] = rows_of(store.read(name)).column("message_id").to_pylist()
+    except SegmentMissing:
+        return ()
+    return ids
+
+
+def published(order: Order, store: Store) -> pa.Buffer | None:
+    """The content of the order's segment, if it exists. Raises Fenced if it is a newer driver's."""
+    try:
+        accepted(header_of(store.head(segment_name(order.number), HEAD_BYTES)), order.epoch)
+        return store.read(segment_name(order.number))
+    except SegmentMissing:
+        return None
+
+
+class _Turn:
+    """One attempt to receive and publish a segment. Inside one event loop."""
+
+    def __init__(self, order: Order, store: Store, intake: TaskIntake, clock: Clock) -> None:
+        self._order, self._store, self._intake, self._clock = order, store, intake, clock
+        self._taken: list[_Taken] = []
+        self._messages = self._size = self._under_way = self._answers = 0
+        self._failed: SluiceSparkError | None = None
+        self._began_at = 0.0
+
+    async def taken(self, client: Callable[[], SqsClient]) -> pa.Buffer:
+        """The published content: ours, or that of another who was first."""
+        checked_at = self._clock()
+        await asyncio.to_thread(self._check_witness)
+        before = await asyncio.to_thread(numbers_since, self._store, self._order.since)
+        self._began_at = self._clock()
+        async with client() as sqs:
+            over = asyncio.Event()
+            heart = asyncio.create_task(self._keep_invisible(sqs, over))
+            try:
+                return await self._staged(sqs, before, checked_at, over)
+            finally:
+                over.set()
+                await heart
+
+    async def _staged(
+        self, sqs: SqsClient, before: Collection[int], checked_at: float, over: asyncio.Event
+    ) -> pa.Buffer:
+        try:
+            await self._receive(sqs)
+            known = await asyncio.to_thread(self._known, before)
+            found = _sifted(self._taken, known, self._order.admission.messages)
+            content, header = await asyncio.to_thread(self._encoded, found.fresh)
+            self._check_time()
+        except BaseException:
+            over.set()
+            await _release(sqs, self._taken)
+            raise
+        await _release(sqs, found.surplus)
+        try:
+            await asyncio.to_thread(publish, self._store, header, content)
+        except SegmentTaken:
+            over.set()
+            await _release(sqs, found.ours)
+            await self._delete(sqs, found.known)
+            return await asyncio.to_thread(self._winners)
+        over.set()
+        await self._published(sqs, found, checked_at)
+        return content
+
+    async def _published(self, sqs: SqsClient, found: "_Sifted", checked_at: float) -> None:
+        held_until = self._held_since + self._intake.visibility_s
+        if self._clock() - checked_at >= self._intake.retention_s:
+            raise Fenced(f"segment {self._order.number} was published so late that it may have been read and removed")
+        failed = await self._delete(sqs, [*found.ours, *found.known])
+        if self._intake.delete and (failed or self._clock() < held_until):
+            await asyncio.to_thread(self._note_deletion, failed)
+
+    def _note_deletion(self, failed: int) -> None:
+        try:
+            self._store.publish(deletion_name(self._order.number, failed), pa.py_buffer(b""))
+        except (LogError, OSError) as error:  # then the segment's ids stay known: it costs time, no message
+            log.warning("segment %d counts as not deleted: %s", self._order.number, error)
+
+    def _check_witness(self) -> None:
+        """Raises Fenced where the batch is over and removed: what we would publish, nobody would read."""
+        try:
+            self._store.head(segment_name(self._order.witness), 1)
+        except SegmentMissing as error:
+            raise Fenced(f"segment {self._order.number} was removed: its batch was committed long ago") from error
+
+    async def _receive(self, sqs: SqsClient) -> None:
+        async with asyncio.TaskGroup() as group:
+            for queue_url in self._intake.queue_urls:
+                self._hire(group, sqs, Fleet(queue_url))
+        if self._failed:
+            raise self._failed
+
+    def _hire(self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet) -> None:
+        while fleet.running < fleet.wanted and self._room:
+            fleet.running += 1
+            group.create_task(self._receive_in_a_row(group, sqs, fleet))
+
+    async def _receive_in_a_row(self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet) -> None:
+        """Until the queue is empty, there are too many of us, no room, or no time. Raises nothing: receives under way
+        are never cancelled."""
+        limit = max(1, self._intake.connections // len(self._intake.queue_urls))
+        attempt = 0
+        try:
+            while self._room and fleet.running <= fleet.wanted:
+                try:
+                    messages = await self._receive_once(sqs, fleet.queue_url)
+                except (QueueBusy, TooManyInFlight) as error:
+                    attempt += 1
+                    await sqs.back_off(attempt, error)
+                    continue
+                if not messages:
+                    return
+                attempt, fleet.wanted = 0, connections_wanted(fleet.wanted, messages, limit)
+                self._hire(group, sqs, fleet)
+        except SluiceSparkError as error:
+            self._failed = error
+        finally:
+            fleet.running -= 1
+
+    async def _receive_once(self, sqs: SqsClient, queue_url: str) -> int:
+        since = self._clock()  # earlier than SQS hands them out: what it means for their visibility is on the safe side
+        self._under_way += 1
+        try:
+            messages = await sqs.receive(
+                queue_url, wait_s=self._intake.wait_s, visibility_s=int(self._intake.visibility_s)
+            )
+        finally:
+            self._under_way -= 1
+        if messages:
+            self._taken.append(_Taken(Received(queue_url, messages), since, self._clock()))
+            self._messages += len(messages)
+            self._answers += 1
+            self._size += sum(len(message["Body"]) for message in messages)
+        return len(messages)
+
+    @property
+    def _room(self) -> bool:
+        """For one more receive. What is under way is expected to bring as many bytes as the answers so far."""
+        if self._failed or self._clock() - self._began_at >= self._intake.receive_s - self._intake.wait_s:
+            return False
+        wanted = self._order.admission
+        expected = self._under_way * self._size // max(1, self._answers)
+        if wanted.size is not None and self._size + expected >= wanted.size:
+            return False
+        return wanted.messages is None or self._messages + self._under_way * BATCH_LIMIT < wanted.messages
+
+    def _known(self, before: Collection[int]) -> Collection[str]:
+        """Ids of messages that are in the log and may come again."""
+        if not self._taken:
+            return ()
+        order = self._order
+        noted = deletions(self._store, order.since)
+        suspects = {number for number in before if noted.get(number) != 0} - {order.number}
+        names = [*(segment_name(number) for number in {*order.unconfirmed, *suspects}), order.seen]
+        known: set[str] = set()
+        for name in filter(None, names):
+            known.update(_ids(self._store, order.driver, name))  # type: ignore[arg-type]  # a store is hashed by identity
+        return known
+
+    def _encoded(self, fresh: Sequence[Received]) -> tuple[pa.Buffer, Header]:
+        rows = table(fresh) if fresh else pa.Table.from_batches([], schema=SCHEMA)
+        header = Header(
+            number=self._order.number,
+            writer=uuid.uuid4().hex,
+            published_ms=int(time.time() * 1000),
+            messages=rows.num_rows,
+            size=body_size(rows),
+            messages_before=None,
+            size_before=None,
+            epoch=self._order.epoch,
+        )
+        return encoded(rows, header), header
+
+    @property
+    def _held_since(self) -> float:
+        """When the first of our messages became invisible, or was made so again."""
+        return min((taken.since for taken in self._taken), default=self._clock())
+
+    def _check_time(self) -> None:
+        """The two bounds that the module's docstring names; of the first a quarter is left to publish in."""
+        visibility_s = self._intake.visibility_s
+        if self._clock() - self._held_since > visibility_s / 2:
+            raise OutOfTime("its messages were received too long ago")
+        if max((taken.at for taken in self._taken), default=0.0) - self._began_at > visibility_s / 4:
+            raise OutOfTime("receiving took too long")
+
+    def _winners(self) -> pa.Buffer:
+        content = published(self._order, self._store)
+        if content is None:
+            raise Fenced(f"segment {self._order.number} was published by another and removed: its batch is over")
+        return content
+
+    async def _delete(self, sqs: SqsClient, taken: Sequence[Received]) -> int:
+        """How many stay in the queue. What can't be deleted comes again, and is known then."""
+        if not self._intake.delete:
+            return 0
+        failed = 0
+
+        async def one(queue_url: str, handles: Sequence[str]) -> None:
+            nonlocal failed
+            try:
+                outcome = await sqs.delete(queue_url, handles)
+                failed += len(outcome.failed) + len(outcome.expired)
+            except SluiceSparkError as error:
+                failed += len(handles)
+                log.warning("messages of segment %d stay in the queue: %s", self._order.number, error)
+
+        await _in_tens(taken, one)
+        return failed
+
+    async def _keep_invisible(self, sqs: SqsClient, over: asyncio.Event) -> None:
+        """Extends at half the visibility timeout, which is rarely reached: only a slow store or queue gets there."""
+        timeout_s = self._intake.visibility_s
+        while not over.is_set():
+            left_s = self._held_since + timeout_s / 2 - self._clock()
+            if left_s > 0:
+                await _waited(over, left_s)
+                continue
+            held, now = list(self._taken), self._clock()
+            if await self._extended(sqs, held):
+                for taken in held:
+                    taken.since = now
+            else:
+                await _waited(over, timeout_s / 8)
+
+    async def _extended(self, sqs: SqsClient, held: Sequence["_Taken"]) -> bool:
+        async def one(queue_url: str, handles: Sequence[str]) -> None:
+            entries = [
+                {"Id": str(index), "ReceiptHandle": handle, "VisibilityTimeout": int(self._intake.visibility_s)}
+                for index, handle in enumerate(handles)
+            ]
+            answer = await sqs.call("ChangeMessageVisibilityBatch", {"QueueUrl": queue_url, "Entries": entries})
+            if answer.get("Failed"):
+                raise OutOfTime("a message is no longer ours")
+
+        try:
+            await _in_tens([taken.received for taken in held], one)
+        except SluiceSparkError as error:
+            log.warning("messages of segment %d may become visible: %s", self._order.number, error)
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class _Taken:
+    """One answer. Invisible to others `since`, at the earliest; ours `at`, at the latest."""
+
+    received: Received
+    since: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sifted:
+    """What becomes of what was received."""
+
+    fresh: Sequence[Received] = ()  # to publish, each id once
+    ours: Sequence[Received] = ()  # that, and what came twice: deleted once it is published
+    known: Sequence[Received] = ()  # in the log already: deleted in any case
+    surplus: Sequence[Received] = ()  # more than the limit
+
+
+def _sifted(taken: Iterable[_Taken], known: Collection[str], limit: int | None) -> _Sifted:
+    sorts: dict[str, list[Received]] = {"fresh": [], "twice": [], "known": [], "surplus": []}
+    ids: set[str] = set()
+    for answer in taken:
+        parts: dict[str, list[Mapping[str, Any]]] = {}
+        for message in answer.received.messages:
+            identity = message["MessageId"]
+            if identity in known:
+                sort = "known"
+            elif identity in ids:
+                sort = "twice"
+            elif limit is not None and len(ids) >= limit:
+                sort = "surplus"
+            else:
+                sort = "fresh"
+                ids.add(identity)
+            parts.setdefault(sort, []).append(message)
+        for sort, messages in parts.items():
+            sorts[sort].append(Received(answer.received.queue_url, messages))
+    return _Sifted(sorts["fresh"], [*sorts["fresh"], *sorts["twice"]], sorts["known"], sorts["surplus"])
+
+
+@lru_cache(maxsize=64)  # workers are reused, and what is unconfirmed stays so until retention removes it
+def _ids(store: Store, driver: str, name: str) -> frozenset[str]:  # noqa: ARG001  `driver`: a new log may use old names
+    return frozenset(message_ids(store, name))
+
+
+async def _release(sqs: SqsClient, taken: Iterable[Received | _Taken]) -> None:
+    received = [each.received if isinstance(each, _Taken) else each for each in taken]
+    try:
+        await _in_tens(received, sqs.release)
+    except SluiceSparkError as error:
+        log.warning("messages stay invisible until their time-out: %s", error)
+
+
+async def _in_tens(received: Iterable[Received], call: Callable[[str, Sequence[str]], Awaitable[Any]]) -> None:
+    """All calls at once: the client has a limit of connections."""
+    await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in in_tens(received)))
+
+
+async def _waited(over: asyncio.Event, within_s: float) -> None:
+    try:
+        await asyncio.wait_for(over.wait(), within_s)
+    except TimeoutError:
+        return

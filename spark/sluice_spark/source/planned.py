@@ -1,0 +1,147 @@
+"""What `mode=executors` decides, pure: how many tasks receive, how much each, and what of a range of segments is there
+already.
+
+The driver plans numbers of segments that don't exist yet; each number is one task's to receive, stage and publish.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sluice_spark.errors import Fenced, SegmentMissing
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.planning import ROWS_PER_TASK, TASKS_LIMIT, Admission, Extent, Log, Slice, sliced
+from sluice_spark.log.segments import Header
+
+TASK_BYTES = 64 * 2**20  # bodies that one task holds in memory
+RATE_WINDOW_S = 60.0  # how much of the time without a batch `rateLimit` makes up for
+LOOK_EVERY_S = 1.0
+LOOK_IDLE_S = 5.0
+
+
+def tasks_wanted(visible: int, mean_size: float, admission: Admission) -> int:
+    """How many tasks receive `visible` messages of `mean_size` bytes, within the batch's limits; 0 for none.
+
+    A size of 0 is not known yet. What is visible beyond TASKS_LIMIT tasks is the next batch's.
+    """
+    messages = visible if admission.messages is None else min(visible, admission.messages)
+    if messages <= 0:
+        return 0
+    size = messages * mean_size
+    if admission.size is not None:
+        size = min(size, admission.size)
+    return min(TASKS_LIMIT, max(_ceiling(messages, ROWS_PER_TASK), _ceiling(size, TASK_BYTES)))
+
+
+def share(admission: Admission, index: int, count: int) -> Admission:
+    """What task `index` of `count` may take, at most ROWS_PER_TASK and TASK_BYTES. All together never take more
+    messages than `admission` allows; of those 0 is possible where there are more tasks than messages."""
+    messages = ROWS_PER_TASK
+    if admission.messages is not None:
+        messages = min(messages, admission.messages // count + (index < admission.messages % count))
+    size = TASK_BYTES if admission.size is None else min(TASK_BYTES, max(1, admission.size // count))
+    return Admission(messages=messages, size=size)
+
+
+@dataclass(slots=True)
+class Budget:
+    """`rateLimit`, in messages/s: what the next batch may take, by the time since the one before. Times are
+    monotonic."""
+
+    per_second: int | None = None
+    _at: float | None = None
+
+    def within(self, admission: Admission, now: float) -> Admission:
+        """The admission, with no more messages than have become due."""
+        if self.per_second is None:
+            return admission
+        elapsed = 1.0 if self._at is None else min(RATE_WINDOW_S, now - self._at)
+        due = int(self.per_second * elapsed)
+        return replace(admission, messages=due if admission.messages is None else min(due, admission.messages))
+
+    def spent(self, now: float) -> None:
+        """A batch was planned."""
+        self._at = now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A range of positions, as tasks: of what is staged, and numbers that are to be received."""
+
+    staged: Sequence[Sequence[Slice]] = ()
+    missing: Sequence[int] = ()
+
+
+def batch(found: Mapping[int, Header], start: Position, end: Position, *, epoch: int, rows_per_task: int) -> Batch:
+    """`found`: those of the range's segments that exist. A segment that a task published is one task's again, whoever
+    asks and whenever, so that what tasks write beside the rows has the same name; others are packed.
+
+    Raises Fenced if a newer driver has written in the range, SegmentMissing if the range ends within a segment that
+    isn't there.
+    """
+    last = end.segment + bool(end.row)
+    numbers = range(start.segment, last)
+    for number in numbers:
+        accepted(found.get(number), epoch)
+    partial = {each.segment for each in (start, end) if each.row}
+    if absent := sorted(partial - set(found)):
+        raise SegmentMissing(f"segment {absent[0]}, of which the offset names a row, is missing")
+    parts = [_part(found[number], start, end) for number in numbers if number in found]
+    whole = [[Slice(each.number, low, high)] for each, low, high in parts if found[each.number].planned and low < high]
+    packed = sliced([part for part in parts if not found[part[0].number].planned and part[1] < part[2]], rows_per_task)
+    return Batch(staged=[*packed, *whole], missing=[number for number in numbers if number not in found])
+
+
+def accepted(header: Header | None, epoch: int) -> None:
+    """A segment of this driver or an earlier one belongs to the log that this one reads; raises Fenced of a later."""
+    if header is not None and header.epoch > epoch:
+        raise Fenced(f"segment {header.number} was published for a newer driver: it claimed the log at {header.epoch}")
+
+
+def holes(numbers: Collection[int], low: int, high: int) -> Sequence[int]:
+    """Numbers from `low` to before `high` that aren't there."""
+    return [number for number in range(low, high) if number not in numbers]
+
+
+def counted(offset: Offset, until: Position, headers: Iterable[Header], failed: int) -> Offset:
+    """The totals of what lies before `until`, as an offset there. `headers`: of all segments in between, in order;
+    `failed`: deletions that failed there, of those that tasks published."""
+    first = offset.counted
+    known = list(headers)
+    if known and known[0].number != first.segment:
+        raise SegmentMissing(f"segment {first.segment} is missing, whose messages are not counted yet")
+    extents = tuple(Extent(header.number, header.messages, header.size) for header in known)
+    parts = Log(first=first.segment, extents=extents).between(first, until)
+    totals = Totals(
+        messages=offset.totals.messages + sum(high - low for _, low, high in parts),
+        size=offset.totals.size + sum(each.size * (high - low) // each.messages for each, low, high in parts),
+    )
+    cumulative = max((header.deletions_failed for header in known), default=0)
+    return Offset(
+        position=until,
+        totals=totals,
+        deletions_failed=max(offset.deletions_failed, cumulative) + failed,
+        errors=offset.errors,
+        errors_until=offset.errors_until,
+    )
+
+
+@dataclass(slots=True)
+class Looks:
+    """How long until the queues' depth is asked for again."""
+
+    pause_s: float = field(default=LOOK_EVERY_S)
+
+    def after(self, visible: int) -> float:
+        """Each second, and less often while there is nothing."""
+        self.pause_s = LOOK_EVERY_S if visible else min(LOOK_IDLE_S, self.pause_s + LOOK_EVERY_S)
+        return self.pause_s
+
+
+def _part(header: Header, start: Position, end: Position) -> tuple[Extent, int, int]:
+    low = start.row if header.number == start.segment else 0
+    high = end.row if header.number == end.segment else header.messages
+    return Extent(header.number, header.messages, header.size), low, high
+
+
+def _ceiling(size: float, part: int) -> int:
+    return int(-(-size // part))

@@ -1,0 +1,147 @@
+"""What a task does for a read, bounded or streaming: rows of the log, made typed values. And which rows are whose."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from inspect import signature
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructType
+
+from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, deserialised, parser, split
+from sluice_spark.formats.s3_objects import fetched, open_objects
+from sluice_spark.formats.s3_rows import object_rows
+from sluice_spark.log import bad_records
+from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, sliced
+from sluice_spark.log.quarantine import quarantined
+from sluice_spark.log.segments import rows_of
+from sluice_spark.log.staging import batches
+from sluice_spark.log.store import open_store
+from sluice_spark.options import Options
+from sluice_spark.source.executors import Order, segment, task_intake
+from sluice_spark.source.fifo import Share, is_fifo, shared
+from sluice_spark.sqs.access import region_of
+from sluice_spark.sqs.client import SqsClient, clients_of
+from sluice_spark.workers import spare_pyspark_zip
+
+OBJECTS_PER_TASK = 20  # messages, where a row names an object to read: a GET takes some 30 ms
+# Spark's timestamps are UTC in Arrow: newer versions have to be told, older ones know no other
+_UTC: Mapping[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+
+
+class Rows(InputPartition):
+    """Rows of the log for one task, or of a segment that the task is to receive. Names a place; never a key."""
+
+    def __init__(
+        self,
+        location: str,
+        profile: str | None,
+        slices: Sequence[Slice],
+        share: Share | None = None,
+        order: Order | None = None,
+    ) -> None:
+        super().__init__(None)
+        self.location, self.profile, self.slices, self.share, self.order = location, profile, slices, share, order
+
+
+class Reads:
+    """What a reader does on executors, the same for a batch and a stream: of it only options and columns travel."""
+
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        self._options, self._schema = options, schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the partition's rows, the same at every call. Raises what the log, the queue or S3 raise."""
+        assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
+        spare_pyspark_zip()
+        store = open_store(partition.location, partition.profile)
+        if partition.order:
+            rows = rows_of(segment(partition.order, store, task_clients(self._options), task_intake(self._options)))
+            part = Slice(partition.order.number, 0, rows.num_rows)
+            for batch in rows.replace_schema_metadata(None).to_batches():
+                yield from self._deserialised(part, batch, partition)
+        for part in partition.slices:
+            for batch in batches(store, [part]):
+                mine = shared(batch, partition.share) if partition.share else batch
+                yield from self._deserialised(part, mine, partition)
+
+    def _deserialised(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
+        options, wanted = self._options, self._options.deserialisation
+        if wanted.raw:
+            yield batch
+            return
+        added = [name for name in (ENVELOPE, VALUE, REASON) if self._schema and name in self._schema.names]
+        types = {name: arrow_type(self._schema, name) for name in added} if self._schema else {}
+        if options.files.read:
+            yield from self._of_objects(part, batch, partition, types[VALUE])
+            return
+        rows = deserialised(batch, wanted, options.s3, types, parser(wanted))
+        self._note(part, _errors(rows), partition)
+        yield self._good(part, rows, partition)
+
+    def _of_objects(
+        self, part: Slice, batch: pa.RecordBatch, partition: Rows, kind: pa.DataType
+    ) -> Iterator[pa.RecordBatch]:
+        """A row for each record of the objects, batch by batch; the quarantine has a file for each of these."""
+        options, errors = self._options, 0
+        region = options.region or (region_of(options.queue_urls[0]) if options.queue_urls else None)
+        objects = open_objects(options.identity, region=region, endpoint=options.files.endpoint)
+        get = partial(fetched, objects, limit=options.files.object_bytes)
+        envelopes = options.deserialisation.envelopes
+        found = object_rows(batch, envelopes, options.s3, files=options.files, kind=kind, get=get)
+        for piece, rows in enumerate(found):
+            errors += _errors(rows)
+            yield self._good(part, rows, partition, piece)
+        self._note(part, errors, partition)
+
+    def _good(self, part: Slice, rows: pa.RecordBatch, partition: Rows, piece: int = 0) -> pa.RecordBatch:
+        """The rows, without the bad ones where these have a place of their own."""
+        quarantine = self._options.deserialisation.quarantine
+        if not quarantine:
+            return rows
+        good, bad = split(rows)
+        quarantined(open_store(quarantine, partition.profile), part, bad, _index(partition), piece)
+        return good
+
+    def _note(self, part: Slice, errors: int, partition: Rows) -> None:
+        bad_records.noted(open_store(partition.location, partition.profile), part, errors, _index(partition))
+
+
+def _errors(rows: pa.RecordBatch) -> int:
+    return int(rows.num_rows - rows.column(REASON).null_count)
+
+
+def _index(partition: Rows) -> int:
+    return partition.share.index if partition.share else 0
+
+
+@lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
+def task_clients(options: Options) -> Callable[[], SqsClient]:
+    """Makes clients of the queues. Raises InvalidOption where nothing says their region, or a key."""
+    return clients_of(
+        options.queue_urls[0],
+        region=options.region,
+        endpoint=options.endpoint,
+        identity=options.identity,
+        connections=options.connections,
+    )
+
+
+def arrow_type(schema: StructType, name: str) -> pa.DataType:
+    """Gives a column's type in Arrow; a struct of no columns where there is no such column."""
+    return to_arrow_type(schema[name].dataType, **_UTC) if name in schema.names else pa.struct([])
+
+
+def as_partitions(options: Options, parts: Sequence[tuple[Extent, int, int]]) -> Sequence[InputPartition]:
+    """Divides rows among tasks. At least one partition: 4.0 and 4.1 fail on a batch read without any.
+
+    With FIFO queues each task looks at all rows, for its share of the groups: in order, and none in two tasks.
+    """
+    place = options.staging_location, options.identity.profile
+    tasks = sliced(parts, OBJECTS_PER_TASK if options.files.read else ROWS_PER_TASK)
+    if any(is_fifo(url) for url in options.queue_urls) and len(tasks) > 1:
+        whole = [part for task in tasks for part in task]
+        return [Rows(*place, whole, Share(index, len(tasks))) for index in range(len(tasks))]
+    return [Rows(*place, task) for task in tasks or [()]]

@@ -1,0 +1,477 @@
+"""The background receiver: receive on many connections, stage, publish, delete. A thread with its own event loop,
+beside Spark's calls.
+
+The order is the guarantee: a message is deleted only once its segment is durable. Spark never waits for this.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.log.notified import Notified
+from sluice_spark.log.offsets import Position
+from sluice_spark.log.planning import Admission
+from sluice_spark.log.segments import table
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import open_store
+from sluice_spark.options import WAIT_LIMIT_S, Options
+from sluice_spark.source.after_commit import Held
+from sluice_spark.source.fifo import in_order, is_fifo
+from sluice_spark.source.fleet import Fleet, connections_wanted
+from sluice_spark.source.rate import Rate
+from sluice_spark.sqs.client import SqsClient, clients_of
+from sluice_spark.sqs.received import Received, in_tens
+from sluice_spark.workers import answer_soon, spare_collections
+
+log = logging.getLogger(__name__)
+
+VISIBILITY = "VisibilityTimeout"
+VISIBLE = "ApproximateNumberOfMessages"
+OBJECTS_BYTES = 2048  # of a parsed message beside its texts, with its receipt handle and system attributes
+BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
+TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds the receiver's memory and its lead over Spark."""
+
+    segment_messages: int = 20_000
+    segment_bytes: int = 16 * 2**20
+    segment_age_s: float = 0.25
+    buffer_bytes: int = 48 * 2**20  # in memory: received, not yet durable; plus what is on its way
+    undeleted: int = 100_000  # durable, not yet deleted
+    backlog_messages: int = 1_000_000  # durable, not yet in a batch
+    backlog_bytes: int = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What to receive and how."""
+
+    queue_urls: tuple[str, ...]
+    connections: int = 64
+    wait_s: int = 20
+    visibility_s: int | None = None
+    delete: bool = True
+    after_commit: bool = False  # deleted only once `Receiver.committed` says so; kept invisible until then
+    until_empty: bool = False  # a bounded read: ends when every queue answered a long poll with nothing
+    rate_limit: int | None = None  # messages/s, of all queues together
+    enough_messages: int | None = None  # a bounded read: ends also here, or a little beyond
+    enough_bytes: int | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+class Receiver:
+    """Starts with `start`, ends with `stop` or an error, which `check` raises. `staged.log` says what there is to
+    read."""
+
+    def __init__(self, staged: StagedLog, client: Callable[[], SqsClient], intake: Intake) -> None:
+        self.staged, self._client, self._intake = staged, client, intake
+        self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._position = self._committed = Position(0)
+        self.duplicates = 0
+        self.requests: dict[str, int] = {}
+
+    def start(self, position: Position) -> None:
+        """`position`: where Spark has read to."""
+        self._position = self._committed = position
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Starts no more receives. Those under way are awaited and their messages released, in the background.
+
+        Not staged: the query's next driver may run already, and must not find its next segment taken by one that is
+        leaving.
+        """
+        self._stopping.set()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Waits until all is received, staged and deleted, or released."""
+        self._thread.join(timeout_s)
+
+    def consumed(self, position: Position) -> None:
+        """Spark's batches reach to here: makes room in the backlog."""
+        self._position = position
+
+    def committed(self, position: Position) -> None:
+        """Spark has committed what lies before."""
+        self._committed = position
+
+    @property
+    def running(self) -> bool:
+        """Not yet at its end."""
+        return self._thread.is_alive()
+
+    def check(self) -> None:
+        """Raises what ended the receiver."""
+        if self._error:
+            raise self._error
+
+    def _thread_main(self) -> None:
+        spare_collections()
+        answer_soon()
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:  # noqa: BLE001  reported by check(), in the thread that Spark listens to
+            self._error = error
+
+    async def _run(self) -> None:
+        async with self._client() as client:
+            if self._intake.delete:
+                for queue_url in self._intake.queue_urls:
+                    await client.check_deletion(queue_url)
+            await _Run(self, client, self._intake).until_stopped()
+            self.requests = dict(client.requests)
+
+    @property
+    def _ending(self) -> bool:
+        # Spark ends the process by closing its socket or with a signal: then the main thread is gone, and
+        # nobody asks us to stop
+        return self._stopping.is_set() or not threading.main_thread().is_alive()
+
+
+def writable_log(options: Options) -> StagedLog:
+    """Opens the log to write: with what it takes to read no object twice."""
+    notified = Notified(options.deserialisation.envelopes, options.s3) if options.files.read else None
+    return StagedLog(open_store(options.staging_location, options.identity.profile), notified)
+
+
+def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
+    """Makes a receiver as the options say. `enough`: where a bounded read ends, if the queues aren't empty before.
+
+    Raises InvalidOption where nothing says the queues' region, or no key is found.
+    """
+    intake = Intake(
+        queue_urls=options.queue_urls,
+        connections=options.connections,
+        wait_s=options.wait_s or (BATCH_WAIT_S if until_empty else WAIT_LIMIT_S),
+        visibility_s=options.visibility_s,
+        delete=options.delete,
+        after_commit=options.after_commit,
+        until_empty=until_empty,
+        rate_limit=options.rate_limit,
+        enough_messages=enough.messages,
+        enough_bytes=enough.size,
+    )
+    clients = clients_of(
+        options.queue_urls[0],
+        region=options.region,
+        endpoint=options.endpoint,
+        identity=options.identity,
+        connections=2 * options.connections,  # as many delete as receive
+    )
+    return Receiver(staged, clients, intake)
+
+
+class _Run:
+    """One run of the receiver, inside its event loop. Separate so that everything here is the loop's alone."""
+
+    def __init__(self, receiver: Receiver, client: SqsClient, intake: Intake) -> None:
+        self._receiver, self._client, self._intake = receiver, client, intake
+        self._limits, self._staged = intake.limits, receiver.staged
+        self._fleets = [Fleet(queue_url) for queue_url in intake.queue_urls]
+        self._receives: set[asyncio.Task[None]] = set()
+        self._deletes: asyncio.Queue[tuple[_Deletion, str, Sequence[str]]] = asyncio.Queue()
+        self._buffer: list[Received] = []
+        self._buffered = self._buffered_bytes = self._in_memory = self._undeleted = self._deletions_failed = 0
+        self._oldest = 0.0
+        self._rate = Rate(per_second=intake.rate_limit)
+        self._taken = self._taken_bytes = 0
+        self._held = Held()
+        self._failed: BaseException | None = None
+
+    async def until_stopped(self) -> None:
+        """Receives until told to end, then drains."""
+        deleters = [asyncio.create_task(self._delete_forever()) for _ in range(self._intake.connections)]
+        if self._intake.after_commit:
+            deleters.append(asyncio.create_task(self._keep_invisible()))
+        try:
+            while not self._over:
+                self._hire()
+                for number, committed in self._held.due(self._receiver._committed):  # noqa: SLF001  the other half
+                    self._order_deletion(number, committed)
+                if self._due:
+                    await self._publish()
+                else:
+                    await asyncio.sleep(TICK_S if self._buffered < self._limits.segment_messages else 0)
+            await self._drain()
+        finally:
+            for deleter in deleters:
+                deleter.cancel()
+        if self._failed:
+            raise self._failed
+
+    @property
+    def _over(self) -> bool:
+        if self._failed or self._receiver._ending:  # noqa: SLF001  the other half of one thing
+            return True
+        empty = self._intake.until_empty and all(fleet.empty_answers and not fleet.running for fleet in self._fleets)
+        ended = empty or (self._enough and not self._receives)
+        return ended and not self._buffered and not self._held.messages
+
+    @property
+    def _enough(self) -> bool:
+        messages, size = self._intake.enough_messages, self._intake.enough_bytes
+        return (messages is not None and self._taken >= messages) or (size is not None and self._taken_bytes >= size)
+
+    @property
+    def _due(self) -> bool:
+        full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= self._limits.segment_bytes
+        return full or (self._buffered > 0 and time.monotonic() - self._oldest >= self._limits.segment_age_s)
+
+    @property
+    def _room(self) -> bool:
+        if self._full or self._undeleted_limit:
+            return False
+        if self._enough or not self._rate.open(time.monotonic()):
+            return False
+        ahead = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
+        return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
+
+    @property
+    def _full(self) -> bool:
+        return self._in_memory >= self._limits.buffer_bytes
+
+    @property
+    def _undeleted_limit(self) -> bool:
+        return self._undeleted + self._held.messages >= self._limits.undeleted
+
+    def _hire(self) -> None:
+        if not self._room:
+            return
+        for fleet in self._fleets:
+            if self._intake.until_empty and fleet.empty_answers:
+                continue
+            while fleet.running < fleet.wanted:
+                fleet.running += 1
+                task = asyncio.create_task(self._receive(fleet))
+                self._receives.add(task)
+                task.add_done_callback(self._receives.discard)
+
+    async def _receive(self, fleet: Fleet) -> None:
+        """Receives in a row until there are too many of us, or no room, or the end."""
+        limit = max(1, self._intake.connections // len(self._fleets))
+        attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
+        try:
+            while not self._over and fleet.running <= fleet.wanted:
+                try:
+                    messages = await self._client.receive(
+                        fleet.queue_url,
+                        wait_s=self._intake.wait_s,
+                        visibility_s=self._intake.visibility_s,
+                        attempt_id=attempt_id,
+                    )
+                except (QueueBusy, TooManyInFlight) as error:
+                    attempt += 1
+                    await self._client.back_off(attempt, error)
+                    continue
+                attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
+                fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit)
+                if messages:
+                    fleet.empty_answers = 0
+                    self._take(Received(fleet.queue_url, messages))
+                    if fleet.running < fleet.wanted:
+                        self._hire()
+                else:
+                    fleet.empty_answers += await self._emptied(fleet)
+                    if fleet.empty_answers and self._intake.until_empty:
+                        return
+                if self._full or self._undeleted_limit:
+                    return
+                if self._enough or not self._rate.open(time.monotonic()):
+                    return
+        except SluiceSparkError as error:
+            self._failed = error
+        finally:
+            fleet.running -= 1
+
+    async def _emptied(self, fleet: Fleet) -> bool:
+        """An empty answer alone ends nothing: SQS may have asked too few of its hosts. The queue's own count must
+        agree."""
+        if not self._intake.until_empty:
+            return True
+        count = await self._client.attributes(fleet.queue_url, VISIBLE)
+        return int(count.get(VISIBLE, 0)) == 0
+
+    def _take(self, received: Received) -> None:
+        if not self._buffered:
+            self._oldest = time.monotonic()
+        size = sum(len(message["Body"]) for message in received.messages)
+        self._buffer.append(received)
+        self._buffered += len(received.messages)
+        self._buffered_bytes += size
+        self._in_memory += size + _beside_bodies(received.messages)
+        self._taken, self._taken_bytes = self._taken + len(received.messages), self._taken_bytes + size
+        self._rate.took(len(received.messages))
+
+    async def _publish(self) -> None:
+        """What is in the buffer; its memory counts until it is durable."""
+        taken, self._buffer, in_memory = self._buffer, [], self._in_memory
+        self._buffered = self._buffered_bytes = 0
+        try:
+            await self._stage(taken)
+        finally:
+            self._in_memory -= in_memory
+
+    async def _stage(self, taken: Sequence[Received]) -> None:
+        fresh, again = self._staged.unread(*self._without_duplicates(_ordered(taken)))
+        number = None
+        if fresh:
+            failed, self._deletions_failed = self._deletions_failed, 0
+            try:
+                header = await asyncio.to_thread(lambda: self._staged.append(table(fresh), deletions_failed=failed))
+            except (SluiceSparkError, OSError) as error:
+                await self._release(fresh)
+                self._failed = error
+                return
+            number = header.number
+            self._staged.seen.staged(number, _ids(fresh))
+        if self._intake.after_commit:
+            self._held.hold(self._staged.log.newest, [_handles_only(each) for each in (*fresh, *again)])
+        elif self._intake.delete:
+            self._order_deletion(number, fresh + again)
+
+    def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
+        """First comes what is new, then what was staged before: redelivered, as its deletion had not come through."""
+        seen, now = self._staged.seen, set[str]()
+        if seen.none_of(_ids(taken)):  # the usual, at little cost
+            return list(taken), []
+        fresh: list[Received] = []
+        again: list[Received] = []
+        for answer in taken:
+            new: list[Mapping[str, Any]] = []
+            old: list[Mapping[str, Any]] = []
+            for message in answer.messages:
+                identity = message["MessageId"]
+                (old if identity in seen or identity in now else new).append(message)
+                now.add(identity)
+            if new:
+                fresh.append(Received(answer.queue_url, new))
+            if old:
+                again.append(Received(answer.queue_url, old))
+        self._receiver.duplicates += sum(len(answer.messages) for answer in again)
+        return fresh, again
+
+    def _order_deletion(self, number: int | None, staged: Sequence[Received]) -> None:
+        chunks = list(in_tens(staged))
+        deletion = _Deletion(number, len(chunks))
+        for queue_url, handles in chunks:
+            self._undeleted += len(handles)
+            self._deletes.put_nowait((deletion, queue_url, handles))
+
+    async def _delete_forever(self) -> None:
+        while True:
+            deletion, queue_url, handles = await self._deletes.get()
+            try:
+                await self._delete(deletion, queue_url, handles)
+            except SluiceSparkError as error:
+                self._deletions_failed += len(handles)
+                if not isinstance(error, QueueBusy | TooManyInFlight):
+                    self._failed = error
+            finally:
+                self._undeleted -= len(handles)
+                self._deletes.task_done()
+
+    async def _delete(self, deletion: "_Deletion", queue_url: str, handles: Sequence[str]) -> None:
+        outcome = await self._client.delete(queue_url, handles)
+        self._deletions_failed += len(outcome.failed) + len(outcome.expired)
+        deletion.left -= 1
+        deletion.whole &= not outcome.failed and not outcome.expired
+        if not deletion.left and deletion.whole and deletion.number is not None:
+            self._staged.seen.confirmed(deletion.number)
+
+    async def _keep_invisible(self) -> None:
+        """Heartbeats at half the time-out. A message that expires all the same is redelivered, and known."""
+        try:
+            timeout_s = await self._visibility_s()
+            while True:
+                await asyncio.sleep(timeout_s / 2)
+                for queue_url, handles in in_tens(self._held.all()):
+                    await self._extend(queue_url, handles, timeout_s)
+        except SluiceSparkError as error:
+            self._failed = error
+
+    async def _visibility_s(self) -> int:
+        if self._intake.visibility_s is not None:
+            return self._intake.visibility_s
+        answers = [await self._client.attributes(url, VISIBILITY) for url in self._intake.queue_urls]
+        return max(1, min(int(answer[VISIBILITY]) for answer in answers))
+
+    async def _extend(self, queue_url: str, handles: Sequence[str], timeout_s: int) -> None:
+        entries = [
+            {"Id": str(index), "ReceiptHandle": handle, VISIBILITY: timeout_s} for index, handle in enumerate(handles)
+        ]
+        try:
+            await self._client.call("ChangeMessageVisibilityBatch", {"QueueUrl": queue_url, "Entries": entries})
+        except QueueBusy as error:
+            log.warning("messages may become visible before they are committed: %s", error)
+
+    async def _drain(self) -> None:
+        """Receives under way are awaited, never cancelled: SQS would have handed out messages that no one took."""
+        while self._receives:
+            await asyncio.wait(self._receives)
+        await self._release(self._buffer)
+        await self._deletes.join()
+
+    async def _release(self, received: Sequence[Received]) -> None:
+        try:
+            await asyncio.gather(*(self._client.release(url, handles) for url, handles in in_tens(received)))
+        except SluiceSparkError as error:
+            log.warning("messages stay invisible until their time-out: %s", error)
+
+
+def _beside_bodies(messages: Sequence[Mapping[str, Any]]) -> int:
+    """About the bytes that the messages take in memory, without their bodies' text."""
+    attributes = [value for message in messages if "MessageAttributes" in message for value in _values_of(message)]
+    return OBJECTS_BYTES * (len(messages) + len(attributes)) + sum(map(len, attributes))
+
+
+def _ids(received: Sequence[Received]) -> list[str]:
+    return [message["MessageId"] for answer in received for message in answer.messages]
+
+
+def _values_of(message: Mapping[str, Any]) -> Iterator[str]:
+    for value in message["MessageAttributes"].values():
+        yield value.get("StringValue") or value.get("BinaryValue") or ""
+
+
+def _handles_only(received: Received) -> Received:
+    """What is still needed of messages that are durable."""
+    handles = [{"ReceiptHandle": message["ReceiptHandle"]} for message in received.messages]
+    return Received(received.queue_url, handles)
+
+
+def _attempt_id(queue_url: str) -> str | None:
+    """Of one receive and its retries: a FIFO queue then gives the same messages again, whose groups it has locked.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
+    """
+    return uuid.uuid4().hex if is_fifo(queue_url) else None
+
+
+def _ordered(received: Sequence[Received]) -> Sequence[Received]:
+    """FIFO queues' messages by sequence number, the others' as they came."""
+    ordered = [answer for answer in received if not is_fifo(answer.queue_url)]
+    by_queue: dict[str, list[Mapping[str, Any]]] = {}
+    for answer in received:
+        if is_fifo(answer.queue_url):
+            by_queue.setdefault(answer.queue_url, []).extend(answer.messages)
+    return ordered + [Received(queue_url, in_order(messages)) for queue_url, messages in by_queue.items()]
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """How far a segment's deletion is."""
+
+    number: int | None
+    left: int
+    whole: bool = True

@@ -1,0 +1,258 @@
+"""An unbounded read: Spark's calls, in terms of the staged log and who fills it. Nothing is decided here.
+
+Readers live in Spark's driver-side Python process; `read` runs in the executors', on a pickled copy that has not
+started. One code for all versions of Spark from 4.0 on: `latestOffset` takes what 4.2 passes, and newer interfaces are
+mixed in where they are importable.
+"""
+
+import importlib
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from sluice_spark.log import bad_records
+from sluice_spark.log.offsets import Offset, Position
+from sluice_spark.log.planning import Admission, admitted
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import Store, open_store
+from sluice_spark.options import Options
+from sluice_spark.source.depth import Depth
+from sluice_spark.source.dispatching import Dispatcher, adopted
+from sluice_spark.source.drain import visible
+from sluice_spark.source.reading import Reads, Rows, as_partitions, task_clients
+from sluice_spark.source.receiver import Receiver, receiver_of, writable_log
+
+log = logging.getLogger(__name__)
+
+RETAIN_EVERY_S = 60.0
+AVAILABLE_EVERY_S = 0.1  # how soon a run of `availableNow` sees that something is staged
+
+try:  # Spark 4.2 and later
+    _newer: Any = importlib.import_module("pyspark.sql.streaming.datasource")
+except ImportError:
+    _newer = None
+_TriggerAvailableNow: Any = _newer.SupportsTriggerAvailableNow if _newer else object
+
+
+class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
+    """What both ways of filling the log have in common."""
+
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        super().__init__(options, schema)
+        self._last: Mapping[str, Any] | None = None  # the newest offset that Spark has
+        self._available_now = False
+        self._retained_at = 0.0
+
+    def __reduce__(self) -> tuple[type["SqsStreamReader"], tuple[Options, StructType | None]]:
+        """Only options and columns travel."""
+        return type(self), (self._options, self._schema)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
+        """Makes this run end: once as many messages are taken as the queues hold now, or when they are empty."""
+        self._available_now = True
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
+        """Says that our own limits apply by themselves, so that they do on every version."""
+        return _newer.ReadAllAvailable()
+
+    def _admission(self, limit: Any) -> Admission:
+        """The options' limits, and a read limit that Spark asks for in addition."""
+        own, asked = self._options.admission, getattr(limit, "max_rows", None)
+        return own if asked is None else Admission(messages=min(asked, own.messages or asked), size=own.size)
+
+    def _with_errors(self, end: Offset, known: Offset, start: Position) -> Offset:
+        """With the bad records before the batch's start: those of the batch itself its tasks have yet to find."""
+        if self._options.deserialisation.raw:
+            return end
+        errors = known.errors + bad_records.between(self._store(), known.errors_until, start)
+        return replace(end, errors=errors, errors_until=start)
+
+    def _retain(self, remove: Callable[[float], int], committed: Position) -> None:
+        """Lets old segments go, now and then, in the background."""
+        if time.monotonic() - self._retained_at > RETAIN_EVERY_S:
+            self._retained_at = time.monotonic()
+            given = remove, self._store(), committed, self._options.retention_s
+            threading.Thread(target=_removed, args=given, daemon=True).start()
+
+    def _store(self) -> Store:
+        return open_store(self._options.staging_location, self._options.identity.profile)
+
+
+class StreamReader(SqsStreamReader):
+    """`mode=driver`: a receiver beside Spark's calls fills the log."""
+
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        super().__init__(options, schema)
+        self._staged: StagedLog | None = None
+        self._receiver: Receiver | None = None
+        self._end = Position(0)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Names the oldest retained segment: what an earlier query staged and never committed is adopted."""
+        start = StagedLog(self._store()).oldest()
+        return self._started(start).log.offset(start).json()
+
+    def latestOffset(  # noqa: N802  Spark's name
+        self, start: Mapping[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """Names what is staged and admitted. Never waits for a message, but in a run of `availableNow`.
+
+        Before 4.2 Spark says no start: then it is the last end that it was given, which it has committed by now.
+        Raises what ended the receiver, InvalidOffset, and what the log raises.
+        """
+        given = start if start is not None else self._last
+        offset = Offset.parse(given) if given is not None else None
+        position = offset.position if offset else self._end
+        staged = self._started(position, offset)
+        assert self._receiver is not None  # noqa: S101  tells mypy what _started did
+        self._receiver.check()
+        self._receiver.committed(position)
+        while self._available_now and not staged.log.backlog(position).messages and self._receiver.running:
+            self._receiver.join(AVAILABLE_EVERY_S)
+            self._receiver.check()
+        view = staged.log
+        self._end = admitted(view, position, self._admission(limit))
+        self._receiver.consumed(self._end)
+        if given is not None and self._end == position:
+            return dict(given)  # to Spark another text is new data
+        end = view.offset(self._end)
+        self._last = (self._with_errors(end, offset, position) if offset else end).json()
+        return dict(self._last)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name, 4.2 and later
+        """Names what is staged: shows in the query's progress how far behind it is."""
+        view = self._staged.log if self._staged else None
+        return view.offset(view.end).json() if view else None
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """Divides the rows between. Spark 4.0 and 4.1 call this with twice the same offset at a restart, to say where
+        it begins."""
+        first, last = Offset.parse(start).position, Offset.parse(end).position
+        staged = self._started(first, Offset.parse(start))
+        if self._last is None or last >= self._end:
+            self._end, self._last = last, end
+        view = staged.log
+        if first != last and first.segment < view.first:  # a batch planned before the place where we began
+            view = StagedLog(self._store()).view(first)
+        return as_partitions(self._options, view.between(first, last))
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Notes that Spark has written the batch; old segments may go."""
+        offset = Offset.parse(end)
+        staged = self._started(offset.position, offset)
+        staged.consumed(offset.position)
+        self._retain(lambda retention_s: staged.retain(offset.position, retention_s), offset.position)
+
+    def stop(self) -> None:
+        """Drains in the background; the process ends when that is done."""
+        if self._receiver:
+            self._receiver.stop()
+
+    def _started(self, start: Position, known: Offset | None = None) -> StagedLog:
+        if self._staged is None:
+            staged = writable_log(self._options)
+            staged.take_over(start, known)
+            # What is in the queues at the start bounds a run of `availableNow`, while producers still send.
+            enough = Admission(messages=visible(self._options) or None) if self._available_now else Admission()
+            self._receiver = receiver_of(self._options, staged, until_empty=self._available_now, enough=enough)
+            self._receiver.start(start)
+            self._end, self._staged = start, staged
+            _unwind_at_termination()
+        return self._staged
+
+
+class PlannedStreamReader(SqsStreamReader):
+    """`mode=executors`: plans here what the tasks receive in `read`."""
+
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
+        super().__init__(options, schema)
+        self._dispatcher: Dispatcher | None = None
+        self._depth: Depth | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Names the oldest retained segment, as with `mode=driver`."""
+        start = Offset(position=adopted(self._store()))
+        self._started(start.position)
+        self._last = start.json()
+        return dict(self._last)
+
+    def latestOffset(  # noqa: N802  Spark's name
+        self, start: Mapping[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """Names the end of the segments that the next batch's tasks are to receive; `start` if the queues are empty.
+
+        Never waits for a message. Its totals are of what lies before `start`: see `Offset.counted_until`. Raises
+        InvalidOffset, and what the log or asking for the queues' depth raises.
+        """
+        given = start if start is not None else self._last
+        known = Offset.parse(given) if given is not None else Offset(position=adopted(self._store()))
+        end = self._started(known.position).planned(known, self._admission(limit))
+        if end is None:
+            return dict(given) if given is not None else known.json()
+        self._last = self._with_errors(end, known, known.position).json()
+        return dict(self._last)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name, 4.2 and later
+        """Names the last offset, with what the queues hold counted in: shows how far behind the query is."""
+        if self._dispatcher is None or self._last is None:
+            return None
+        return self._dispatcher.pending(Offset.parse(self._last)).json()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """Makes a task for each planned segment, there or not.
+
+        At a restart 4.0 and 4.1 first call this with twice the newest offset that they have, even if the batch that
+        ends there is to be run again: nothing can be said of the log then.
+        """
+        first, last = Offset.parse(start).position, Offset.parse(end).position
+        if self._last is None or last >= Offset.parse(self._last).position:
+            self._last = end
+        place = self._options.staging_location, self._options.identity.profile
+        if first == last:
+            return [Rows(*place, ())]
+        tasks = self._started(first).tasks(first, last, self._options.admission)
+        rows = [Rows(*place, slices) for slices in tasks.staged] + [Rows(*place, (), order=o) for o in tasks.orders]
+        return rows or [Rows(*place, ())]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Notes that Spark has written the batch; old segments may go."""
+        offset = Offset.parse(end)
+        dispatcher = self._started(offset.position)
+        self._retain(lambda retention_s: dispatcher.retain(offset, retention_s), offset.position)
+
+    def stop(self) -> None:
+        """Asks no more; nothing is held here."""
+        if self._depth:
+            self._depth.stop()
+
+    def _started(self, start: Position) -> Dispatcher:
+        if self._dispatcher is None:
+            options = self._options
+            self._depth = Depth(task_clients(options), options.queue_urls, deleting=options.delete)
+            self._dispatcher = Dispatcher(
+                self._store(), self._depth, start, rate_limit=options.rate_limit, ending=self._available_now
+            )
+        return self._dispatcher
+
+
+def _removed(segments: Callable[[float], int], store: Store, committed: Position, retention_s: float) -> None:
+    try:
+        segments(retention_s)
+        bad_records.forget(store, committed, before=time.time() - retention_s)
+    except Exception as error:  # noqa: BLE001  old segments cost money, not rows: the next commit tries again
+        log.warning("old segments stay for now: %s", error)
+
+
+def _unwind_at_termination() -> None:
+    """Spark ends this process with SIGTERM, whose default ends it amid receives. This way the main thread unwinds, and
+    the receiver drains."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -1,0 +1,140 @@
+"""Who we are and where SQS is: credentials, regions, endpoints and partitions, all from botocore. No hot path here.
+
+Nothing of this is pickled, logged or written: partitions and segments carry names (profile, role), never keys.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import botocore.session
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    DeferredRefreshableCredentials,
+)
+
+from sluice_spark.errors import InvalidOption
+from sluice_spark.sqs.signing import Credentials
+
+# sqs.eu-west-1.amazonaws.com, eu-west-1.queue.amazonaws.com, sqs-fips.us-gov-west-1…, …amazonaws.com.cn, VPC endpoints
+_REGION_IN_HOST = re.compile(
+    r"(?:^|\.)(?:sqs(?:-fips)?\.)?([a-z]{2,}(?:-[a-z]+)+-\d)\.(?:queue\.|vpce\.|api\.|amazonaws)"
+)
+
+CredentialsNow = Callable[[], Credentials]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """As whom to call. Without a role: botocore's default chain, or the profile's."""
+
+    profile: str | None = None
+    role_arn: str | None = None
+    role_session_name: str = "sluice-spark"
+    external_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where to POST, and what the signature says of it."""
+
+    url: str
+    region: str
+    ca_bundle: str | None = None  # whom to trust instead of the system's authorities: AWS_CA_BUNDLE
+
+    @property
+    def host(self) -> str:
+        """As the Host header has it: with a port unless it is the scheme's own."""
+        parts = urlsplit(self.url)
+        default = {"http": 80, "https": 443}.get(parts.scheme)
+        return f"{parts.hostname}:{parts.port}" if parts.port and parts.port != default else str(parts.hostname)
+
+
+def region_of(queue_url: str) -> str | None:
+    """The region in an AWS queue URL; None in an emulator's."""
+    found = _REGION_IN_HOST.search(urlsplit(queue_url).hostname or "")
+    return found.group(1) if found else None
+
+
+def resolved_endpoint(queue_url: str, *, region: str | None, endpoint: str | None, identity: Identity) -> Endpoint:
+    """botocore's endpoint for the region, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings.
+
+    The region is the option's, the queue URL's, or the session's. Raises InvalidOption where nothing says it.
+    """
+    session = _session(identity)
+    known = region or region_of(queue_url) or session.get_config_variable("region")
+    if not known:
+        raise InvalidOption("region", f"neither given, nor in the queue URL {queue_url}, nor configured")
+    ca_bundle = session.get_config_variable("ca_bundle")
+    if endpoint:
+        return Endpoint(url=endpoint.rstrip("/") + "/", region=known, ca_bundle=ca_bundle)
+    no_key = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}  # resolves an endpoint, signs nothing
+    client = session.create_client("sqs", region_name=known, **no_key)
+    url = client.meta.endpoint_url.rstrip("/") + "/"
+    return Endpoint(url=url, region=client.meta.region_name, ca_bundle=ca_bundle)
+
+
+def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
+    """A function for the key as it is now. It may block on the network while it refreshes: call it in a thread.
+
+    botocore refreshes temporary credentials from 15 minutes before their expiry.
+    """
+    session = _session(identity)
+    source = session.get_credentials()
+    if source is None:
+        raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
+    if identity.role_arn:
+        source = _assumed(session, source, identity, identity.role_arn, region)
+
+    def now() -> Credentials:
+        frozen = source.get_frozen_credentials()
+        return Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
+
+    return now
+
+
+def client_session(identity: Identity, *, region: str | None) -> Any:
+    """A session of botocore whose clients call as the identity, and refresh an assumed role before it expires."""
+    session = _session(identity)
+    if identity.role_arn:
+        known = region or session.get_config_variable("region")
+        source = session.get_credentials()
+        if source is None:
+            raise InvalidOption("profile", "no AWS credentials found: neither in the default chain nor in a profile")
+        role = _assumed(session, source, identity, identity.role_arn, known)
+        session = _session(identity)  # that one remembers whose credentials it found
+        session.register_component("credential_provider", CredentialResolver([_Known(role)]))
+    return session
+
+
+class _Known(CredentialProvider):
+    """Finds what it was given."""
+
+    METHOD = CANONICAL_NAME = "sluice-spark"
+
+    def __init__(self, credentials: Any) -> None:
+        super().__init__()
+        self._credentials = credentials
+
+    def load(self) -> Any:
+        return self._credentials
+
+
+def _assumed(session: Any, source: Any, identity: Identity, role_arn: str, region: str) -> Any:
+    extra = {"RoleSessionName": identity.role_session_name}
+    if identity.external_id:
+        extra["ExternalId"] = identity.external_id
+
+    def client(service: str, **arguments: Any) -> Any:
+        return session.create_client(service, **{"region_name": region, **arguments})  # the region's own STS endpoint
+
+    fetcher = AssumeRoleCredentialFetcher(client, source, role_arn, extra_args=extra)
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+
+
+def _session(identity: Identity) -> Any:
+    return botocore.session.Session(profile=identity.profile)
