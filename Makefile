@@ -66,6 +66,7 @@ check: setup ## lint, types, and what may import what
 	ruff format --check
 	mypy
 	lint-imports
+	cd spark && PYTHONPATH=.. lint-imports
 
 format: setup ## what the linter can do by itself
 	ruff check --fix
