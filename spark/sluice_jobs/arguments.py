@@ -5,10 +5,13 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
+from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
+from sluice.pipeline.jobs import TableFormat
+
 from sluice_spark.errors import InvalidOption
 from sluice_spark.options import parsed as parsed_options
 
-TABLE_FORMATS = ("parquet", "iceberg", "delta")
+TABLE_FORMATS = [each.value for each in TableFormat]
 _LOCATION = re.compile(r"(s3[an]?://[^/`]+/|file:/|/)[^`]+")  # no backtick: it goes into SQL
 _NAMESPACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 LATE_DAYS_DEFAULT = 3
@@ -145,9 +148,8 @@ def _queue_url(text: str) -> str:
 
 
 def _exchange(text: str) -> str:
-    limit = 127  # sluice/federation/exchanges.py
-    if not 1 <= len(text) <= limit:
-        raise argparse.ArgumentTypeError(f"a name of {len(text)} characters, not 1 to {limit}")
+    if not 1 <= len(text) <= MAX_NAME_CHARACTERS:
+        raise argparse.ArgumentTypeError(f"a name of {len(text)} characters, not 1 to {MAX_NAME_CHARACTERS}")
     return text
 
 

@@ -6,8 +6,9 @@ kinds and fields are tolerated. A bridge may deliver an event twice: its `id` te
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+from sluice.rendezvous.protocol.matching import Nat
 
-UNKNOWN_COUNTRY = "??"
 UNKNOWN = "unknown"
 _SCHEMA = (
     "kind string, outcome string, id string, at string, site string, method string, nat string, country string, "
@@ -15,7 +16,7 @@ _SCHEMA = (
 )
 _COMMON = ("kind", "outcome", "id", "at", "site")
 _COUNTRY = "^([A-Z]{2}|[?]{2})$"
-_NATS = ("restricted", "unrestricted", UNKNOWN)
+_NATS = [nat.value for nat in Nat]
 
 
 def events(messages: DataFrame, exchange: str) -> DataFrame:
@@ -27,7 +28,7 @@ def events(messages: DataFrame, exchange: str) -> DataFrame:
         "happened_at",
         *[F.col(f"event.{name}") for name in ("kind", "outcome", "id", "site", "method", "relay_extension", "address")],
         F.coalesce(F.col("event.proxy_type"), F.lit(UNKNOWN)).alias("proxy_type"),
-        F.when(F.col("event.nat").isin(*_NATS), F.col("event.nat")).otherwise(UNKNOWN).alias("nat"),
+        F.when(F.col("event.nat").isin(*_NATS), F.col("event.nat")).otherwise(Nat.UNKNOWN.value).alias("nat"),
         F.when(F.col("event.country").rlike(_COUNTRY), F.col("event.country"))
         .otherwise(UNKNOWN_COUNTRY)
         .alias("country"),

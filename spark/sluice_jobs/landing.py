@@ -1,8 +1,8 @@
 """What a received message becomes in the tables: its columns, its partition, or why it is quarantined. Expressions of
 Spark SQL, so that no row passes through Python.
 
-Federation's metadata travel in attribute `x-qpid`, a JSON object (`sluice/federation/metadata.py`). Every row is judged
-by itself and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
+Federation's metadata travel in an attribute of their own (`sluice.federation.messages.metadata`). Every row is judged by itself
+and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
+from sluice.federation.messages.metadata import ATTRIBUTE, EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE
 
-from sluice_jobs.landing_names import EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE, METADATA_ATTRIBUTE
 from sluice_jobs.tables import Layout
 from sluice_spark.log.segments import SPARK_SCHEMA
 
@@ -50,7 +50,7 @@ def classified(received: DataFrame, *, late_days: int) -> DataFrame:
     then `date` is the latter, so that no old partition gets a file.
     """
     attributes = F.col("attributes")
-    sealed = attributes[METADATA_ATTRIBUTE]
+    sealed = attributes[ATTRIBUTE]
     sent_at = F.coalesce("sent_at", "first_received_at", F.timestamp_seconds(F.lit(0)))
     unread = received.select(
         "*",
@@ -107,7 +107,7 @@ def _reason(exchange: Column) -> Column:
         F.length(F.url_encode(exchange)) > MAX_EXCHANGE_ESCAPED
     )
     return (
-        F.when(unreadable, F.lit(f"attribute {METADATA_ATTRIBUTE} can't be read"))
+        F.when(unreadable, F.lit(f"attribute {ATTRIBUTE} can't be read"))
         .when(too_long, F.lit("the exchange's name is too long"))
         .otherwise(F.lit(None).cast("string"))
     )

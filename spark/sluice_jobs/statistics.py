@@ -13,13 +13,26 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
+from sluice.rendezvous.counts.daily_log import daily_log
+from sluice.rendezvous.counts.events import OfferEvent, OfferOutcome, PollEvent, PollOutcome
+from sluice.rendezvous.counts.statistics import (
+    ADDRESSES,
+    ADDRESSES_BY_NAT,
+    ADDRESSES_BY_TYPE,
+    OFFERS,
+    POLLS,
+    REJECTED,
+    WITH_RELAY_URL,
+    WITHOUT_RELAY_URL,
+    Count,
+    Family,
+)
 
 from sluice_jobs import table_stream
-from sluice_jobs.events import bad_records, events
+from sluice_jobs.events import UNKNOWN, bad_records, events
 from sluice_jobs.land import QUERY_ID
 from sluice_jobs.landing import messages_layout
 from sluice_jobs.landing_names import MESSAGES
-from sluice_jobs.snowflake_log import Day, Offers, Polls, Proxies, log_text
 from sluice_jobs.stopping import Stopped, asked_to_stop, awaited
 from sluice_jobs.table_log import WRITE, Change, Snapshot, Transaction
 from sluice_jobs.tables import Keep, Layout, ParquetTable, open_table
@@ -67,7 +80,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
     unique = found.dropDuplicates(["id"]).persist()  # counted in several ways
     try:
         name = f"snowflake-stats-{day.isoformat()}.log"
-        _replaced(open_store(output), name, log_text(day, counted(unique)))
+        _replaced(open_store(output), name, daily_log(day.isoformat(), counted(unique)))
         _replace_day(ParquetTable(f"{output}/{HOURLY}", hourly_layout()), hourly(unique), day)
         counts = unique.count()
         return Summary(
@@ -80,9 +93,27 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
         unique.unpersist()
 
 
-def counted(unique: DataFrame) -> Day:
-    """What the log says of these events, before it rounds."""
-    return Day(proxies=_proxies(unique), polls=_polls(unique), offers=_offers(unique))
+def counted(unique: DataFrame) -> Mapping[Count, int]:
+    """Counts what the log says of these events, as the broker counts it, before it rounds."""
+    outcome, events_, addresses = F.col("outcome"), F.count(F.lit(1)), F.count_distinct("address")
+    polls = unique.where(F.col("kind") == PollEvent.kind)
+    rejected = outcome == PollOutcome.REJECTED.value
+    extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
+    # Addresses of polls that weren't rejected. One seen in two countries counts in the first.
+    seen = polls.where(~rejected & F.col("address").isNotNull())
+    first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
+    offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin([each.value for each in OfferOutcome]))
+    method = F.coalesce("method", F.lit(UNKNOWN))
+    return {
+        **_by(ADDRESSES, first, events_, F.col("first.country")),
+        **_by(ADDRESSES_BY_TYPE, seen, addresses, "proxy_type"),
+        **_by(ADDRESSES_BY_NAT, seen, addresses, "nat"),
+        **_by(POLLS, polls.where(~rejected), events_, "nat", "proxy_type", "outcome"),
+        **_by(WITH_RELAY_URL, polls.where(extended), events_, "nat", "proxy_type"),
+        **_by(WITHOUT_RELAY_URL, polls.where(~extended), events_, "nat", "proxy_type"),
+        **_by(REJECTED, polls.where(rejected), events_, "nat", "proxy_type"),
+        **_by(OFFERS, offers, events_, "nat", "outcome", "country", method),
+    }
 
 
 def hourly(unique: DataFrame) -> DataFrame:
@@ -159,49 +190,10 @@ def _happened(day: date) -> Column:
     return (in_time | (F.col("late") & (F.col("date") > F.lit(day)))) & (F.to_date("happened_at") == F.lit(day))
 
 
-def _proxies(unique: DataFrame) -> Proxies:
-    """Addresses of polls that weren't rejected. One seen in two countries counts in the first."""
-    polls = unique.where((F.col("kind") == "poll") & (F.col("outcome") != "rejected") & F.col("address").isNotNull())
-    first = polls.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
-    countries = _by(first, F.col("first.country"), F.count(F.lit(1)))
-    return Proxies(
-        total=sum(countries.values()),
-        countries=countries,
-        types=_by(polls, F.col("proxy_type"), F.count_distinct("address")),
-        nats=_by(polls, F.col("nat"), F.count_distinct("address")),
-    )
-
-
-def _polls(unique: DataFrame) -> Polls:
-    polls = unique.where(F.col("kind") == "poll")
-    extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
-    found = polls.agg(
-        F.count_if(F.col("outcome") == "idle").alias("idle"),
-        F.count_if(extended).alias("with_relay_url"),
-        F.count_if(~extended).alias("without_relay_url"),
-        F.count_if(F.col("outcome") == "rejected").alias("rejected"),
-    )
-    return Polls(**found.collect()[0].asDict())
-
-
-def _offers(unique: DataFrame) -> Offers:
-    """A denied client whose NAT isn't known counts as restricted."""
-    offers = unique.where((F.col("kind") == "offer") & F.col("outcome").isin("denied", "matched", "timeout"))
-    denied, open_nat = F.col("outcome") == "denied", F.col("nat") == "unrestricted"
-    found = offers.agg(
-        F.count_if(denied & ~open_nat).alias("denied_restricted"),
-        F.count_if(denied & open_nat).alias("denied_unrestricted"),
-        F.count_if(F.col("outcome") == "matched").alias("matched"),
-        F.count_if(F.col("outcome") == "timeout").alias("timed_out"),
-    )
-    countries: dict[str, dict[str, int]] = {}
-    for row in offers.groupBy("method", "country").count().collect():
-        countries.setdefault(row["method"], {})[row["country"]] = row["count"]
-    return Offers(**found.collect()[0].asDict(), countries=countries)
-
-
-def _by(frame: DataFrame, key: Column, value: Column) -> dict[str, int]:
-    return {row.key: row.value for row in frame.groupBy(key.alias("key")).agg(value.alias("value")).collect()}
+def _by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:
+    """Counts of a family, by the columns that are its labels."""
+    rows = frame.groupBy(*labels).agg(number).collect()
+    return {Count(family.name, tuple(row[:-1])): row[-1] for row in rows}
 
 
 def _replace_day(table: ParquetTable, rows: DataFrame, day: date) -> None:

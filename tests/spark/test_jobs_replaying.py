@@ -4,7 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from sluice_jobs.replaying import ID_ATTRIBUTE, replayed
+from sluice_jobs.replaying import ID_ATTRIBUTE, Replayed, replayed
+
+from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
+from sluice.message import Value
 
 ORIGIN = "SITE1.01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -14,27 +17,35 @@ def text(value: str) -> dict[str, Any]:
 
 
 def row(**more: Any) -> dict[str, Any]:
-    given = {"message_id": "m-1", "attributes": {}, "message_group_id": None, "routing_key": "a.b", "origin_id": ORIGIN}
-    return given | more
+    given = {"message_id": "m-1", "body": "b", "attributes": {}, "message_group_id": None, "routing_key": "a.b"}
+    return given | {"origin_id": ORIGIN} | more
 
 
 def metadata(attributes: Any) -> Any:
     return json.loads(attributes["x-qpid"]["string"])
 
 
+def opened(made: Replayed) -> Opened:
+    """As a site's exchange reads it."""
+    return open_attributes(
+        {
+            name: Value(each["type"], each["string"] if each["binary"] is None else each["binary"])
+            for name, each in made.attributes.items()
+        }
+    )
+
+
 def test_what_belongs_to_the_message_is_kept_and_what_to_its_way_is_not() -> None:
     sealed = {"exchange": "old", "key": "a.b", "trace": ["SITE1"], "id": ORIGIN, "published": 1, "stamped": 1, "ttl": 5}
     sealed |= {"headers": {"h": {"base64": "AA=="}}, "overflow": {"o": ["String", "v"]}}
     made = replayed(row(attributes={"x-qpid": text(json.dumps(sealed)), "c": text("red")}), "new")
-    assert metadata(made.attributes) == {
-        "exchange": "new",
-        "key": "a.b",
-        "headers": sealed["headers"],
-        "overflow": sealed["overflow"],
-        "id": ORIGIN,
-    }
+    assert metadata(made.attributes) == {"exchange": "new", "key": "a.b", "headers": sealed["headers"], "id": ORIGIN}
     assert made.attributes["c"] == text("red")
     assert made.attributes[ID_ATTRIBUTE] == text(ORIGIN)
+    assert opened(made) == Opened(
+        attributes={"c": Value("String", "red"), "o": Value("String", "v"), ID_ATTRIBUTE: Value("String", ORIGIN)},
+        metadata=Metadata(exchange="new", key="a.b", message_id=ORIGIN, headers={"h": b"\0"}),
+    )
 
 
 def test_a_message_that_no_exchange_has_seen_is_known_by_sqss_id() -> None:
@@ -52,7 +63,12 @@ def test_ten_attributes_are_all_that_sqs_takes_and_none_is_lost(count: int) -> N
     assert len(made.attributes) <= 10
     assert {*made.attributes, *inside} == {*given, ID_ATTRIBUTE, "x-qpid"}
     if count == 10:
-        assert inside == {ID_ATTRIBUTE: ["String", ORIGIN], "a0": ["Binary", {"base64": "AA=="}]}
+        assert inside == {"a0": ["Binary", {"base64": "AA=="}], "a1": ["String", "1"]}
+    assert opened(made).attributes == {
+        **{f"a{number}": Value("String", str(number)) for number in range(1, count)},
+        "a0": Value("Binary", b"\0"),
+        ID_ATTRIBUTE: Value("String", ORIGIN),
+    }
 
 
 def test_a_replay_again_has_the_same_deduplication_id_and_another_exchange_another() -> None:
@@ -72,10 +88,7 @@ def test_metadata_that_cant_be_read_are_replaced() -> None:
 
 
 def test_a_sites_exchange_can_read_it() -> None:
-    open_attributes = pytest.importorskip("sluice.federation.metadata").open_attributes
-    value = pytest.importorskip("sluice.message").Value
-    made = replayed(row(attributes={f"a{number}": text("v") for number in range(10)}), "new")
-    opened = open_attributes({name: value(each["type"], each["string"]) for name, each in made.attributes.items()})
-    assert (opened.metadata.exchange, opened.metadata.key) == ("new", "a.b")
-    assert opened.attributes[ID_ATTRIBUTE].content == ORIGIN
-    assert len(opened.attributes) == 11
+    made = opened(replayed(row(attributes={f"a{number}": text("v") for number in range(10)}), "new"))
+    assert made.metadata == Metadata(exchange="new", key="a.b")
+    assert made.attributes[ID_ATTRIBUTE].content == ORIGIN
+    assert len(made.attributes) == 11

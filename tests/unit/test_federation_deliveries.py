@@ -10,8 +10,8 @@ from sluice.errors import Malformed, TooLarge, UnknownExchange
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason, is_tag
-from sluice.federation.messages.deliveries import KEY_ATTRIBUTE, Drop, Receipt, forward, publish
-from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, open_attributes, seal
+from sluice.federation.messages.deliveries import Drop, Receipt, forward, publish
+from sluice.federation.messages.metadata import ATTRIBUTE, KEY_ATTRIBUTE, Metadata, open_attributes, seal
 from sluice.message import MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value
 from tests.bindings import bound
 

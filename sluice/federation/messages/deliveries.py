@@ -11,12 +11,18 @@ from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS, Destination
 from sluice.federation.matching.routing import Publication, RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason, crossed, held_back, turned_away
 from sluice.federation.matching.typed_values import headers_of
-from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, Opened, message_id_of, open_attributes, seal
+from sluice.federation.messages.metadata import (
+    ATTRIBUTE,
+    EXCHANGE_ATTRIBUTE,
+    KEY_ATTRIBUTE,
+    Metadata,
+    Opened,
+    message_id_of,
+    open_attributes,
+    seal,
+)
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
-# Attributes of a producer that knows nothing of `x-qpid`.
-EXCHANGE_ATTRIBUTE = "exchange"
-KEY_ATTRIBUTE = "routing-key"
 DEST_CHARACTERS = 16  # of the hash of a route's destination
 
 

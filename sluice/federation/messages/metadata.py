@@ -22,6 +22,9 @@ from sluice.federation.messages.ulids import is_ulid
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Attributes, Value, size_of
 
 ATTRIBUTE = "x-qpid"
+# Attributes of a producer that knows nothing of it.
+EXCHANGE_ATTRIBUTE = "exchange"
+KEY_ATTRIBUTE = "routing-key"
 MAX_USER_ATTRIBUTES = MAX_ATTRIBUTES - 1  # that stay attributes on the way
 MAX_OVERFLOW = 256
 MAX_HEADERS = 256
