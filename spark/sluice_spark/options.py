@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
@@ -21,7 +21,6 @@ EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a
 ASCII_LIMIT = 127
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/.+")
 _DELETE_MODES = {
     "staged": {"delete": True, "after_commit": False},
     "none": {"delete": False, "after_commit": False},
@@ -32,6 +31,7 @@ _SPARKS_OWN = {
     "serialization.format", "header.provider", "path",
     "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
 }  # fmt: skip
+Meaning = TypeVar("Meaning")
 SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # one view serves SELECT and INSERT
 
 
@@ -59,24 +59,39 @@ class Options:
 
 
 def parsed(given: Mapping[str, str]) -> Options:
-    """Raises InvalidOption: unknown, malformed, out of range, missing, or one that this version doesn't offer."""
-    values = {name.lower(): str(value).strip() for name, value in given.items() if not sparks_own(name.lower())}
+    """Parses a read's options. Raises InvalidOption: unknown, malformed, out of range, missing, not together."""
     options = Options()
-    for name, value in values.items():
-        if name in SINK_NAMES:
+    for spelt, value in given.items():
+        lowered = spelt.lower()
+        if lowered in SINK_NAMES or sparks_own(lowered):
             continue
-        if name not in _PARSERS:
-            raise InvalidOption(_spelling(given, name), f"unknown; there are {', '.join(sorted(_NAMES.values()))}")
-        try:
-            options = _PARSERS[name](options, value)
-        except ValueError as error:
-            raise InvalidOption(_NAMES[name], str(error)) from error
+        if lowered not in NAMES:
+            raise InvalidOption(spelt, f"unknown; there are {', '.join(sorted(_OFFERED))}")
+        name = NAMES[lowered]
+        place, parse = _OFFERED[name]
+        options = _with(options, place, read(name, parse, str(value).strip()))
     if not options.staging_location:
         raise InvalidOption(
             "stagingLocation", "missing: a path, or s3://bucket/prefix, that the driver and all executors see"
         )
     _checked_together(options)
     return options
+
+
+def read(name: str, parse: Callable[[str], Meaning], value: str) -> Meaning:
+    """Parses one option's value. Raises InvalidOption, with the option's name, where `parse` raises ValueError."""
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise InvalidOption(name, str(error)) from error
+
+
+def _with(values: Any, place: str, value: Any) -> Any:
+    """The values with another one at a place such as `identity.profile`; with several, by name, where it is empty."""
+    name, _, rest = place.partition(".")
+    if not name:
+        return replace(values, **value)
+    return replace(values, **{name: _with(getattr(values, name), rest, value) if rest else value})
 
 
 def _checked_together(options: Options) -> None:
@@ -115,10 +130,11 @@ def _checked_executors(options: Options, *, fifo: bool) -> None:
 
 def _checked_files(options: Options) -> None:
     files, wanted = options.files, options.deserialisation
+    places = {name: place.removeprefix("files.") for name, (place, _) in _OFFERED.items() if place.startswith("files.")}
+    given = [name for name, place in places.items() if getattr(files, place) != getattr(S3Files(), place)]
     if not files.read:
-        given = next((name for name, value in _FILE_FIELDS.items() if getattr(files, value[0]) != _default(name)), None)
         if given:
-            raise InvalidOption(given, "needs s3Format: csv, json or parquet")
+            raise InvalidOption(given[0], "needs s3Format: csv, json or parquet")
         return
     if wanted.envelopes[-1:] != ("s3",):
         raise InvalidOption("s3Format", "needs an envelope that ends in s3")
@@ -127,21 +143,13 @@ def _checked_files(options: Options) -> None:
     if not wanted.schema:
         raise InvalidOption("schema", f"missing: s3Format {files.format!r} needs the columns of the files")
     for name in ("s3CsvHeader", "s3CsvDelimiter"):
-        if files.format != CSV and getattr(files, _FILE_FIELDS[name][0]) != _default(name):
+        if files.format != CSV and name in given:
             raise InvalidOption(name, "needs s3Format csv")
-
-
-def _default(name: str) -> Any:
-    return getattr(S3Files(), _FILE_FIELDS[name][0])
 
 
 def sparks_own(lowered: str) -> bool:
     """Whether Spark says it of a table, beside the table's options: each of those again as `option.…` too."""
     return lowered in _SPARKS_OWN or lowered.startswith("option.")
-
-
-def _spelling(given: Mapping[str, str], lowered: str) -> str:
-    return next((name for name in given if name.lower() == lowered), lowered)
 
 
 def _queue_urls(value: str) -> tuple[str, ...]:
@@ -177,25 +185,31 @@ def _time(value: str) -> float:
     return float(int(found[1]) * _TIMES[found[2]])
 
 
-def _one_of(value: str, offered: Mapping[str, Any], later: tuple[str, ...]) -> Any:
-    known = {name.lower(): meaning for name, meaning in offered.items()}
-    if value.lower() in known:
-        return known[value.lower()]
-    if value.lower() in {name.lower() for name in later}:
-        raise ValueError(f"{value!r} is not offered by this version; there is {', '.join(offered)}")
-    raise ValueError(f"{value!r} is none of {', '.join(offered)}")
+def one_of(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
+    """Makes the parser of a word, in any case, into what it means. The parser raises ValueError for another."""
+    meanings = {name.lower(): meaning for name, meaning in offered.items()}
+
+    def parse(value: str) -> Meaning:
+        if value.lower() not in meanings:
+            raise ValueError(f"{value!r} is none of {', '.join(offered)}")
+        return meanings[value.lower()]
+
+    return parse
+
+
+def _text_of(pattern: str, what: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{value!r} is not {what}" if value else "is empty")
+        return value
+
+    return parse
 
 
 def _location(value: str) -> str:
     if not re.fullmatch(r"(s3[an]?://[^/]+(/.*)?|file:/.*|/.*)", value):
         raise ValueError(f"{value!r} is neither an absolute path nor s3://bucket/prefix")
     return value.rstrip("/") or "/"
-
-
-def _role(value: str) -> str:
-    if not _ROLE.fullmatch(value):
-        raise ValueError(f"{value!r} is not a role's ARN")
-    return value
 
 
 def _format(value: str) -> str:
@@ -219,42 +233,6 @@ def _quarantine(value: str) -> str | None:
     return None if value.lower() == "column" else _location(value)
 
 
-def _flag(value: str) -> bool:
-    return bool(_one_of(value, {"true": True, "false": False}, ()))
-
-
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError("is empty")
-    return value
-
-
-def _field(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
-    return lambda options, value: replace(options, **{name: parse(value)})
-
-
-def _identity(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
-    return lambda options, value: replace(options, identity=replace(options.identity, **{name: parse(value)}))
-
-
-def _admission(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
-    return lambda options, value: replace(options, admission=replace(options.admission, **{name: parse(value)}))
-
-
-def _deserialisation(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
-    return lambda options, value: replace(
-        options, deserialisation=replace(options.deserialisation, **{name: parse(value)})
-    )
-
-
-def _s3(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
-    return lambda options, value: replace(options, s3=replace(options.s3, **{name: parse(value)}))
-
-
-def _word(offered: tuple[str, ...]) -> Callable[[str], str]:
-    return lambda value: str(_one_of(value, {name: name for name in offered}, ()))
-
-
 def _delimiter(value: str) -> str:
     found = {r"\t": "\t", "tab": "\t"}.get(value.lower(), value)
     if len(found) != 1 or found in '"\r\n' or ord(found) > ASCII_LIMIT:
@@ -262,52 +240,38 @@ def _delimiter(value: str) -> str:
     return found
 
 
-def _url(value: str) -> str:
-    if not re.fullmatch(r"https?://[^/\s]+.*", value):
-        raise ValueError(f"{value!r} is not a URL")
-    return value
-
-
-_FILE_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "s3Format": ("format", _word(FILE_FORMATS)),
-    "s3Missing": ("missing", _word(MISSING_POLICIES)),
-    "s3CsvHeader": ("csv_header", _flag),
-    "s3CsvDelimiter": ("csv_delimiter", _delimiter),
-    "s3MaxObjectBytes": ("object_bytes", _size),
-    "s3Endpoint": ("endpoint", _url),
+FLAG = one_of({"true": True, "false": False})
+_TEXT = _text_of(r"(?s).+", "a text")
+# Where in Options, and how it is read
+_OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "queueUrl": ("queue_urls", _queue_urls),
+    "region": ("region", _TEXT),
+    "endpoint": ("endpoint", _TEXT),
+    "stagingLocation": ("staging_location", _location),
+    "roleArn": ("identity.role_arn", _text_of(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "a role's ARN")),
+    "roleSessionName": ("identity.role_session_name", _TEXT),
+    "externalId": ("identity.external_id", _TEXT),
+    "profile": ("identity.profile", _TEXT),
+    "maxConnections": ("connections", _number(1, CONNECTIONS_LIMIT)),
+    "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
+    "maxBytesPerTrigger": ("admission.size", _size),
+    "rateLimit": ("rate_limit", _number(1, 10**7)),
+    "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
+    "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
+    "deleteMode": ("", one_of(_DELETE_MODES)),
+    "mode": ("executors", one_of({"driver": False, "executors": True})),
+    "retention": ("retention_s", _time),
+    "format": ("deserialisation.format", _format),
+    "schema": ("deserialisation.schema", _TEXT),
+    "badRecords": ("deserialisation.quarantine", _quarantine),
+    "envelope": ("deserialisation.envelopes", _envelopes),
+    "s3Glob": ("s3.glob", _TEXT),
+    "s3Removed": ("s3.removed", FLAG),
+    "s3Format": ("files.format", one_of({name: name for name in FILE_FORMATS})),
+    "s3Missing": ("files.missing", one_of({name: name for name in MISSING_POLICIES})),
+    "s3CsvHeader": ("files.csv_header", FLAG),
+    "s3CsvDelimiter": ("files.csv_delimiter", _delimiter),
+    "s3MaxObjectBytes": ("files.object_bytes", _size),
+    "s3Endpoint": ("files.endpoint", _text_of(r"https?://[^/\s]+.*", "a URL")),
 }
-
-
-def _files(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Options]:
-    return lambda options, value: replace(options, files=replace(options.files, **{name: parse(value)}))
-
-
-_BY_NAME: Mapping[str, Callable[[Options, str], Options]] = {
-    "queueUrl": _field("queue_urls", _queue_urls),
-    "region": _field("region", _text),
-    "endpoint": _field("endpoint", _text),
-    "stagingLocation": _field("staging_location", _location),
-    "roleArn": _identity("role_arn", _role),
-    "roleSessionName": _identity("role_session_name", _text),
-    "externalId": _identity("external_id", _text),
-    "profile": _identity("profile", _text),
-    "maxConnections": _field("connections", _number(1, CONNECTIONS_LIMIT)),
-    "maxMessagesPerTrigger": _admission("messages", _number(1, 2**31)),
-    "maxBytesPerTrigger": _admission("size", _size),
-    "rateLimit": _field("rate_limit", _number(1, 10**7)),
-    "visibilityTimeout": _field("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
-    "waitTimeSeconds": _field("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
-    "deleteMode": lambda options, value: replace(options, **_one_of(value, _DELETE_MODES, ())),
-    "mode": lambda options, value: replace(options, executors=_one_of(value, {"driver": False, "executors": True}, ())),
-    "retention": _field("retention_s", _time),
-    "format": _deserialisation("format", _format),
-    "schema": _deserialisation("schema", _text),
-    "badRecords": _deserialisation("quarantine", _quarantine),
-    "envelope": _deserialisation("envelopes", _envelopes),
-    "s3Glob": _s3("glob", _text),
-    "s3Removed": _s3("removed", _flag),
-    **{name: _files(*value) for name, value in _FILE_FIELDS.items()},
-}
-_NAMES = {name.lower(): name for name in _BY_NAME}
-_PARSERS = {name.lower(): parser for name, parser in _BY_NAME.items()}
-NAMES = frozenset(_NAMES)  # in lower case
+NAMES = {name.lower(): name for name in _OFFERED}

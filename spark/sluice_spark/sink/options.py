@@ -6,10 +6,9 @@ over: one view serves SELECT and INSERT.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.options import NAMES, SINK_NAMES, parsed, sparks_own
+from sluice_spark.options import FLAG, NAMES, SINK_NAMES, one_of, parsed, read, sparks_own
 from sluice_spark.sink.outgoing import Deduplication
 from sluice_spark.sqs.access import Identity
 
@@ -18,9 +17,7 @@ SHARED = ("queueUrl", "region", "endpoint", "roleArn", "roleSessionName", "exter
 # Spark hands on what was said to the query, and what is said of a table
 QUERYS_OWN = {"checkpointlocation", "queryname"}
 
-Meaning = TypeVar("Meaning")
-_DEDUPLICATION: Mapping[str, Deduplication] = {"position": "position", "content": "content"}
-_FLAGS = {"true": True, "false": False}
+_OFFERED: Mapping[str, Deduplication] = {"position": "position", "content": "content"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +50,6 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         endpoint=where.endpoint,
         identity=where.identity,
         connections=where.connections if "maxConnections" in shared else CONNECTIONS_DEFAULT,
-        fail_on_error=_choice("failOnError", values.get("failonerror", "true"), _FLAGS),
-        deduplication=_choice("deduplication", values.get("deduplication", "position"), _DEDUPLICATION),
+        fail_on_error=read("failOnError", FLAG, values.get("failonerror", "true")),
+        deduplication=read("deduplication", one_of(_OFFERED), values.get("deduplication", "position")),
     )
-
-
-def _choice(option: str, value: str, offered: Mapping[str, Meaning]) -> Meaning:
-    if value.lower() not in offered:
-        raise InvalidOption(option, f"{value!r} is none of {', '.join(offered)}")
-    return offered[value.lower()]
