@@ -11,8 +11,9 @@ import pytest
 from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing
 from sluice_spark.log.offsets import Offset, Position
 from sluice_spark.log.planning import Admission
+from sluice_spark.log.segment_files import segment_name
 from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of
-from sluice_spark.log.staging import StagedLog, segment_name
+from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher

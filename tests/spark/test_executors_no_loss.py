@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sluice_spark.errors import Fenced, SluiceSparkError
 from sluice_spark.log.offsets import Offset, Position
 from sluice_spark.log.planning import Admission
+from sluice_spark.log.segment_files import segment_name
 from sluice_spark.log.segments import rows_of
-from sluice_spark.log.staging import segment_name
 from sluice_spark.source.dispatching import Dispatcher, adopted
 from sluice_spark.source.executors import Order, TaskIntake, segment
 

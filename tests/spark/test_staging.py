@@ -9,8 +9,9 @@ import pytest
 from sluice_spark.errors import Fenced, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import sliced
+from sluice_spark.log.segment_files import segment_name
 from sluice_spark.log.segments import HEAD_BYTES, encoded, header_of, rows_of, table
-from sluice_spark.log.staging import StagedLog, batches, segment_name
+from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore, S3Store, Store
 from sluice_spark.source.receiver import Intake, Receiver
 from sluice_spark.sqs.access import Endpoint

@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,17 +19,22 @@ from sluice_spark.errors import Fenced, LogError, SegmentMissing, SegmentTaken
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Log, Seen, Slice, checked_numbers, removable
-from sluice_spark.log.segments import HEAD_BYTES, SCHEMA, Header, body_size, encoded, header_of, rows_of
+from sluice_spark.log.segment_files import (
+    EMPTY,
+    header_at,
+    headers_at,
+    numbers_since,
+    publish,
+    published_at,
+    segment_name,
+)
+from sluice_spark.log.segments import Header, body_size, rows_of
 from sluice_spark.log.store import Store
 from sluice_spark.sqs.received import Received
 
 log = logging.getLogger(__name__)
 
-FOLDER = "segments"
 CLAIM_ATTEMPTS = 20
-READERS = 16
-PUBLISH_ATTEMPTS = 6
-PUBLISH_AGAIN_S = 0.5
 COUNTERS = ("messages_before", "size_before", "deletions_failed")  # cumulative
 
 
@@ -48,7 +52,7 @@ class StagedLog:
 
     def oldest(self) -> Position:
         """Where a new query begins: orphans of one that died before its first offset are adopted so."""
-        return Position(checked_numbers(self._numbers()).start)
+        return Position(checked_numbers(numbers_since(self._store)).start)
 
     def take_over(self, start: Position, known: Offset | None = None) -> None:
         """Claims the log and reads what is in it from `start` on. Raises Fenced if others keep claiming it.
@@ -65,7 +69,7 @@ class StagedLog:
             self._remember(numbers)
             self._epoch = None
             try:
-                self.append(pa.Table.from_batches([], schema=SCHEMA))
+                self.append(EMPTY)
             except Fenced:
                 continue
             return
@@ -82,7 +86,7 @@ class StagedLog:
 
     def end(self) -> Position:
         """After the newest segment."""
-        return Position(checked_numbers(self._numbers()).stop)
+        return Position(checked_numbers(numbers_since(self._store)).stop)
 
     def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> Header:
         """Publishes the next segment. Raises Fenced if another writer has taken its number."""
@@ -101,8 +105,13 @@ class StagedLog:
             size_before=last.size_before if last else 0,
             deletions_failed=(last.deletions_failed if last else 0) + deletions_failed,
         )
-        self._publish(header, encoded(rows, header))
-        self._advance(header)
+        try:
+            publish(self._store, header, rows)
+        except SegmentTaken as error:
+            raise Fenced(f"segment {header.number} was published by another driver") from error
+        with self._changing:
+            self.log = self.log.appended(header)
+        self._next = _following(header)
         return header
 
     def unread(self, fresh: list[Received], again: list[Received]) -> tuple[list[Received], list[Received]]:
@@ -119,27 +128,23 @@ class StagedLog:
 
     def retain(self, committed: Position, retention_s: float) -> int:
         """Removes committed segments older than the retention; how many."""
-        published = {_number(name): at for name, at in self._store.names(FOLDER).items()}
-        numbers = removable(published, committed, before=time.time() - retention_s)
+        numbers = removable(published_at(self._store), committed, before=time.time() - retention_s)
         self._store.remove([segment_name(number) for number in numbers])
         return len(numbers)
 
     def _consecutive(self, *, whole: bool = False) -> range:
         """The retained segments' numbers. A gap before one that a task published is a batch of `mode=executors`, not
         all of whose tasks are done: they end there, or if they must be the whole log, raises LogError."""
-        numbers = self._numbers()
+        numbers = numbers_since(self._store)
         try:
             return checked_numbers(numbers)
         except SegmentMissing:
-            gap = next(number for number in range(min(numbers), max(numbers)) if number not in set(numbers))
-            if not self._header(min(number for number in numbers if number > gap)).planned:
+            gap = next(number for number in range(min(numbers), max(numbers)) if number not in numbers)
+            if not header_at(self._store, min(number for number in numbers if number > gap)).planned:
                 raise
             if whole:
                 raise LogError(f"a batch of mode executors lacks segment {gap}: run the query in that mode") from None
         return range(min(numbers), gap)
-
-    def _numbers(self) -> list[int]:
-        return [_number(name) for name in self._store.names(FOLDER)]
 
     def _load(self, numbers: range, start: Position, known: Offset | None = None) -> None:
         self.log, self.seen, self._next = Log(first=start.segment), Seen(), None
@@ -147,8 +152,7 @@ class StagedLog:
             return
         first = min(start.segment - 1, known.counted.segment) if known else start.segment - 1
         wanted = range(max(numbers.start, first), numbers.stop)  # the one before says what came before
-        with ThreadPoolExecutor(READERS) as readers:
-            headers = _counted(list(readers.map(self._header, wanted)), known)
+        headers = _counted(headers_at(self._store, wanted), known)
         before = Totals(messages=headers[0].messages_before or 0, size=headers[0].size_before or 0)
         whole = Log(first=wanted.start, before=before)
         for header in headers:
@@ -176,44 +180,6 @@ class StagedLog:
             self.seen.confirmed(number)  # bounded from here on; all of `newest` is still remembered now
         if self._notified is not None:
             self._notified.begin(each for segment in reversed(objects) for each in segment)
-
-    def _header(self, number: int) -> Header:
-        return header_of(self._store.head(segment_name(number), HEAD_BYTES))
-
-    def _publish(self, header: Header, content: pa.Buffer) -> None:
-        try:
-            publish(self._store, header, content)
-        except SegmentTaken as error:
-            raise Fenced(f"segment {header.number} was published by another driver") from error
-
-    def _advance(self, header: Header) -> None:
-        with self._changing:
-            self.log = self.log.appended(header)
-        self._next = _following(header)
-
-
-def publish(store: Store, header: Header, content: pa.Buffer) -> None:
-    """Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through."""
-    name = segment_name(header.number)
-    for attempt in range(1, PUBLISH_ATTEMPTS + 1):
-        try:
-            store.publish(name, content)
-        except SegmentTaken:
-            if header_of(store.head(name, HEAD_BYTES)).writer != header.writer:
-                raise
-            return  # an earlier try of ours had come through, and only its answer was lost
-        except (OSError, LogError) as error:
-            if attempt == PUBLISH_ATTEMPTS:
-                raise
-            log.warning("publishing segment %d again: %s", header.number, error)
-            time.sleep(PUBLISH_AGAIN_S * attempt)
-        else:
-            return
-
-
-def segment_name(number: int) -> str:
-    """Sorted by name is sorted by number."""
-    return f"{FOLDER}/{number:020d}.arrow"
 
 
 def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
@@ -259,7 +225,3 @@ def _totals_at(number: int, headers: Sequence[Header], known: Offset | None) -> 
         size_before=known.totals.size - sum(header.size for header in since),
         deletions_failed=known.deletions_failed,
     )
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2].removesuffix(".arrow"))

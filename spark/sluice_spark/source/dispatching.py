@@ -12,7 +12,6 @@ import threading
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -20,11 +19,21 @@ import pyarrow as pa
 from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
 from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, ROWS_PER_TASK, Admission, Log, Slice, admitted, removable
-from sluice_spark.log.segments import HEAD_BYTES, SCHEMA, Header, encoded, header_of
-from sluice_spark.log.staging import CLAIM_ATTEMPTS, FOLDER, READERS, segment_name
+from sluice_spark.log.segment_files import (
+    EMPTY,
+    header_at,
+    headers_at,
+    numbers_since,
+    planned_header,
+    publish,
+    published_at,
+    segment_name,
+)
+from sluice_spark.log.segments import SCHEMA, Header, encoded
+from sluice_spark.log.staging import CLAIM_ATTEMPTS
 from sluice_spark.log.store import Store
 from sluice_spark.source.depth import Depth
-from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids, numbers_since
+from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids
 from sluice_spark.source.planned import Batch, Budget, batch, counted, holes, share, tasks_wanted
 
 log = logging.getLogger(__name__)
@@ -89,7 +98,8 @@ class Dispatcher:
             return Tasks(staged=(), orders=())
         last = end.segment + bool(end.row)
         numbers = numbers_since(self._store, max(0, start.segment - 1))
-        found = {header.number: header for header in self._headers([n for n in numbers if start.segment <= n < last])}
+        wanted = [number for number in numbers if start.segment <= number < last]
+        found = {header.number: header for header in headers_at(self._store, wanted)}
         parts = batch(found, start, end, epoch=self.epoch, rows_per_task=rows_per_task)
         self._check_never_there(parts.missing)
         return Tasks(staged=parts.staged, orders=self._orders(start, end, parts, numbers, admission))
@@ -100,7 +110,7 @@ class Dispatcher:
         One more than must be stays, so that a batch that begins at `offset` finds what comes before it.
         """
         before = time.time() - retention_s
-        published = {_number(name): at for name, at in self._store.names(FOLDER).items()}
+        published = published_at(self._store)
         floor = Position(max(0, min(offset.counted.segment, offset.position.segment) - 1))
         numbers = removable(published, floor, before=before)
         self._store.remove([segment_name(number) for number in numbers])
@@ -136,7 +146,7 @@ class Dispatcher:
     def _claimed(self, start: Position) -> Sequence[int]:
         """Publishes our empty segment, after the newest; the numbers that were there before."""
         for _ in range(CLAIM_ATTEMPTS):
-            numbers = sorted(numbers_since(self._store, 0))
+            numbers = sorted(numbers_since(self._store))
             if numbers and start.segment < numbers[0]:
                 raise SegmentMissing(f"the offset names segment {start.segment}, the log begins at {numbers[0]}")
             if start.segment > (numbers[-1] + 1 if numbers else 0):
@@ -148,19 +158,10 @@ class Dispatcher:
 
     def _filled(self, number: int) -> bool:
         """Publishes an empty segment; False if another is there."""
-        empty = pa.Table.from_batches([], schema=SCHEMA)
-        header = Header(
-            number=number,
-            writer=self._name,
-            published_ms=int(time.time() * 1000),
-            messages_before=None,
-            size_before=None,
-            epoch=self.epoch,
-        )
         try:
-            self._store.publish(segment_name(number), encoded(empty, header))
+            publish(self._store, planned_header(number, self.epoch, EMPTY, self._name), EMPTY)
         except SegmentTaken:
-            return header_of(self._store.head(segment_name(number), HEAD_BYTES)).writer == self._name
+            return False
         return True
 
     def _remembered(self, numbers: Sequence[int]) -> str | None:
@@ -174,7 +175,7 @@ class Dispatcher:
         rows: list[pa.Table] = []
         count = 0
         for number in (number for number in reversed(numbers) if noted.get(number) != 0):
-            header = self._header(number)
+            header = header_at(self._store, number)
             if header.messages:
                 rows.append(_nothing_but(message_ids(self._store, segment_name(number))))
             count += 0 if header.planned else header.messages
@@ -196,19 +197,16 @@ class Dispatcher:
             self._staged = None
             return None
         if self._staged is None:
-            self._close(position.segment)
+            closed = holes(numbers_since(self._store, position.segment), position.segment, self.epoch)
+            self._check_never_there(closed)
+            for number in closed:
+                self._filled(number)
             numbers = range(position.segment, self.epoch + 1)
             whole = Log(first=position.segment)
-            for header in self._headers(numbers):
+            for header in headers_at(self._store, numbers):
                 whole = whole.appended(header)
             self._staged = whole
         return self._staged
-
-    def _close(self, low: int) -> None:
-        closed = holes(numbers_since(self._store, low), low, self.epoch)
-        self._check_never_there(closed)
-        for number in closed:
-            self._filled(number)
 
     def _check_never_there(self, numbers: Sequence[int]) -> None:
         """Raises SegmentMissing for a segment that was deleted by hand: what is noted of it is there."""
@@ -221,7 +219,7 @@ class Dispatcher:
         start, end = given.counted, given.position
         if start == end:
             return given
-        headers = self._headers(range(start.segment, end.segment + bool(end.row)))
+        headers = headers_at(self._store, range(start.segment, end.segment + bool(end.row)))
         noted = deletions(self._store, start.segment)
         whole = range(start.segment, end.segment)
         unconfirmed = [h.number for h in headers if h.messages and noted.get(h.number) != 0 and h.number in whole]
@@ -255,27 +253,17 @@ class Dispatcher:
             for index, number in enumerate(parts.missing)
         ]
 
-    def _headers(self, numbers: Sequence[int]) -> Sequence[Header]:
-        with ThreadPoolExecutor(READERS) as readers:
-            return list(readers.map(self._header, sorted(numbers)))
-
-    def _header(self, number: int) -> Header:
-        return header_of(self._store.head(segment_name(number), HEAD_BYTES))
-
 
 def adopted(store: Store) -> Position:
     """Where a new query begins: at the oldest segment that is there."""
-    return Position(min(numbers_since(store, 0), default=0))
+    return Position(min(numbers_since(store), default=0))
 
 
 def reached(store: Store, offset: Mapping[str, object]) -> Offset:
     """The offset of a committed batch, with its totals counted to its end."""
     given = Offset.parse(offset)
     start, end = given.counted, given.position
-    with ThreadPoolExecutor(READERS) as readers:
-        wanted = [segment_name(number) for number in range(start.segment, end.segment + bool(end.row))]
-        headers = [header_of(head) for head in readers.map(lambda name: store.head(name, HEAD_BYTES), wanted)]
-    return counted(given, end, headers, 0)
+    return counted(given, end, headers_at(store, range(start.segment, end.segment + bool(end.row))), 0)
 
 
 def _nothing_but(ids: Sequence[str]) -> pa.Table:
@@ -283,7 +271,3 @@ def _nothing_but(ids: Sequence[str]) -> pa.Table:
     columns = [pa.nulls(len(ids), field.type) for field in SCHEMA]
     columns[SCHEMA.get_field_index("message_id")] = pa.array(ids, pa.string())
     return pa.Table.from_arrays(columns, schema=SCHEMA)
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2].removesuffix(".arrow"))

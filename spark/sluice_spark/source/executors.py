@@ -13,7 +13,6 @@ what it receives. A segment counts as deleted only if all of it was deleted whil
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,8 +31,8 @@ from sluice_spark.errors import (
     TooManyInFlight,
 )
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.segments import HEAD_BYTES, SCHEMA, Header, body_size, encoded, header_of, rows_of, table
-from sluice_spark.log.staging import publish, segment_name
+from sluice_spark.log.segment_files import EMPTY, header_at, numbers_since, planned_header, publish, segment_name
+from sluice_spark.log.segments import Header, encoded, rows_of, table
 from sluice_spark.log.store import Store
 from sluice_spark.options import EXECUTORS_VISIBILITY_S, Options
 from sluice_spark.source.fleet import Fleet, connections_wanted
@@ -44,7 +43,6 @@ from sluice_spark.sqs.received import BATCH_LIMIT, Received, in_tens
 log = logging.getLogger(__name__)
 
 DELETIONS = "deletions"
-SEGMENTS = "segments"
 WAIT_S = 1  # a task ends when the queues are empty
 TURNS = 5  # a task that took too long before it could publish begins again
 RECEIVE_LIMIT_S = 10.0
@@ -126,12 +124,6 @@ def deletions(store: Store, since: int) -> Mapping[int, int]:
     return {int(number): int(failed) for number, failed in parsed}
 
 
-def numbers_since(store: Store, since: int) -> Collection[int]:
-    """Segments that exist, from `since` on."""
-    names = store.names(SEGMENTS, after=segment_name(since - 1) if since else "")
-    return {int(name.rpartition("/")[2].removesuffix(".arrow")) for name in names}
-
-
 def message_ids(store: Store, name: str) -> Sequence[str]:
     """Of a segment, or another object of such rows; none if retention has removed it."""
     try:
@@ -144,7 +136,7 @@ def message_ids(store: Store, name: str) -> Sequence[str]:
 def published(order: Order, store: Store) -> pa.Buffer | None:
     """The content of the order's segment, if it exists. Raises Fenced if it is a newer driver's."""
     try:
-        accepted(header_of(store.head(segment_name(order.number), HEAD_BYTES)), order.epoch)
+        accepted(header_at(store, order.number), order.epoch)
         return store.read(segment_name(order.number))
     except SegmentMissing:
         return None
@@ -296,17 +288,8 @@ class _Turn:
         return known
 
     def _encoded(self, fresh: Sequence[Received]) -> tuple[pa.Buffer, Header]:
-        rows = table(fresh) if fresh else pa.Table.from_batches([], schema=SCHEMA)
-        header = Header(
-            number=self._order.number,
-            writer=uuid.uuid4().hex,
-            published_ms=int(time.time() * 1000),
-            messages=rows.num_rows,
-            size=body_size(rows),
-            messages_before=None,
-            size_before=None,
-            epoch=self._order.epoch,
-        )
+        rows = table(fresh) if fresh else EMPTY
+        header = planned_header(self._order.number, self._order.epoch, rows)
         return encoded(rows, header), header
 
     @property
