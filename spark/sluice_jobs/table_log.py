@@ -18,59 +18,36 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice_spark.errors import LogError, SegmentTaken, UnknownFormat
+from sluice_spark.errors import InvalidOffset, LogError, SegmentTaken, UnknownFormat
 from sluice_spark.log.store import Store
 
 FOLDER = "_delta_log"
 READER_VERSION, WRITER_VERSION = 1, 2
 CHECKPOINT_EVERY = 50
+OFFSET_VERSION = 1  # of a stream of the table
 COMMIT_ATTEMPTS = 50  # others' commits between our reading and our publishing
 TOMBSTONES_KEPT_MS = 30 * 86_400_000  # compaction deletes a removed file long before
 WRITE, OPTIMIZE = "WRITE", "OPTIMIZE"
 ENGINE = "sluice-spark"
 
-_MAP = pa.map_(pa.string(), pa.string())
+_TEXT, _LONG, _FLAG, _MAP = pa.string(), pa.int64(), pa.bool_(), pa.map_(pa.string(), pa.string())
+_ADD = {"path": _TEXT, "partitionValues": _MAP, "size": _LONG, "modificationTime": _LONG, "dataChange": _FLAG}
+_METADATA = {
+    "id": _TEXT,
+    "format": pa.struct({"provider": _TEXT, "options": _MAP}),
+    "schemaString": _TEXT,
+    "partitionColumns": pa.list_(_TEXT),
+    "configuration": _MAP,
+    "createdTime": _LONG,
+}
 _CHECKPOINT = pa.schema(
-    [
-        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])),
-        (
-            "add",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("partitionValues", _MAP),
-                    ("size", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                ]
-            ),
-        ),
-        (
-            "remove",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("deletionTimestamp", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                ]
-            ),
-        ),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", _MAP)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", _MAP),
-                    ("createdTime", pa.int64()),
-                ]
-            ),
-        ),
-        ("protocol", pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])),
-    ]
+    {
+        "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
+        "add": pa.struct({**_ADD, "stats": _TEXT}),
+        "remove": pa.struct({"path": _TEXT, "deletionTimestamp": _LONG, "dataChange": _FLAG}),
+        "metaData": pa.struct(_METADATA),
+        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+    }
 )
 _NO_VERSION = 1 << 62
 _MAPS = ("partitionValues", "options", "configuration")
@@ -121,7 +98,7 @@ class Snapshot:
         return self.transactions.get(transaction.app_id, -1) >= transaction.version
 
     def after(self, version: int, actions: Sequence[Action]) -> "Snapshot":
-        """The table once the version's actions are done. Raises UnknownFormat for a table of a later protocol."""
+        """Return the table once the version's actions are done. Raises UnknownFormat for a later protocol."""
         files, removed, transactions = dict(self.files), dict(self.removed), dict(self.transactions)
         metadata = self.metadata
         for action in actions:
@@ -137,7 +114,9 @@ class Snapshot:
             elif "metaData" in action:
                 metadata = action["metaData"]
             elif "protocol" in action:
-                _check_protocol(action["protocol"])
+                versions = action["protocol"]
+                if versions["minReaderVersion"] > READER_VERSION or versions["minWriterVersion"] > WRITER_VERSION:
+                    raise UnknownFormat(f"the table's protocol is {dict(versions)}, this package knows 1 and 2")
         return replace(
             self, version=version, metadata=metadata, files=files, removed=removed, transactions=transactions
         )
@@ -161,7 +140,7 @@ class TableLog:
         self._snapshot = Snapshot()
 
     def snapshot(self) -> Snapshot:
-        """The newest version."""
+        """Read up to the newest version. Raises LogError for a gap in the log, UnknownFormat for a later protocol."""
         known = self._snapshot.version
         names = set(self._store.names(FOLDER, after=_commit_name(known) if known >= 0 else ""))
         self._snapshot = self._from_checkpoint(names)
@@ -175,7 +154,7 @@ class TableLog:
     def commit(
         self, change: Callable[[Snapshot], Change | None], *, schema: str, partition_columns: Sequence[str]
     ) -> Snapshot:
-        """Publishes what `change` makes of the newest version, as the next; None leaves the table as it is.
+        """Publish what `change` makes of the newest version, as the next; None leaves the table as it is.
 
         Called anew each time that another writer was faster. The first commit makes the table, with these columns; to
         a table that has fewer they are added, one that has others fails with UnknownFormat. Raises LogError where
@@ -207,17 +186,14 @@ class TableLog:
         try:
             self._store.publish(name, pa.py_buffer("".join(f"{json.dumps(each)}\n" for each in actions).encode()))
         except SegmentTaken:
-            if not self._is_ours(name, token):
+            # Ours where an earlier try had come through, and only its answer was lost.
+            if not any(each.get("commitInfo", {}).get("txnId") == token for each in self._read(name)):
                 self._advance()
                 return False
         self._snapshot = self._snapshot.after(self._snapshot.version + 1, actions)
         if self._snapshot.version % CHECKPOINT_EVERY == 0 and self._snapshot.version:
             self._checkpoint()
         return True
-
-    def _is_ours(self, name: str, token: str) -> bool:
-        """An earlier try of ours had come through, and only its answer was lost."""
-        return any(each.get("commitInfo", {}).get("txnId") == token for each in self._read(name))
 
     def _advance(self) -> None:
         version = self._snapshot.version + 1
@@ -231,7 +207,7 @@ class TableLog:
             raise UnknownFormat(f"{name} is no commit of a table: {error}") from error
 
     def _from_checkpoint(self, names: set[str]) -> Snapshot:
-        """The newest of a whole checkpoint and what is known already."""
+        """Take the newest of a whole checkpoint and what is known already."""
         newest = max((_version(name) for name in names if name.endswith(".checkpoint.parquet")), default=-1)
         if newest <= self._snapshot.version:
             return self._snapshot
@@ -249,8 +225,10 @@ class TableLog:
             return  # another writer's, of the same version: it says the same
 
     def forget(self, *, before: float) -> int:
-        """Removes versions and checkpoints, older than epoch second `before`, that a newer old checkpoint covers; how
-        many. Readers that began before then are gone."""
+        """Remove versions and checkpoints, older than epoch second `before`, that a newer old checkpoint covers.
+
+        Return how many. Readers that began before then are gone.
+        """
         published = self._store.names(FOLDER)
         covered = [_version(n) for n, at in published.items() if n.endswith(".checkpoint.parquet") and at < before]
         if not covered:
@@ -260,13 +238,23 @@ class TableLog:
         return len(old)
 
 
-def _check_protocol(protocol: Mapping[str, Any]) -> None:
-    if protocol["minReaderVersion"] > READER_VERSION or protocol["minWriterVersion"] > WRITER_VERSION:
-        raise UnknownFormat(f"the table's protocol is {dict(protocol)}, this package knows 1 and 2")
+def offset_at(version: int) -> dict[str, Any]:
+    """Make the offset of a stream that has read the table's versions up to this one."""
+    return {"version": OFFSET_VERSION, "tableVersion": version}
+
+
+def version_of(offset: Mapping[str, Any]) -> int:
+    """Read such an offset. Raises InvalidOffset for what isn't one, or is of a later version."""
+    if offset.get("version") != OFFSET_VERSION or not isinstance(offset.get("tableVersion"), int):
+        raise InvalidOffset(f"no offset of version {OFFSET_VERSION}, which this package reads: {offset}")
+    return int(offset["tableVersion"])
 
 
 def _made(snapshot: Snapshot, schema: str, partition_columns: Sequence[str]) -> Sequence[Action]:
-    """What makes the table, or adds the columns that it lacks; nothing where it is as it should be."""
+    """Make the table, or add the columns that it lacks; nothing where it is as it should be.
+
+    Raises UnknownFormat for another.
+    """
     protocol = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
     known = snapshot.metadata
     if known is None:
@@ -350,7 +338,7 @@ def _checkpoint_rows(snapshot: Snapshot) -> list[Action]:
 
 
 def _paired(value: Any) -> Any:
-    """Maps as pyarrow takes them."""
+    """Make maps what pyarrow takes for them."""
     if not isinstance(value, Mapping):
         return value
     return {name: list(each.items()) if name in _MAPS else _paired(each) for name, each in value.items()}

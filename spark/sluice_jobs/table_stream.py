@@ -1,7 +1,7 @@
 """A stream of what is added to a table of ours: Parquet files with their log. For formats with jars Spark has its own.
 
-An offset is a version of the log. A batch's files are those that its versions added; files that only hold the rows of
-others again, as compaction writes them, aren't read.
+An offset names a version of the log. A batch's files are those that its versions added; files that only hold the rows
+of others again, as compaction writes them, aren't read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sluice_jobs.table_log import DataFile, TableLog
+from sluice_jobs.table_log import DataFile, TableLog, offset_at, version_of
 from sluice_spark.errors import InvalidOption
 from sluice_spark.log.store import open_store
 
@@ -37,15 +37,15 @@ class TableSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Say the format's name."""
         return NAME
 
     def schema(self) -> str:
-        """Some of table `messages`: what says which event a row is."""
+        """Say the columns, some of table `messages`: what tells which event a row is."""
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002  Spark's name and call
-        """Reads from the table's beginning on."""
+        """Read from the table's beginning on. Raises InvalidOption without a path."""
         if "path" not in self.options:
             raise InvalidOption("path", "missing: the table's location")
         return TableStreamReader(self.options["path"])
@@ -58,23 +58,23 @@ class TableStreamReader(DataSourceStreamReader):
         self._location = location
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Before the first version."""
-        return {"version": -1}
+        """Name the place before the first version."""
+        return offset_at(-1)
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """The newest version."""
-        return {"version": self._log().snapshot().version}
+        """Name the newest version. Raises what the table's log raises."""
+        return offset_at(self._log().snapshot().version)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """A file each; at least one, as Spark 4.0 and 4.1 fail on a batch without any."""
-        added = self._log().added(after=start["version"], until=end["version"])
+        """Make a task of each file; at least one, as Spark 4.0 and 4.1 fail on a batch without any."""
+        added = self._log().added(after=version_of(start), until=version_of(end))
         return [File(self._location, file) for file in added] or [InputPartition(None)]
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """The log isn't ours to shorten."""
+        """Leave the log as it is: it isn't ours to shorten."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The file's rows."""
+        """Yield the file's rows. Raises SegmentMissing where it is gone."""
         if not isinstance(partition, File):
             return
         content = open_store(partition.location).read(unquote(partition.file.path))

@@ -34,7 +34,7 @@ class InvalidOption(SluiceSparkError):
         self.option, self.why = option, why
 
     def __reduce__(self) -> tuple[type["InvalidOption"], tuple[str, str]]:
-        """Spark pickles errors across processes; the default would call this with one argument."""
+        """Pickle both arguments: Spark sends errors across processes, and the default would call this with one."""
         return type(self), (self.option, self.why)
 
 
@@ -46,7 +46,7 @@ class InvalidColumn(SluiceSparkError):
         self.column, self.why = column, why
 
     def __reduce__(self) -> tuple[type["InvalidColumn"], tuple[str, str]]:
-        """As of InvalidOption."""
+        """Pickle both arguments, as InvalidOption does."""
         return type(self), (self.column, self.why)
 
 

@@ -1,14 +1,10 @@
-"""How many records could not be read, from the tasks that found out to the driver that counts: an empty file in the
-staging location for each part of a batch that has some, whose name says where and how many.
+"""How many records could not be read, from the tasks that found out to the driver that counts: a note for each part of
+a batch that has some, which says where and how many.
 
-A task tried again writes the same name. A batch's errors are all there once it is committed.
+A task tried again writes the same. A batch's errors are all there once it is committed.
 """
 
-from collections.abc import Sequence
-
-import pyarrow as pa
-
-from sluice_spark.errors import SegmentTaken
+from sluice_spark.log.notes import note, notes
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import Slice
 from sluice_spark.log.store import Store
@@ -17,29 +13,18 @@ FOLDER = "errors"
 
 
 def noted(store: Store, part: Slice, errors: int, share: int = 0) -> None:
-    """Once, however often it is called. No file for none."""
-    if not errors:
-        return
-    name = f"{FOLDER}/{part.number:020d}-{part.low}-{part.high}-{share}-{errors}"
-    try:
-        store.publish(name, pa.py_buffer(b""))
-    except SegmentTaken:
-        return  # an earlier try of this task, or its twin
+    """Note the errors of a part, once, however often it is called. Nothing is written for none."""
+    if errors:
+        note(store, FOLDER, part.number, part.low, part.high, share, errors)
 
 
 def between(store: Store, start: Position, end: Position) -> int:
-    """Errors in rows from `start` to `end`; both are where batches begin or end."""
-    found = (_parsed(name) for name in store.names(FOLDER))
-    return sum(errors for position, errors in found if start <= position < end)
+    """Count the errors in rows from `start` to `end`; both are where batches begin or end. Raises UnknownFormat."""
+    found = (each.numbers for each in notes(store, FOLDER))
+    return sum(errors for number, low, _, _, errors in found if start <= Position(number, low) < end)
 
 
 def forget(store: Store, committed: Position, *, before: float) -> None:
-    """Removes what was noted of committed segments before the time, in epoch seconds: offsets have counted it."""
-    names = store.names(FOLDER).items()
-    old: Sequence[str] = [n for n, at in names if at < before and _parsed(n)[0].segment < committed.segment]
-    store.remove(old)
-
-
-def _parsed(name: str) -> tuple[Position, int]:
-    number, low, _, _, errors = name.rpartition("/")[2].split("-")
-    return Position(int(number), int(low)), int(errors)
+    """Remove what was noted of committed segments before the time, in epoch seconds: offsets have counted it."""
+    found = notes(store, FOLDER)
+    store.remove([each.name for each in found if each.noted_at < before and each.numbers[0] < committed.segment])

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sluice_spark.errors import Fenced, SegmentMissing, SegmentTaken
+from sluice_spark.log.notes import notes
 from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, ROWS_PER_TASK, Admission, Log, Slice, admitted, removable
 from sluice_spark.log.segment_files import (
@@ -93,7 +94,10 @@ class Dispatcher:
         return replace(self._at, position=end, counted_until=position)
 
     def tasks(self, start: Position, end: Position, admission: Admission, rows_per_task: int = ROWS_PER_TASK) -> Tasks:
-        """The batch's, the first time or again. `admission`: if the plan is an earlier driver's."""
+        """Plan the batch's tasks, the first time or again.
+
+        `admission`: if the plan is an earlier driver's. Raises SegmentMissing, Fenced.
+        """
         if start == end:
             return Tasks(staged=(), orders=())
         last = end.segment + bool(end.row)
@@ -105,7 +109,7 @@ class Dispatcher:
         return Tasks(staged=parts.staged, orders=self._orders(start, end, parts, numbers, admission))
 
     def retain(self, offset: Offset, retention_s: float) -> int:
-        """Removes segments, with what is noted of them, that are committed, counted, and older; how many.
+        """Remove segments, with what is noted of them, that are committed, counted, and older; return how many.
 
         One more than must be stays, so that a batch that begins at `offset` finds what comes before it.
         """
@@ -115,7 +119,7 @@ class Dispatcher:
         numbers = removable(published, floor, before=before)
         self._store.remove([segment_name(number) for number in numbers])
         lowest = min(set(published) - set(numbers), default=0)
-        noted = [name for name in self._store.names(DELETIONS) if int(name.split("/")[-1].split("-")[0]) < lowest]
+        noted = [each.name for each in notes(self._store, DELETIONS) if each.numbers[0] < lowest]
         seen = [name for name, at in self._store.names(SEEN).items() if at < before and name != self._seen]
         self._store.remove([*noted, *seen])
         with self._planning:
@@ -123,7 +127,7 @@ class Dispatcher:
         return len(numbers)
 
     def pending(self, end: Offset) -> Offset:
-        """The offset with what the queues hold, as last asked, counted as read: how far behind the query is."""
+        """Count as read what the queues hold, as last asked: how far behind the query is."""
         messages = end.totals.messages + self._depth.last
         return replace(end, totals=Totals(messages=messages, size=end.totals.size))
 
@@ -144,7 +148,7 @@ class Dispatcher:
         return tasks
 
     def _claimed(self, start: Position) -> Sequence[int]:
-        """Publishes our empty segment, after the newest; the numbers that were there before."""
+        """Publish our empty segment, after the newest; return the numbers that were there before."""
         for _ in range(CLAIM_ATTEMPTS):
             numbers = sorted(numbers_since(self._store))
             if numbers and start.segment < numbers[0]:
@@ -157,7 +161,7 @@ class Dispatcher:
         raise Fenced("other drivers keep claiming this staging location")
 
     def _filled(self, number: int) -> bool:
-        """Publishes an empty segment; False if another is there."""
+        """Publish an empty segment; False if another is there."""
         try:
             publish(self._store, planned_header(number, self.epoch, EMPTY, self._name), EMPTY)
         except SegmentTaken:
@@ -165,7 +169,7 @@ class Dispatcher:
         return True
 
     def _remembered(self, numbers: Sequence[int]) -> str | None:
-        """Writes the ids whose deletion isn't confirmed to an object of their own, so that no task has to read all.
+        """Write the ids whose deletion isn't confirmed to an object of their own, so that no task has to read all.
 
         A receiver in the driver confirms nothing for others to see: of its segments the newest are remembered.
         """
@@ -189,9 +193,11 @@ class Dispatcher:
         return name
 
     def _adopted(self, position: Position) -> Log | None:
-        """What is left of the log that we found; None once Spark has read it. At the first call everything before
-        `position` is committed, so gaps between there and our claim are an earlier driver's plan that nobody follows
-        any more: they are closed, or its tasks would publish there unread."""
+        """Read what is left of the log that we found; None once Spark has read it.
+
+        At the first call everything before `position` is committed, so gaps between there and our claim are an earlier
+        driver's plan that nobody follows any more: they are closed, or its tasks would publish there unread.
+        """
         if position.segment > self.epoch:
             self._next = max(self._next, position.segment)
             self._staged = None
@@ -209,13 +215,13 @@ class Dispatcher:
         return self._staged
 
     def _check_never_there(self, numbers: Sequence[int]) -> None:
-        """Raises SegmentMissing for a segment that was deleted by hand: what is noted of it is there."""
+        """Check for a segment that was deleted by hand: what is noted of it is there. Raises SegmentMissing."""
         noted = deletions(self._store, numbers[0]) if numbers else {}
         if gone := [number for number in numbers if number in noted]:
             raise SegmentMissing(f"segment {gone[0]} was published, and is gone")
 
     def _counted(self, given: Offset) -> Offset:
-        """The offset with the totals of all that lies before it, and what its tasks left in the queue noted."""
+        """Count all that lies before the offset, and note what its tasks left in the queue."""
         start, end = given.counted, given.position
         if start == end:
             return given
@@ -260,7 +266,7 @@ def adopted(store: Store) -> Position:
 
 
 def reached(store: Store, offset: Mapping[str, object]) -> Offset:
-    """The offset of a committed batch, with its totals counted to its end."""
+    """Read a committed batch's offset, with its totals counted to its end. Raises InvalidOffset, SegmentMissing."""
     given = Offset.parse(offset)
     start, end = given.counted, given.position
     return counted(given, end, headers_at(store, range(start.segment, end.segment + bool(end.row))), 0)

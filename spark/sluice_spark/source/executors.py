@@ -30,6 +30,7 @@ from sluice_spark.errors import (
     SluiceSparkError,
     TooManyInFlight,
 )
+from sluice_spark.log.notes import note, notes
 from sluice_spark.log.planning import Admission
 from sluice_spark.log.segment_files import EMPTY, header_at, numbers_since, planned_header, publish, segment_name
 from sluice_spark.log.segments import Header, encoded, rows_of, table
@@ -82,7 +83,7 @@ class TaskIntake:
 
 
 def task_intake(options: Options) -> TaskIntake:
-    """As the options say."""
+    """Take from the options how a task receives."""
     return TaskIntake(
         queue_urls=options.queue_urls,
         connections=options.connections,
@@ -96,7 +97,7 @@ def task_intake(options: Options) -> TaskIntake:
 def segment(
     order: Order, store: Store, client: Callable[[], SqsClient], intake: TaskIntake, clock: Clock = time.monotonic
 ) -> pa.Buffer:
-    """The content of the order's segment, the same for every caller: as published already, or as we do now.
+    """Have the content of the order's segment, the same for every caller: as published already, or as we do now.
 
     Raises Fenced if it is a newer driver's, or if the batch was over long ago; LogError if the visibility timeout is
     never long enough.
@@ -112,16 +113,12 @@ def segment(
     raise LogError(f"segment {order.number} can't be published within visibilityTimeout, {intake.visibility_s} s")
 
 
-def deletion_name(number: int, failed: int) -> str:
-    """An empty object beside the segment: all of its messages but `failed` were deleted, in time."""
-    return f"{DELETIONS}/{number:020d}-{failed}"
-
-
 def deletions(store: Store, since: int) -> Mapping[int, int]:
-    """How many deletions failed, by number from `since` on, of those segments whose publisher came to its end."""
-    names = store.names(DELETIONS, after=f"{DELETIONS}/{since:020d}")
-    parsed = (name.rpartition("/")[2].split("-") for name in names)
-    return {int(number): int(failed) for number, failed in parsed}
+    """Tell how many deletions failed, by number from `since` on, of segments whose publisher came to its end.
+
+    All of such a segment's messages but those were deleted, in time. Raises UnknownFormat.
+    """
+    return {each.numbers[0]: each.numbers[1] for each in notes(store, DELETIONS, since)}
 
 
 def message_ids(store: Store, name: str) -> Sequence[str]:
@@ -134,7 +131,7 @@ def message_ids(store: Store, name: str) -> Sequence[str]:
 
 
 def published(order: Order, store: Store) -> pa.Buffer | None:
-    """The content of the order's segment, if it exists. Raises Fenced if it is a newer driver's."""
+    """Read the content of the order's segment, if it exists. Raises Fenced if it is a newer driver's."""
     try:
         accepted(header_at(store, order.number), order.epoch)
         return store.read(segment_name(order.number))
@@ -153,7 +150,7 @@ class _Turn:
         self._began_at = 0.0
 
     async def taken(self, client: Callable[[], SqsClient]) -> pa.Buffer:
-        """The published content: ours, or that of another who was first."""
+        """Have the published content: ours, or that of another who was first."""
         checked_at = self._clock()
         await asyncio.to_thread(self._check_witness)
         before = await asyncio.to_thread(numbers_since, self._store, self._order.since)
@@ -202,12 +199,12 @@ class _Turn:
 
     def _note_deletion(self, failed: int) -> None:
         try:
-            self._store.publish(deletion_name(self._order.number, failed), pa.py_buffer(b""))
+            note(self._store, DELETIONS, self._order.number, failed)
         except (LogError, OSError) as error:  # then the segment's ids stay known: it costs time, no message
             log.warning("segment %d counts as not deleted: %s", self._order.number, error)
 
     def _check_witness(self) -> None:
-        """Raises Fenced where the batch is over and removed: what we would publish, nobody would read."""
+        """Check that the batch isn't over and removed: what we would publish, nobody would read. Raises Fenced."""
         try:
             self._store.head(segment_name(self._order.witness), 1)
         except SegmentMissing as error:
@@ -298,7 +295,10 @@ class _Turn:
         return min((taken.since for taken in self._taken), default=self._clock())
 
     def _check_time(self) -> None:
-        """The two bounds that the module's docstring names; of the first a quarter is left to publish in."""
+        """Check the two bounds that the module's docstring names; of the first a quarter is left to publish in.
+
+        Raises OutOfTime.
+        """
         visibility_s = self._intake.visibility_s
         if self._clock() - self._held_since > visibility_s / 2:
             raise OutOfTime("its messages were received too long ago")
@@ -330,7 +330,7 @@ class _Turn:
         return failed
 
     async def _keep_invisible(self, sqs: SqsClient, over: asyncio.Event) -> None:
-        """Extends at half the visibility timeout, which is rarely reached: only a slow store or queue gets there."""
+        """Extend at half the visibility timeout, which is rarely reached: only a slow store or queue gets there."""
         timeout_s = self._intake.visibility_s
         while not over.is_set():
             left_s = self._held_since + timeout_s / 2 - self._clock()

@@ -1,0 +1,98 @@
+"""Values of every kind that the Spark packages store, as they write it: `python -m tests.spark.stored.make FOLDER`.
+
+Run once for each version of a format, into a new folder beside the others; what is there stays as it is, and
+test_stored reads it.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
+
+import pyarrow as pa
+from sluice_jobs.table_log import CHECKPOINT_EVERY, OPTIMIZE, WRITE, Change, DataFile, TableLog, Transaction, offset_at
+from sluice_spark.log.bad_records import noted
+from sluice_spark.log.notes import note
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.planning import Slice
+from sluice_spark.log.quarantine import quarantined
+from sluice_spark.log.segment_files import EMPTY, planned_header, publish
+from sluice_spark.log.segments import Header, encoded, table
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.executors import DELETIONS
+from sluice_spark.sqs.received import Received
+
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
+SYSTEM = {
+    "MessageGroupId": "g",
+    "SequenceNumber": "18870000000000000001",
+    "SentTimestamp": "1700000000000",
+    "ApproximateFirstReceiveTimestamp": "1700000001000",
+    "ApproximateReceiveCount": "2",
+    "SenderId": "AIDA",
+    "AWSTraceHeader": "Root=1-00000000-000000000000000000000000",
+}
+ATTRIBUTES = {
+    "colour": {"DataType": "String", "StringValue": "red"},
+    "blob": {"DataType": "Binary", "BinaryValue": "AAE="},
+}
+MESSAGES = (
+    {"MessageId": "m-1", "Body": "one", "Attributes": SYSTEM, "MessageAttributes": ATTRIBUTES},
+    {"MessageId": "m-2", "Body": "zwö"},
+)
+OFFSETS = {
+    "driver": Offset(
+        position=Position(3, 2),
+        totals=Totals(messages=12, size=345),
+        deletions_failed=1,
+        errors=2,
+        errors_until=Position(3),
+    ),
+    "executors": Offset(position=Position(9), totals=Totals(messages=12, size=345), counted_until=Position(4)),
+}
+SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": "body", "type": "string", "nullable": True, "metadata": {}}]}
+)
+
+
+def main(folder: Path) -> None:
+    """Write them all."""
+    staging = FileStore(folder / "staging")
+    rows = table([Received(QUEUE, MESSAGES)])
+    publish(staging, Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000), EMPTY)
+    own = Header(number=1, epoch=0, writer="w0", published_ms=1_700_000_003_000, messages=2, size=7, deletions_failed=1)
+    publish(staging, own, rows)
+    publish(staging, planned_header(2, 0, rows, "t0"), rows)
+    note(staging, DELETIONS, 2, 1)
+    noted(staging, Slice(1, 0, 2), errors=1)
+    seen = Header(number=3, epoch=3, writer="w1", published_ms=1_700_000_004_000)
+    staging.publish("seen/00000000000000000003-w1.arrow", encoded(rows, seen))
+    bad = pa.RecordBatch.from_pydict({"body": ["{"], "bad_record": ["not JSON"]})
+    quarantined(staging, Slice(1, 0, 2), bad)
+    for name, offset in OFFSETS.items():
+        (folder / f"offset-{name}.json").write_text(json.dumps(offset.json()))
+    (folder / "offset-table.json").write_text(json.dumps(offset_at(7)))
+    _table(folder / "table")
+
+
+def _table(folder: Path) -> None:
+    """As land and compact leave it: a checkpoint, and the versions after it."""
+    log = TableLog(FileStore(folder))
+    for batch in range(CHECKPOINT_EVERY + 2):
+        added = _file(f"batch={batch:012d}-0/part-0.parquet")
+        change = Change(operation=WRITE, add=[added], transaction=Transaction(app_id="query", version=batch))
+        log.commit(lambda _, change=change: change, schema=SCHEMA, partition_columns=["date"])  # type: ignore[misc]
+    small = list(log.snapshot().files.values())
+    merged = Change(operation=OPTIMIZE, add=[_file("batch=compacted-0/part-0.parquet", rows=52)], remove=small)
+    log.commit(lambda _: merged, schema=SCHEMA, partition_columns=["date"])
+    for old in sorted((folder / "_delta_log").glob("*.json"))[:CHECKPOINT_EVERY]:
+        old.unlink()  # the checkpoint has them
+
+
+def _file(path: str, rows: int = 1) -> DataFile:
+    return DataFile(path=path, partition={"date": "2026-11-21"}, size=100 * rows, rows=rows)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

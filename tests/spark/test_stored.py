@@ -1,0 +1,187 @@
+"""What earlier versions stored is read, and what later ones may store is refused.
+
+The files under `stored/` were made once by `python -m tests.spark.stored.make`; a change of a format makes new ones
+beside them, and these stay.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from sluice_jobs.table_log import DataFile, TableLog, version_of
+from sluice_spark.errors import InvalidOffset, SluiceSparkError, UnknownFormat
+from sluice_spark.log import bad_records
+from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.quarantine import counts
+from sluice_spark.log.segment_files import header_at, numbers_since, segment_name
+from sluice_spark.log.segments import Header, rows_of
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import FileStore
+from sluice_spark.source.executors import deletions, message_ids
+
+STORED = Path(__file__).parent / "stored" / "1"
+STAGING = FileStore(STORED / "staging")
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
+ROWS = [
+    {
+        "message_id": "m-1",
+        "body": "one",
+        "attributes": [
+            ("colour", {"type": "String", "string": "red", "binary": None}),
+            ("blob", {"type": "Binary", "string": None, "binary": b"\x00\x01"}),
+        ],
+        "message_group_id": "g",
+        "sequence_number": "18870000000000000001",
+        "sent_at": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC),
+        "first_received_at": datetime(2023, 11, 14, 22, 13, 21, tzinfo=UTC),
+        "receive_count": 2,
+        "sender_id": "AIDA",
+        "queue_url": QUEUE,
+        "trace_header": "Root=1-00000000-000000000000000000000000",
+    },
+    {
+        "message_id": "m-2",
+        "body": "zwö",
+        "attributes": [],
+        "message_group_id": None,
+        "sequence_number": None,
+        "sent_at": None,
+        "first_received_at": None,
+        "receive_count": 1,
+        "sender_id": None,
+        "queue_url": QUEUE,
+        "trace_header": None,
+    },
+]
+
+
+def stored(name: str) -> Any:
+    return json.loads((STORED / name).read_text())
+
+
+def test_segments_are_read_with_their_headers() -> None:
+    assert sorted(numbers_since(STAGING)) == [0, 1, 2]
+    assert header_at(STAGING, 0) == Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000)
+    assert header_at(STAGING, 1) == Header(
+        number=1,
+        epoch=0,
+        writer="w0",
+        published_ms=1_700_000_003_000,
+        messages=2,
+        size=7,
+        messages_before=0,
+        size_before=0,
+        deletions_failed=1,
+    )
+    of_task = header_at(STAGING, 2)
+    assert (of_task.planned, of_task.writer, of_task.messages, of_task.size) == (True, "t0", 2, 7)
+    for number in (1, 2):
+        assert rows_of(STAGING.read(segment_name(number))).to_pylist() == ROWS
+
+
+def test_the_log_goes_on_where_it_ended() -> None:
+    view = StagedLog(STAGING).view()
+    assert view.offset(view.end) == Offset(position=Position(3), totals=Totals(messages=4, size=14), deletions_failed=1)
+
+
+def test_what_tasks_noted_beside_the_segments_is_read() -> None:
+    assert deletions(STAGING, 0) == {2: 1}
+    assert bad_records.between(STAGING, Position(0), Position(9)) == 1
+    assert message_ids(STAGING, "seen/00000000000000000003-w1.arrow") == ["m-1", "m-2"]
+    [(name, count)] = counts(STAGING)
+    assert (name, count) == ("bad-records/00000000000000000001-0-2-0-1.parquet", 1)
+    assert pq.read_table(STORED / "staging" / name).to_pylist() == [{"body": "{", "bad_record": "not JSON"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"),
+    [
+        (
+            "driver",
+            Offset(
+                position=Position(3, 2),
+                totals=Totals(messages=12, size=345),
+                deletions_failed=1,
+                errors=2,
+                errors_until=Position(3),
+            ),
+        ),
+        (
+            "executors",
+            Offset(position=Position(9), totals=Totals(messages=12, size=345), counted_until=Position(4)),
+        ),
+    ],
+)
+def test_offsets_are_read_and_written_as_they_stand_in_checkpoints(name: str, offset: Offset) -> None:
+    assert Offset.parse(stored(f"offset-{name}.json")) == offset
+    assert offset.json() == stored(f"offset-{name}.json")
+
+
+def test_a_table_s_stream_goes_on_where_it_was() -> None:
+    assert version_of(stored("offset-table.json")) == 7
+
+
+def test_a_table_is_what_its_checkpoint_and_the_versions_after_it_leave() -> None:
+    log = TableLog(FileStore(STORED / "table"))
+    snapshot = log.snapshot()
+    merged = DataFile(path="batch=compacted-0/part-0.parquet", partition={"date": "2026-11-21"}, size=5200, rows=52)
+    assert (snapshot.version, dict(snapshot.files)) == (52, {merged.path: merged})
+    assert snapshot.transactions == {"query": 51}
+    assert len(snapshot.removed) == 52
+    assert json.loads(snapshot.schema or "")["fields"][0]["name"] == "body"
+    assert [file.path for file in log.added(after=50, until=52)] == ["batch=000000000051-0/part-0.parquet"]
+
+
+def later_segment(folder: Path) -> None:
+    path = folder / "staging" / segment_name(1)
+    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3'))
+    header_at(FileStore(folder / "staging"), 1)
+
+
+def later_note(folder: Path) -> None:
+    (folder / "staging" / "errors" / "00000000000000000002-0-2-0-1.v2").touch()
+    bad_records.between(FileStore(folder / "staging"), Position(0), Position(9))
+
+
+def later_deletion(folder: Path) -> None:
+    (folder / "staging" / "deletions" / "00000000000000000003-1-5.v2").touch()
+    deletions(FileStore(folder / "staging"), 0)
+
+
+def later_table(folder: Path) -> None:
+    actions = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}}
+    (folder / "table" / "_delta_log" / f"{53:020d}.json").write_text(json.dumps(actions))
+    TableLog(FileStore(folder / "table")).snapshot()
+
+
+def later_offset(_: Path) -> None:
+    Offset.parse({**stored("offset-driver.json"), "version": 2})
+
+
+def later_table_offset(_: Path) -> None:
+    version_of({**stored("offset-table.json"), "version": 2})
+
+
+@pytest.mark.parametrize(
+    ("later", "error"),
+    [
+        (later_segment, UnknownFormat),
+        (later_note, UnknownFormat),
+        (later_deletion, UnknownFormat),
+        (later_table, UnknownFormat),
+        (later_offset, InvalidOffset),
+        (later_table_offset, InvalidOffset),
+    ],
+)
+def test_what_a_later_version_stored_is_refused(
+    later: Callable[[Path], None], error: type[SluiceSparkError], tmp_path: Path
+) -> None:
+    folder = tmp_path / "stored"
+    shutil.copytree(STORED, folder)
+    with pytest.raises(error, match=r"version|protocol"):
+        later(folder)
