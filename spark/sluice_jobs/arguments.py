@@ -22,7 +22,7 @@ EVENTS_EXCHANGE = "events"
 
 
 def parse(arguments: Sequence[str], *, today: date) -> argparse.Namespace:
-    """The job's name in `job`, its arguments parsed. Exits with 2 where they can't be. `today` is a day of UTC."""
+    """Parse a job's arguments; its name is in `job`. Exit with 2 where they can't be parsed. `today`: of UTC."""
     parser = argparse.ArgumentParser(prog="sluice_job", description="Sluice's jobs for Spark.", allow_abbrev=False)
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     _land(jobs.add_parser("land", help="from queues to tables", allow_abbrev=False))

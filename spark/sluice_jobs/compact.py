@@ -45,19 +45,25 @@ def compact(
 ) -> Compacted:
     """Of table `messages` at the location, Parquet with its log. `now`: epoch seconds, for what may be deleted."""
     table = ParquetTable(f"{location}/{MESSAGES}", messages_layout())
-    done = Compacted()
-    for small in merges(table.log.snapshot(), days, target_bytes):
-        done = _plus(done, merged(spark, table, small))
+    done = [merged(spark, table, small) for small in merges(table.log.snapshot(), days, target_bytes)]
     moment = time.time() if now is None else now
     removed = _deleted(spark, table, before=moment - KEPT_S)
     table.log.forget(before=moment - LOG_KEPT_S)
-    return Compacted(files_before=done.files_before, files_after=done.files_after, rows=done.rows, removed=removed)
+    return Compacted(
+        files_before=sum(each.files_before for each in done),
+        files_after=sum(each.files_after for each in done),
+        rows=sum(each.rows for each in done),
+        removed=removed,
+    )
 
 
 def compacted(
     spark: SparkSession, table_format: str, location: str, *, days: Sequence[date], target_bytes: int
 ) -> Mapping[str, Any]:
-    """By the format's way. What Delta and Iceberg say of it is in `metrics`."""
+    """Compacts a table of any format. What Delta and Iceberg say of what they did is in `metrics`.
+
+    Raises LogError where rows would be lost.
+    """
     if table_format == "parquet":
         return asdict(compact(spark, location, days=days, target_bytes=target_bytes))
     if table_format == "delta":
@@ -69,7 +75,10 @@ def compacted(
 
 
 def merged(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) -> Compacted:
-    """These files as one, in one version; nothing is done where another run was faster."""
+    """Make one file of these, in one version; nothing is done where another run was faster.
+
+    Raises LogError if rows would be lost.
+    """
     rows = table.rows_of(spark, small).coalesce(1).sortWithinPartitions("sent_at")
     large = table.write(rows, "compacted")
 
@@ -78,25 +87,13 @@ def merged(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) 
             return None  # another run was faster; ours is deleted as what killed attempts leave
         return Change(operation=OPTIMIZE, add=large, remove=small)
 
-    rows_before, rows_after = _rows(small), _rows(large)
+    rows_before, rows_after = sum(file.rows for file in small), sum(file.rows for file in large)
     if rows_before != rows_after:
         raise LogError(f"{len(small)} files of {rows_before} rows became {rows_after} rows: the table stays as it is")
     after = table.commit(change).files
     if any(file.path not in after for file in large):
         return Compacted()
     return Compacted(files_before=len(small), files_after=len(large), rows=rows_after)
-
-
-def _rows(files: Sequence[DataFile]) -> int:
-    return sum(file.rows for file in files)
-
-
-def _plus(one: Compacted, other: Compacted) -> Compacted:
-    return Compacted(
-        files_before=one.files_before + other.files_before,
-        files_after=one.files_after + other.files_after,
-        rows=one.rows + other.rows,
-    )
 
 
 def _deleted(spark: SparkSession, table: ParquetTable, *, before: float) -> int:

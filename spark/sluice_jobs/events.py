@@ -20,7 +20,7 @@ _NATS = [nat.value for nat in Nat]
 
 
 def events(messages: DataFrame, exchange: str) -> DataFrame:
-    """The events among rows of table `messages`: their fields, and when they happened. Repeats are still there."""
+    """Select the events among rows of table `messages`: their fields, and when they happened. Repeats stay."""
     found = messages.where(F.col("exchange") == exchange).select(
         "happened_at", F.from_json("body", _SCHEMA).alias("event")
     )

@@ -8,12 +8,12 @@ completes what is missing, and adds nothing twice. So checkpoint, staging locati
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
+from sluice_jobs.arguments import LATE_DAYS_DEFAULT, TRIGGER_SECONDS_DEFAULT
 from sluice_jobs.landing import REASON, classified, messages_layout, quarantine_layout
 from sluice_jobs.landing_names import MESSAGES, QUARANTINE
 from sluice_jobs.stopping import Stopped, asked_to_stop, awaited, stopped_on_purpose
@@ -37,14 +37,14 @@ class Landing:
     tables: str
     table_format: str
     quarantine: str
-    trigger_seconds: float = 30.0
+    trigger_seconds: float = TRIGGER_SECONDS_DEFAULT
     drain: bool = False
-    late_days: int = 3
+    late_days: int = LATE_DAYS_DEFAULT
     metrics: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class LandedTotals:
     """Rows and batches that this run has put in the tables. `landed` are in time, `late` not."""
 
     landed: int = 0
@@ -52,21 +52,16 @@ class Totals:
     late: int = 0
     batches: int = 0
 
-    def plus(self, other: "Totals") -> "Totals":
-        """Both."""
-        return Totals(
-            landed=self.landed + other.landed,
-            quarantined=self.quarantined + other.quarantined,
-            late=self.late + other.late,
-            batches=self.batches + other.batches,
-        )
+    def plus(self, other: "LandedTotals") -> "LandedTotals":
+        """Add up both."""
+        return LandedTotals(**{name: number + getattr(other, name) for name, number in asdict(self).items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
     """What a run did. `interrupted`: SIGTERM ended it, perhaps before the queues were empty."""
 
-    totals: Totals
+    totals: LandedTotals
     interrupted: bool
 
 
@@ -78,7 +73,7 @@ class Batches:
     ) -> None:
         """`landed`: see `land`."""
         self._messages, self._quarantine, self._late_days, self._landed = messages, quarantine, late_days, landed
-        self.totals = Totals()
+        self.totals = LandedTotals()
         self.stopping = threading.Event()
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -89,7 +84,7 @@ class Batches:
         self.totals = self.totals.plus(self._written(batch, Transaction(app_id=query, version=number)))
         self._landed(number)
 
-    def _written(self, batch: DataFrame, transaction: Transaction) -> Totals:
+    def _written(self, batch: DataFrame, transaction: Transaction) -> LandedTotals:
         rows = classified(batch, late_days=self._late_days)
         bad, late = F.col(REASON).isNotNull(), F.col("late")
         counts = Observation()
@@ -101,21 +96,17 @@ class Batches:
         )
         if not self._messages.append(watched.where(~bad).drop(REASON), transaction):
             # an earlier run was killed after this: whether its bad rows are safe only their own table knows
-            self._quarantine.append(_bad_rows(rows), transaction)
-            return Totals(batches=1)
-        found = Totals(**counts.get, batches=1)
+            self._quarantine.append(rows.where(bad), transaction)
+            return LandedTotals(batches=1)
+        found = LandedTotals(**counts.get, batches=1)
         if found.quarantined:
             log.warning("batch %d: %d unreadable messages, in the quarantine", transaction.version, found.quarantined)
-            self._quarantine.append(_bad_rows(rows), transaction)
+            self._quarantine.append(rows.where(bad), transaction)
         return found
 
 
-def _bad_rows(rows: DataFrame) -> DataFrame:
-    return rows.where(F.col(REASON).isNotNull())
-
-
 def land(spark: SparkSession, landing: Landing, landed: Callable[[int], None] = lambda _: None) -> Landed:
-    """Runs until SIGTERM, or with `drain` until the queues are empty. Raises what ended the query otherwise.
+    """Run until SIGTERM, or with `drain` until the queues are empty. Raises what ended the query otherwise.
 
     On SIGTERM the running batch is finished, and no other begins. `landed` is called with a batch's number once the
     tables have it, before Spark knows.
@@ -134,12 +125,8 @@ def land(spark: SparkSession, landing: Landing, landed: Callable[[int], None] = 
     writer = writer.foreachBatch(batches)
     with asked_to_stop(batches.stopping):
         if landing.drain:
-            _drained(writer.trigger(processingTime="0 seconds"), landing)
+            with stopped_on_purpose():
+                drain(writer.trigger(processingTime="0 seconds"), landing.source)
         else:
             awaited(writer.trigger(processingTime=f"{landing.trigger_seconds} seconds").start(), batches.stopping)
     return Landed(totals=batches.totals, interrupted=batches.stopping.is_set())
-
-
-def _drained(writer: Any, landing: Landing) -> None:
-    with stopped_on_purpose():
-        drain(writer, landing.source)

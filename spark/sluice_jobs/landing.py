@@ -5,8 +5,6 @@ Federation's metadata travel in an attribute of their own (`sluice.federation.me
 and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
@@ -43,7 +41,7 @@ def quarantine_layout() -> Layout:
 
 
 def classified(received: DataFrame, *, late_days: int) -> DataFrame:
-    """The source's columns and ours, with a `reason` in bad rows and null in good ones. A row in, a row out.
+    """Add our columns to the source's, with a `reason` in bad rows and null in good ones. A row in, a row out.
 
     `happened_at` is an event's own time, where the body is an event (see docs/jobs.md) and the time isn't after the
     sending; else when it was sent. A row is `late` where that day is more than `late_days` before the day it was sent:
@@ -59,11 +57,12 @@ def classified(received: DataFrame, *, late_days: int) -> DataFrame:
         F.from_json(sealed["string"], _METADATA, {"columnNameOfCorruptRecord": "unreadable"}).alias("_metadata"),
         F.when(F.col("body").startswith("{"), F.from_json("body", _EVENT)).alias("_event"),
     )
-    exchange = _first_text(F.col("_metadata.exchange"), attributes[EXCHANGE_ATTRIBUTE]["string"], F.lit(NO_EXCHANGE))
+    named = (F.col("_metadata.exchange"), attributes[EXCHANGE_ATTRIBUTE]["string"])
+    exchange = F.coalesce(*[F.when(each != "", each) for each in named], F.lit(NO_EXCHANGE))
     key = F.coalesce(F.col("_metadata.key"), attributes[KEY_ATTRIBUTE]["string"])
     published = F.col("_metadata.published")
     read = unread.select(
-        *_source_columns(),
+        *StructType.fromDDL(SPARK_SCHEMA).names,
         F.coalesce(_event_time(), "_sent").alias("happened_at"),
         key.alias("routing_key"),
         F.substring_index("_metadata.id", ".", 1).alias("origin"),
@@ -79,16 +78,6 @@ def classified(received: DataFrame, *, late_days: int) -> DataFrame:
         "date", F.to_date(F.when(late, F.col("_sent")).otherwise(F.col("happened_at")))
     )
     return dated.drop("_sent")
-
-
-def _source_columns() -> Sequence[str]:
-    names: Sequence[str] = StructType.fromDDL(SPARK_SCHEMA).names
-    return names
-
-
-def _first_text(*candidates: Column) -> Column:
-    """The first that is neither null nor empty."""
-    return F.coalesce(*[F.when(each != "", each) for each in candidates])
 
 
 def _event_time() -> Column:

@@ -5,6 +5,7 @@ for a drain that was cut off by SIGTERM.
 """
 
 import argparse
+import inspect
 import json
 import logging
 import signal
@@ -13,20 +14,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sluice_jobs.arguments import parse, source_options
 from sluice_jobs.merging import closed_days
 from sluice_spark.errors import SluiceSparkError
 
 Result = Mapping[str, Any]
+Told = TypeVar("Told")
 EXIT = "exit"  # of a result: the exit code, where it isn't 0
 MIB = 2**20
 INTERRUPTED = 128 + signal.SIGTERM
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the job; the exit code."""
+    """Run the job, and return the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     given = parse(sys.argv[1:] if arguments is None else arguments, today=datetime.now(UTC).date())
     try:
@@ -44,17 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _land(given: argparse.Namespace) -> Result:
     from sluice_jobs.land import Landing, land  # noqa: PLC0415  needs Spark, which arguments don't
 
-    landing = Landing(
-        source=source_options(given),
-        checkpoint=given.checkpoint,
-        tables=given.tables,
-        table_format=given.table_format,
-        quarantine=given.quarantine,
-        trigger_seconds=given.trigger_seconds,
-        drain=given.drain,
-        late_days=given.late_days,
-        metrics=given.metrics,
-    )
+    landing = _told(Landing, given, source=source_options(given))
     with _session("land") as spark:
         landed = land(spark, landing)
     cut_off = landed.interrupted and landing.drain
@@ -64,12 +56,11 @@ def _land(given: argparse.Namespace) -> Result:
 def _statistics(given: argparse.Namespace) -> Result:
     from sluice_jobs.statistics import Source, keep_hourly, statistics  # noqa: PLC0415  needs Spark
 
-    source = Source(tables=given.tables, table_format=given.table_format, exchange=given.exchange)
+    source = _told(Source, given)
     with _session("statistics") as spark:
         if given.stream:
-            given_s = given.trigger_seconds
-            rows = keep_hourly(spark, source, given.output, checkpoint=given.checkpoint, trigger_s=given_s)
-            return {"rows": rows}
+            checkpoint, trigger_s = given.checkpoint, given.trigger_seconds
+            return {"rows": keep_hourly(spark, source, given.output, checkpoint=checkpoint, trigger_s=trigger_s)}
         return asdict(statistics(spark, source, given.day, given.output))
 
 
@@ -84,21 +75,14 @@ def _compact(given: argparse.Namespace) -> Result:
 def _replay(given: argparse.Namespace) -> Result:
     from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs Spark
 
-    wanted = Replay(
-        queue_url=given.queue_url,
-        exchange=given.exchange,
-        start=given.start,
-        end=given.end,
-        tables=given.tables,
-        table_format=given.table_format,
-        staging=given.staging,
-        from_exchange=given.from_exchange,
-        rate=given.rate,
-        region=given.region,
-        endpoint=given.endpoint,
-    )
     with _session("replay") as spark:
-        return {"replayed": replay(spark, wanted)}
+        return {"replayed": replay(spark, _told(Replay, given))}
+
+
+def _told(kind: Callable[..., Told], given: argparse.Namespace, **more: Any) -> Told:
+    """Tell a job its arguments, by its fields' names."""
+    names = {name for name in inspect.signature(kind).parameters if name not in more}
+    return kind(**{name: getattr(given, name) for name in names}, **more)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ SMALL = 0.75  # of the target: a file that is larger stays
 
 
 def closed_days(today: date, count: int) -> Sequence[date]:
-    """The `count` days before today."""
+    """List the `count` days before today."""
     return [today - timedelta(days=back) for back in range(1, count + 1)]
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from sluice_jobs.landing import REASON, classified, messages_layout
 from sluice_jobs.landing_names import MESSAGES
 from sluice_jobs.replaying import replayed
-from sluice_jobs.tables import Keep, open_table
+from sluice_jobs.tables import open_table
 
 FIFO_SUFFIX = ".fifo"
 PARTS_PER_SECOND = 4  # how evenly a rate is kept
@@ -54,15 +54,21 @@ class Replay:
 
 
 def replay(spark: SparkSession, wanted: Replay) -> int:
-    """Sends them; how many. Raises what the sink raises: then some are sent, and who knows ids isn't hurt."""
-    rows = _landed(spark, wanted) if wanted.tables else _retained(spark, wanted)
+    """Send them, and return how many. Raises what the sink raises: then some are sent, and who knows ids isn't hurt."""
+    if wanted.tables:
+        rows = _landed(spark, wanted)
+    else:  # without what would be quarantined
+        received = spark.read.format("sqs").option("stagingLocation", wanted.staging).load()
+        rows = classified(received, late_days=0).where(F.col(REASON).isNull())
     rows = rows.where((F.col("sent_at") >= F.lit(wanted.start)) & (F.col("sent_at") < F.lit(wanted.end)))
     if wanted.from_exchange is not None:
         rows = rows.where(F.col("exchange") == wanted.from_exchange)
     sent = Observation()
     outgoing = _outgoing(spark, _placed(rows.select(*_READ), wanted), wanted)
     counted = outgoing.observe(sent, F.count(F.lit(1)).alias("messages"))
-    writer = counted.write.format("sqs").mode("append").options(**_sink_options(wanted))
+    options = {"queueUrl": wanted.queue_url, "region": wanted.region, "endpoint": wanted.endpoint}
+    given = {name: value for name, value in options.items() if value is not None}
+    writer = counted.write.format("sqs").mode("append").options(**given)
     with _batches_of(spark, wanted.rate):
         writer.save()
     return int(sent.get["messages"])
@@ -71,23 +77,8 @@ def replay(spark: SparkSession, wanted: Replay) -> int:
 def _landed(spark: SparkSession, wanted: Replay) -> DataFrame:
     assert wanted.tables is not None  # noqa: S101  tells mypy what replay has looked at
     table = open_table(wanted.table_format, wanted.tables, MESSAGES, messages_layout())
-    last = wanted.end.date().isoformat()
-    return table.read(spark, _until(last)).where(F.col("date") <= last)
-
-
-def _until(last: str) -> Keep:
-    """A message's partition is of the day it was sent, or of one before."""
-
-    def keep(partition: Mapping[str, str]) -> bool:
-        return partition["date"] <= last
-
-    return keep
-
-
-def _retained(spark: SparkSession, wanted: Replay) -> DataFrame:
-    """Without what would be quarantined."""
-    received = spark.read.format("sqs").option("stagingLocation", wanted.staging).load()
-    return classified(received, late_days=0).where(F.col(REASON).isNull())
+    last = wanted.end.date().isoformat()  # a message's partition is of the day it was sent, or of one before
+    return table.read(spark, lambda partition: partition["date"] <= last).where(F.col("date") <= last)
 
 
 def _placed(rows: DataFrame, wanted: Replay) -> DataFrame:
@@ -113,25 +104,23 @@ def _outgoing(spark: SparkSession, rows: DataFrame, wanted: Replay) -> DataFrame
 
 
 def _sent(row: Mapping[str, Any], exchange: str, *, fifo: bool) -> Sent:
-    """A standard queue takes no deduplication id, and no group that the message didn't have."""
+    """Make what the sink is given.
+
+    A standard queue takes no deduplication id, and no group that the message didn't have.
+    """
     made = replayed(row, exchange)
     group, deduplication = (made.group_id, made.deduplication_id) if fifo else (row["message_group_id"], None)
     return row["body"], made.attributes, group, deduplication, row["trace_header"]
 
 
 def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:
-    """The messages, at most `rate` of them a second from the first on."""
+    """Yield the messages, at most `rate` of them a second from the first on."""
     size = max(1, rate // PARTS_PER_SECOND)
     started = time.monotonic()
     for given, message in enumerate(messages):
         if given % size == 0:
             time.sleep(max(0.0, started + given / rate - time.monotonic()))
         yield message
-
-
-def _sink_options(wanted: Replay) -> dict[str, str]:
-    options = {"queueUrl": wanted.queue_url, "region": wanted.region, "endpoint": wanted.endpoint}
-    return {name: value for name, value in options.items() if value is not None}
 
 
 @contextmanager

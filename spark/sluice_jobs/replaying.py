@@ -28,7 +28,7 @@ class Replayed:
 
 
 def replayed(row: Mapping[str, Any], exchange: str) -> Replayed:
-    """Makes the message anew. Raises TooLarge where it has no room for metadata.
+    """Make the message anew. Raises TooLarge where it has no room for metadata.
 
     `row`: `message_id`, `body`, `attributes` and `message_group_id` as received, `routing_key` and `origin_id` as
     landed. The id is the message's at its first exchange, else SQS's: the same at every replay.

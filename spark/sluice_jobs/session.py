@@ -26,25 +26,20 @@ SETTINGS: Mapping[str, str] = {
 
 
 def job_session(name: str) -> SparkSession:
-    """The session, with the `sqs` format known. Where nothing says what master to use, this machine is."""
+    """Open the session, with the `sqs` format known. Where nothing says what master to use, this machine is."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    if not _submitted():
+    # Whether spark-submit started this program, or the environment says what it would
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    if not submitted:
         builder = builder.master(LOCAL_MASTER)
         for option, value in _LOCAL.items():
             builder = builder.config(option, value)
-    spark = builder.getOrCreate()
-    prepared(spark)
-    return spark
-
-
-def _submitted() -> bool:
-    """Whether spark-submit started this program, or the environment says what it would."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    return prepared(builder.getOrCreate())
 
 
 def prepared(spark: SparkSession) -> SparkSession:
-    """A session that is there, made fit for the jobs."""
+    """Make a session that is there fit for the jobs."""
     for option, value in SETTINGS.items():
         spark.conf.set(option, value)
     register(spark)

@@ -73,7 +73,7 @@ def hourly_layout() -> Layout:
 
 
 def statistics(spark: SparkSession, source: Source, day: date, output: str) -> Summary:
-    """Writes the day's log and its rows of the hourly table, in place of what an earlier run wrote."""
+    """Write the day's log and its rows of the hourly table, in place of what an earlier run wrote."""
     table = open_table(source.table_format, source.tables, MESSAGES, messages_layout())
     messages = table.read(spark, _of_day(day)).where(_happened(day))
     found = events(messages, source.exchange)
@@ -94,7 +94,7 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
 
 
 def counted(unique: DataFrame) -> Mapping[Count, int]:
-    """Counts what the log says of these events, as the broker counts it, before it rounds."""
+    """Count what the log says of these events, as the broker counts it, before it rounds."""
     outcome, events_, addresses = F.col("outcome"), F.count(F.lit(1)), F.count_distinct("address")
     polls = unique.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == PollOutcome.REJECTED.value
@@ -126,7 +126,9 @@ def hourly(unique: DataFrame) -> DataFrame:
 
 
 def keep_hourly(spark: SparkSession, source: Source, output: str, *, checkpoint: str, trigger_s: float) -> int:
-    """Runs until SIGTERM: hours that the watermark has passed go to table `hourly_live`, each once; how many rows.
+    """Run until SIGTERM: hours that the watermark has passed go to table `hourly_live`, each once.
+
+    Return how many rows.
 
     An event that comes more than WATERMARK after the newest isn't in it; `statistics` of its day has it.
     """
@@ -140,7 +142,7 @@ def keep_hourly(spark: SparkSession, source: Source, output: str, *, checkpoint:
 
 
 def finished_hours(spark: SparkSession, source: Source) -> DataFrame:
-    """A stream of rows of the hourly table, for append mode: each once its hour can't change any more."""
+    """Stream rows of the hourly table, for append mode: each once its hour can't change any more."""
     unique = _arriving(spark, source).withWatermark("happened_at", WATERMARK).dropDuplicatesWithinWatermark(["id"])
     return hourly(unique)
 
@@ -163,7 +165,7 @@ class Hours:
 
 
 def _arriving(spark: SparkSession, source: Source) -> DataFrame:
-    """A stream of the events that are in the table, and of those that land from now on."""
+    """Stream the events that are in the table, and those that land from now on."""
     if source.table_format == "delta":
         messages = spark.readStream.format("delta").load(f"{source.tables}/{MESSAGES}")
     elif source.table_format == "iceberg":
@@ -175,7 +177,7 @@ def _arriving(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def _of_day(day: date) -> Keep:
-    """The day's partitions, and late rows, whose partition is a later day."""
+    """Keep the day's partitions, and late rows, whose partition is a later day."""
 
     def keep(partition: Mapping[str, str]) -> bool:
         found = date.fromisoformat(partition["date"])
@@ -191,7 +193,7 @@ def _happened(day: date) -> Column:
 
 
 def _by(family: Family, frame: DataFrame, number: Column, *labels: str | Column) -> dict[Count, int]:
-    """Counts of a family, by the columns that are its labels."""
+    """Count by the columns that are a family's labels."""
     rows = frame.groupBy(*labels).agg(number).collect()
     return {Count(family.name, tuple(row[:-1])): row[-1] for row in rows}
 
@@ -208,7 +210,7 @@ def _replace_day(table: ParquetTable, rows: DataFrame, day: date) -> None:
 
 
 def _replaced(store: Store, name: str, text: str) -> None:
-    """The file, in place of the one of an earlier run: for a moment there may be none."""
+    """Put the file in place of the one of an earlier run: for a moment there may be none."""
     content = pa.py_buffer(text.encode())
     try:
         store.publish(name, content)

@@ -38,10 +38,10 @@ class Table(Protocol):
     """What the jobs need of a table."""
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
-        """Adds the rows, once for each transaction; False where it had been. Durable when it returns."""
+        """Add the rows, once for each transaction; False where it had been. Durable when it returns."""
 
     def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:
-        """The rows at the moment of the call. `keep` is a hint: rows of other partitions may come too."""
+        """Return the rows at the moment of the call. `keep` is a hint: rows of other partitions may come too."""
 
 
 def open_table(table_format: str, location: str, name: str, layout: Layout) -> Table:
@@ -61,7 +61,7 @@ class ParquetTable:
         self.log = TableLog(open_store(location))
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
-        """See Table."""
+        """Write the files first, then the version of the log that names them. Raises LogError, UnknownFormat."""
         if self.log.snapshot().has(transaction):
             return False
         files = self.write(frame, f"{transaction.version:012d}")
@@ -75,17 +75,17 @@ class ParquetTable:
         return True
 
     def commit(self, change: Callable[[Snapshot], Change | None]) -> Snapshot:
-        """See TableLog.commit."""
+        """Publish a version, with the table's columns: as TableLog.commit does, and raises."""
         return self.log.commit(
             change, schema=self._layout.schema.json(), partition_columns=self._layout.partition_columns
         )
 
     def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:
-        """See Table."""
+        """Read the files of the newest version, but of partitions that `keep` refuses. Raises LogError."""
         return self.rows_of(spark, [file for file in self.log.snapshot().files.values() if keep(file.partition)])
 
     def rows_of(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
-        """The rows of these files."""
+        """Read the rows of these files."""
         if not files:
             return spark.createDataFrame([], self._layout.schema)
         paths = [f"{self.location}/{unquote(file.path)}" for file in files]
@@ -129,7 +129,7 @@ class DeltaTable:
         self.location, self._layout = location, layout
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
-        """See Table. Delta itself skips a batch that it has; its history is asked first, as Delta doesn't say so."""
+        """Add by Delta, which skips a batch that it has; its history is asked first, as Delta doesn't say so."""
         spark = frame.sparkSession
         spark.sql(self.create_statement())
         named = f"{transaction.app_id}/{transaction.version}"
@@ -141,16 +141,16 @@ class DeltaTable:
         return True
 
     def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:  # noqa: ARG002  Spark prunes
-        """See Table."""
+        """Read the table's newest version, all of it: `keep` is a hint, and Spark prunes by itself."""
         return spark.read.format("delta").load(self.location)
 
     @property
     def identifier(self) -> str:
-        """As SQL names a table that is at a location."""
+        """What SQL calls a table that is at a location."""
         return f"delta.`{self.location}`"
 
     def create_statement(self) -> str:
-        """SQL that makes the table where there is none."""
+        """Say in SQL to make the table where there is none."""
         return _create_statement(self.identifier, self._layout, "delta")
 
 
@@ -161,7 +161,7 @@ class IcebergTable:
         self.identifier, self._layout = identifier, layout
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
-        """See Table. The snapshots of the last days have to be kept, as they are by default: see docs/jobs.md."""
+        """Add unless a snapshot says that it was done: the last days' have to be kept, as they are by default."""
         spark = frame.sparkSession
         spark.sql(self.create_statement())
         if spark.sql(self.lookup_statement(transaction)).head(1):
@@ -173,15 +173,15 @@ class IcebergTable:
         return True
 
     def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:  # noqa: ARG002  Spark prunes
-        """See Table."""
+        """Read the table's newest snapshot, all of it: `keep` is a hint, and Spark prunes by itself."""
         return spark.table(self.identifier)
 
     def create_statement(self) -> str:
-        """SQL that makes the table where there is none."""
+        """Say in SQL to make the table where there is none."""
         return _create_statement(self.identifier, self._layout, "iceberg")
 
     def lookup_statement(self, transaction: Transaction) -> str:
-        """SQL that finds a snapshot made by the transaction, or by a later one of the same query."""
+        """Ask in SQL for a snapshot made by the transaction, or by a later one of the same query."""
         uuid.UUID(transaction.app_id)  # it goes into SQL: a query's id is one
         return (
             f"SELECT 1 FROM {self.identifier}.snapshots WHERE summary['{QUERY_PROPERTY}'] = '{transaction.app_id}' "  # noqa: S608  an id and a number of ours

@@ -11,7 +11,7 @@ __all__ = ["Drained", "drain", "register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes the format `sqs` known to the session."""
+    """Make the format `sqs` known to the session."""
     from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  the client and the log are usable without PySpark
 
     spark.dataSource.register(SqsDataSource)

@@ -38,7 +38,7 @@ class SqsDataSource(DataSource):
         return ", ".join([SPARK_SCHEMA, *added])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Makes a bounded read: of the queues, or without `queueUrl` of the log that is retained."""
+        """Make a bounded read: of the queues, or without `queueUrl` of the log that is retained."""
         options = parsed(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
@@ -50,7 +50,7 @@ class SqsDataSource(DataSource):
         return SqsReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        """Makes an unbounded read of the queues."""
+        """Make an unbounded read of the queues."""
         options = parsed(self.options)
         if not options.queue_urls:
             raise InvalidOption("queueUrl", "missing: a stream needs at least one")
@@ -58,9 +58,9 @@ class SqsDataSource(DataSource):
         return PlannedStreamReader(options, schema) if options.executors else StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
-        """Makes a bounded write to queues."""
+        """Make a bounded write to queues."""
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
-        """Makes an unbounded write to queues."""
+        """Make an unbounded write to queues."""
         return stream_writer(self.options, schema, overwrite=overwrite)

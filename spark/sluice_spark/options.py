@@ -59,7 +59,7 @@ class Options:
 
 
 def parsed(given: Mapping[str, str]) -> Options:
-    """Parses a read's options. Raises InvalidOption: unknown, malformed, out of range, missing, not together."""
+    """Parse a read's options. Raises InvalidOption: unknown, malformed, out of range, missing, not together."""
     options = Options()
     for spelt, value in given.items():
         lowered = spelt.lower()
@@ -79,7 +79,7 @@ def parsed(given: Mapping[str, str]) -> Options:
 
 
 def read(name: str, parse: Callable[[str], Meaning], value: str) -> Meaning:
-    """Parses one option's value. Raises InvalidOption, with the option's name, where `parse` raises ValueError."""
+    """Parse one option's value. Raises InvalidOption, with the option's name, where `parse` raises ValueError."""
     try:
         return parse(value)
     except ValueError as error:
@@ -87,7 +87,7 @@ def read(name: str, parse: Callable[[str], Meaning], value: str) -> Meaning:
 
 
 def _with(values: Any, place: str, value: Any) -> Any:
-    """The values with another one at a place such as `identity.profile`; with several, by name, where it is empty."""
+    """Replace a value at a place such as `identity.profile`; several, by name, where it is empty."""
     name, _, rest = place.partition(".")
     if not name:
         return replace(values, **value)
@@ -186,7 +186,7 @@ def _time(value: str) -> float:
 
 
 def one_of(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
-    """Makes the parser of a word, in any case, into what it means. The parser raises ValueError for another."""
+    """Make the parser of a word, in any case, into what it means. It raises ValueError for another."""
     meanings = {name.lower(): meaning for name, meaning in offered.items()}
 
     def parse(value: str) -> Meaning:

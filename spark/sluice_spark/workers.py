@@ -9,7 +9,7 @@ SWITCH_S = 0.001  # how long a thread that computes keeps the interpreter from o
 
 
 def spare_collections() -> None:
-    """Makes the garbage collector look rarely, in this process: it is the receiver's alone.
+    """Make the garbage collector look rarely, in this process: it is the receiver's alone.
 
     Parsed messages live until their segment is durable, are never in cycles, and come at a rate that has the collector
     go through all of them again and again: half of the time that parsing takes. Modules aren't looked at any more.
@@ -28,11 +28,10 @@ def answer_soon() -> None:
 
 
 def spare_pyspark_zip() -> None:
-    """Makes `importlib.invalidate_caches()` leave pyspark.zip alone, in this process.
+    """Make `importlib.invalidate_caches()` leave pyspark.zip alone, in this process.
 
     Spark calls it before every task; zipimport of Python 3.11 then reads the archive's directory anew, 0.13 CPU
-    seconds: SPARK-54744. The archive
-    never changes while a worker lives. Python 3.13 only notes it for later.
+    seconds: SPARK-54744. The archive never changes while a worker lives. Python 3.13 only notes it for later.
     """
     if sys.version_info < (3, 13):
         zipimport.zipimporter.invalidate_caches = _leave  # type: ignore[method-assign]  # as said above

@@ -75,7 +75,7 @@ def file_columns(wanted: Deserialisation) -> Sequence[str]:
 
 
 def parser(wanted: Deserialisation) -> Parse:
-    """The function from a body to a mapping. Raises InvalidOption where there is none."""
+    """Find the function from a body to a mapping. Raises InvalidOption where there is none."""
     if wanted.format == "raw":
         return str
     if wanted.format == "json":
@@ -96,8 +96,10 @@ def parser(wanted: Deserialisation) -> Parse:
 def deserialised(
     batch: pa.RecordBatch, wanted: Deserialisation, choice: S3Choice, types: Mapping[str, pa.DataType], parse: Parse
 ) -> pa.RecordBatch:
-    """The rows with their added columns; fewer or more where an envelope holds none or several. `types`: Arrow's, of
-    the added columns."""
+    """Add columns to the rows; fewer or more rows where an envelope holds none or several.
+
+    `types`: Arrow's, of the added columns.
+    """
     indexes, payloads, reasons = opened(batch.column("body").to_pylist(), wanted.envelopes, choice)
     taken = batch.take(pa.array(indexes, pa.int64()))
     names, columns = list(taken.schema.names), list(taken.columns)
@@ -113,7 +115,7 @@ def deserialised(
 
 
 def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The good rows, then the bad."""
+    """Part the good rows from the bad, which come second."""
     good = batch.column(REASON).is_null()
     return batch.filter(good), batch.filter(pa.array([not each.as_py() for each in good], pa.bool_()))
 
@@ -121,7 +123,7 @@ def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
 def opened(
     bodies: Sequence[str], envelopes: Sequence[str], choice: S3Choice
 ) -> tuple[list[int], list[Unwrapped], list[str | None]]:
-    """The payloads, each with the index of its body, and why it is none: then it is the body itself."""
+    """Open the bodies: payloads, each with the index of its body, and why it is none: then it is the body itself."""
     indexes: list[int] = []
     payloads: list[Unwrapped] = []
     reasons: list[str | None] = []
@@ -138,14 +140,14 @@ def opened(
 
 
 def facts_of(payloads: Sequence[Unwrapped]) -> pa.Array:
-    """The column `envelope`."""
+    """Make the column `envelope`."""
     return pa.array([list(each.facts.items()) for each in payloads], pa.map_(pa.string(), pa.string()))
 
 
 def values_of(
     bodies: Sequence[str | bytes], reasons: Sequence[str | None], kind: pa.DataType, parse: Parse
 ) -> tuple[pa.Array, list[str | None]]:
-    """The values, null where there is a reason; those given, and those found."""
+    """Parse values, null where there is a reason; return them with the reasons, those given and those found."""
     fit = _fitting(kind)
     pairs = [_value(body, reason, fit, parse) for body, reason in zip(bodies, reasons, strict=True)]
     try:
@@ -177,8 +179,9 @@ def _held(value: Any, kind: pa.DataType) -> tuple[Any, str | None]:
 
 @lru_cache(maxsize=256)  # types are few, values many: what a type asks for is found out once
 def _fitting(kind: pa.DataType) -> Fit:
-    """The function that makes a value as pyarrow takes it for the type; text stands for what JSON has no type for. It
-    raises ValueError or TypeError."""
+    """Find the function that makes a value as pyarrow takes it for the type; text stands for what JSON has no type for.
+    It raises ValueError or TypeError.
+    """
     if pa.types.is_struct(kind):
         return _fitting_struct(kind)
     if pa.types.is_map(kind):
@@ -231,8 +234,10 @@ def _of(value: Any, kind: type) -> Any:
 
 
 def from_text(kind: pa.DataType) -> Fit:
-    """The function that reads text of a type that JSON has none for; of any other it is text. It raises ValueError, of
-    a decimal ArithmeticError."""
+    """Find the function that reads text of a type that JSON has none for; of any other it is text.
+
+    It raises ValueError, of a decimal ArithmeticError.
+    """
     if pa.types.is_timestamp(kind):
         return _aware if kind.tz else datetime.fromisoformat
     if pa.types.is_date(kind):

@@ -43,7 +43,10 @@ class Unwrapped:
 
 
 def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Unwrapped]:
-    """The payloads inside: one, or with S3 as many as there are chosen objects; facts of inner envelopes win."""
+    """Unwrap the payloads: one, or with S3 as many as there are chosen objects; facts of inner envelopes win.
+
+    Raises ValueError for a body that isn't such an envelope.
+    """
     found = [Unwrapped(body, {})]
     for name in envelopes:
         found = [
@@ -96,7 +99,7 @@ def _s3(envelope: Mapping[str, Any], outer: Mapping[str, str], choice: S3Choice)
 
 
 def object_facts(record: Any) -> dict[str, str]:
-    """What one record of a notification says. Raises ValueError."""
+    """Tell what one record of a notification says. Raises ValueError."""
     try:
         event = str(record["eventName"]).removeprefix(PREFIX)
         bucket, held = str(record["s3"]["bucket"]["name"]), record["s3"]["object"]
@@ -108,7 +111,7 @@ def object_facts(record: Any) -> dict[str, str]:
 
 
 def _detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:
-    """The same of what S3 gave EventBridge, whose keys come as they are."""
+    """Tell the same of what S3 gave EventBridge, whose keys come as they are."""
     kind = outer["detail-type"]
     how = str(detail.get("deletion-type") or detail.get("reason") or "")
     event = BY_DETAIL_TYPE[kind] + BY_DETAIL.get(how, how) if kind in BY_DETAIL_TYPE else kind.replace(" ", "")

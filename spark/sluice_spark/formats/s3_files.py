@@ -90,7 +90,10 @@ class _Lines:
         return self
 
     def __next__(self) -> bytes:
-        """Raises ValueError for a line that can't be taken: the next call brings the one after. OSError is the end."""
+        """Read a line. Raises ValueError for one that can't be taken: the next call brings the one after.
+
+        OSError is the end.
+        """
         line = self._read(LINE_LIMIT + 1)
         if not line:
             raise StopIteration
@@ -133,14 +136,15 @@ class _Columns:
 
 
 def check_columns(files: S3Files, kind: pa.DataType) -> None:
-    """Raises InvalidOption for columns that such files can't have."""
+    """Check what such files can't have. Raises InvalidOption."""
     nested = [each.name for each in kind if pa.types.is_nested(each.type)]
     if files.format == CSV and nested:
         raise InvalidOption("schema", f"CSV has no nested columns: {', '.join(nested)}")
 
 
 def records(content: IO[bytes], key: str, files: S3Files, kind: pa.DataType) -> Iterator[Records]:
-    """The file's records in order, as structs of type `kind`, in batches of BATCH_ROWS at most; none of an empty file.
+    """Yield the file's records in order, as structs of type `kind`, in batches of BATCH_ROWS at most; none of an empty
+    file.
 
     A column is the key's if a path segment `name=value` has it, else the file's, else null. Names are compared as
     written.
@@ -161,8 +165,10 @@ def unread(reason: str | None, kind: pa.DataType) -> Records:
 
 
 def partition_values(key: str, kind: pa.DataType) -> Mapping[str, pa.Scalar]:
-    """What the folders of a key say of the columns: Hive's escapes are undone, its word for null is null. Raises
-    ValueError for a value that isn't of its column's type."""
+    """Tell what the folders of a key say of the columns: Hive's escapes are undone, its word for null is null.
+
+    Raises ValueError for a value that isn't of its column's type.
+    """
     fields = {each.name: each for each in kind}
     found: dict[str, pa.Scalar] = {}
     for segment in key.split("/")[:-1]:
@@ -231,7 +237,7 @@ def _csv_lines(content: IO[bytes], key: str, files: S3Files, inside: pa.DataType
 
 
 def _header(reader: Iterator[list[str]], inside: pa.DataType) -> Sequence[str]:
-    """The first line that isn't empty; without one there are no records, and no names. Raises ValueError."""
+    """Read the first line that isn't empty; without one there are no records, and no names. Raises ValueError."""
     names = next((fields for fields in reader if fields), [])
     if len(set(names)) < len(names):
         raise ValueError("the header names a column twice")

@@ -39,8 +39,10 @@ Get = Callable[[Mapping[str, str]], IO[bytes]]
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
 def open_objects(identity: Identity, *, region: str | None, endpoint: str | None) -> Any:
-    """A client of botocore. Another region's bucket is found by its redirect. An endpoint of one's own is called with
-    the bucket in the path."""
+    """Open a client of botocore.
+
+    Another region's bucket is found by its redirect. An endpoint of one's own is called with the bucket in the path.
+    """
     config = Config(
         retries={"mode": "standard", "max_attempts": ATTEMPTS}, s3={"addressing_style": "path" if endpoint else "auto"}
     )
@@ -49,7 +51,7 @@ def open_objects(identity: Identity, *, region: str | None, endpoint: str | None
 
 
 def fetched(client: Any, facts: Mapping[str, str], limit: int) -> IO[bytes]:
-    """What the notification's record named, and no later content: by version, else by eTag.
+    """Fetch what the notification's record named, and no later content: by version, else by eTag.
 
     Raises ObjectGone if it was removed or overwritten since, ObjectUnreadable beyond `limit` bytes or where S3 will
     never give it, ObjectRefused for all else.

@@ -25,8 +25,9 @@ def object_rows(
     kind: pa.DataType,
     get: Get,
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each record of each object, in order: the message's columns, then envelope, value, reason. At most
-    twice BATCH_ROWS in a batch.
+    """Yield a row for each record of each object, in order: the message's columns, then envelope, value, reason.
+
+    At most twice BATCH_ROWS in a batch.
 
     An event that made no object is a row without a value. `kind`: the struct of the file's columns. Raises
     ObjectRefused, and ObjectGone where that is the policy.
@@ -62,7 +63,7 @@ def _found(
 
 
 def _rows(message: pa.RecordBatch, payload: Unwrapped, found: Records) -> pa.RecordBatch:
-    """The message's one row as often as there are records."""
+    """Repeat the message's one row as often as there are records."""
     names, columns = list(message.schema.names), list(message.columns)
     columns[names.index("body")] = pa.array([payload.body], pa.string())
     row = pa.RecordBatch.from_arrays([*columns, facts_of([payload])], names=[*names, ENVELOPE])

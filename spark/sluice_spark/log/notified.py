@@ -89,8 +89,10 @@ def identities(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequenc
 
 
 def identity(facts: Mapping[str, str]) -> bytes | None:
-    """The same for two records of one event: its sequencer orders the events of a key. None where nothing tells it from
-    a later event: such a record is always new."""
+    """Make the same for two records of one event: its sequencer orders the events of a key.
+
+    None where nothing tells it from a later event: such a record is always new.
+    """
     content = facts.get("versionId") or facts.get("eTag")
     order = facts.get("sequencer") or facts.get("eventTime")
     if not content and not order:
@@ -101,8 +103,10 @@ def identity(facts: Mapping[str, str]) -> bytes | None:
 
 
 def sift(body: str, envelopes: Sequence[str], choice: S3Choice, known: Callable[[bytes], bool]) -> _Sifted:
-    """What is new in a body. Records that aren't chosen stay in it, for a later reader with another choice; so does a
-    body without any."""
+    """Find what is new in a body.
+
+    Records that aren't chosen stay in it, for a later reader with another choice; so does a body without any.
+    """
     found = identities(body, envelopes, choice)
     new = [each for each in dict.fromkeys(found) if each is None or not known(each)]
     if found and not new:

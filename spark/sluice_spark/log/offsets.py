@@ -51,7 +51,7 @@ class Offset:
         return self.counted_until or self.position
 
     def json(self) -> dict[str, Any]:
-        """As Spark stores it."""
+        """Make what Spark stores."""
         return {
             "version": VERSION,
             "segment": self.position.segment,
@@ -66,7 +66,7 @@ class Offset:
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any]) -> "Offset":
-        """Raises InvalidOffset for what isn't one, or is of a later version."""
+        """Read an offset. Raises InvalidOffset for what isn't one, or is of a later version."""
         if offset.get("version") != VERSION:
             raise InvalidOffset(f"offset of version {offset.get('version')!r}, this package reads {VERSION}: {offset}")
         try:

@@ -87,7 +87,7 @@ class Log:
         return found
 
     def offset(self, position: Position) -> Offset:
-        """The position with its totals."""
+        """Name the position, with its totals."""
         index = position.segment - self.first
         whole = self.extents[:index]
         messages = self.before.messages + sum(extent.messages for extent in whole) + position.row
@@ -98,7 +98,7 @@ class Log:
         return Offset(position=position, totals=Totals(messages=messages, size=size), deletions_failed=failed)
 
     def backlog(self, start: Position) -> Totals:
-        """What lies after the position."""
+        """Count what lies after the position."""
         parts = self.between(max(start, Position(self.first)), self.end)
         return Totals(
             messages=sum(high - low for _, low, high in parts),
@@ -148,7 +148,7 @@ def admitted(log: Log, start: Position, admission: Admission) -> Position:
 
 
 def sliced(parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_PER_TASK) -> Sequence[Sequence[Slice]]:
-    """The rows, in order, in tasks of at least `rows_per_task` (but the last), at most TASKS_LIMIT of them."""
+    """Divide the rows, in order, into tasks of at least `rows_per_task` (but the last), at most TASKS_LIMIT of them."""
     slices = [Slice(extent.number, low, high) for extent, low, high in parts]
     total = sum(part.high - part.low for part in slices)
     wanted = max(rows_per_task, -(-total // TASKS_LIMIT))
@@ -168,7 +168,10 @@ def sliced(parts: Iterable[tuple[Extent, int, int]], rows_per_task: int = ROWS_P
 
 
 def checked_numbers(numbers: Collection[int]) -> range:
-    """The retained segments' numbers, which must be consecutive: a hole is lost data, or another's files."""
+    """Check that the retained segments' numbers are consecutive.
+
+    Raises SegmentMissing: a hole is lost data, or another's files.
+    """
     if not numbers:
         return range(0)
     found = range(min(numbers), max(numbers) + 1)
@@ -207,7 +210,7 @@ class Seen:
         return self._ids.isdisjoint(ids) and len(set(ids)) == len(ids)
 
     def staged(self, number: int, ids: Sequence[str]) -> None:
-        """The segment is durable, its messages not yet deleted."""
+        """Note that the segment is durable, its messages not yet deleted."""
         self._ids.update(ids)
         self._segments.append((number, ids))
         self._unconfirmed.add(number)

@@ -25,16 +25,13 @@ def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0,
         return
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([rows]), sink)
-    name = f"{FOLDER}/{part.number:020d}-{part.low}-{part.high}-{_within(share, piece)}-{rows.num_rows}.parquet"
+    within = f"{share}.{piece}" if piece else f"{share}"
+    name = f"{FOLDER}/{part.number:020d}-{part.low}-{part.high}-{within}-{rows.num_rows}.parquet"
     try:
         store.publish(name, sink.getvalue())
     except SegmentTaken:
         return  # an earlier try of this task wrote the same rows
     log.warning("%d bad records of segment %d are in %s", rows.num_rows, part.number, name)
-
-
-def _within(share: int, piece: int) -> str:
-    return f"{share}.{piece}" if piece else f"{share}"
 
 
 def counts(store: Store) -> Iterator[tuple[str, int]]:

@@ -27,28 +27,28 @@ def segment_name(number: int) -> str:
 
 
 def numbers_since(store: Store, since: int = 0) -> Collection[int]:
-    """Finds the segments that exist, from `since` on."""
+    """Find the segments that exist, from `since` on."""
     return {_number(name) for name in store.names(FOLDER, after=segment_name(since - 1) if since else "")}
 
 
 def published_at(store: Store) -> Mapping[int, float]:
-    """Finds when each segment was published, in epoch seconds."""
+    """Find when each segment was published, in epoch seconds."""
     return {_number(name): at for name, at in store.names(FOLDER).items()}
 
 
 def header_at(store: Store, number: int) -> Header:
-    """Reads one header. Raises SegmentMissing, UnknownFormat."""
+    """Read one header. Raises SegmentMissing, UnknownFormat."""
     return header_of(store.head(segment_name(number), HEAD_BYTES))
 
 
 def headers_at(store: Store, numbers: Iterable[int]) -> Sequence[Header]:
-    """Reads headers, in the order of their numbers. Raises as `header_at`."""
+    """Read headers, in the order of their numbers. Raises as `header_at`."""
     with ThreadPoolExecutor(READERS) as readers:
         return list(readers.map(lambda number: header_at(store, number), sorted(numbers)))
 
 
 def planned_header(number: int, epoch: int, rows: pa.Table, writer: str | None = None) -> Header:
-    """Makes the header of a segment that is published out of turn: who does so knows no totals."""
+    """Make the header of a segment that is published out of turn: who does so knows no totals."""
     return Header(
         number=number,
         writer=writer or uuid.uuid4().hex,
@@ -62,7 +62,7 @@ def planned_header(number: int, epoch: int, rows: pa.Table, writer: str | None =
 
 
 def publish(store: Store, header: Header, rows: pa.Table | pa.Buffer) -> None:
-    """Publishes rows, or what `encoded` made of them, under the header's number.
+    """Publish rows, or what `encoded` made of them, under the header's number.
 
     Raises SegmentTaken if another writer was first. Any other error leaves open whether it came through.
     """

@@ -68,7 +68,7 @@ class Header:
 
 
 def table(received: Sequence[Received]) -> pa.Table:
-    """The rows, in the order received."""
+    """Make rows of messages, in the order received."""
     messages = [message for answer in received for message in answer.messages]
     system = [message.get("Attributes") or {} for message in messages]
     columns = [
@@ -93,7 +93,7 @@ def body_size(rows: pa.Table) -> int:
 
 
 def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
-    """The file's content."""
+    """Encode the file's content."""
     metadata = {HEADER_KEY: json.dumps({"version": VERSION, **asdict(header)})}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
@@ -102,7 +102,7 @@ def encoded(rows: pa.Table, header: Header) -> pa.Buffer:
 
 
 def header_of(head: bytes) -> Header:
-    """The header, from a segment's first HEAD_BYTES. Raises UnknownFormat for anything else."""
+    """Read the header from a segment's first HEAD_BYTES. Raises UnknownFormat for anything else."""
     if not head.startswith(b"ARROW1"):
         raise UnknownFormat("not an Arrow file")
     try:

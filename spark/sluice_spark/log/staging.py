@@ -76,7 +76,7 @@ class StagedLog:
         raise Fenced("other drivers keep claiming this staging location")
 
     def view(self, start: Position | None = None) -> Log:
-        """The log from `start`, or from its oldest segment, as it is now: claims nothing."""
+        """Read the log from `start`, or from its oldest segment, as it is now; claim nothing. Raises SegmentMissing."""
         numbers = self._consecutive()
         position = start or Position(numbers.start)
         if position.segment < numbers.start:
@@ -89,7 +89,7 @@ class StagedLog:
         return Position(checked_numbers(numbers_since(self._store)).stop)
 
     def append(self, rows: pa.Table, *, deletions_failed: int = 0) -> Header:
-        """Publishes the next segment. Raises Fenced if another writer has taken its number."""
+        """Publish the next segment. Raises Fenced if another writer has taken its number."""
         last = self._next
         number = last.number if last else 0
         if self._epoch is None:
@@ -127,14 +127,17 @@ class StagedLog:
             self.log = self.log.since(position)
 
     def retain(self, committed: Position, retention_s: float) -> int:
-        """Removes committed segments older than the retention; how many."""
+        """Remove committed segments older than the retention, and return how many."""
         numbers = removable(published_at(self._store), committed, before=time.time() - retention_s)
         self._store.remove([segment_name(number) for number in numbers])
         return len(numbers)
 
     def _consecutive(self, *, whole: bool = False) -> range:
-        """The retained segments' numbers. A gap before one that a task published is a batch of `mode=executors`, not
-        all of whose tasks are done: they end there, or if they must be the whole log, raises LogError."""
+        """List the retained segments' numbers.
+
+        A gap before one that a task published is a batch of `mode=executors`, not all of whose tasks are done: they end
+        there, or if they must be the whole log, raises LogError.
+        """
         numbers = numbers_since(self._store)
         try:
             return checked_numbers(numbers)
@@ -183,7 +186,7 @@ class StagedLog:
 
 
 def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:
-    """The rows of the slices, in order: the same at every call."""
+    """Yield the rows of the slices, in order: the same at every call. Raises SegmentMissing."""
     for part in slices:
         rows = rows_of(store.read(segment_name(part.number)))
         yield from rows.replace_schema_metadata(None).slice(part.low, part.high - part.low).to_batches()
@@ -213,7 +216,7 @@ def _counted(headers: Sequence[Header], known: Offset | None) -> list[Header]:
 
 
 def _totals_at(number: int, headers: Sequence[Header], known: Offset | None) -> Header:
-    """A header with the totals of what lies before segment `number`, the first of `headers`."""
+    """Make a header with the totals of what lies before segment `number`, the first of `headers`."""
     if known is None:
         return Header(number=number, writer="", published_ms=0)
     since = [header for header in headers if header.number < known.counted.segment]

@@ -30,16 +30,16 @@ class Store(Protocol):
         """Durable when it returns. Raises SegmentTaken if the name exists, also if an earlier try of ours made it."""
 
     def read(self, name: str) -> pa.Buffer:
-        """The whole. Raises SegmentMissing."""
+        """Read the whole. Raises SegmentMissing."""
 
     def head(self, name: str, size: int) -> bytes:
-        """The first `size` bytes. Raises SegmentMissing."""
+        """Read the first `size` bytes. Raises SegmentMissing."""
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """Names under `prefix/` that sort after `after`, with the epoch second each was published."""
 
     def remove(self, names: Iterable[str]) -> None:
-        """What is gone already is fine."""
+        """Remove what is there: what is gone already is fine."""
 
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
@@ -80,7 +80,7 @@ class FileStore:
         _flush_directory(final.parent)
 
     def read(self, name: str) -> pa.Buffer:
-        """Mapped, not copied."""
+        """Map the file: nothing is copied."""
         try:
             with pa.memory_map(str(self._root / name)) as file:
                 return file.read_buffer()
@@ -88,7 +88,7 @@ class FileStore:
             raise SegmentMissing(f"{self._root / name}") from error
 
     def head(self, name: str, size: int) -> bytes:
-        """The beginning."""
+        """Read the beginning."""
         try:
             with (self._root / name).open("rb") as file:
                 return file.read(size)
@@ -118,8 +118,11 @@ class S3Store:
         self._client, self._bucket, self._prefix = client, bucket, f"{prefix}/" if prefix else ""
 
     def publish(self, name: str, content: pa.Buffer) -> None:
-        """A 409 is a race with another conditional write: botocore doesn't retry it, so it counts as taken only if the
-        object is there."""
+        """Put it if nothing is there.
+
+        A 409 is a race with another conditional write: botocore doesn't retry it, so it counts as taken only if the
+        object is there.
+        """
         for _ in range(S3_ATTEMPTS):
             try:
                 self._client.put_object(**self._key(name), Body=content.to_pybytes(), IfNoneMatch="*")
@@ -138,7 +141,7 @@ class S3Store:
         return pa.py_buffer(self._get(name))
 
     def head(self, name: str, size: int) -> bytes:
-        """A ranged GET."""
+        """GET a range."""
         return self._get(name, Range=f"bytes=0-{size - 1}")
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
@@ -151,7 +154,7 @@ class S3Store:
         return {item["Key"].removeprefix(self._prefix): item["LastModified"].timestamp() for item in found}
 
     def remove(self, names: Iterable[str]) -> None:
-        """A thousand a request."""
+        """Remove a thousand a request."""
         keys = [{"Key": self._prefix + name} for name in names]
         for start in range(0, len(keys), S3_DELETE_LIMIT):
             part = keys[start : start + S3_DELETE_LIMIT]

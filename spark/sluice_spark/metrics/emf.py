@@ -3,7 +3,6 @@
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """
 
-import sys
 from collections.abc import Callable, Mapping
 
 import orjson
@@ -18,7 +17,7 @@ def emf_lines(
     dimensions: Mapping[str, str] | None = None,
     write: Callable[[str], object] | None = None,
 ) -> Callable[[QueryMetrics], None]:
-    """What `MetricsListener` calls: writes one line for each source, to stdout unless `write` is given.
+    """Make what `MetricsListener` calls: it writes one line for each source, to stdout unless `write` is given.
 
     Dimensions: Query (its name, or its id where it has none) and Source (its number in the query), beside `dimensions`.
     """
@@ -27,7 +26,7 @@ def emf_lines(
     def emit(metrics: QueryMetrics) -> None:
         own = {"Query": metrics.query, "Source": str(metrics.source)}
         text = line(metrics.values, {**given, **own}, namespace=namespace, at_ms=metrics.at_ms)
-        (write or _to_stdout)(text)
+        write(text) if write else print(text, flush=True)  # noqa: T201  a log stream is where it goes
 
     return emit
 
@@ -38,8 +37,3 @@ def line(values: Mapping[str, float], dimensions: Mapping[str, str], *, namespac
     directive = {"Namespace": namespace, "Dimensions": [sorted(dimensions)], "Metrics": listed}
     document = {"_aws": {"Timestamp": at_ms, "CloudWatchMetrics": [directive]}, **dimensions, **values}
     return orjson.dumps(document).decode()
-
-
-def _to_stdout(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

@@ -30,7 +30,7 @@ Key = tuple[str, int]  # a query's id, a source's number in it
 
 
 def observed(messages: DataFrame) -> DataFrame:
-    """The frame as it is, its bad records counted and its last message's times noted, for `MetricsListener`.
+    """Return the frame as it is, its bad records counted and its last message's times noted, for `MetricsListener`.
 
     Put it where all of the source's columns are still there. Once in a query.
     """
@@ -55,15 +55,15 @@ class MetricsListener(StreamingQueryListener):
         self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """Notes its name."""
+        """Note its name."""
         self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        """A trigger is done, with rows or without."""
+        """Tell what a trigger did, which had rows or none."""
         progress = event.progress
         query = str(progress.id)
         self._names.setdefault(query, progress.name or query)
-        observation = _observation(progress)
+        row = (progress.observedMetrics or {}).get(OBSERVATION)
         for number, source in enumerate(progress.sources):
             end = offset_of(source.endOffset)
             if end is None:
@@ -75,7 +75,7 @@ class MetricsListener(StreamingQueryListener):
                 start=offset_of(source.startOffset),
                 end=end,
                 latest=offset_of(source.latestOffset),
-                observed=observation,
+                observed=row.asDict() if row is not None else None,
             )
             reading, values = measured(sample, self._readings.get((query, number)))
             self._take((query, number), reading, values)
@@ -97,11 +97,6 @@ class MetricsListener(StreamingQueryListener):
         self._readings[key] = reading
         query, source = key
         self._emit(QueryMetrics(query=self._names.get(query, query), source=source, at_ms=reading.at_ms, values=values))
-
-
-def _observation(progress: Any) -> Mapping[str, Any] | None:
-    row = (progress.observedMetrics or {}).get(OBSERVATION)
-    return row.asDict() if row is not None else None
 
 
 def _epoch_ms(timestamp: str) -> int:

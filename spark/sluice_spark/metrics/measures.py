@@ -65,7 +65,7 @@ class Reading:
 
 
 def offset_of(text: Any) -> Offset | None:
-    """The offset in a progress, where it is one of ours. PySpark gives it as JSON or as the text of a Python dict."""
+    """Find our offset in a progress, if it is one. PySpark gives it as JSON or as the text of a Python dict."""
     if not text or not isinstance(text, str):
         return None
     try:
@@ -79,7 +79,7 @@ def offset_of(text: Any) -> Offset | None:
 
 
 def measured(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[str, float]]:
-    """The metrics after a trigger, and the reading for the next.
+    """Measure after a trigger; return the reading for the next, and the metrics.
 
     Rates are means since the reading before; for the first, over its own trigger.
     """
@@ -105,7 +105,7 @@ def measured(sample: Sample, before: Reading | None) -> tuple[Reading, Mapping[s
 
 
 def idle(at_ms: int, before: Reading) -> tuple[Reading, Mapping[str, float]]:
-    """The metrics while nothing comes: counters stand, rates are none, the idle time grows."""
+    """Measure while nothing comes: counters stand, rates are none, the idle time grows."""
     reading = replace(before, at_ms=max(at_ms, before.at_ms))
     none = {"numRecordsInPerSecond": 0.0, "numBytesInPerSecond": 0.0}
     return reading, _values(reading, none)

@@ -22,7 +22,9 @@ RECEIVED_ONLY = {"message_id", "sequence_number", "sent_at", "first_received_at"
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Raises InvalidColumn for one that is missing, unknown, or of a type that no message can be made of."""
+    """Check the columns. Raises InvalidColumn for one that is missing, unknown, or of a type that no message can be
+    made of.
+    """
     types = {column.name: column.dataType for column in schema.fields}
     if "body" not in types:
         raise InvalidColumn("body", f"missing; there are {', '.join(types) or 'none'}")
@@ -46,7 +48,7 @@ def _fits(wanted: str, kind: DataType) -> bool:
 
 
 def _attribute_fits(kind: DataType) -> bool:
-    """A string, bytes, or what the source gives: {type, string, binary}."""
+    """Take a string, bytes, or what the source gives: {type, string, binary}."""
     if isinstance(kind, StructType):
         return set(kind.names) <= {"type", "string", "binary"}
     return isinstance(kind, StringType | BinaryType)

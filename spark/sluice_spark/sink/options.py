@@ -35,7 +35,7 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Raises InvalidOption: unknown, malformed, out of range."""
+    """Parse a write's options. Raises InvalidOption: unknown, malformed, out of range."""
     values = {name.lower(): str(value).strip() for name, value in given.items()}
     values = {name: value for name, value in values.items() if name not in QUERYS_OWN and not sparks_own(name)}
     for name in values:

@@ -68,7 +68,7 @@ class Addressing:
 
 
 def outgoing(row: Mapping[str, Any], place: Place, addressing: Addressing) -> Outgoing | Unsent:
-    """The row as a message, or why it is none."""
+    """Make a message of the row, or say why it is none."""
     try:
         return _message(row, place, addressing)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _queue_url(named: str | None, offered: tuple[str, ...]) -> str:
 
 
 def _text(column: str, value: Any) -> str:
-    """Raises ValueError for null, empty, bytes that aren't UTF-8, and characters that SQS refuses."""
+    """Check a text. Raises ValueError for null, empty, bytes that aren't UTF-8, and characters that SQS refuses."""
     if value is None or not len(value):
         raise ValueError(f"{column} is {'null' if value is None else 'empty'}")
     try:
@@ -126,13 +126,10 @@ def _attributes(given: Any) -> dict[str, dict[str, Any]]:
     pairs = dict(given or ())  # a map column is a dict in a Row, a list of pairs in Arrow's Python values
     if len(pairs) > ATTRIBUTES_LIMIT:
         raise ValueError(f"{len(pairs)} attributes, a message has at most {ATTRIBUTES_LIMIT}")
-    return {_attribute_name(name): _attribute(name, value) for name, value in pairs.items()}
-
-
-def _attribute_name(name: str) -> str:
-    if not _ATTRIBUTE_NAME.fullmatch(name):
-        raise ValueError(f"attribute name {name[:256]!r} is none that SQS takes")
-    return name
+    for name in pairs:
+        if not _ATTRIBUTE_NAME.fullmatch(name):
+            raise ValueError(f"attribute name {name[:256]!r} is none that SQS takes")
+    return {name: _attribute(name, value) for name, value in pairs.items()}
 
 
 def _attribute(name: str, value: Any) -> dict[str, Any]:
@@ -229,7 +226,8 @@ class Packer:
 
     def add(self, message: Outgoing) -> Iterator[Batch]:
         """Batches that are ready now."""
-        key = message.queue_url, None if message.group is None else _lane_of(message.group, self._lanes)
+        of_group = None if message.group is None else zlib.crc32(message.group.encode()) % self._lanes
+        key = message.queue_url, of_group
         batch = self._open.get(key)
         if batch and not batch.takes(message):
             yield self._open.pop(key)
@@ -237,20 +235,13 @@ class Packer:
         if batch is None:
             if len(self._open) == OPEN_LIMIT:
                 yield self._open.pop(next(iter(self._open)))
-            batch = self._open[key] = Batch(message.queue_url, self._next_lane() if key[1] is None else key[1])
+            self._turn = (self._turn + (of_group is None)) % self._lanes
+            batch = self._open[key] = Batch(message.queue_url, self._turn if of_group is None else of_group)
         batch.add(message)
         if len(batch.messages) == BATCH_MESSAGES:
             yield self._open.pop(key)
 
     def rest(self) -> Iterable[Batch]:
-        """What is left, in part-filled batches."""
+        """Give what is left, in part-filled batches."""
         left, self._open = list(self._open.values()), {}
         return left
-
-    def _next_lane(self) -> int:
-        self._turn = (self._turn + 1) % self._lanes
-        return self._turn
-
-
-def _lane_of(group: str, lanes: int) -> int:
-    return zlib.crc32(group.encode()) % lanes

@@ -26,7 +26,7 @@ class Report:
     places: list[Unsent] = field(default_factory=list)
 
     def add(self, unsent: Unsent) -> None:
-        """Counts one, and keeps its place while there is room."""
+        """Count one, and keeps its place while there is room."""
         self.unsent += 1
         if len(self.places) < PLACES_LIMIT:
             self.places.append(unsent)
@@ -35,7 +35,7 @@ class Report:
 async def send_all(
     parts: Iterator[Iterable[Outgoing | Unsent]], client: Client, *, lanes: int, fail_on_error: bool
 ) -> Report:
-    """Sends every part in turn, which may block while it is made.
+    """Send every part in turn, which may block while it is made.
 
     Raises RowsNotSent at the first row that is not sent if `fail_on_error`; QueueRefused, or QueueBusy after
     ATTEMPTS of a whole call, in any case: no other row would fare better. What is under way then is awaited.
@@ -102,7 +102,7 @@ class _Sending:
         return self._by_region[region]
 
     async def _send(self, batch: Batch, client: SqsClient) -> None:
-        """Tries again, by id, what SQS took not; gives up what it says is the sender's fault, or after ATTEMPTS."""
+        """Try again, by id, what SQS took not; gives up what it says is the sender's fault, or after ATTEMPTS."""
         pending = {str(index): message for index, message in enumerate(batch.messages)}
         why: dict[str, str] = {}
         for attempt in range(1, ATTEMPTS + 1):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyspark.sql.datasource
 from pyspark import TaskContext
-from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -51,14 +50,15 @@ class _Writing:
         self._write_id = uuid.uuid4().hex  # of a batch write: made on the driver, the same in every attempt of a task
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Sends the task's rows, given as Arrow batches or as Rows."""
+        """Send the task's rows, given as Arrow batches or as Rows."""
         spare_pyspark_zip()
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
+        query = context.getLocalProperty(QUERY_ID) if context else None
         addressing = Addressing(
             queue_urls=self._options.queue_urls,
             deduplication=self._options.deduplication,
-            write=_streaming_write(context) or self._write_id,
+            write=f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else self._write_id,
         )
         report = asyncio.run(
             send_all(
@@ -69,6 +69,19 @@ class _Writing:
             )
         )
         return Sent(report)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  Spark's name
+        """Says which rows the tasks have not sent, if any."""
+        reports = [message.report for message in messages if isinstance(message, Sent)]
+        unsent = sum(report.unsent for report in reports)
+        if unsent:
+            places = "; ".join(str(place) for report in reports for place in report.places)
+            log.error("%s: %d rows were not sent: %s", _named(batchId), unsent, places)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803  Spark's name
+        """Says what was sent before Spark gave up: a queue takes nothing back."""
+        sent = sum(message.report.sent for message in messages if isinstance(message, Sent))
+        log.error("%s failed; %d messages of its finished tasks are in the queue", _named(batchId), sent)
 
     def _client(self, queue_url: str) -> SqsClient:
         options = self._options
@@ -84,34 +97,18 @@ class _Writing:
 class SqsWriter(_Writing, DataSourceArrowWriter):
     """A batch write."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks have sent their rows, or said which not."""
-        _say_unsent("the write", messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Spark has given up. What was sent is sent: a queue takes nothing back."""
-        _say_aborted("the write", messages)
-
 
 class SqsStreamWriter(_Writing, _StreamWriter):
-    """A streaming write."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """As of a batch write."""
-        _say_unsent(f"batch {batchId}", messages)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """As of a batch write. A restarted query sends the batch again."""
-        _say_aborted(f"batch {batchId}", messages)
+    """A streaming write. A restarted query sends its last batch again."""
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SqsWriter:
-    """Checks everything that can be without a row."""
+    """Make a batch write, and checks everything that can be without a row. Raises InvalidOption, InvalidColumn."""
     return SqsWriter(_checked(given, schema, overwrite=overwrite))
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> SqsStreamWriter:
-    """As `batch_writer`."""
+    """Make a streaming write, as `batch_writer` a batch one."""
     return SqsStreamWriter(_checked(given, schema, overwrite=overwrite))
 
 
@@ -123,33 +120,14 @@ def _checked(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -
     return options
 
 
-def _streaming_write(context: TaskContext | None) -> str | None:
-    query = context.getLocalProperty(QUERY_ID) if context else None
-    return f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else None
+def _named(batch: int | None) -> str:
+    return "the write" if batch is None else f"batch {batch}"
 
 
 def _parts(iterator: Iterator[Any], partition: int, addressing: Addressing) -> Iterator[Iterable[Outgoing | Unsent]]:
     """Arrow batches, or single Rows, as messages with their places."""
     number = 0
     for given in iterator:
-        rows = given.to_pylist() if isinstance(given, pa.RecordBatch) else [_values(given)]
+        rows = given.to_pylist() if isinstance(given, pa.RecordBatch) else [given.asDict(recursive=True)]
         yield [outgoing(row, Place(partition, number + index), addressing) for index, row in enumerate(rows)]
         number += len(rows)
-
-
-def _values(row: Row) -> Mapping[str, Any]:
-    values: Mapping[str, Any] = row.asDict(recursive=True)
-    return values
-
-
-def _say_unsent(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    reports = [message.report for message in messages if isinstance(message, Sent)]
-    unsent = sum(report.unsent for report in reports)
-    if unsent:
-        places = "; ".join(str(place) for report in reports for place in report.places)
-        log.error("%s: %d rows were not sent: %s", what, unsent, places)
-
-
-def _say_aborted(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    sent = sum(message.report.sent for message in messages if isinstance(message, Sent))
-    log.error("%s failed; %d messages of its finished tasks are in the queue", what, sent)

@@ -21,12 +21,12 @@ class Held:
         self.messages += sum(len(answer.messages) for answer in received)
 
     def due(self, committed: Position) -> Iterator[tuple[int, Sequence[Received]]]:
-        """What may be deleted now, and is held no longer."""
+        """Yield what may be deleted now, and hold it no longer."""
         for number in sorted(number for number in self._by_number if number < committed.segment):
             received = self._by_number.pop(number)
             self.messages -= sum(len(answer.messages) for answer in received)
             yield number, received
 
     def all(self) -> Sequence[Received]:
-        """What must stay invisible."""
+        """List what must stay invisible."""
         return [answer for received in self._by_number.values() for answer in received]

@@ -24,7 +24,7 @@ class Depth:
     by `visible`."""
 
     def __init__(self, client: Callable[[], SqsClient], queue_urls: Sequence[str], *, deleting: bool) -> None:
-        """`deleting`: whether the permission to delete is tried first."""
+        """Begin to ask. `deleting`: whether the permission to delete is tried first."""
         self._client, self._queue_urls, self._deleting = client, queue_urls, deleting
         self._changed = threading.Condition()
         self._questions = self._answered = 0  # an answer is to all questions before it was asked for

@@ -29,7 +29,7 @@ class Drained:
 
 
 def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = None) -> Drained:
-    """Runs the stream until the queues have been seen empty and what they held is committed; then stops it.
+    """Run the stream until the queues have been seen empty and what they held is committed; then stop it.
 
     `writer`: a DataStreamWriter with its sink and checkpoint, not yet started. `options`: those that its source was
     given. Works while producers still send: it ends at the first moment at which nothing is visible, and what is sent
@@ -86,32 +86,24 @@ def visible(source: Options) -> int:
 
 def _read(source: Options, query: Any) -> int:
     """How many messages were staged, once they are all committed."""
-    total = _staged(source)
-    while _reached(query) < total:
+    view = StagedLog(open_store(source.staging_location, source.identity.profile)).view()
+    total = view.offset(view.end).totals.messages
+    # How many messages lie before the last finished batch's end
+    while (int(end["numRecordsIn"]) if (end := _end(query)) else 0) < total:
         _wait(query)
     return total
 
 
 def _taken(source: Options, query: Any) -> int:
-    """As above: with `mode=executors` nothing is staged outside batches, and an offset counts up to its batch."""
+    """How many messages were received: with `mode=executors` none is staged outside batches, and an offset counts up to
+    its batch."""
     query.processAllAvailable()
     end = _end(query)
     return reached(open_store(source.staging_location, source.identity.profile), end).totals.messages if end else 0
 
 
-def _staged(source: Options) -> int:
-    """Messages in the log, from its beginning."""
-    view = StagedLog(open_store(source.staging_location, source.identity.profile)).view()
-    return view.offset(view.end).totals.messages
-
-
-def _reached(query: Any) -> int:
-    """How many messages lie before the last finished batch's end. PySpark gives an offset as text of a Python dict."""
-    end = _end(query)
-    return int(end["numRecordsIn"]) if end else 0
-
-
 def _end(query: Any) -> Mapping[str, Any] | None:
+    """Find the last finished batch's end, if any. PySpark gives an offset as text of a Python dict."""
     progress = query.lastProgress
     end = progress and progress["sources"][0]["endOffset"]
     found: Mapping[str, Any] | None = ast.literal_eval(end) if end else None

@@ -23,12 +23,13 @@ class Share:
 
 
 def is_fifo(queue_url: str) -> bool:
-    """The name says it, in SQS."""
+    """Look at the name, which says it in SQS."""
     return queue_url.endswith(FIFO)
 
 
 def in_order(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """A FIFO queue's messages by sequence number: answers may overtake each other once a visibility time-out is over.
+    """Sort a FIFO queue's messages by sequence number: answers may overtake each other once a visibility time-out is
+    over.
 
     Sequence numbers are decimal, of 20 digits, and grow within a group.
     """
@@ -36,8 +37,10 @@ def in_order(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any
 
 
 def shared(batch: pa.RecordBatch, share: Share) -> pa.RecordBatch:
-    """The rows whose group belongs to the share, in their order; each row is in just one share. Stable over processes,
-    unlike hash()."""
+    """Select the rows whose group belongs to the share, in their order; each row is in just one share.
+
+    Stable over processes, unlike hash().
+    """
     keys = zip(batch.column("queue_url").to_pylist(), batch.column("message_group_id").to_pylist(), strict=True)
     mine = [zlib.crc32(f"{url} {group}".encode()) % share.count == share.index for url, group in keys]
     return batch.filter(pa.array(mine, pa.bool_()))

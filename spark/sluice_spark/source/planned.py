@@ -33,8 +33,11 @@ def tasks_wanted(visible: int, mean_size: float, admission: Admission) -> int:
 
 
 def share(admission: Admission, index: int, count: int) -> Admission:
-    """What task `index` of `count` may take, at most ROWS_PER_TASK and TASK_BYTES. All together never take more
-    messages than `admission` allows; of those 0 is possible where there are more tasks than messages."""
+    """Say what task `index` of `count` may take, at most ROWS_PER_TASK and TASK_BYTES.
+
+    All together never take more messages than `admission` allows; of those 0 is possible where there are more tasks
+    than messages.
+    """
     messages = ROWS_PER_TASK
     if admission.messages is not None:
         messages = min(messages, admission.messages // count + (index < admission.messages % count))
@@ -51,7 +54,7 @@ class Budget:
     _at: float | None = None
 
     def within(self, admission: Admission, now: float) -> Admission:
-        """The admission, with no more messages than have become due."""
+        """Bound the admission: no more messages than have become due."""
         if self.per_second is None:
             return admission
         elapsed = 1.0 if self._at is None else min(RATE_WINDOW_S, now - self._at)
@@ -59,7 +62,7 @@ class Budget:
         return replace(admission, messages=due if admission.messages is None else min(due, admission.messages))
 
     def spent(self, now: float) -> None:
-        """A batch was planned."""
+        """Note that a batch was planned."""
         self._at = now
 
 
@@ -92,7 +95,10 @@ def batch(found: Mapping[int, Header], start: Position, end: Position, *, epoch:
 
 
 def accepted(header: Header | None, epoch: int) -> None:
-    """A segment of this driver or an earlier one belongs to the log that this one reads; raises Fenced of a later."""
+    """Accept a segment of this driver or an earlier one as part of the log that this one reads.
+
+    Raises Fenced of a later.
+    """
     if header is not None and header.epoch > epoch:
         raise Fenced(f"segment {header.number} was published for a newer driver: it claimed the log at {header.epoch}")
 
@@ -103,8 +109,11 @@ def holes(numbers: Collection[int], low: int, high: int) -> Sequence[int]:
 
 
 def counted(offset: Offset, until: Position, headers: Iterable[Header], failed: int) -> Offset:
-    """The totals of what lies before `until`, as an offset there. `headers`: of all segments in between, in order;
-    `failed`: deletions that failed there, of those that tasks published."""
+    """Count what lies before `until`, as an offset there.
+
+    `headers`: of all segments in between, in order; `failed`: deletions that failed there, of those that tasks
+    published. Raises SegmentMissing.
+    """
     first = offset.counted
     known = list(headers)
     if known and known[0].number != first.segment:

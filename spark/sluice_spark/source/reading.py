@@ -53,7 +53,7 @@ class Reads:
         self._options, self._schema = options, schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the partition's rows, the same at every call. Raises what the log, the queue or S3 raise."""
+        """Yield the partition's rows, the same at every call. Raises what the log, the queue or S3 raise."""
         assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
         spare_pyspark_zip()
         store = open_store(partition.location, partition.profile)
@@ -84,7 +84,7 @@ class Reads:
     def _of_objects(
         self, part: Slice, batch: pa.RecordBatch, partition: Rows, kind: pa.DataType
     ) -> Iterator[pa.RecordBatch]:
-        """A row for each record of the objects, batch by batch; the quarantine has a file for each of these."""
+        """Yield a row for each record of the objects, batch by batch; the quarantine has a file for each of these."""
         options, errors = self._options, 0
         region = options.region or (region_of(options.queue_urls[0]) if options.queue_urls else None)
         objects = open_objects(options.identity, region=region, endpoint=options.files.endpoint)
@@ -97,7 +97,7 @@ class Reads:
         self._note(part, errors, partition)
 
     def _good(self, part: Slice, rows: pa.RecordBatch, partition: Rows, piece: int = 0) -> pa.RecordBatch:
-        """The rows, without the bad ones where these have a place of their own."""
+        """Leave out the bad rows where these have a place of their own."""
         quarantine = self._options.deserialisation.quarantine
         if not quarantine:
             return rows
@@ -119,7 +119,7 @@ def _index(partition: Rows) -> int:
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and a session of botocore's takes its time
 def task_clients(options: Options) -> Callable[[], SqsClient]:
-    """Makes clients of the queues. Raises InvalidOption where nothing says their region, or a key."""
+    """Make clients of the queues. Raises InvalidOption where nothing says their region, or a key."""
     return clients_of(
         options.queue_urls[0],
         region=options.region,
@@ -130,7 +130,7 @@ def task_clients(options: Options) -> Callable[[], SqsClient]:
 
 
 def arrow_type(schema: StructType, name: str) -> pa.DataType:
-    """Gives a column's type in Arrow; a struct of no columns where there is no such column."""
+    """Give a column's type in Arrow; a struct of no columns where there is no such column."""
     return to_arrow_type(schema[name].dataType, **_UTC) if name in schema.names else pa.struct([])
 
 

@@ -87,7 +87,7 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Starts no more receives. Those under way are awaited and their messages released, in the background.
+        """Start no more receives. Those under way are awaited and their messages released, in the background.
 
         Not staged: the query's next driver may run already, and must not find its next segment taken by one that is
         leaving.
@@ -95,7 +95,7 @@ class Receiver:
         self._stopping.set()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Waits until all is received, staged and deleted, or released."""
+        """Wait until all is received, staged and deleted, or released."""
         self._thread.join(timeout_s)
 
     def consumed(self, position: Position) -> None:
@@ -112,7 +112,7 @@ class Receiver:
         return self._thread.is_alive()
 
     def check(self) -> None:
-        """Raises what ended the receiver."""
+        """Raise what ended the receiver, if anything did."""
         if self._error:
             raise self._error
 
@@ -140,13 +140,13 @@ class Receiver:
 
 
 def writable_log(options: Options) -> StagedLog:
-    """Opens the log to write: with what it takes to read no object twice."""
+    """Open the log to write: with what it takes to read no object twice."""
     notified = Notified(options.deserialisation.envelopes, options.s3) if options.files.read else None
     return StagedLog(open_store(options.staging_location, options.identity.profile), notified)
 
 
 def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
-    """Makes a receiver as the options say. `enough`: where a bounded read ends, if the queues aren't empty before.
+    """Make a receiver as the options say. `enough`: where a bounded read ends, if the queues aren't empty before.
 
     Raises InvalidOption where nothing says the queues' region, or no key is found.
     """
@@ -295,8 +295,7 @@ class _Run:
             fleet.running -= 1
 
     async def _emptied(self, fleet: Fleet) -> bool:
-        """An empty answer alone ends nothing: SQS may have asked too few of its hosts. The queue's own count must
-        agree."""
+        """Ask the queue's own count: an empty answer alone ends nothing, as SQS may have asked too few of its hosts."""
         if not self._intake.until_empty:
             return True
         count = await self._client.attributes(fleet.queue_url, VISIBLE)
@@ -314,7 +313,7 @@ class _Run:
         self._rate.took(len(received.messages))
 
     async def _publish(self) -> None:
-        """What is in the buffer; its memory counts until it is durable."""
+        """Stage what is in the buffer; its memory counts until it is durable."""
         taken, self._buffer, in_memory = self._buffer, [], self._in_memory
         self._buffered = self._buffered_bytes = 0
         try:
@@ -445,7 +444,7 @@ def _values_of(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _handles_only(received: Received) -> Received:
-    """What is still needed of messages that are durable."""
+    """Keep what is still needed of messages that are durable."""
     handles = [{"ReceiptHandle": message["ReceiptHandle"]} for message in received.messages]
     return Received(received.queue_url, handles)
 

@@ -56,7 +56,7 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
         return type(self), (self._options, self._schema)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name, 4.2 and later
-        """Makes this run end: once as many messages are taken as the queues hold now, or when they are empty."""
+        """Make this run end: once as many messages are taken as the queues hold now, or when they are empty."""
         self._available_now = True
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  Spark's name, 4.2 and later
@@ -64,7 +64,7 @@ class SqsStreamReader(Reads, DataSourceStreamReader, _TriggerAvailableNow):
         return _newer.ReadAllAvailable()
 
     def _admission(self, limit: Any) -> Admission:
-        """The options' limits, and a read limit that Spark asks for in addition."""
+        """Bound by the options' limits, and by a read limit that Spark asks for in addition."""
         own, asked = self._options.admission, getattr(limit, "max_rows", None)
         return own if asked is None else Admission(messages=min(asked, own.messages or asked), size=own.size)
 
@@ -145,7 +145,7 @@ class StreamReader(SqsStreamReader):
         return as_partitions(self._options, view.between(first, last))
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Notes that Spark has written the batch; old segments may go."""
+        """Note that Spark has written the batch; old segments may go."""
         offset = Offset.parse(end)
         staged = self._started(offset.position, offset)
         staged.consumed(offset.position)
@@ -207,7 +207,7 @@ class PlannedStreamReader(SqsStreamReader):
         return self._dispatcher.pending(Offset.parse(self._last)).json()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Makes a task for each planned segment, there or not.
+        """Make a task for each planned segment, there or not.
 
         At a restart 4.0 and 4.1 first call this with twice the newest offset that they have, even if the batch that
         ends there is to be run again: nothing can be said of the log then.
@@ -223,7 +223,7 @@ class PlannedStreamReader(SqsStreamReader):
         return rows or [Rows(*place, ())]
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Notes that Spark has written the batch; old segments may go."""
+        """Note that Spark has written the batch; old segments may go."""
         offset = Offset.parse(end)
         dispatcher = self._started(offset.position)
         self._retain(lambda retention_s: dispatcher.retain(offset, retention_s), offset.position)

@@ -48,14 +48,14 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """As the Host header has it: with a port unless it is the scheme's own."""
+        """The Host header's value: with a port unless it is the scheme's own."""
         parts = urlsplit(self.url)
         default = {"http": 80, "https": 443}.get(parts.scheme)
         return f"{parts.hostname}:{parts.port}" if parts.port and parts.port != default else str(parts.hostname)
 
 
 def region_of(queue_url: str) -> str | None:
-    """The region in an AWS queue URL; None in an emulator's."""
+    """Find the region in an AWS queue URL; None in an emulator's."""
     found = _REGION_IN_HOST.search(urlsplit(queue_url).hostname or "")
     return found.group(1) if found else None
 
@@ -79,7 +79,9 @@ def resolved_endpoint(queue_url: str, *, region: str | None, endpoint: str | Non
 
 
 def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
-    """A function for the key as it is now. It may block on the network while it refreshes: call it in a thread.
+    """Make a function for the key as it is now.
+
+    It may block on the network while it refreshes: call it in a thread. Raises InvalidOption where no key is found.
 
     botocore refreshes temporary credentials from 15 minutes before their expiry.
     """
@@ -98,7 +100,10 @@ def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
 
 
 def client_session(identity: Identity, *, region: str | None) -> Any:
-    """A session of botocore whose clients call as the identity, and refresh an assumed role before it expires."""
+    """Open a session of botocore whose clients call as the identity, and refresh an assumed role before it expires.
+
+    Raises InvalidOption where no key is found.
+    """
     session = _session(identity)
     if identity.role_arn:
         known = region or session.get_config_variable("region")

@@ -53,7 +53,7 @@ class AnswerReader:
     _chunks: bytearray = field(default_factory=bytearray)
 
     def begin(self, *, bodiless: bool = False) -> None:
-        """The next answer; `bodiless`: it has no body whatever its head says."""
+        """Begin the next answer; `bodiless`: it has no body whatever its head says."""
         self.begun, self.keeps, self._bodiless = False, True, bodiless
         self._filled, self._head = 0, None
         if len(self._buffer) > BUFFER_BYTES:
@@ -163,7 +163,7 @@ class AnswerReader:
             self._filled = len(rest)
 
     def _grow(self, size: int) -> None:
-        """A new buffer: asyncio still holds a view of the old one."""
+        """Take a new buffer: asyncio still holds a view of the old one."""
         larger = bytearray(size)
         larger[: self._filled] = memoryview(self._buffer)[: self._filled]
         self._buffer = larger
@@ -182,7 +182,7 @@ class _Head:
 
     @classmethod
     def parse(cls, head: bytes) -> "_Head":
-        """Raises ConnectionError for what is no HTTP/1.x."""
+        """Read a head. Raises ConnectionError for what is no HTTP/1.x."""
         if usual := USUAL.fullmatch(head):
             return cls(int(usual[1]), head, int(usual[2]), chunked=False, keeps=True)
         version, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
@@ -199,7 +199,7 @@ class _Head:
 
 
 def _headers(head: bytes) -> dict[str, str]:
-    """The first of each name; raises ConnectionError for two lengths."""
+    """Read the first of each name. Raises ConnectionError for two lengths."""
     headers: dict[str, str] = {}
     for line in head.decode("latin-1").split("\r\n")[1:]:
         name, _, value = line.partition(":")

@@ -69,7 +69,7 @@ class Warnings:
     _unsaid: Counter[str] = field(default_factory=Counter)
 
     def say(self, kind: str, error: Exception) -> None:
-        """Logs, or counts for the next line."""
+        """Log, or count for the next line."""
         now = self.clock()
         if now - self._said.get(kind, -WARN_EVERY_S) < WARN_EVERY_S:
             self._unsaid[kind] += 1
@@ -141,21 +141,21 @@ class SqsClient:
         return messages
 
     async def delete(self, queue_url: str, handles: Sequence[str]) -> Outcome:
-        """Deletes up to ten; what fails is retried by id. No call for none."""
+        """Delete up to ten; what fails is retried by id. No call for none."""
         return await self._batch("DeleteMessageBatch", queue_url, handles)
 
     async def release(self, queue_url: str, handles: Sequence[str]) -> Outcome:
-        """Makes up to ten visible at once, for whoever receives next."""
+        """Make up to ten visible at once, for whoever receives next."""
         return await self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=0)
 
     async def attributes(self, queue_url: str, *names: str) -> Mapping[str, str]:
-        """The queue's attributes; SQS answers without those that it doesn't have."""
+        """Ask for the queue's attributes; SQS answers without those that it doesn't have."""
         answer = await self.call("GetQueueAttributes", {"QueueUrl": queue_url, "AttributeNames": list(names)})
         attributes: Mapping[str, str] = answer.get("Attributes") or {}
         return attributes
 
     async def check_deletion(self, queue_url: str) -> None:
-        """Raises QueueRefused unless we may delete: said at the start, not once messages are staged and come back.
+        """Raise QueueRefused unless we may delete: said at the start, not once messages are staged and come back.
 
         A made-up receipt handle: SQS looks at permissions first, and then refuses the handle, which is all we want to
         hear.
@@ -176,7 +176,7 @@ class SqsClient:
                 await self.back_off(attempt, error)
 
     async def back_off(self, attempt: int, error: QueueError) -> None:
-        """Waits before attempt `attempt` + 1, and warns, once a minute per kind."""
+        """Wait before attempt `attempt` + 1, and warns, once a minute per kind."""
         self.retries[error.code] += 1
         self._warnings.say(f"{error.action}:{error.code}", error)
         await self._sleep(back_off_s(attempt, self._chance()))
@@ -279,7 +279,7 @@ class _Signed:
 def clients_of(
     queue_url: str, *, region: str | None, endpoint: str | None, identity: Identity, connections: int
 ) -> Callable[[], SqsClient]:
-    """Makes clients of the queue's region, each with `connections`, as the identity.
+    """Make clients of the queue's region, each with `connections`, as the identity.
 
     Asks botocore once. Raises InvalidOption where nothing says the region, or no key is found.
     """
@@ -307,7 +307,7 @@ def back_off_s(attempt: int, chance: float) -> float:
 
 
 def classified(action: str, status: int, headers: Mapping[str, str], body: bytes) -> QueueError:
-    """The error that an answer other than 200 is, with header names in lower case.
+    """Make the error that an answer other than 200 is, with header names in lower case.
 
     What isn't known is judged by its status.
     """

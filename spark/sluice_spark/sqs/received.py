@@ -16,7 +16,7 @@ class Received:
 
 
 def in_tens(received: Iterable[Received]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields receipt handles, by queue, as many as one call takes."""
+    """Yield receipt handles, by queue, as many as one call takes."""
     by_queue: dict[str, list[str]] = {}
     for answer in received:
         by_queue.setdefault(answer.queue_url, []).extend(message["ReceiptHandle"] for message in answer.messages)

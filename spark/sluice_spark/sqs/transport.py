@@ -42,7 +42,7 @@ class Route:
 
 
 def route_to(url: str) -> Route:
-    """The way to `url`, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Raises ValueError for a proxy that can't be used."""
+    """Find the way to `url`, by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Raises ValueError for a proxy of another kind."""
     parts = urlsplit(url)
     if parts.scheme not in HTTP_PORTS or not parts.hostname:
         raise ValueError(f"{url!r} is no http or https URL")
@@ -90,7 +90,7 @@ class Transport:
         self.connected = 0  # connections made, ever
 
     def encoded(self, headers: Mapping[str, str], body: bytes) -> bytes:
-        """A POST as it goes over the wire; it may be sent any number of times."""
+        """Encode a POST as it goes over the wire; it may be sent any number of times."""
         lines = [f"POST {self._route.target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         if self._route.proxy_authorization and not self._route.tunnel:
             lines.append(f"proxy-authorization: {self._route.proxy_authorization}")
@@ -98,7 +98,7 @@ class Transport:
         return "\r\n".join(lines).encode("latin-1") + HEAD_END + body
 
     async def exchange(self, request: bytes, *, within_s: float, repeatable: bool = False) -> Answer:
-        """The answer, `within_s` of the request's being sent.
+        """Have the answer, `within_s` of the request's being sent.
 
         A connection that the peer closed while it was idle is found out only by using it. A `repeatable` request,
         one that does the same done twice, is then sent once more on a new connection; any other raises, as the peer
@@ -117,7 +117,7 @@ class Transport:
                 self._quiet.set()
 
     async def close(self) -> None:
-        """Takes no more exchanges, awaits those under way, whose deadlines bound this, and closes all connections."""
+        """Take no more exchanges, await those under way, whose deadlines bound this, and close all connections."""
         self._closing = True
         await self._quiet.wait()
         for connection in self._idle:
@@ -154,7 +154,7 @@ class Transport:
         return answer
 
     def _kept(self) -> "_Connection | None":
-        """The connection that was used last, so that those not needed grow old."""
+        """Take the connection that was used last, so that those not needed grow old."""
         while self._idle:
             connection = self._idle.pop()
             if connection.usable(time.monotonic() - IDLE_LIMIT_S):
@@ -234,7 +234,7 @@ class _Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
     async def asked(self, request: bytes, deadline: float, *, bodiless: bool = False) -> Answer:
-        """Sends, and waits for the answer. Raises ConnectionResetError if the peer has closed."""
+        """Send, and wait for the answer. Raises ConnectionResetError if the peer has closed."""
         self.deadline = deadline
         self._reading.begin(bodiless=bodiless)
         if self._transport is None or self._transport.is_closing():
@@ -249,7 +249,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport = await asyncio.get_running_loop().start_tls(transport, self, tls, server_hostname=host)
 
     def failed(self, error: Exception) -> None:
-        """Gives the one who waits the error, and the connection up."""
+        """Give the one who waits the error, and the connection up."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)
