@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueRefused, TooManyInFlight
 from sluice_spark.sqs.access import Endpoint
-from sluice_spark.sqs.answers import Answer
+from sluice_spark.sqs.answers import HttpAnswer
 from sluice_spark.sqs.client import (
     ATTEMPTS,
     BACK_OFF_LIMIT_S,
     SIGNATURE_FRESH_S,
-    Outcome,
+    BatchOutcome,
     SqsClient,
     _parsed,
     _Signed,
@@ -57,7 +57,7 @@ def test_what_is_received_and_deleted_is_gone(used: Used, fill: Callable[[int], 
     handles = used.handles()
     outcome = used.run(lambda client: client.delete(used.url, handles))
     assert len(handles) == 7
-    assert outcome == Outcome()
+    assert outcome == BatchOutcome()
     assert used.run(lambda c: c.attributes(used.url, "ApproximateNumberOfMessagesNotVisible")) == {
         "ApproximateNumberOfMessagesNotVisible": "0"
     }
@@ -73,7 +73,7 @@ def test_only_the_entries_that_failed_are_deleted_again(used: Used, fill: Callab
     handles = used.handles()
     used.sqs.script.add({"action": "DeleteMessageBatch", "how": "partial"})
     outcome = used.run(lambda client: client.delete(used.url, handles))
-    assert outcome == Outcome()
+    assert outcome == BatchOutcome()
     assert used.sqs.queues["q"].known == {}
     assert used.sqs.calls["DeleteMessageBatch"] == 2
 
@@ -218,5 +218,5 @@ def test_an_unusable_proxy_is_an_option_error(used: Used, monkeypatch: pytest.Mo
 def test_an_answer_that_is_no_json_object_is_trouble_that_may_pass() -> None:
     for body in (b"<html>", b"[]"):
         with pytest.raises(QueueBusy, match="no JSON"):
-            _parsed("A", Answer(200, b"", body))
-    assert _parsed("A", Answer(200, b"", b"")) == {}
+            _parsed("A", HttpAnswer(200, b"", body))
+    assert _parsed("A", HttpAnswer(200, b"", b"")) == {}

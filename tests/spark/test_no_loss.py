@@ -24,7 +24,7 @@ from sluice_spark.log.segments import rows_of
 from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.receiver import Intake, Limits, Receiver
-from sluice_spark.sqs.client import Outcome
+from sluice_spark.sqs.client import BatchOutcome
 
 from tests.sqs.queues import Queue, SqsError
 
@@ -120,7 +120,7 @@ class Line:
         self._answered("ReceiveMessage")
         return answer
 
-    async def delete(self, queue_url: str, handles: Sequence[str]) -> Outcome:
+    async def delete(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
         self._reached("DeleteMessageBatch")
         durable = {
             identity
@@ -138,14 +138,14 @@ class Line:
             except SqsError:
                 expired.append(handle)
         self._answered("DeleteMessageBatch")
-        return Outcome(tuple(expired), tuple(failed))
+        return BatchOutcome(tuple(expired), tuple(failed))
 
-    async def release(self, queue_url: str, handles: Sequence[str]) -> Outcome:
+    async def release(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
         self._reached("ChangeMessageVisibilityBatch")
         for handle in handles:
             with suppress(SqsError):
                 self.world.queue.change_visibility(handle, 0.0, self.world.now)
-        return Outcome()
+        return BatchOutcome()
 
     async def call(self, action: str, request: Any) -> dict[str, Any]:
         self._reached(action)

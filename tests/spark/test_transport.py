@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.sqs import answers as module
-from sluice_spark.sqs.answers import Answer, AnswerReader
+from sluice_spark.sqs.answers import AnswerReader, HttpAnswer
 from sluice_spark.sqs.transport import Transport, route_to
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -79,7 +79,7 @@ def run(answers: Sequence[bytes | None], use: Use, *, tls: ssl.SSLContext | None
     return asyncio.run(whole())
 
 
-def exchange(transport: Transport, *, within_s: float = 10, repeatable: bool = False) -> Awaitable[Answer]:
+def exchange(transport: Transport, *, within_s: float = 10, repeatable: bool = False) -> Awaitable[HttpAnswer]:
     return transport.exchange(transport.encoded({"host": "h"}, b"{}"), within_s=within_s, repeatable=repeatable)
 
 
@@ -383,7 +383,7 @@ def test_what_is_no_endpoint_is_refused() -> None:
 # The reader
 
 
-def fed(pieces: Sequence[bytes], *, limit: int = 10_000, ends: bool = False) -> Answer | None:
+def fed(pieces: Sequence[bytes], *, limit: int = 10_000, ends: bool = False) -> HttpAnswer | None:
     reading = AnswerReader(limit)
     reading.begin()
     answer = None
@@ -462,7 +462,7 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
 
 def test_an_answer_without_a_body_needs_no_length() -> None:
-    assert fed([b"HTTP/1.1 204 -\r\n\r\n"]) == Answer(204, b"HTTP/1.1 204 -", b"")
+    assert fed([b"HTTP/1.1 204 -\r\n\r\n"]) == HttpAnswer(204, b"HTTP/1.1 204 -", b"")
 
 
 def test_a_large_answer_leaves_no_large_buffer_behind() -> None:

@@ -20,7 +20,7 @@ IDENTITY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Sifted:
+class _NewRecords:
     """A body with its new records alone, None if it has none, and their identities."""
 
     body: str | None
@@ -102,7 +102,7 @@ def identity(facts: Mapping[str, str]) -> bytes | None:
     return blake2b(orjson.dumps(names), digest_size=IDENTITY_BYTES).digest()
 
 
-def sift(body: str, envelopes: Sequence[str], choice: S3Choice, known: Callable[[bytes], bool]) -> _Sifted:
+def sift(body: str, envelopes: Sequence[str], choice: S3Choice, known: Callable[[bytes], bool]) -> _NewRecords:
     """Find what is new in a body.
 
     Records that aren't chosen stay in it, for a later reader with another choice; so does a body without any.
@@ -110,9 +110,9 @@ def sift(body: str, envelopes: Sequence[str], choice: S3Choice, known: Callable[
     found = identities(body, envelopes, choice)
     new = [each for each in dict.fromkeys(found) if each is None or not known(each)]
     if found and not new:
-        return _Sifted(None)
+        return _NewRecords(None)
     if len(new) == len(found):
-        return _Sifted(body, new)
+        return _NewRecords(body, new)
     stale = set(found).difference(new)
 
     def wanted(record: Mapping[str, Any]) -> bool:
@@ -122,7 +122,7 @@ def sift(body: str, envelopes: Sequence[str], choice: S3Choice, known: Callable[
             return True
         return False
 
-    return _Sifted(_rewritten(body, envelopes, wanted), new)
+    return _NewRecords(_rewritten(body, envelopes, wanted), new)
 
 
 def _rewritten(body: str, envelopes: Sequence[str], wanted: Callable[[Mapping[str, Any]], bool]) -> str:

@@ -35,7 +35,7 @@ from sluice_spark.log.staging import CLAIM_ATTEMPTS
 from sluice_spark.log.store import Store
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids
-from sluice_spark.source.planned import Batch, Budget, batch, counted, holes, share, tasks_wanted
+from sluice_spark.source.planned import Budget, PlannedBatch, batch, counted, holes, share, tasks_wanted
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ class Dispatcher:
         return found
 
     def _orders(
-        self, start: Position, end: Position, parts: Batch, numbers: Collection[int], admission: Admission
+        self, start: Position, end: Position, parts: PlannedBatch, numbers: Collection[int], admission: Admission
     ) -> Sequence[Order]:
         wanted = self._admissions.get(end.segment, admission)
         count = len(parts.missing) + len(parts.staged)

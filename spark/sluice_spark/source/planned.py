@@ -67,14 +67,16 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class PlannedBatch:
     """A range of positions, as tasks: of what is staged, and numbers that are to be received."""
 
     staged: Sequence[Sequence[Slice]] = ()
     missing: Sequence[int] = ()
 
 
-def batch(found: Mapping[int, Header], start: Position, end: Position, *, epoch: int, rows_per_task: int) -> Batch:
+def batch(
+    found: Mapping[int, Header], start: Position, end: Position, *, epoch: int, rows_per_task: int
+) -> PlannedBatch:
     """`found`: those of the range's segments that exist. A segment that a task published is one task's again, whoever
     asks and whenever, so that what tasks write beside the rows has the same name; others are packed.
 
@@ -91,7 +93,7 @@ def batch(found: Mapping[int, Header], start: Position, end: Position, *, epoch:
     parts = [_part(found[number], start, end) for number in numbers if number in found]
     whole = [[Slice(each.number, low, high)] for each, low, high in parts if found[each.number].planned and low < high]
     packed = sliced([part for part in parts if not found[part[0].number].planned and part[1] < part[2]], rows_per_task)
-    return Batch(staged=[*packed, *whole], missing=[number for number in numbers if number not in found])
+    return PlannedBatch(staged=[*packed, *whole], missing=[number for number in numbers if number not in found])
 
 
 def accepted(header: Header | None, epoch: int) -> None:

@@ -23,7 +23,7 @@ USUAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What came back. `head` is the status line and the headers, as they came."""
 
     status: int
@@ -67,7 +67,7 @@ class AnswerReader:
             self._grow(2 * self._filled)
         return memoryview(self._buffer)[self._filled :]
 
-    def filled(self, count: int) -> Answer | None:
+    def filled(self, count: int) -> HttpAnswer | None:
         """`count` bytes have come into the room; the answer, if they complete it."""
         self.begun = True
         before, self._filled = self._filled, self._filled + count
@@ -85,7 +85,7 @@ class AnswerReader:
                 self._drop(end + len(HEAD_END))  # 100 Continue and the like come before the answer
         return self._body(self._head)
 
-    def ended(self) -> Answer | None:
+    def ended(self) -> HttpAnswer | None:
         """No more bytes come; the answer, if that is what ends it."""
         head = self._head
         self.keeps = False
@@ -106,7 +106,7 @@ class AnswerReader:
             self._grow(start + head.length)
         self._head = head
 
-    def _body(self, head: "_Head") -> Answer | None:
+    def _body(self, head: "_Head") -> HttpAnswer | None:
         if head.chunked:
             return self._dechunked(head)
         if head.length is None:
@@ -118,10 +118,10 @@ class AnswerReader:
             raise ConnectionError("more bytes than the answer's length")
         return self._answer(head, end) if self._filled == end else None
 
-    def _answer(self, head: "_Head", end: int) -> Answer:
-        return Answer(head.status, head.text, bytes(memoryview(self._buffer)[head.start : end]))
+    def _answer(self, head: "_Head", end: int) -> HttpAnswer:
+        return HttpAnswer(head.status, head.text, bytes(memoryview(self._buffer)[head.start : end]))
 
-    def _dechunked(self, head: "_Head") -> Answer | None:
+    def _dechunked(self, head: "_Head") -> HttpAnswer | None:
         at = 0
         while (line := self._buffer.find(LINE_END, at, self._filled)) >= 0:
             size = _chunk_size(bytes(self._buffer[at:line]))
@@ -145,7 +145,7 @@ class AnswerReader:
         self._drop(at)
         return None
 
-    def _trailed(self, head: "_Head", line: int) -> Answer | None:
+    def _trailed(self, head: "_Head", line: int) -> HttpAnswer | None:
         """After the last chunk's size, at `line`: trailers, which say nothing to us, and an empty line."""
         end = self._buffer.find(HEAD_END, line, self._filled)
         if end < 0:
@@ -154,7 +154,7 @@ class AnswerReader:
             return None
         if self._filled > end + len(HEAD_END):
             raise ConnectionError("more bytes than the answer's chunks")
-        return Answer(head.status, head.text, bytes(self._chunks))
+        return HttpAnswer(head.status, head.text, bytes(self._chunks))
 
     def _drop(self, count: int) -> None:
         if count:

@@ -19,7 +19,7 @@ import orjson
 
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
 from sluice_spark.sqs.access import CredentialsNow, Endpoint, Identity, credentials_of, resolved_endpoint
-from sluice_spark.sqs.answers import Answer
+from sluice_spark.sqs.answers import HttpAnswer
 from sluice_spark.sqs.received import BATCH_LIMIT
 from sluice_spark.sqs.signing import Credentials, signed_headers
 from sluice_spark.sqs.transport import Transport
@@ -53,7 +53,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchOutcome:
     """What a batch call did not do: `expired` handles are of no use any more, `failed` ones were given up on."""
 
     expired: tuple[str, ...] = ()
@@ -140,11 +140,11 @@ class SqsClient:
         messages: Sequence[Message] = answer.get("Messages") or ()
         return messages
 
-    async def delete(self, queue_url: str, handles: Sequence[str]) -> Outcome:
+    async def delete(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
         """Delete up to ten; what fails is retried by id. No call for none."""
         return await self._batch("DeleteMessageBatch", queue_url, handles)
 
-    async def release(self, queue_url: str, handles: Sequence[str]) -> Outcome:
+    async def release(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
         """Make up to ten visible at once, for whoever receives next."""
         return await self._batch("ChangeMessageVisibilityBatch", queue_url, handles, VisibilityTimeout=0)
 
@@ -181,7 +181,7 @@ class SqsClient:
         self._warnings.say(f"{error.action}:{error.code}", error)
         await self._sleep(back_off_s(attempt, self._chance()))
 
-    async def _batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> Outcome:
+    async def _batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> BatchOutcome:
         pending: list[dict[str, Any]] = [
             {"Id": str(index), "ReceiptHandle": handle, **more} for index, handle in enumerate(handles)
         ]
@@ -202,7 +202,7 @@ class SqsClient:
             if pending and attempt < ATTEMPTS:
                 code = next(iter(failures.values())).get("Code", "")
                 await self.back_off(attempt, QueueBusy(action, code, f"{len(pending)} entries failed"))
-        return Outcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
+        return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
     async def _once(self, action: str, body: bytes, wait_s: float, *, same_again: bool = False) -> dict[str, Any]:
         answer = await self._exchange(action, body, wait_s, same_again=same_again)
@@ -213,7 +213,7 @@ class SqsClient:
             self._key = None  # ask botocore again before the retry, or say that it can't help
         raise error
 
-    async def _exchange(self, action: str, body: bytes, wait_s: float, *, same_again: bool) -> Answer:
+    async def _exchange(self, action: str, body: bytes, wait_s: float, *, same_again: bool) -> HttpAnswer:
         if self._transport is None:
             raise RuntimeError("use `async with`")
         request = await self._request(self._transport, action, body, same_again=same_again)
@@ -288,7 +288,7 @@ def clients_of(
     return lambda: SqsClient(place, credentials, connections=connections)
 
 
-def _parsed(action: str, answer: Answer) -> dict[str, Any]:
+def _parsed(action: str, answer: HttpAnswer) -> dict[str, Any]:
     if not answer.body:
         return {}
     try:

@@ -14,7 +14,7 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from sluice_spark.sqs.answers import ANSWER_LIMIT, HEAD_END, HTTP_OK, Answer, AnswerReader
+from sluice_spark.sqs.answers import ANSWER_LIMIT, HEAD_END, HTTP_OK, AnswerReader, HttpAnswer
 
 CONNECT_WITHIN_S = 5.0  # name, TCP, the proxy's tunnel and TLS together
 IDLE_LIMIT_S = 15.0  # SQS and what is before it keep idle connections longer: so the race with their close is rare
@@ -97,7 +97,7 @@ class Transport:
         lines.append(f"content-length: {len(body)}")
         return "\r\n".join(lines).encode("latin-1") + HEAD_END + body
 
-    async def exchange(self, request: bytes, *, within_s: float, repeatable: bool = False) -> Answer:
+    async def exchange(self, request: bytes, *, within_s: float, repeatable: bool = False) -> HttpAnswer:
         """Have the answer, `within_s` of the request's being sent.
 
         A connection that the peer closed while it was idle is found out only by using it. A `repeatable` request,
@@ -126,7 +126,7 @@ class Transport:
         if self._timer:
             self._timer.cancel()
 
-    async def _exchanged(self, request: bytes, within_s: float, *, repeatable: bool) -> Answer:
+    async def _exchanged(self, request: bytes, within_s: float, *, repeatable: bool) -> HttpAnswer:
         kept = self._kept()
         if kept is not None:
             try:
@@ -136,7 +136,7 @@ class Transport:
                     raise
         return await self._on(await self._connected(), request, within_s)
 
-    async def _on(self, connection: "_Connection", request: bytes, within_s: float) -> Answer:
+    async def _on(self, connection: "_Connection", request: bytes, within_s: float) -> HttpAnswer:
         self._busy.add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._keep_deadlines)
@@ -215,7 +215,7 @@ class _Connection(asyncio.BufferedProtocol):
     def __init__(self, answer_limit: int) -> None:
         self._reading = AnswerReader(answer_limit)
         self._transport: asyncio.Transport | None = None
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._used_at = time.monotonic()
         self.deadline = 0.0
 
@@ -233,7 +233,7 @@ class _Connection(asyncio.BufferedProtocol):
         """Open, and used after the time `since`."""
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
-    async def asked(self, request: bytes, deadline: float, *, bodiless: bool = False) -> Answer:
+    async def asked(self, request: bytes, deadline: float, *, bodiless: bool = False) -> HttpAnswer:
         """Send, and wait for the answer. Raises ConnectionResetError if the peer has closed."""
         self.deadline = deadline
         self._reading.begin(bodiless=bodiless)
@@ -298,7 +298,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport = None
         self.failed(exc if isinstance(exc, OSError) else ConnectionResetError("closed by the peer"))
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: HttpAnswer) -> None:
         waiting, self._waiting = self._waiting, None
         self._used_at = time.monotonic()
         if waiting is not None and not waiting.done():
