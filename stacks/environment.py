@@ -58,12 +58,13 @@ class SparkAssets:
         return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self) -> tuple[str, ...]:
-        """What the package needs, and all that needs, as requirements.txt pins it. Raises `BundleFailed`.
+        """What package and jobs need, and all that needs, as requirements.txt pins it. Raises `BundleFailed`.
 
         PySpark isn't among it: the image has it. Whatever else the image may have, it has for a Python of its own.
         """
         described = tomllib.loads((self._spark / "pyproject.toml").read_text())["project"]
-        names = [normal(required_name(requirement)) for requirement in described["dependencies"]]
+        wanted = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
+        names = [normal(required_name(requirement)) for requirement in wanted]
         return pinned(names, (self.project / "requirements.txt").read_text(), runtime=())
 
     def environment(self, target: Target) -> Built:
