@@ -1,43 +1,54 @@
-"""Environment variables, by which a function is told its settings: read at its first call and not at import."""
+"""A function's settings: one class, by which the stack writes environment variables and the function reads them.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+They are read at the function's first call and not at import. What a setting means is its capability's to say.
+"""
 
-from sluice.errors import BadSetting, SluiceError
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
-T = TypeVar("T")
+import msgspec
 
+from sluice.codec import Struct
+from sluice.errors import BadSetting
 
-@dataclass(frozen=True, slots=True)
-class Variables:
-    """Environment variables, read by name and type. Raises `BadSetting`, which names the variable."""
-
-    environment: Mapping[str, str]
-
-    def text(self, name: str) -> str:
-        """A text that isn't empty."""
-        value = self.environment.get(name, "")
-        if not value:
-            raise BadSetting(name, "is not set")
-        return value
-
-    def number(self, name: str) -> int:
-        """A whole number, not negative."""
-        return self.parsed(name, _not_negative)
-
-    def parsed(self, name: str, parse: Callable[[str], T]) -> T:
-        """Whatever `parse` makes of it; its ValueError and our own errors name the variable."""
-        try:
-            return parse(self.text(name))
-        except (ValueError, SluiceError) as error:
-            if isinstance(error, BadSetting):
-                raise
-            raise BadSetting(name, str(error)) from error
+Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
-def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number
+class Settings(Struct, frozen=True, kw_only=True):
+    """Base of the settings' classes: field `table` is variable `TABLE`, and nowhere else is that name written.
+
+    A text is the variable as it stands, everything else is JSON, None is no variable. So a text that only a deployment
+    will know, at synth a token, goes through untouched, also within JSON; numbers are known at synth. Fields are lists
+    and objects, not sets: these have no order, and each synth must give the same.
+    """
+
+    def environment(self) -> dict[str, str]:
+        """Writes the variables for the function that calls `read`."""
+        values = {name.upper(): getattr(self, name) for name in self.__struct_fields__}
+        return {
+            name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            for name, value in values.items()
+            if value is not None
+        }
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Self:
+        """Reads what `environment` wrote. Raises `BadSetting`, which names the variable."""
+        values: dict[str, Any] = {}
+        for field in msgspec.structs.fields(cls):
+            name = field.name.upper()
+            text = environment.get(name, "")
+            if text:
+                values[field.name] = _value(name, text, field.type)
+            elif field.required:
+                raise BadSetting(name, "is not set")
+        return cls(**values)
+
+
+def _value(name: str, text: str, type_: Any) -> Any:
+    if type_ in {str, str | None}:
+        return text
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are the former
+        raise BadSetting(name, str(error)) from error

@@ -4,7 +4,7 @@ Every role's statements stand here, whole: nothing is granted by a construct on 
 by what all sites' queues are called: the name that CloudFormation gives them begins with the stack's and theirs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aws_cdk import Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -14,11 +14,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from sluice.federation import router
+from sluice.federation.links.registry import Address
 from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
+from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
 from stacks.assets import Assets
 from stacks.functions import CONSUME_ACTIONS, METRICS_NAMESPACE, Functions, Plan, allow, queue_arn
 from stacks.parameters import Access, Parameters
-from stacks.state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, Ingress, StateStack
+from stacks.state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, StateStack
 
 FIFO_BATCH = 10  # and no window: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 SWEEP_EVERY = Duration.minutes(1)
@@ -45,7 +48,6 @@ class FederationStack(Stack):
         self.parameters = parameters.federation
         self.declared = parameters.declared
         self.state = state.federation
-        self.tag = parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
         self.accounts = [Aws.ACCOUNT_ID, *parameters.federation.peer_accounts]
         self.bridge_queues = queue_arn(self, f"{BRIDGE_QUEUE_PREFIX}*")
         named = [queue_arn(self, pattern) for pattern in parameters.federation.queue_names]
@@ -59,7 +61,7 @@ class FederationStack(Stack):
         links = _links(self, bridge)
         _alarms(self)
         CfnOutput(self, "LinksFunctionName", value=links.function_name)
-        CfnOutput(self, "SiteTag", value=self.tag)
+        CfnOutput(self, "SiteTag", value=self.state.site)
         CfnOutput(self, "FederationTableName", value=self.state.table.table_name)
         CfnOutput(self, "IngressUrl", value=self.state.ingresses[0].queue.queue_url)
         CfnOutput(self, "FifoIngressUrl", value=self.state.ingresses[1].queue.queue_url)
@@ -102,14 +104,19 @@ def _exchange(stack: FederationStack) -> None:
             name="exchange",
             timeout=EXCHANGE_TIMEOUT,
             memory_mb=parameters.exchange_memory_mb,
-            environment={
-                "SITE_TAG": stack.tag,
-                "FEDERATION_TABLE": state.table.table_name,
-                "DEAD_LETTERS_URL": state.dead_letters.queue_url,
-                "INGRESSES": stack.to_json_string(
-                    {ingress.queue.queue_name: _described(stack, ingress) for ingress in state.ingresses}
-                ),
-            },
+            settings=ExchangeSettings(
+                site=state.site,
+                table=state.table.table_name,
+                dead_letters_url=state.dead_letters.queue_url,
+                ingresses={
+                    each.queue.queue_name: router.Ingress(
+                        fifo=each.fifo,
+                        trusted=each.from_links or parameters.trust_publishers,
+                        exchange=each.exchange,
+                    )
+                    for each in state.ingresses
+                },
+            ),
             run_time_queues=[BRIDGE_QUEUE_PREFIX],
             wildcards=_patterns(stack),
             allowed=[
@@ -132,12 +139,6 @@ def _exchange(stack: FederationStack) -> None:
         )
 
 
-def _described(stack: FederationStack, ingress: Ingress) -> Mapping[str, object]:
-    """With the fields of `sluice.federation.router.Ingress`."""
-    trusted = ingress.from_links or stack.parameters.trust_publishers
-    return {"fifo": ingress.fifo, "trusted": trusted, "exchange": ingress.exchange}
-
-
 def _bridge(stack: FederationStack) -> lambda_.Function:
     state = stack.state
     return stack.functions.make(
@@ -145,12 +146,12 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
             name="bridge",
             timeout=BRIDGE_TIMEOUT,
             memory_mb=stack.parameters.bridge_memory_mb,
-            environment={
-                "SITE_TAG": stack.tag,
-                "FEDERATION_TABLE": state.table.table_name,
-                "DEAD_LETTERS_URL": state.dead_letters.queue_url,
-                "TICKS_QUEUE_URL": state.ticks_queue.queue_url,
-            },
+            settings=BridgeSettings(
+                site=state.site,
+                table=state.table.table_name,
+                dead_letters_url=state.dead_letters.queue_url,
+                ticks_queue_url=state.ticks_queue.queue_url,
+            ),
             run_time_queues=[BRIDGE_QUEUE_PREFIX],
             wildcards=_patterns(stack) | _peers(stack),
             allowed=[
@@ -170,7 +171,7 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
             name="links",
             timeout=LINKS_TIMEOUT,
             memory_mb=stack.parameters.links_memory_mb,
-            environment=_links_environment(stack, bridge),
+            settings=_links_settings(stack, bridge),
             run_time_queues=[BRIDGE_QUEUE_PREFIX],
             wildcards=_patterns(stack)
             | _peers(stack)
@@ -197,41 +198,36 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
     return function
 
 
-def _links_environment(stack: FederationStack, bridge: lambda_.Function) -> Mapping[str, str]:
-    state, parameters = stack.state, stack.parameters
-    made = {name: queue.queue_name for name, queue in state.bound.items()}
-    return {
-        "SITE": stack.to_json_string(_address(stack)),
-        "FEDERATION_TABLE": state.table.table_name,
-        "DEAD_LETTERS_URL": state.dead_letters.queue_url,
-        "TICKS_QUEUE_URL": state.ticks_queue.queue_url,
-        "BRIDGE_FUNCTION": bridge.function_name,
-        "BRIDGE_DEAD_LETTERS_ARN": state.dead_letters.queue_arn,
-        "FIFO_BRIDGE_DEAD_LETTERS_ARN": state.fifo_dead_letters.queue_arn,
-        "COUNTS_SETTLE_S": str(parameters.counts_settle_s),
-        "PEER_ACCOUNTS": stack.to_json_string(stack.accounts),
-        "QUEUES": stack.to_json_string(
-            {"made": made, "patterns": list(parameters.queue_names), "taken": sorted(state.taken)}
+def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSettings:
+    state, parameters, role = stack.state, stack.parameters, stack.peer_role
+    _, _, ingress, fifo_ingress, *_ = state.ingresses
+    return LinksSettings(
+        here=Address(
+            tag=state.site,
+            region=Aws.REGION,
+            account=Aws.ACCOUNT_ID,
+            control_queue_url=state.links_queue.queue_url,
+            ingress_url=ingress.queue.queue_url,
+            fifo_ingress_url=fifo_ingress.queue.queue_url,
+            role_arn=None if role is None else role.role_arn,
+            external_id=None if role is None else parameters.external_id,
+            sqs_url=parameters.sqs_url,
         ),
-        "DECLARED": stack.declared.to_json(),
-    }
-
-
-def _address(stack: FederationStack) -> Mapping[str, object]:
-    """With the fields of `sluice.federation.links.registry.Address`."""
-    _, _, ingress, fifo_ingress, *_ = stack.state.ingresses
-    role = stack.peer_role
-    return {
-        "tag": stack.tag,
-        "region": Aws.REGION,
-        "account": Aws.ACCOUNT_ID,
-        "control_queue_url": stack.state.links_queue.queue_url,
-        "ingress_url": ingress.queue.queue_url,
-        "fifo_ingress_url": fifo_ingress.queue.queue_url,
-        "role_arn": None if role is None else role.role_arn,
-        "external_id": None if role is None else stack.parameters.external_id,
-        "sqs_url": stack.parameters.sqs_url,
-    }
+        table=state.table.table_name,
+        dead_letters_url=state.dead_letters.queue_url,
+        ticks_queue_url=state.ticks_queue.queue_url,
+        bridge_function=bridge.function_name,
+        bridge_dead_letters_arn=state.dead_letters.queue_arn,
+        fifo_bridge_dead_letters_arn=state.fifo_dead_letters.queue_arn,
+        accounts=tuple(stack.accounts),
+        counts_settle_s=parameters.counts_settle_s,
+        names=SiteNames(
+            queues={name: queue.queue_name for name, queue in state.bound.items()},
+            patterns=parameters.queue_names,
+            taken=sorted(state.taken),
+        ),
+        declaration=stack.declared.to_json(),
+    )
 
 
 def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Sequence[iam.PolicyStatement]:

@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.settings import Settings
 from stacks.assets import Assets, Built, Target
 from stacks.parameters import Architecture, Parameters
 
@@ -34,7 +35,7 @@ class Plan:
     name: str
     timeout: Duration
     memory_mb: int
-    environment: Mapping[str, str]
+    settings: Settings
     allowed: Sequence[iam.PolicyStatement]
     run_time_queues: Sequence[str] = ()  # prefixes of the names of queues that are made at run time
     wildcards: Mapping[str, str] = field(default_factory=dict)  # in resources, beside those: each with its reason
@@ -102,7 +103,7 @@ class Functions:
             "POWERTOOLS_SERVICE_NAME": plan.name,
             "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
             "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
-            **plan.environment,
+            **plan.settings.environment(),
         }
 
     def _log_group(self, id_: str) -> logs.LogGroup:

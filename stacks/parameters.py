@@ -5,7 +5,7 @@ and the tables in `docs/` are made of what stands here (`stacks.tables`). What i
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
@@ -127,7 +127,7 @@ class RendezvousParameters(Model):
     keep_state: bool = of(True, "tables and bucket are kept and protected when their stack goes")
 
     @property
-    def bridge_list(self) -> Sequence[Bridge]:
+    def bridge_list(self) -> tuple[Bridge, ...]:
         """The bridges, as functions know them."""
         return v.bridges_of(self.bridges)
 

@@ -7,10 +7,10 @@ neither waits for a stream to end nor fails because of one, and a start that got
 On `architecture=local` there is neither application nor function: local Spark runs the jobs. The role is there.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_budgets as budgets
@@ -26,8 +26,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from sluice.pipeline.jobs import Workers
-from sluice.pipeline.settings import JobLimits
+from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
+from sluice.pipeline.settings import JobLimits, JobsSettings
 from stacks.assets import Assets, Built, Target
 from stacks.environment import SparkAssets, image_target
 from stacks.functions import METRICS_NAMESPACE, Functions, Plan, acknowledge, allow
@@ -49,6 +49,14 @@ OBJECT_ACTIONS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUploa
 OF_FOLDERS = "Jobs name their objects at run time; the wildcard stands after the folder, in the pipeline's own bucket."
 OF_LOG_GROUPS = "DescribeLogGroups lists by prefix, and takes no log group."
 HTTPS = 443
+
+
+class ProgramAssets(NamedTuple):
+    """What a job's program is uploaded as."""
+
+    entry_point: s3_assets.Asset
+    environment: s3_assets.Asset
+    code: s3_assets.Asset
 
 
 class PipelineStack(Stack):
@@ -184,14 +192,13 @@ def _log_group(stack: PipelineStack) -> logs.LogGroup:
     return log_group
 
 
-def _program(stack: PipelineStack, built: SparkAssets) -> Mapping[str, s3_assets.Asset]:
-    """By the variable that names it to the jobs function."""
+def _program(stack: PipelineStack, built: SparkAssets) -> ProgramAssets:
     target: Target = image_target(stack.parameters.architecture, stack.options.python.value)
-    return {
-        "ENTRY_POINT": _asset(stack, "EntryPoint", built.entry_point),
-        "ENVIRONMENT_ARCHIVE": _asset(stack, "Environment", built.environment(target)),
-        "CODE_ARCHIVE": _asset(stack, "Code", built.code()),
-    }
+    return ProgramAssets(
+        entry_point=_asset(stack, "EntryPoint", built.entry_point),
+        environment=_asset(stack, "Environment", built.environment(target)),
+        code=_asset(stack, "Code", built.code()),
+    )
 
 
 def _asset(stack: PipelineStack, id_: str, built: Built) -> s3_assets.Asset:
@@ -240,9 +247,9 @@ def _job_statements(stack: PipelineStack) -> list[iam.PolicyStatement]:
     return statements
 
 
-def _program_statements(program: Mapping[str, s3_assets.Asset]) -> list[iam.PolicyStatement]:
+def _program_statements(program: ProgramAssets) -> list[iam.PolicyStatement]:
     """These objects, not the whole of the deployments' bucket."""
-    objects = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program.values()]
+    objects = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program]
     return [allow("s3", ["GetObject"], *objects)]
 
 
@@ -261,7 +268,7 @@ def _jobs_function(
     assets: Assets,
     application: emr.CfnApplication,
     role: iam.Role,
-    program: Mapping[str, s3_assets.Asset],
+    program: ProgramAssets,
 ) -> lambda_.Function:
     runs = f"{application.attr_arn}/jobruns/*"
     function = Functions.of(stack, stack.parameters, assets, extras=["functions"]).make(
@@ -269,7 +276,7 @@ def _jobs_function(
             name="jobs",
             timeout=JOBS_TIMEOUT,
             memory_mb=stack.options.jobs_memory_mb,
-            environment=_environment(stack, application, role, program),
+            settings=_settings(stack, application, role, program),
             wildcards={"<Application.Arn>/jobruns/*": "Job runs get their ids when they start; of this application."},
             allowed=[
                 allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
@@ -289,43 +296,36 @@ def _jobs_function(
     return function
 
 
-def _environment(
-    stack: PipelineStack, application: emr.CfnApplication, role: iam.Role, program: Mapping[str, s3_assets.Asset]
-) -> Mapping[str, str]:
+def _settings(
+    stack: PipelineStack, application: emr.CfnApplication, role: iam.Role, program: ProgramAssets
+) -> JobsSettings:
     options = stack.options
-    workers = Workers(
-        cores=options.worker_vcpu,
-        memory_gb=options.worker_memory_gb,
-        disk_gb=options.worker_disk_gb,
-        max_executors=options.max_executors,
-    )
-    return {
-        "APPLICATION_ID": application.attr_application_id,
-        "JOB_ROLE_ARN": role.role_arn,
-        "PIPELINE_TABLE": stack.state.table.table_name,
-        "PIPELINE_BUCKET": stack.state.bucket.bucket_name,
-        "QUEUE_URL": stack.queue.queue_url,
-        "INGRESS_URL": stack.ingress.queue_url,
-        "TABLE_FORMAT": options.table_format.value,
-        "JOB_PYTHON": options.python.value,
-        "JOB_WORKERS": json.dumps(asdict(workers)),
-        "JOB_LIMITS": json.dumps(asdict(_limits(options))),
-        **{variable: asset.s3_object_url for variable, asset in program.items()},
-    }
-
-
-def _limits(options: PipelineParameters) -> JobLimits:
-    return JobLimits(
-        streaming=options.streaming,
-        trigger_s=options.trigger_s,
-        failed_attempts_per_hour=options.failed_attempts_per_hour,
-        restart_after_failure_s=options.restart_after_failure_s,
-        shutdown_grace_s=options.shutdown_grace_s,
-        batch_attempts=options.batch_attempts,
-        batch_timeout_minutes=options.batch_timeout_minutes,
-        statistics_at=options.statistics_at,
-        compaction_at=options.compaction_at,
-        compaction_days=options.compaction_days,
+    places = Places(root=f"s3://{stack.state.bucket.bucket_name}", table_format=options.table_format)
+    return JobsSettings(
+        application_id=application.attr_application_id,
+        role_arn=role.role_arn,
+        table=stack.state.table.table_name,
+        ingress_url=stack.ingress.queue_url,
+        program=Program(
+            entry_point=program.entry_point.s3_object_url,
+            environment=program.environment.s3_object_url,
+            code=program.code.s3_object_url,
+            python=options.python.value,
+            workers=Workers(
+                cores=options.worker_vcpu,
+                memory_gb=options.worker_memory_gb,
+                disk_gb=options.worker_disk_gb,
+                max_executors=options.max_executors,
+            ),
+            places=places,
+        ),
+        landing=Landing(
+            queue_url=stack.queue.queue_url,
+            places=places,
+            reach=Reach(region=Aws.REGION),
+            trigger_s=options.trigger_s,
+        ),
+        limits=JobLimits(**options.model_dump(include={each.name for each in fields(JobLimits)})),
     )
 
 

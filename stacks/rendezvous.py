@@ -3,9 +3,7 @@
 Every role's statements stand here, whole: nothing is granted by a construct on the side.
 """
 
-import json
-
-from aws_cdk import Aws, CfnOutput, Duration, Stack
+from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -14,7 +12,8 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
+from sluice.rendezvous.settings import BrokerSettings, EventSettings, ProxySettings, TableSettings
 from stacks.assets import Assets
 from stacks.functions import CONSUME_ACTIONS, Functions, Plan, acknowledge_run_time_queues, allow, queue_arn
 from stacks.parameters import Parameters
@@ -59,12 +58,13 @@ def _broker(stack: RendezvousStack) -> None:
         name="broker",
         timeout=BROKER_TIMEOUT,
         memory_mb=parameters.broker_memory_mb,
-        environment=_shared_environment(stack)
-        | _events_environment(stack)
-        | {
-            "BRIDGES": "\n".join(json.dumps(bridge) for bridge in parameters.bridges),
-            "TIMEOUTS_QUEUE_URL": state.timeouts_queue.queue_url,
-        },
+        settings=BrokerSettings(
+            table=state.table.table_name,
+            dead_letters_url=state.dead_letters.queue_url,
+            timeouts_queue_url=state.timeouts_queue.queue_url,
+            bridges=parameters.bridge_list,
+            events=_events(stack),
+        ),
         files=_country_files(stack),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=_broker_statements(stack),
@@ -105,23 +105,24 @@ def _broker_statements(stack: RendezvousStack) -> list[iam.PolicyStatement]:
 
 
 def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
-    parameters = stack.parameters.rendezvous
+    state, parameters = stack.state, stack.parameters.rendezvous
     plan = Plan(
         name="proxy",
         timeout=PROXY_TIMEOUT,
         memory_mb=parameters.proxy_memory_mb,
-        environment=_shared_environment(stack)
-        | _events_environment(stack)
-        | {
-            "BRIDGES": "\n".join(json.dumps(bridge) for bridge in parameters.bridges),
-            "ALLOWED_RELAY_PATTERN": parameters.allowed_relay_pattern,
-            "HELD_PROXIES_MIN": str(parameters.held_proxies_min),
-            "HELD_PROXIES_MAX": str(parameters.held_proxies_max),
-        },
+        settings=ProxySettings(
+            table=state.table.table_name,
+            dead_letters_url=state.dead_letters.queue_url,
+            bridges=parameters.bridge_list,
+            allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
+            held_proxies_min=parameters.held_proxies_min,
+            held_proxies_max=parameters.held_proxies_max,
+            events=_events(stack),
+        ),
         files=_country_files(stack),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
-            allow("dynamodb", BOOK_ACTIONS, stack.state.table.table_arn),
+            allow("dynamodb", BOOK_ACTIONS, state.table.table_arn),
             allow("sqs", ["CreateQueue", "ReceiveMessage", "SendMessage"], stack.mailboxes),
             allow("sqs", ["SendMessage"], stack.answer_queues),
             *_events_statements(stack),
@@ -137,7 +138,7 @@ def _sweeper(stack: RendezvousStack) -> None:
         name="sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=stack.parameters.rendezvous.sweeper_memory_mb,
-        environment=_shared_environment(stack),
+        settings=TableSettings(table=state.table.table_name, dead_letters_url=state.dead_letters.queue_url),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
             allow("dynamodb", SWEEP_ACTIONS, state.table.table_arn),
@@ -156,7 +157,7 @@ def _counters(stack: RendezvousStack, queue: sqs.IQueue) -> None:
         name="counters",
         timeout=COUNTERS_TIMEOUT,
         memory_mb=parameters.counters_memory_mb,
-        environment=_shared_environment(stack),
+        settings=TableSettings(table=state.table.table_name, dead_letters_url=state.dead_letters.queue_url),
         allowed=[
             allow("dynamodb", COUNTERS_ACTIONS, state.table.table_arn),
             allow("sqs", CONSUME_ACTIONS, queue.queue_arn),
@@ -175,17 +176,17 @@ def _counters(stack: RendezvousStack, queue: sqs.IQueue) -> None:
     )
 
 
-def _events_environment(stack: RendezvousStack) -> dict[str, str]:
-    """What a function needs to publish what it sees; nothing where nothing is published."""
-    exchange = stack.parameters.rendezvous.events_exchange
-    if exchange is None:
-        return {}
-    file = {"GEOIP_FILE": COUNTRIES_FILE} if stack.parameters.rendezvous.geoip_file else {}
-    return file | {
-        "EVENTS_EXCHANGE": exchange,
-        "EVENTS_INGRESS_URL": stack.state.federation.ingresses[0].queue.queue_url,
-        "SITE_TAG": stack.parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}",
-    }
+def _events(stack: RendezvousStack) -> EventSettings | None:
+    """What a function needs to publish what it sees; None where nothing is published."""
+    parameters, federation = stack.parameters.rendezvous, stack.state.federation
+    if parameters.events_exchange is None:
+        return None
+    return EventSettings(
+        exchange=parameters.events_exchange,
+        ingress_url=federation.ingresses[0].queue.queue_url,
+        site=federation.site,
+        geoip_file=COUNTRIES_FILE if parameters.geoip_file else None,
+    )
 
 
 def _events_statements(stack: RendezvousStack) -> list[iam.PolicyStatement]:
@@ -227,7 +228,3 @@ def _outputs(stack: RendezvousStack, *, broker_url: lambda_.FunctionUrl, user: i
     }
     for name, value in outputs.items():
         CfnOutput(stack, name, value=value)
-
-
-def _shared_environment(stack: RendezvousStack) -> dict[str, str]:
-    return {"RENDEZVOUS_TABLE": stack.state.table.table_name, "DEAD_LETTERS_URL": stack.state.dead_letters.queue_url}

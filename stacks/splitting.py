@@ -10,7 +10,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from sluice.splitting.routing.configs import SplitConfig
 from sluice.splitting.routing.names import PREFIX as TEMPORARY_PREFIX
+from sluice.splitting.settings import SplitterSettings
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
@@ -60,7 +62,7 @@ def _splitter(stack: SplittingStack) -> None:
             name="splitter",
             timeout=SPLITTER_TIMEOUT,
             memory_mb=parameters.splitter_memory_mb,
-            environment=_environment(stack),
+            settings=_settings(stack),
             run_time_queues=[TEMPORARY_PREFIX],
             wildcards={f"{arn}/*": "S3 events name objects; any of the bucket." for arn in parameters.s3_bucket_arns},
             allowed=_splitter_statements(stack),
@@ -109,7 +111,7 @@ def _control(stack: SplittingStack) -> lambda_.Function:
             name="control",
             timeout=CONTROL_TIMEOUT,
             memory_mb=stack.parameters.splitting.control_memory_mb,
-            environment=_environment(stack),
+            settings=_settings(stack),
             run_time_queues=[TEMPORARY_PREFIX],
             wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."},
             allowed=_control_statements(stack),
@@ -157,25 +159,23 @@ def _kms(stack: SplittingStack) -> list[iam.PolicyStatement]:
     return [allow("kms", KMS_ACTIONS, *keys)] if keys else []
 
 
-def _environment(stack: SplittingStack) -> dict[str, str]:
+def _settings(stack: SplittingStack) -> SplitterSettings:
+    """What both functions are told; the control function's class reads the same variables."""
     state = stack.state
-    return {
-        "SPLITTING_TABLE": state.splitting_table.table_name,
-        "DEAD_LETTERS_URL": state.splitting_dead_letters.queue_url,
-        "CONTROL_QUEUE_URL": state.control_queue.queue_url,
-        "SPLIT_QUEUES": stack.to_json_string([_config(queues) for queues in state.split_queues]),
-    }
-
-
-def _config(queues: SplitQueues) -> dict[str, object]:
-    """With the fields of `sluice.splitting.routing.configs.SplitConfig`."""
-    parameters = queues.parameters
-    return {
-        "queue_id": parameters.queue_id,
-        "source": queues.source.queue_name,
-        "main": queues.main.queue_name,
-        "sns": parameters.sns,
-        "s3_event": parameters.s3_event,
-        "drain_timeout_s": parameters.drain_timeout_s,
-        "tags": dict(parameters.tags),
-    }
+    return SplitterSettings(
+        table=state.splitting_table.table_name,
+        dead_letters_url=state.splitting_dead_letters.queue_url,
+        control_queue_url=state.control_queue.queue_url,
+        split_queues=tuple(
+            SplitConfig(
+                queue_id=queues.parameters.queue_id,
+                source=queues.source.queue_name,
+                main=queues.main.queue_name,
+                sns=queues.parameters.sns,
+                s3_event=queues.parameters.s3_event,
+                drain_timeout_s=queues.parameters.drain_timeout_s,
+                tags=queues.parameters.tags,
+            )
+            for queues in state.split_queues
+        ),
+    )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
@@ -81,9 +81,12 @@ class Ingress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationState:
-    """A site's table and queues. `bound` are by the names that people know them by; `taken` of them the site itself
-    reads."""
+    """A site's tag, table and queues.
 
+    `bound` are by the names that people know them by; `taken` of them the site itself reads.
+    """
+
+    site: str
     table: dynamodb.Table
     dead_letters: sqs.IQueue
     fifo_dead_letters: sqs.IQueue
@@ -222,6 +225,7 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
     # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
     taken = counters | {each.parameters.queue_id: each.source for each in stack.split_queues}
     return FederationState(
+        site=parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}",
         table=_table(stack, "FederationTable", keep=keep),
         dead_letters=dead_letters,
         fifo_dead_letters=fifo_dead_letters,

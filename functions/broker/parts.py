@@ -14,6 +14,7 @@ from sluice.aws.rendezvous.event_publisher import recorder_for
 from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
 from sluice.rendezvous.broker import Broker, Matchmaker, TickArmer, TimeoutTick
 from sluice.rendezvous.event_recorder import EventRecorder
+from sluice.rendezvous.protocol.bridges import by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
 from sluice.rendezvous.timeouts import TimeOuts
 
@@ -48,7 +49,7 @@ class BrokerParts:
                 offers=store,
                 queues=queues,
                 armer=TickArmer(send_tick, now_ms),
-                bridges=settings.bridges,
+                bridges=by_fingerprint(settings.bridges),
                 now_ms=now_ms,
                 recorder=recorder,
             ),

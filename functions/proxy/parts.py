@@ -14,6 +14,7 @@ from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.http import BrokerSite
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.mailbox import Mailbox
+from sluice.rendezvous.protocol.bridges import by_fingerprint
 from sluice.rendezvous.settings import ProxySettings
 from sluice.rendezvous.volunteers import Volunteers
 
@@ -39,8 +40,8 @@ class ProxyParts:
             queues=queues,
             mailbox=mailbox,
             allowed=settings.allowed_relay_pattern,
-            held_min=settings.held_min,
-            held_max=settings.held_max,
+            held_min=settings.held_proxies_min,
+            held_max=settings.held_proxies_max,
             now_ms=now_ms,
             new_id=new_id,
             recorder=recorder,
@@ -51,7 +52,7 @@ class ProxyParts:
                 Matchmaker, offers=store, pools=pools, queues=queues, now_ms=now_ms, random=random.random
             ),
             mailbox=mailbox,
-            bridges=settings.bridges,
+            bridges=by_fingerprint(settings.bridges),
             now_ms=now_ms,
             recorder=recorder,
         )

@@ -1,58 +1,32 @@
 """Settings of the functions that federate, from their environment variables: apart, so that other bundles lack them."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 from sluice.errors import BadBinding
 from sluice.federation.declared import Declared
 from sluice.federation.links.registry import Address
 from sluice.federation.router import Ingress
-from sluice.settings import Variables
+from sluice.settings import Natural, Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeSettings:
-    """Settings of the exchange function. `ingresses` are by queue name."""
+class ExchangeSettings(Settings, frozen=True, kw_only=True):
+    """Settings of the exchange function. `site` is the site's tag; `ingresses` are by queue name."""
 
     site: str
     table: str
     dead_letters_url: str
     ingresses: Mapping[str, Ingress]
 
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> "ExchangeSettings":
-        """From the function's environment."""
-        variables = Variables(environment)
-        return cls(
-            site=variables.text("SITE_TAG"),
-            table=variables.text("FEDERATION_TABLE"),
-            dead_letters_url=variables.text("DEAD_LETTERS_URL"),
-            ingresses=variables.parsed("INGRESSES", _ingresses),
-        )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeSettings:
-    """Settings of the bridge function."""
+class BridgeSettings(Settings, frozen=True, kw_only=True):
+    """Settings of the bridge function. `site` is the site's tag."""
 
     site: str
     table: str
     dead_letters_url: str
     ticks_queue_url: str
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> "BridgeSettings":
-        """From the function's environment."""
-        variables = Variables(environment)
-        return cls(
-            site=variables.text("SITE_TAG"),
-            table=variables.text("FEDERATION_TABLE"),
-            dead_letters_url=variables.text("DEAD_LETTERS_URL"),
-            ticks_queue_url=variables.text("TICKS_QUEUE_URL"),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +38,7 @@ class SiteNames:
 
     queues: Mapping[str, str]
     patterns: tuple[str, ...]
-    taken: frozenset[str] = frozenset()
+    taken: Collection[str] = ()
 
     def physical(self, name: str) -> str:
         """The name that SQS knows a queue by. Raises `BadBinding` for one that the functions may not touch."""
@@ -87,9 +61,8 @@ class SiteNames:
         return next((name for name, made in self.queues.items() if made == physical), physical)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinksSettings:
-    """Settings of the links function."""
+class LinksSettings(Settings, frozen=True, kw_only=True):
+    """Settings of the links function. `declaration` is what `Declared.to_json` gives."""
 
     here: Address
     table: str
@@ -98,40 +71,22 @@ class LinksSettings:
     bridge_function: str
     bridge_dead_letters_arn: str
     fifo_bridge_dead_letters_arn: str
-    peer_accounts: frozenset[str]
-    counts_settle_s: int
+    accounts: tuple[str, ...]
+    counts_settle_s: Natural
     names: SiteNames
-    declared: Declared
+    declaration: str
 
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> "LinksSettings":
-        """From the function's environment."""
-        variables = Variables(environment)
-        return cls(
-            here=variables.parsed("SITE", lambda text: Address(**json.loads(text))),
-            table=variables.text("FEDERATION_TABLE"),
-            dead_letters_url=variables.text("DEAD_LETTERS_URL"),
-            ticks_queue_url=variables.text("TICKS_QUEUE_URL"),
-            bridge_function=variables.text("BRIDGE_FUNCTION"),
-            bridge_dead_letters_arn=variables.text("BRIDGE_DEAD_LETTERS_ARN"),
-            fifo_bridge_dead_letters_arn=variables.text("FIFO_BRIDGE_DEAD_LETTERS_ARN"),
-            peer_accounts=frozenset(variables.parsed("PEER_ACCOUNTS", json.loads)),
-            counts_settle_s=variables.number("COUNTS_SETTLE_S"),
-            names=variables.parsed("QUEUES", _names),
-            declared=variables.parsed("DECLARED", Declared.parse),
-        )
+    @property
+    def peer_accounts(self) -> frozenset[str]:
+        """Whose sites may link to this one: its own account too."""
+        return frozenset(self.accounts)
+
+    @property
+    def declared(self) -> Declared:
+        """What the stacks declare. Raises `BadRoute`, or ValueError for what is no declaration."""
+        return Declared.parse(self.declaration)
 
     @property
     def arn_prefix(self) -> str:
         """An ARN of the site's queues without the name."""
         return self.bridge_dead_letters_arn.rsplit(":", 1)[0] + ":"
-
-
-def _ingresses(text: str) -> dict[str, Ingress]:
-    return {name: Ingress(**fields) for name, fields in json.loads(text).items()}
-
-
-def _names(text: str) -> SiteNames:
-    document: dict[str, Any] = json.loads(text)
-    taken = frozenset(document["taken"])
-    return SiteNames(queues=document["made"], patterns=tuple(document["patterns"]), taken=taken)

@@ -19,7 +19,6 @@ HERE = "local"
 SETTLES_AFTER = 3  # looks: one ends what ran, the next one starts
 LIMITS = JobLimits(
     streaming=False,
-    trigger_s=TRIGGER_S,
     failed_attempts_per_hour=1,
     restart_after_failure_s=0,
     shutdown_grace_s=GRACE_S,

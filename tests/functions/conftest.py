@@ -11,7 +11,8 @@ from moto import mock_aws
 
 from sluice.aws.clients import dynamodb_client, sqs_client
 
-BRIDGE = '{"displayName":"d","webSocketAddress":"wss://relay.example/","fingerprint":"2B280B23E1107BB62ABFC40DDCC8824814F80A72"}'
+FINGERPRINT = "KygLI+EQe7Yqv8QN3MiCSBT4CnI="  # 2B280B23E1107BB62ABFC40DDCC8824814F80A72
+BRIDGES = f'[{{"display_name": "d", "websocket_address": "wss://relay.example/", "fingerprint": "{FINGERPRINT}"}}]'
 CONTEXT = SimpleNamespace(
     function_name="f",
     memory_limit_in_mb=128,
@@ -80,9 +81,9 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
             "AWS_DEFAULT_REGION": "eu-central-1",
             "POWERTOOLS_METRICS_NAMESPACE": "Sluice",
             "POWERTOOLS_SERVICE_NAME": "test",
-            "RENDEZVOUS_TABLE": "t",
-            "BRIDGES": BRIDGE,
-            "ALLOWED_RELAY_PATTERN": "relay.example$",
+            "TABLE": "t",
+            "BRIDGES": BRIDGES,
+            "ALLOWED_RELAY_PATTERN": '{"suffix": "relay.example", "exact": false}',
             "HELD_PROXIES_MIN": "0",
             "HELD_PROXIES_MAX": "10",
         }.items():

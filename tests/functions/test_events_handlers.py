@@ -28,13 +28,8 @@ POLL = json.dumps({"Sid": "s", "Version": "1.3", "Type": "webext", "Clients": 2,
 def ingress(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The site's ingress queue."""
     url = surroundings.sqs.create_queue(QueueName="ingress")["QueueUrl"]
-    for name, value in {
-        "EVENTS_EXCHANGE": "events",
-        "EVENTS_INGRESS_URL": url,
-        "SITE_TAG": "frankfurt",
-        "_X_AMZN_TRACE_ID": TRACE,
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("EVENTS", json.dumps({"exchange": "events", "ingress_url": url, "site": "frankfurt"}))
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", TRACE)
     fresh_environments()
     yield url
     fresh_environments()
@@ -106,7 +101,7 @@ def test_what_cant_be_published_is_counted_and_fails_nothing(
     if failing == "no queue":
         surroundings.sqs.delete_queue(QueueUrl=ingress)
     else:
-        monkeypatch.setenv("EVENTS_EXCHANGE", "x" * 200)
+        monkeypatch.setenv("EVENTS", json.dumps({"exchange": "x" * 200, "ingress_url": ingress, "site": "frankfurt"}))
     surroundings.send(surroundings.offers_url, OFFER, {"ClientID": "c"})
     assert call(broker.handler, surroundings.event(surroundings.offers_url)) == {"batchItemFailures": []}
     assert surroundings.sqs.get_queue_url(QueueName="snowflake-client-c")

@@ -38,18 +38,17 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
     }
     dead_arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"
     for name, value in {
-        "SITE_TAG": "HERE",
-        "FEDERATION_TABLE": "t",
+        "SITE": "HERE",
         "TICKS_QUEUE_URL": surroundings.timeouts_url,
         "INGRESSES": json.dumps(ingresses),
-        "SITE": json.dumps(asdict(address(surroundings, "HERE"))),
+        "HERE": json.dumps(asdict(address(surroundings, "HERE"))),
         "BRIDGE_FUNCTION": "bridge",
         "BRIDGE_DEAD_LETTERS_ARN": dead_arn,
         "FIFO_BRIDGE_DEAD_LETTERS_ARN": dead_arn,
-        "PEER_ACCOUNTS": json.dumps([ACCOUNT]),
+        "ACCOUNTS": json.dumps([ACCOUNT]),
         "COUNTS_SETTLE_S": "60",
-        "QUEUES": json.dumps({"made": {"orders": "plain"}, "patterns": ["source*", "route*"], "taken": []}),
-        "DECLARED": "{}",
+        "NAMES": json.dumps({"queues": {"orders": "plain"}, "patterns": ["source*", "route*"], "taken": []}),
+        "DECLARATION": "{}",
     }.items():
         monkeypatch.setenv(name, value)
     forget()

@@ -77,7 +77,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
         found = Deployed(emr, made["applicationId"], monkeypatch)
         # moto refuses to list the runs of an application that has had none.
         emrserverless_backends[DEFAULT_ACCOUNT_ID][REGION].job_runs[found.application_id] = []
-        found.deploy(**VARIABLES | {"APPLICATION_ID": found.application_id, "JOB_ROLE_ARN": ROLE})
+        found.deploy(**VARIABLES | {"APPLICATION_ID": found.application_id, "ROLE_ARN": ROLE})
         yield found
         jobs.parts.cache_clear()
         dynamodb_client.cache_clear()
@@ -112,7 +112,7 @@ def test_two_starts_at_once_have_the_same_client_token(deployed: Deployed) -> No
 def test_a_changed_job_is_restarted_with_a_grace_period(deployed: Deployed) -> None:
     deployed.ask("start")
     deployed.states("RUNNING")
-    deployed.deploy(CODE_ARCHIVE="s3://assets/new.tgz")
+    deployed.deploy(PROGRAM=VARIABLES["PROGRAM"].replace("c.tgz", "new.tgz"))
     assert deployed.look()["land"] == "stop"
     assert [run.state for run in deployed.runs()] == ["CANCELLED"]
     assert deployed.look()["land"] == "start"
@@ -125,7 +125,7 @@ def test_what_was_stopped_stays_stopped(deployed: Deployed) -> None:
     deployed.ask("start")
     deployed.states("RUNNING")
     assert deployed.ask("stop")["result"]["step"] == "stop"
-    deployed.deploy(CODE_ARCHIVE="s3://assets/new.tgz")
+    deployed.deploy(PROGRAM=VARIABLES["PROGRAM"].replace("c.tgz", "new.tgz"))
     assert deployed.look()["land"] == "rest"
     assert len(deployed.runs()) == 1
 

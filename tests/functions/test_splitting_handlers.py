@@ -23,7 +23,6 @@ def splitting(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> It
     """The offers queue stands in as the source, the time-outs queue as the control queue."""
     surroundings.sqs.create_queue(QueueName="main")
     queues = [{"queue_id": "q", "source": "offers", "main": "main"}]
-    monkeypatch.setenv("SPLITTING_TABLE", "t")
     monkeypatch.setenv("CONTROL_QUEUE_URL", surroundings.timeouts_url)
     monkeypatch.setenv("SPLIT_QUEUES", json.dumps(queues))
     for function in (splitter, control):

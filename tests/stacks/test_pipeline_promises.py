@@ -98,7 +98,7 @@ def test_application_and_packages_are_of_one_architecture(templates: Templates, 
 
 
 def archive(templates: Templates) -> str:
-    return text(one(templates.pipeline, "AWS::Lambda::Function")["Environment"]["Variables"]["ENVIRONMENT_ARCHIVE"])
+    return told(templates).program.environment
 
 
 def test_jobs_may_do_exactly_this(templates: Templates) -> None:
@@ -157,7 +157,7 @@ def test_the_jobs_function_looks_every_minute(templates: Templates) -> None:
 def told(templates: Templates) -> JobsSettings:
     """What the function reads when it is deployed so."""
     variables = one(templates.pipeline, "AWS::Lambda::Function")["Environment"]["Variables"]
-    return JobsSettings.read({name: text(value) for name, value in variables.items()} | {"AWS_REGION": "eu-central-1"})
+    return JobsSettings.read({name: text(value) for name, value in variables.items()})
 
 
 def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(templates: Templates, synth: Synth) -> None:

@@ -3,12 +3,17 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aws_cdk import Stack, aws_sqs
 
 import app
+from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings
+from sluice.pipeline.settings import JobsSettings
+from sluice.rendezvous.settings import BrokerSettings, ProxySettings, TableSettings
+from sluice.settings import Settings
+from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import CONTEXT, Resource, Templates
 
 Synth = Callable[..., Templates]
@@ -22,7 +27,7 @@ CONSUME = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
 HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
 ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
 INGRESS = "FederationIngress.Arn"
-EVENT_VARIABLES = {"EVENTS_EXCHANGE", "EVENTS_INGRESS_URL", "SITE_TAG"}
+EVENT_VARIABLES = {"EVENTS"}
 ADOPTED = "arn:aws:sqs:eu-central-1:123456789012:their-offers"
 
 
@@ -39,6 +44,8 @@ def text(value: Any) -> str:
             return f"{id_.rstrip('0123456789ABCDEF')}.{attribute}"
         case {"Fn::ImportValue": str(export)}:
             return imported(export)
+        case {"Fn::Sub": str(pattern)}:
+            return pattern
     raise AssertionError(f"no reading for {value}")
 
 
@@ -127,9 +134,9 @@ def declared(templates: Templates) -> Any:
     [variables] = [
         found["Properties"]["Environment"]["Variables"]
         for found in functions
-        if found["Type"] == "AWS::Lambda::Function" and "DECLARED" in found["Properties"]["Environment"]["Variables"]
+        if found["Type"] == "AWS::Lambda::Function" and "DECLARATION" in found["Properties"]["Environment"]["Variables"]
     ]
-    return json.loads(variables["DECLARED"])
+    return json.loads(variables["DECLARATION"])
 
 
 def test_the_events_exchange_is_declared_and_bound_to_the_counters(templates: Templates) -> None:
@@ -148,7 +155,7 @@ def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Syn
     )
     assert [each["name"] for each in declared(templates)["exchanges"]] == ["orders", "seen"]
     variables = templates.one("AWS::Lambda::Function", "Proxy")["Environment"]["Variables"]
-    assert variables["EVENTS_EXCHANGE"] == "seen"
+    assert json.loads(text(variables["EVENTS"]))["exchange"] == "seen"
 
 
 def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth) -> None:
@@ -165,7 +172,8 @@ def test_the_functions_know_their_site_as_federation_does(synth: Synth) -> None:
     templates = synth(**{"sluice.federation.tag": "frankfurt"})
     for function in ("Broker", "Proxy"):
         variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
-        assert (variables["SITE_TAG"], text(variables["EVENTS_INGRESS_URL"])) == ("frankfurt", "FederationIngress")
+        events = json.loads(text(variables["EVENTS"]))
+        assert (events["site"], events["ingress_url"]) == ("frankfurt", "FederationIngress")
 
 
 def test_a_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
@@ -336,7 +344,7 @@ def test_the_offers_queue_has_the_name_that_is_asked_for(synth: Synth) -> None:
 
 def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates) -> None:
     shared = {
-        "RENDEZVOUS_TABLE",
+        "TABLE",
         "DEAD_LETTERS_URL",
         "POWERTOOLS_SERVICE_NAME",
         "POWERTOOLS_METRICS_NAMESPACE",
@@ -352,7 +360,7 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
         variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
         assert set(variables) == shared | extra
         assert variables["POWERTOOLS_SERVICE_NAME"] == function.lower()
-        assert (text(variables["RENDEZVOUS_TABLE"]), text(variables["DEAD_LETTERS_URL"])) == ("Table", "DeadLetters")
+        assert (text(variables["TABLE"]), text(variables["DEAD_LETTERS_URL"])) == ("Table", "DeadLetters")
 
 
 def test_functions_run_with_the_limits_that_are_asked_for(synth: Synth) -> None:
@@ -426,3 +434,38 @@ def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_p
     aws_sqs.Queue(Stack(made, "Other"), "OpenQueue")
     with pytest.raises(RuntimeError, match="AwsSolutions-SQS4"):
         made.synth()
+
+
+SETTINGS: Mapping[str, type[Settings]] = {
+    "Broker": BrokerSettings,
+    "Proxy": ProxySettings,
+    "Sweeper": TableSettings,
+    "Counters": TableSettings,
+    "Splitter": SplitterSettings,
+    "Control": ControlSettings,
+    "Exchange": ExchangeSettings,
+    "Bridge": BridgeSettings,
+    "Links": LinksSettings,
+    "Jobs": JobsSettings,
+}
+
+
+def test_every_function_reads_what_its_stack_writes(templates: Templates) -> None:
+    """Also lists and objects, in whose texts CloudFormation puts what only a deployment knows."""
+    found = {}
+    for stack in (templates.rendezvous, templates.splitting, templates.federation, templates.pipeline):
+        for id_, resource in stack["Resources"].items():
+            if resource["Type"] == "AWS::Lambda::Function":
+                name, variables = id_[:-8], resource["Properties"]["Environment"]["Variables"]
+                found[name] = SETTINGS[name].read({each: text(value) for each, value in variables.items()})
+                own = {each for each in variables if not each.startswith("POWERTOOLS_")}
+                assert own == set(found[name].environment()), name
+    assert set(found) == set(SETTINGS)
+    assert cast("LinksSettings", found["Links"]).here.control_queue_url == "FederationLinks"
+    ingresses = cast("ExchangeSettings", found["Exchange"]).ingresses.values()
+    assert sorted((each.fifo, each.trusted) for each in ingresses) == [
+        (False, False),
+        (False, True),
+        (True, False),
+        (True, True),
+    ]

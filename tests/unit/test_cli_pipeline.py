@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
@@ -248,7 +249,9 @@ class Here:
         told = settings(self.folder, queue_url=self.queue, ingress_url="i", reach=Reach(region=REGION))
         runs = LocalRuns(folder=self.folder, given_python=str(self.script), variables={"DELAY": self.delay})
         # A process that knows nothing of signals ends at once; the grace period is for those that do.
-        return LocalPipeline.of(runs, replace(told, limits=replace(told.limits, shutdown_grace_s=5)), self.now_ms)
+        return LocalPipeline.of(
+            runs, structs.replace(told, limits=replace(told.limits, shutdown_grace_s=5)), self.now_ms
+        )
 
     def states(self) -> dict[str, str]:
         return {run["run"]: run["state"] for run in self.asked.ask("status")["runs"]}

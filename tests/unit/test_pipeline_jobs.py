@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sluice.errors import BadSetting
 from sluice.pipeline.catalogue import BadJob, Catalogue
@@ -24,22 +25,26 @@ from sluice.pipeline.settings import JobsSettings
 PROJECT = Path(__file__).parents[2]
 VARIABLES = {
     "APPLICATION_ID": "app",
-    "JOB_ROLE_ARN": "arn:aws:iam::123456789012:role/job",
-    "PIPELINE_TABLE": "table",
-    "PIPELINE_BUCKET": "bucket",
-    "QUEUE_URL": "https://sqs/main",
+    "ROLE_ARN": "arn:aws:iam::123456789012:role/job",
+    "TABLE": "table",
     "INGRESS_URL": "https://sqs/ingress",
-    "TABLE_FORMAT": "parquet",
-    "JOB_PYTHON": "3.11",
-    "JOB_WORKERS": '{"cores": 1, "memory_gb": 4, "disk_gb": 20, "max_executors": 4}',
-    "JOB_LIMITS": """{"streaming": true, "trigger_s": 30, "failed_attempts_per_hour": 5, "restart_after_failure_s": 60,
+    "PROGRAM": """{"entry_point": "s3://assets/job.py", "environment": "s3://assets/e.tgz", "code": "s3://assets/c.tgz",
+        "python": "3.11", "workers": {"cores": 1, "memory_gb": 4, "disk_gb": 20, "max_executors": 4},
+        "places": {"root": "s3://bucket", "table_format": "parquet"}}""",
+    "LANDING": """{"queue_url": "https://sqs/main", "places": {"root": "s3://bucket", "table_format": "parquet"},
+        "reach": {"region": "eu-central-1"}, "trigger_s": 30}""",
+    "LIMITS": """{"streaming": true, "failed_attempts_per_hour": 5, "restart_after_failure_s": 60,
         "shutdown_grace_s": 120, "batch_attempts": 2, "batch_timeout_minutes": 90, "statistics_at": "00:30",
         "compaction_at": "01:30", "compaction_days": 2}""",
-    "ENTRY_POINT": "s3://assets/job.py",
-    "ENVIRONMENT_ARCHIVE": "s3://assets/e.tgz",
-    "CODE_ARCHIVE": "s3://assets/c.tgz",
-    "AWS_REGION": "eu-central-1",
 }
+
+
+def with_format(table_format: str, **variables: str) -> dict[str, str]:
+    """The variables of a site whose tables have this format."""
+    given = VARIABLES | variables
+    return {name: value.replace('"parquet"', f'"{table_format}"') for name, value in given.items()}
+
+
 SETTINGS = JobsSettings.read(VARIABLES)
 CATALOGUE = Catalogue(SETTINGS)
 NOON_MS = 20_000 * MS_PER_DAY + MS_PER_DAY // 2  # of 2024-10-04
@@ -51,7 +56,7 @@ def run(job: Job, run_id: str, state: State = State.RUNNING, *, at_ms: int = NOO
 
 
 def land(*, code: str = "s3://assets/c.tgz") -> Job:
-    return Catalogue(replace(SETTINGS, program=replace(SETTINGS.program, code=code))).land()
+    return Catalogue(structs.replace(SETTINGS, program=replace(SETTINGS.program, code=code))).land()
 
 
 def decision(job: Job | None, *runs: Run, now_ms: int = NOON_MS, name: str = LAND) -> Decision:
@@ -71,7 +76,7 @@ def test_the_land_job_is_told_where_everything_is() -> None:
 
 
 def test_iceberg_tables_are_a_namespace_of_a_catalog_in_their_folder() -> None:
-    settings = JobsSettings.read({**VARIABLES, "TABLE_FORMAT": "iceberg"})
+    settings = JobsSettings.read(with_format("iceberg"))
     job = Catalogue(settings).land()
     assert job.arguments[job.arguments.index("--tables") + 1] == "sluice.pipeline"
     assert job.program.configuration["spark.sql.catalog.sluice.warehouse"] == "s3://bucket/tables"
@@ -79,7 +84,7 @@ def test_iceberg_tables_are_a_namespace_of_a_catalog_in_their_folder() -> None:
 
 @pytest.mark.parametrize("table_format", list(TableFormat))
 def test_spark_s_parameters_can_be_told_apart_by_spaces(table_format: TableFormat) -> None:
-    settings = JobsSettings.read({**VARIABLES, "TABLE_FORMAT": table_format.value})
+    settings = JobsSettings.read(with_format(table_format))
     job = Catalogue(settings).land()
     words = job.spark_submit_parameters.split(" ")
     assert words[::2] == ["--conf"] * len(job.program.configuration)
@@ -317,7 +322,8 @@ for arguments in json.load(sys.stdin):
 @pytest.mark.parametrize("table_format", list(TableFormat))
 def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat) -> None:
     queue = "https://sqs.eu-central-1.amazonaws.com/123456789012/q"
-    variables = {**VARIABLES, "TABLE_FORMAT": table_format.value, "QUEUE_URL": queue, "INGRESS_URL": queue}
+    landing = VARIABLES["LANDING"].replace("https://sqs/main", queue)
+    variables = with_format(table_format, LANDING=landing, INGRESS_URL=queue)
     catalogue = Catalogue(JobsSettings.read(variables))
     replay = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     jobs = [
@@ -336,9 +342,12 @@ def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("JOB_LIMITS", "[]"), ("JOB_LIMITS", "{}"), ("JOB_WORKERS", "nope"), ("TABLE_FORMAT", "orc")]
-)
+def test_a_table_format_that_there_isn_t_is_named_with_its_variable() -> None:
+    with pytest.raises(BadSetting, match="environment variable PROGRAM: Invalid enum value 'orc'"):
+        JobsSettings.read(with_format("orc"))
+
+
+@pytest.mark.parametrize(("name", "value"), [("LIMITS", "[]"), ("LIMITS", "{}"), ("PROGRAM", "nope"), ("TABLE", "")])
 def test_a_bad_setting_is_named(name: str, value: str) -> None:
     with pytest.raises(BadSetting, match=name):
         JobsSettings.read({**VARIABLES, name: value})
@@ -409,7 +418,7 @@ class Site:
         return [name.partition("/")[0] for name in self.runs.started]
 
     def deploy(self, code: str) -> None:
-        self.settings = replace(self.settings, program=replace(self.settings.program, code=code))
+        self.settings = structs.replace(self.settings, program=replace(self.settings.program, code=code))
 
 
 @pytest.fixture
@@ -493,7 +502,7 @@ def test_a_second_drain_is_another_one(site: Site) -> None:
 
 def test_where_streaming_isn_t_wanted_nothing_starts_until_somebody_says_so() -> None:
     limits = replace(SETTINGS.limits, streaming=False, statistics_at=None, compaction_at=None)
-    site = Site(settings=replace(SETTINGS, limits=limits))
+    site = Site(settings=structs.replace(SETTINGS, limits=limits))
     site.ask("look")
     assert site.names() == []
     site.ask("start")
