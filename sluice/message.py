@@ -4,6 +4,7 @@ Lambda and the SQS API spell the same message in two ways; both are parsed here,
 """
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 MAX_ATTRIBUTES = 10
 MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
 TRACE_HEADER = "AWSTraceHeader"
+MAX_NAME_CHARACTERS = 256  # of an attribute
+NOT_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what SQS refuses, as XML 1.0 does
+_NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,11 @@ class Outgoing:
     def entry(self, entry_id: str) -> dict[str, Any]:
         """An entry of `SendMessageBatch`."""
         return {"Id": entry_id} | self.fields()
+
+
+def is_attribute_name(name: str) -> bool:
+    """Whether SQS takes an attribute of this name."""
+    return len(name) <= MAX_NAME_CHARACTERS and _NAME.fullmatch(name) is not None
 
 
 def trace_attributes(trace_header: str | None) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def test_attributes_stay_attributes_and_more_than_ten_come_out_too(ingress: Queu
         ({"group": ""}, "a group of 0 characters"),
         ({"group": "ä"}, "a group of 1 characters"),
         ({"headers": {"n": float("nan")}}, "headers: "),
-        ({"headers": {"list": [1]}}, "headers: Expected"),
+        ({"headers": {"list": [1]}}, "got `array`"),
         ({"headers": {"object": object()}}, "headers: "),
         ({"headers": {str(number): None for number in range(257)}}, "257 headers"),
         ({"headers": {"same": 1}, "attributes": {"same": 1}}, "header same: there is an attribute"),

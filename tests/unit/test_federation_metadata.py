@@ -84,6 +84,13 @@ def test_a_message_without_metadata_is_opened_as_it_is() -> None:
     assert opened.metadata is None
 
 
+def test_null_is_missing_and_what_a_newer_site_says_besides_is_skipped() -> None:
+    said = dict.fromkeys(["exchange", "trace", "id", "ttl", "headers", "overflow"]) | {"key": "k", "newer": {"a": [1]}}
+    attributes = {ATTRIBUTE: Value("String", json.dumps(said)), "a": Value("String", "x")}
+    opened = open_attributes(attributes)
+    assert (opened.attributes, opened.metadata) == ({"a": Value("String", "x")}, Metadata(key="k"))
+
+
 def test_empty_metadata_is_an_empty_object() -> None:
     assert seal("", {}, Metadata()) == {ATTRIBUTE: Value("String", "{}")}
 

@@ -5,7 +5,6 @@ known of a message here is checked here, before anything of its batch is sent.
 """
 
 import hashlib
-import math
 import os
 import re
 import uuid
@@ -30,25 +29,18 @@ from sluice.federation.messages.metadata import (
     open_attributes,
     seal,
 )
-from sluice.message import Attributes, Outgoing, Value
+from sluice.message import NOT_TEXT, Outgoing, Value, is_attribute_name
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_sqs import SQSClient
 
 INGRESS_VARIABLE = "SLUICE_INGRESS_URL"
 FIFO_SUFFIX = ".fifo"
-MAX_GROUP_CHARACTERS = 128
 WINDOW = MAX_ENTRIES  # messages that are in memory at once: each may have a megabyte
-MAX_NUMBER_DIGITS = (
-    38  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_MessageAttributeValue.html
-)
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_MessageAttributeValue.html
+MAX_INTEGER = 10**38  # and more digits
 MIN_NUMBER, MAX_NUMBER = 1e-128, 1e126
-
-# What SQS takes as an attribute's name, as a text and as a group.
-_NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
-_MAX_NAME = 256
-_NOT_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_GROUP = re.compile(r"[!-~]{1,128}")
+_GROUP = re.compile(r"[!-~]{1,128}")  # as SQS takes it
 
 Attribute = str | int | float | bytes | Value
 
@@ -75,7 +67,7 @@ class Publishing:
 
     def outgoing(self, *, fifo: bool) -> Outgoing:
         """As SQS takes it. Raises `Malformed` or `TooLarge`, which say what of it can't be."""
-        _check(self)
+        self._check()
         attributes = {name: _attribute(name, value) for name, value in self.attributes.items()}
         typed: dict[str, TypedValue] = {}
         for name, header in self.headers.items():
@@ -86,45 +78,45 @@ class Publishing:
                 typed[name] = header
             else:
                 attributes[name] = value
+        if len(typed) > MAX_HEADERS:
+            raise Malformed(f"{len(typed)} headers that SQS has no type for, more than {MAX_HEADERS}")
+        if len(attributes) > MAX_OVERFLOW:
+            raise Malformed(f"{len(attributes)} attributes, more than {MAX_OVERFLOW}")
         metadata = Metadata(exchange=self.exchange, key=self.key, ttl_ms=self.ttl_ms, headers=typed)
+        try:
+            sealed = seal(self.body, attributes, metadata)
+        except (ValueError, TypeError) as error:
+            raise Malformed(f"headers: {error}") from None
+        open_attributes(sealed)  # so nothing is published that no site could read
+        of_key = hashlib.sha256(f"{self.exchange}\0{self.key}".encode()).hexdigest()[:32] if fifo else None
         return Outgoing(
             body=self.body,
-            attributes=_sealed(self.body, attributes, metadata),
-            group_id=self._group() if fifo else self.group,
+            attributes=sealed,
+            group_id=of_key if self.group is None else self.group,
             deduplication_id=self.deduplication_id if fifo else None,
             trace_header=self.trace_header,
         )
 
-    def _group(self) -> str:
-        if self.group is not None:
-            return self.group
-        return hashlib.sha256(f"{self.exchange}\0{self.key}".encode()).hexdigest()[:32]
-
-
-def _check(publishing: Publishing) -> None:
-    exchange, key, body, ttl_ms, group = (
-        publishing.exchange,
-        publishing.key,
-        publishing.body,
-        publishing.ttl_ms,
-        publishing.group,
-    )
-    if not 1 <= len(exchange) <= MAX_NAME_CHARACTERS:
-        raise Malformed(f"an exchange's name of {len(exchange)} characters, not 1 to {MAX_NAME_CHARACTERS}")
-    if len(key) > MAX_KEY_CHARACTERS:
-        raise Malformed(f"a key of {len(key)} characters, more than {MAX_KEY_CHARACTERS}")
-    if not body:
-        raise Malformed("an empty body: SQS takes none")
-    if found := _NOT_TEXT.search(body):
-        raise Malformed(f"the body has {found[0]!r} at character {found.start()}, which SQS doesn't take")
-    if ttl_ms is not None and not 1 <= ttl_ms <= MAX_MS:
-        raise Malformed(f"a TTL of {ttl_ms} ms, not 1 to {MAX_MS}")
-    if group is not None and not _GROUP.fullmatch(group):
-        raise Malformed(f"a group of {len(group)} characters: SQS takes 1 to {MAX_GROUP_CHARACTERS} of printable ASCII")
+    def _check(self) -> None:
+        """Raises `Malformed` for what can be said without reading headers and attributes."""
+        if not 1 <= len(self.exchange) <= MAX_NAME_CHARACTERS:
+            raise Malformed(f"an exchange's name of {len(self.exchange)} characters, not 1 to {MAX_NAME_CHARACTERS}")
+        if len(self.key) > MAX_KEY_CHARACTERS:
+            raise Malformed(f"a key of {len(self.key)} characters, more than {MAX_KEY_CHARACTERS}")
+        if any("\ud800" <= character <= "\udfff" for character in self.key):
+            raise Malformed("key is no Unicode text")
+        if not self.body:
+            raise Malformed("an empty body: SQS takes none")
+        if found := NOT_TEXT.search(self.body):
+            raise Malformed(f"the body has {found[0]!r} at character {found.start()}, which SQS doesn't take")
+        if self.ttl_ms is not None and not 1 <= self.ttl_ms <= MAX_MS:
+            raise Malformed(f"a TTL of {self.ttl_ms} ms, not 1 to {MAX_MS}")
+        if self.group is not None and not _GROUP.fullmatch(self.group):
+            raise Malformed(f"a group of {len(self.group)} characters: SQS takes 1 to 128 of printable ASCII")
 
 
 def _attribute(name: str, value: Attribute) -> Value:
-    """The user's attribute, which has to be one as it is."""
+    """The user's attribute, which has to be one as it is. Raises `Malformed`."""
     made = value if isinstance(value, Value) else _native(name, value)
     if made is None or name == ATTRIBUTE:
         raise Malformed(f"attribute {name}: {'the name is taken' if name == ATTRIBUTE else 'SQS has none such'}")
@@ -133,45 +125,24 @@ def _attribute(name: str, value: Attribute) -> Value:
 
 def _native(name: str, value: TypedValue) -> Value | None:
     """The attribute that reads back as this value; None where SQS has none."""
-    made = _of_type(value)
-    if made is None or len(name) > _MAX_NAME or not _NAME.fullmatch(name) or name == ATTRIBUTE:
+    if name == ATTRIBUTE or not is_attribute_name(name):
         return None
-    return made
-
-
-def _of_type(value: TypedValue) -> Value | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, bytes):
-        return Value("Binary", value) if value else None
-    if isinstance(value, str):
-        return Value("String", value) if value and not _NOT_TEXT.search(value) else None
-    return _number(value) if isinstance(value, int | float) else None
-
-
-def _number(value: float) -> Value | None:
-    """Integers come back as such, and floats, which have a point or an exponent, too."""
-    text = repr(value)
-    if isinstance(value, int):
-        fits = len(text.lstrip("-")) <= MAX_NUMBER_DIGITS
-    else:
-        fits = math.isfinite(value) and (value == 0 or MIN_NUMBER <= abs(value) <= MAX_NUMBER)
-    made = Value("Number", text)
-    return made if fits and type(of_attribute(made)) is type(value) else None
-
-
-def _sealed(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
-    """With `x-qpid`, which is read once: so nothing is published that no site could read."""
-    if len(metadata.headers) > MAX_HEADERS:
-        raise Malformed(f"{len(metadata.headers)} headers that SQS has no type for, more than {MAX_HEADERS}")
-    if len(attributes) > MAX_OVERFLOW:
-        raise Malformed(f"{len(attributes)} attributes, more than {MAX_OVERFLOW}")
-    try:
-        sealed = seal(body, attributes, metadata)
-    except (ValueError, TypeError) as error:
-        raise Malformed(f"headers: {error}") from None
-    open_attributes(sealed)
-    return sealed
+    match value:
+        case bool():
+            return None
+        case bytes():
+            return Value("Binary", value) if value else None
+        case str():
+            return Value("String", value) if value and not NOT_TEXT.search(value) else None
+        case int():
+            fits = abs(value) < MAX_INTEGER
+        case float():
+            fits = value == 0 or MIN_NUMBER <= abs(value) <= MAX_NUMBER
+        case _:
+            return None
+    # Integers come back as such, and floats, which have a point or an exponent, too.
+    made = Value("Number", repr(value)) if fits else None
+    return made if made is not None and type(of_attribute(made)) is type(value) else None
 
 
 class BadPublishing(SluiceError):
@@ -229,11 +200,20 @@ class Publisher:
 
         Stops at the first request that isn't taken whole. Raises `BadPublishing`, `NotPublished`, or `QueueGone`.
         """
-        sent = 0
+        tried = 0
         for request in self._requests(publishings):
-            sent += len(request.entries)
-            self._send(request, tried=sent)
-        return sent
+            tried += len(request.entries)
+            places = [entry.position for entry in request.entries]
+            try:
+                with calls("SendMessageBatch", queue=self.ingress_url):
+                    # boto3's type names every field of an entry; `sluice.message` makes them.
+                    done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.api())  # type: ignore[arg-type]
+            except CallFailed as error:
+                raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
+            if refused := done.get("Failed"):
+                failed = {places[int(each["Id"])]: f"{each['Code']}: {each.get('Message', '')}" for each in refused}
+                raise NotPublished(dict(sorted(failed.items())), tried=tried)
+        return tried
 
     def _requests(self, publishings: Iterable[Publishing]) -> Iterator[Request]:
         """Nothing is asked for before it is needed, and what comes before a bad message is sent."""
@@ -249,20 +229,6 @@ class Publisher:
                 yield from standard_round(window)
                 window = []
         yield from standard_round(window)
-
-    def _send(self, request: Request, *, tried: int) -> None:
-        places = [entry.position for entry in request.entries]
-        try:
-            with calls("SendMessageBatch", queue=self.ingress_url):
-                # boto3's type names every field of an entry; `sluice.message` makes them.
-                done = self.client.send_message_batch(QueueUrl=self.ingress_url, Entries=request.api())  # type: ignore[arg-type]
-        except CallFailed as error:
-            raise NotPublished(dict.fromkeys(places, str(error)), tried=tried) from error
-        failed = {
-            places[int(each["Id"])]: f"{each['Code']}: {each.get('Message', '')}" for each in done.get("Failed", [])
-        }
-        if failed:
-            raise NotPublished(dict(sorted(failed.items())), tried=tried)
 
 
 def publish(

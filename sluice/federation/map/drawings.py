@@ -1,13 +1,13 @@
 """A topology drawn: as text, and as SVG. Pure: equal topologies give equal drawings."""
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import State
 from sluice.federation.map.topology import Route, Topology
+from sluice.message import NOT_TEXT
 
 _ARROWS = {RouteKind.QUEUE: "══▶", RouteKind.STATIC: "──▶", RouteKind.DYNAMIC: "┄┄▶"}
 _DASHES = {RouteKind.QUEUE: "", RouteKind.STATIC: "", RouteKind.DYNAMIC: "6 4"}
@@ -24,7 +24,6 @@ _TEXT_MARGIN = 12
 _COLOURS = {State.OPERATIONAL: "#2a7d3f", State.STALLED: "#b07c10", State.FAILED: "#b3261e"}
 _GREY = "#6b7280"
 
-_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _Point = tuple[float, float]
 
@@ -159,4 +158,4 @@ def _drawn_warning(text: str, y: int) -> str:
 
 def _escaped(text: str) -> str:
     """Keys and errors may hold what no XML can."""
-    return escape(_NOT_XML.sub("\ufffd", text))
+    return escape(NOT_TEXT.sub("\ufffd", text))

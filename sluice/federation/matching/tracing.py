@@ -5,14 +5,19 @@ A message carries the tags of the sites, or bridges, that it has left, oldest fi
 
 import re
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from sluice.codec import Struct
 
 DEFAULT_MAX_HOPS = 8
 MAX_TRACE_TAGS = 64  # no site may ask for more hops than that
 MAX_TAG_CHARACTERS = 32
-_TAG = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}")
+TAG = f"[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}"
+_TAG = re.compile(TAG)
 
+Tag = Annotated[str, Meta(pattern=rf"\A{TAG}\Z")]
 Trace = tuple[str, ...]
 
 

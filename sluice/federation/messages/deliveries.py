@@ -4,7 +4,9 @@
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from sluice.errors import Malformed
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS, Destination
@@ -16,7 +18,6 @@ from sluice.federation.messages.metadata import (
     EXCHANGE_ATTRIBUTE,
     KEY_ATTRIBUTE,
     Metadata,
-    Opened,
     message_id_of,
     open_attributes,
     seal,
@@ -74,33 +75,46 @@ def publish(receipt: Receipt, *, table: RoutingTable, trusted: bool, exchange: s
     Raises `SenderFault` for a message that can never succeed: its metadata can't be read, its key is too long, it is
     too large with metadata, the exchange isn't there.
     """
-    opened = open_attributes(receipt.message.attributes)
+    message, opened = receipt.message, open_attributes(receipt.message.attributes)
     claimed = opened.metadata or Metadata()
-    stamped = _stamped(claimed if trusted else _forgotten(claimed), opened, receipt)
-    named = exchange or claimed.exchange or _exchange(opened)
-    metadata, message_id = replace(stamped.metadata, exchange=named), stamped.message_id
-    reason = _refusal(metadata, receipt)
+    if not trusted:
+        claimed = Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
+    metadata, message_id = _stamped(claimed, opened.attributes, receipt)
+    named = exchange or claimed.exchange or _text(opened.attributes, EXCHANGE_ATTRIBUTE)
+    if not named:
+        raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
+    reason = turned_away(metadata.trace, site=receipt.site) or _expired(metadata, receipt.now_ms)
     if reason is not None:
         return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))
-    destinations = table.route(
-        Publication(exchange=named, key=metadata.key or "", headers=headers_of(opened.attributes, metadata.headers))
-    )
+    headers = headers_of(opened.attributes, metadata.headers)
+    destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
     if not destinations:
         return Published(message_id=message_id, drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
-    return _copied(destinations, _Sealed(receipt.message, opened.attributes, metadata, message_id))
+    sealed = seal(message.body, opened.attributes, replace(metadata, exchange=named))
+    # SQS's ten are the user's again where the message ends its way: a plain consumer knows nothing of `x-qpid`.
+    fills_up = len(opened.attributes) == MAX_ATTRIBUTES and not metadata.headers
+    at_the_end = opened.attributes if fills_up else sealed
+    copies: list[Copy] = []
+    drops: list[Drop] = []
+    for destination in destinations:
+        held = None if destination.crossing is None else held_back(metadata.trace, destination.crossing)
+        if held is not None:
+            drops.append(Drop(reason=held, message_id=message_id, queue=destination.queue))
+            continue
+        attributes = sealed if destination.goes_on else at_the_end
+        outgoing = _outgoing(message, attributes, message_id, fifo=destination.is_fifo, known_as=message_id)
+        copies.append(Copy(destination=destination, outgoing=outgoing))
+    return Published(message_id=message_id, copies=tuple(copies), drops=tuple(drops))
 
 
 def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> Outgoing | Drop:
     """What a bridge sends to its peer's ingress, a FIFO queue or not, for the exchange `dest`; or why it sends nothing.
 
-    Raises `SenderFault`.
-
     What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
-    message on for ever, while a false one only stops the message that has it.
+    message on for ever, while a false one only stops the message that has it. Raises `SenderFault`.
     """
     opened = open_attributes(receipt.message.attributes)
-    stamped = _stamped(opened.metadata or Metadata(), opened, receipt)
-    metadata, message_id = stamped.metadata, stamped.message_id
+    metadata, message_id = _stamped(opened.metadata or Metadata(), opened.attributes, receipt)
     reason = held_back(metadata.trace, crossing) or _expired(metadata, receipt.now_ms)
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)
@@ -117,49 +131,27 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
     return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=known_as)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamped:
-    metadata: Metadata
-    message_id: str
-
-
-def _stamped(believed: Metadata, opened: Opened, receipt: Receipt) -> _Stamped:
-    """The metadata, complete. What an exchange has sent is so already."""
+def _stamped(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple[Metadata, str]:
+    """The metadata, complete, and the message's id. What an exchange has sent is so already."""
     if believed.message_id is not None and None not in {believed.key, believed.published_at_ms, believed.stamped_at_ms}:
-        return _Stamped(believed, believed.message_id)
+        return believed, believed.message_id
     message_id = believed.message_id or message_id_of(receipt.site, receipt.ulid)
     sent_at_ms = receipt.message.sent_at_ms
     first_seen_ms = receipt.now_ms if sent_at_ms is None else sent_at_ms
     published_at_ms = first_seen_ms if believed.published_at_ms is None else believed.published_at_ms
     complete = replace(
         believed,
-        key=_key(opened) if believed.key is None else believed.key,
+        key=_text(attributes, KEY_ATTRIBUTE) if believed.key is None else believed.key,
         message_id=message_id,
         published_at_ms=published_at_ms,
         stamped_at_ms=published_at_ms if believed.stamped_at_ms is None else believed.stamped_at_ms,
     )
-    return _Stamped(complete, message_id)
+    return complete, message_id
 
 
-def _forgotten(claimed: Metadata) -> Metadata:
-    return Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
-
-
-def _exchange(opened: Opened) -> str:
-    """The exchange of a foreign message."""
-    name = _text(opened, EXCHANGE_ATTRIBUTE)
-    if not name:
-        raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
-    return name
-
-
-def _key(opened: Opened) -> str:
-    """The key of a foreign message: an attribute of its own, or none."""
-    return _text(opened, KEY_ATTRIBUTE)
-
-
-def _text(opened: Opened, name: str) -> str:
-    attribute = opened.attributes.get(name)
+def _text(attributes: Attributes, name: str) -> str:
+    """What a producer that knows nothing of `x-qpid` says in an attribute of its own; "" where there is none."""
+    attribute = attributes.get(name)
     if attribute is None:
         return ""
     if attribute.text is None:
@@ -169,56 +161,16 @@ def _text(opened: Opened, name: str) -> str:
     return attribute.text
 
 
-def _refusal(metadata: Metadata, receipt: Receipt) -> DropReason | None:
-    return turned_away(metadata.trace, site=receipt.site) or _expired(metadata, receipt.now_ms)
-
-
 def _expired(metadata: Metadata, now_ms: int) -> DropReason | None:
     return DropReason.TTL if metadata.ttl_left_ms(now_ms) == 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Sealed:
-    """What all copies of a message are made of."""
-
-    message: Message
-    attributes: Attributes
-    metadata: Metadata
-    message_id: str
-
-
-def _copied(destinations: tuple[Destination, ...], sealed: _Sealed) -> Published:
-    """A copy for each destination, but for the bridges that hold it back."""
-    copies: list[Copy] = []
-    drops: list[Drop] = []
-    attributes = seal(sealed.message.body, sealed.attributes, sealed.metadata)
-    # SQS's ten are the user's again where the message ends its way: a plain consumer knows nothing of `x-qpid`.
-    at_the_end = sealed.attributes if _fills_up(sealed) else attributes
-    for destination in destinations:
-        crossing = destination.crossing
-        reason = held_back(sealed.metadata.trace, crossing) if crossing is not None else None
-        if reason is not None:
-            drops.append(Drop(reason=reason, message_id=sealed.message_id, queue=destination.queue))
-            continue
-        of_copy = attributes if destination.goes_on else at_the_end
-        outgoing = _outgoing(sealed.message, of_copy, sealed.message_id, fifo=destination.is_fifo)
-        copies.append(Copy(destination=destination, outgoing=outgoing))
-    return Published(message_id=sealed.message_id, copies=tuple(copies), drops=tuple(drops))
-
-
-def _fills_up(sealed: _Sealed) -> bool:
-    return len(sealed.attributes) == MAX_ATTRIBUTES and not sealed.metadata.headers
-
-
-def _outgoing(
-    message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str | None = None
-) -> Outgoing:
+def _outgoing(message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str) -> Outgoing:
     # From a standard queue no order was promised: each message is a group of its own, and none waits for another.
-    group_id = message.group_id or (message_id if fifo else None)
     return Outgoing(
         body=message.body,
         attributes=attributes,
-        group_id=group_id,
-        deduplication_id=(known_as or message_id) if fifo else None,
+        group_id=message.group_id or (message_id if fifo else None),
+        deduplication_id=known_as if fifo else None,
         trace_header=message.trace_header,
     )

@@ -7,7 +7,8 @@ from ulid_transform import bytes_to_ulid
 
 _TIME_BYTES = 6
 _REST_BYTES = 10
-_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")  # the package takes any 26 characters for one
+ULID = "[0-7][0-9A-HJKMNP-TV-Z]{25}"  # the package takes any 26 characters for one
+_ULID = re.compile(ULID)
 
 
 def is_ulid(text: str) -> bool:
