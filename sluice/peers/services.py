@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 from collections.abc import Coroutine
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -44,23 +45,18 @@ class Echo:
             await channel.send(data)
 
 
+@dataclass(frozen=True, slots=True)
 class Relay:
-    """Passes bytes to the relay over a WebSocket and back, in binary messages without meaningful boundaries."""
+    """Passes bytes to the relay over a WebSocket and back, in binary messages without meaningful boundaries.
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        *,
-        relay_pattern: str = "snowflake.torproject.net$",
-        allow_plain: bool = False,
-        allow_private: bool = False,
-    ) -> None:
-        """Allow `ws://`, which is plain, with `allow_plain`; private and loopback addresses with `allow_private`."""
-        self.relay_pattern = relay_pattern
-        self._session = session
-        self._pattern = RelayPattern.parse(relay_pattern)
-        self._allow_plain = allow_plain
-        self._allow_private = allow_private
+    `allow_plain` allows `ws://`, unencrypted, `allow_private` private and loopback addresses.
+    """
+
+    session: aiohttp.ClientSession
+    _: KW_ONLY
+    relay_pattern: str = "snowflake.torproject.net$"
+    allow_plain: bool = False
+    allow_private: bool = False
 
     def refusal(self, relay_url: str) -> str | None:
         """Say which of our conditions the relay doesn't meet, the first of them; None where it meets all."""
@@ -71,11 +67,11 @@ class Relay:
             return f"relay address: {error}"
         if parts.scheme not in {"ws", "wss"}:
             return "the relay is not a WebSocket"
-        if parts.scheme != "wss" and not self._allow_plain:
+        if parts.scheme != "wss" and not self.allow_plain:
             return "the relay is not encrypted"
-        if not self._allow_private and _is_private(host):
+        if not self.allow_private and _is_private(host):
             return "the relay's address is private"
-        if not host or not self._pattern.matches(host):
+        if not host or not RelayPattern.parse(self.relay_pattern).matches(host):
             return f"the relay's host doesn't match {self.relay_pattern}"
         return None
 
@@ -83,7 +79,7 @@ class Relay:
         """Pass bytes until either closes. Raises ConnectionError or `aiohttp.ClientError` where one breaks off."""
         # The real proxy also tells the relay the client's address, in `?client_ip=`, for the bridge's country counts.
         async with asyncio.timeout(RELAY_CONNECT_TIMEOUT_S):
-            socket = await self._session.ws_connect(relay_url, max_msg_size=RELAY_MESSAGE_BYTES)
+            socket = await self.session.ws_connect(relay_url, max_msg_size=RELAY_MESSAGE_BYTES)
         async with socket:
             await _until_first_ends(_to_relay(channel, socket), _to_client(channel, socket))
 

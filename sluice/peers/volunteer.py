@@ -6,7 +6,7 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -81,36 +81,28 @@ def draw_sid() -> str:
     return base64.b64encode(secrets.token_bytes(16)).decode().rstrip("=")
 
 
+@dataclass(slots=True)
 class Volunteer:
-    """One proxy process. `counts` is how often each thing happened, `clients` how many are being served."""
+    """One proxy process, of the broker under whose `broker_url` `/proxy` and `/answer` are.
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        broker_url: str,
-        service: Service,
-        *,
-        network: Network,
-        nat: Nat = Nat.UNKNOWN,
-        limits: VolunteerLimits | None = None,
-        on_event: Callable[[VolunteerEvent], None] = lambda _: None,
-        draw_id: Callable[[], str] = draw_sid,
-    ) -> None:
-        """Take `broker_url`, the address under which `/proxy` and `/answer` are."""
-        self.counts: Counter[VolunteerStep] = Counter()
-        self.clients = 0
-        self._session = session
-        self._broker_url = broker_url.rstrip("/")
-        self._service = service
-        self._network = network
-        self._nat = nat
-        self._limits = limits or VolunteerLimits()
-        self._on_event = on_event
-        self._draw_id = draw_id
+    `counts` is how often each thing happened, `clients` how many are being served.
+    """
+
+    session: aiohttp.ClientSession
+    broker_url: str
+    service: Service
+    _: KW_ONLY
+    network: Network
+    nat: Nat = Nat.UNKNOWN
+    limits: VolunteerLimits = field(default_factory=VolunteerLimits)
+    on_event: Callable[[VolunteerEvent], None] = lambda _: None
+    draw_id: Callable[[], str] = draw_sid
+    counts: Counter[VolunteerStep] = field(default_factory=Counter)
+    clients: int = 0
 
     async def run(self) -> None:
         """Poll and serve until cancelled; then every connection is closed before it returns."""
-        free = asyncio.Semaphore(self._limits.capacity)
+        free = asyncio.Semaphore(self.limits.capacity)
 
         def served(_: asyncio.Task[None]) -> None:
             self.clients -= 1
@@ -129,22 +121,22 @@ class Volunteer:
 
     async def _poll(self) -> tuple[ClientMatch | None, float]:
         """Ask for the client that the broker has for us, if any, and how long to wait before the next poll."""
-        sid = self._draw_id()
+        sid = self.draw_id()
         poll = {
             "Sid": sid,
             "Version": POLL_VERSION,
             "Type": "standalone",
-            "NAT": self._nat,
+            "NAT": self.nat,
             "Clients": self.clients,
-            "AcceptedRelayPattern": self._service.relay_pattern,
+            "AcceptedRelayPattern": self.service.relay_pattern,
         }
         try:
             body = json.dumps(poll).encode()
-            reply = await post(self._session, self._broker_url + "/proxy", body, timeout_s=POLL_TIMEOUT_S)
+            reply = await post(self.session, self.broker_url.rstrip("/") + "/proxy", body, timeout_s=POLL_TIMEOUT_S)
             fields = read_object(reply, {"Status": str, "Offer": str, "NextPoll": int, "RelayURL": str})
         except (CallFailed, Malformed) as error:
             self._note(VolunteerStep.POLL_FAILED, sid, str(error))
-            return None, self._limits.pause_after_failure_s
+            return None, self.limits.pause_after_failure_s
         self._note(VolunteerStep.POLLED, sid, fields.get("Status", ""))
         return self._read_poll(sid, fields)
 
@@ -154,7 +146,7 @@ class Volunteer:
         if status == PollStatus.REFUSED:
             self._note(VolunteerStep.POLL_REFUSED, sid, f"next poll in {next_poll_s:g} s")
             return None, next_poll_s
-        pause_s = min(next_poll_s, self._limits.pause_s)
+        pause_s = min(next_poll_s, self.limits.pause_s)
         if status != PollStatus.MATCHED:
             return None, pause_s
         relay_url = fields.get("RelayURL", "")
@@ -162,12 +154,12 @@ class Volunteer:
         return ClientMatch(sid=sid, offer=fields.get("Offer", ""), relay_url=relay_url), pause_s
 
     async def _serve(self, match: ClientMatch) -> None:
-        refusal = self._service.refusal(match.relay_url)
+        refusal = self.service.refusal(match.relay_url)
         if refusal is not None:
             self._note(VolunteerStep.RELAY_REFUSED, match.sid, refusal)
             return
         try:
-            async with Peer(self._network, self._limits.channel) as peer:
+            async with Peer(self.network, self.limits.channel) as peer:
                 channel = peer.first_channel()
                 if await self._answer(match, peer):
                     await self._serve_channel(match, channel)
@@ -183,7 +175,7 @@ class Volunteer:
             return False
         body = json.dumps({"Version": ANSWER_VERSION, "Sid": match.sid, "Answer": answer}).encode()
         try:
-            reply = await post(self._session, self._broker_url + "/answer", body, timeout_s=POLL_TIMEOUT_S)
+            reply = await post(self.session, self.broker_url.rstrip("/") + "/answer", body, timeout_s=POLL_TIMEOUT_S)
             delivered = read_object(reply, {"Status": str}).get("Status") == "success"
         except (CallFailed, Malformed) as error:
             self._note(VolunteerStep.ANSWER_FAILED, match.sid, str(error))
@@ -193,22 +185,22 @@ class Volunteer:
 
     async def _serve_channel(self, match: ClientMatch, first: asyncio.Future[Channel]) -> None:
         try:
-            async with asyncio.timeout(self._limits.open_timeout_s):
+            async with asyncio.timeout(self.limits.open_timeout_s):
                 channel = await first
         except TimeoutError:
-            self._note(VolunteerStep.NOT_OPENED, match.sid, f"in {self._limits.open_timeout_s:g} s")
+            self._note(VolunteerStep.NOT_OPENED, match.sid, f"in {self.limits.open_timeout_s:g} s")
             return
         self._note(VolunteerStep.OPENED, match.sid)
         try:
-            async with asyncio.timeout(self._limits.connection_s) as limit:
-                await self._service.serve(channel, match.relay_url)
+            async with asyncio.timeout(self.limits.connection_s) as limit:
+                await self.service.serve(channel, match.relay_url)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._note(VolunteerStep.CUT_OFF, match.sid, f"after {self._limits.connection_s:g} s")
+            self._note(VolunteerStep.CUT_OFF, match.sid, f"after {self.limits.connection_s:g} s")
         else:
             self._note(VolunteerStep.CLOSED, match.sid, channel.fault or "")
 
     def _note(self, what: VolunteerStep, sid: str, detail: str = "") -> None:
         self.counts[what] += 1
-        self._on_event(VolunteerEvent(what, sid, detail))
+        self.on_event(VolunteerEvent(what, sid, detail))

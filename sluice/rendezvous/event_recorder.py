@@ -15,10 +15,10 @@ from sluice.rendezvous.counts.events import (
     Event,
     OfferEvent,
     OfferOutcome,
-    PollEvent,
     PollOutcome,
     event_id,
     matched_poll,
+    poll_ended,
 )
 from sluice.rendezvous.ports import NowMs, OfferRecord
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
@@ -73,20 +73,14 @@ class EventRecorder:
 
     def poll_ended(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> None:
         """Note the end of a poll that got no client."""
-        now_ms = self.now_ms()
         self._events.append(
-            PollEvent(
-                id=event_id(PollEvent.kind, self.new_id(), at_ms=polled_at_ms),
-                at_ms=now_ms,
-                outcome=outcome,
-                nat=profile.nat,
-                country=profile.country,
-                proxy_type=profile.type,
-                trace=profile.trace,
+            poll_ended(
+                profile,
+                outcome,
+                name=self.new_id(),
                 clients=poll.clients,
-                relay_extension=profile.relay_extension,
-                waited_ms=now_ms - polled_at_ms,
-                address=profile.address,
+                polled_at_ms=polled_at_ms,
+                at_ms=self.now_ms(),
             )
         )
 

@@ -8,7 +8,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHashes, DynamoAddressKeys
+from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHasher
 from sluice.aws.rendezvous.statistics_store import MAX_COUNTS, MAX_MARKS, DynamoStatisticsStore
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.statistics import OFFERS, POLLS, Count, Tally, tally, total
@@ -159,7 +159,7 @@ def test_a_newer_versions_counts_are_left_alone(client: Any) -> None:
 
 
 def test_all_environments_have_one_key_a_day(client: Any) -> None:
-    keys = [DynamoAddressKeys(client, TABLE) for _ in range(3)]
+    keys = [AddressHasher(client, TABLE, Clock(NOW)) for _ in range(3)]
     todays = {each.key(DAY) for each in keys}
     tomorrows = {each.key(day_of(NOW + DAY_MS)) for each in keys}
     assert len(todays) == len(tomorrows) == len({*todays} - {*tomorrows}) == 1
@@ -167,17 +167,17 @@ def test_all_environments_have_one_key_a_day(client: Any) -> None:
 
 
 def test_a_key_is_gone_after_two_days(client: Any) -> None:
-    DynamoAddressKeys(client, TABLE).key(DAY)
+    AddressHasher(client, TABLE, Clock(NOW)).key(DAY)
     [item] = client.scan(TableName=TABLE)["Items"]
     assert int(item["expires_at"]["N"]) * 1000 == day_start_ms(DAY) + KEPT_MS == day_start_ms(DAY) + 2 * DAY_MS
 
 
 def test_a_hash_is_the_days_keys(client: Any) -> None:
     clock = Clock(NOW)
-    hashes = AddressHashes(DynamoAddressKeys(client, TABLE, draw=lambda size: b"k" * size), clock)
+    hashes = AddressHasher(client, TABLE, clock, draw=lambda size: b"k" * size)
     assert hashes.of("192.0.2.1") == keyed_hash("192.0.2.1", b"k" * KEY_BYTES)
     assert hashes.of("nowhere") is None
 
 
 def test_where_there_is_no_key_there_is_no_hash(client: Any) -> None:
-    assert AddressHashes(DynamoAddressKeys(client, "no such table"), Clock(NOW)).of("192.0.2.1") is None
+    assert AddressHasher(client, "no such table", Clock(NOW)).of("192.0.2.1") is None

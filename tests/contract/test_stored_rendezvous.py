@@ -15,7 +15,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.rendezvous.address_keys import DynamoAddressKeys
+from sluice.aws.rendezvous.address_keys import AddressHasher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore, DynamoProxyPools
 from sluice.rendezvous.broker import TimeoutTick, offer_letter
@@ -166,10 +166,10 @@ def test_a_mailbox(table: Table) -> None:
 
 
 def test_a_days_key(table: Table) -> None:
-    assert DynamoAddressKeys(table.client, "t", lambda number: KEY).key(DAY) == KEY
+    assert AddressHasher(table.client, "t", Clock(NOW), draw=lambda number: KEY).key(DAY) == KEY
     assert table.items() == [item("address_key")]
     table.put("address_key")
-    assert DynamoAddressKeys(table.client, "t").key(DAY) == KEY
+    assert AddressHasher(table.client, "t", Clock(NOW)).key(DAY) == KEY
 
 
 def test_statistics(table: Table) -> None:

@@ -28,11 +28,12 @@ logger = Logger()
 
 
 @dataclass(slots=True)
-class DynamoAddressKeys:
-    """One environment's keys. Whoever needs a day's first writes it; one request a day and environment."""
+class AddressHasher:
+    """Hashes addresses with the day's key. Whoever needs a day's first writes it; one request a day and environment."""
 
     client: "DynamoDBClient"
     table: str
+    now_ms: NowMs
     draw: Callable[[int], bytes] = secrets.token_bytes
     _day: str = ""
     _key: bytes = b""
@@ -60,20 +61,12 @@ class DynamoAddressKeys:
         self._day, self._key = day, key
         return key
 
-
-@dataclass(frozen=True, slots=True)
-class AddressHashes:
-    """Hashes of addresses with the day's key."""
-
-    keys: DynamoAddressKeys
-    now_ms: NowMs
-
     def of(self, address: str) -> str | None:
         """Hash an address; None for what is none, and where the key can't be had: no poll fails for its statistics."""
         if parse_address(address) is None:
             return None
         try:
-            return keyed_hash(address, self.keys.key(day_of(self.now_ms())))
+            return keyed_hash(address, self.key(day_of(self.now_ms())))
         except CallFailed as error:
             logger.warning("AddressKeyNotRead", reason=str(error))
             return None

@@ -14,7 +14,7 @@ from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
 from sluice.aws.clients import CONFIG, dynamodb_client, make_client, new_id, now_ms
-from sluice.aws.rendezvous.address_keys import AddressHashes, DynamoAddressKeys
+from sluice.aws.rendezvous.address_keys import AddressHasher
 from sluice.rendezvous.countries import Countries
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED, EventRecorder
@@ -43,7 +43,7 @@ def recorder_for(settings: EventSettings | None, *, table: str) -> EventRecorder
     publisher = EventPublisher(exchange=settings.exchange, ingress_url=settings.ingress_url, site=settings.site)
     return EventRecorder(
         country_of=Countries(str(BUNDLE / settings.geoip_file) if settings.geoip_file else None).of,
-        hash_of=AddressHashes(DynamoAddressKeys(dynamodb_client(), table), now_ms).of,
+        hash_of=AddressHasher(dynamodb_client(), table, now_ms).of,
         trace=trace,
         now_ms=now_ms,
         new_id=new_id,

@@ -156,20 +156,17 @@ def proxy(
         raise typer.BadParameter("either --echo or --relay-pattern")
     from sluice.aws.operator.deployment import read_deployment  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.rendezvous import volunteering  # noqa: PLC0415 - so does aiortc
-    from sluice.peers.run import ServiceChoice  # noqa: PLC0415 - see above
+    from sluice.peers.services import Echo, Relay  # noqa: PLC0415 - see above
     from sluice.peers.volunteer import VolunteerLimits  # noqa: PLC0415 - see above
 
     network = _network(loopback=loopback, local=local, stun=stun)
-    service = (
-        ServiceChoice()
-        if relay_pattern is None
-        else ServiceChoice(
-            echo=False, relay_pattern=relay_pattern, allow_plain=allow_plain, allow_private=allow_private
-        )
-    )
     limits = VolunteerLimits(capacity=min(capacity, offers or capacity))
     shift = volunteering.Shift(
-        service=service,
+        service=lambda session: (
+            Relay(session, relay_pattern=relay_pattern, allow_plain=allow_plain, allow_private=allow_private)
+            if relay_pattern is not None
+            else Echo()
+        ),
         network=network,
         nat=nat or (Nat.UNRESTRICTED if network.loopback else Nat.UNKNOWN),
         limits=replace(limits, pause_s=PAUSE_ON_LOOPBACK_S) if network.loopback else limits,

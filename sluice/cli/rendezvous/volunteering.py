@@ -5,16 +5,17 @@ import contextlib
 import json
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import aiohttp
 import typer
 
 from sluice.aws.clients import now_ms
 from sluice.peers.channels import Network
-from sluice.peers.run import ServiceChoice, run_volunteers
-from sluice.peers.volunteer import VolunteerEvent, VolunteerLimits, VolunteerStep
+from sluice.peers.services import Service
+from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
 
 SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # clients whose channel was open and is over
@@ -26,7 +27,7 @@ SID_SHOWN = 8  # characters: enough to follow a client by eye
 class Shift:
     """What proxies do and for how long: until `seconds` are over or `clients` were served, None for no such end."""
 
-    service: ServiceChoice
+    service: Callable[[aiohttp.ClientSession], Service]
     network: Network
     nat: Nat
     limits: VolunteerLimits
@@ -36,19 +37,29 @@ class Shift:
 
 
 async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
-    """Serve the whole shift, told on standard output. Also ctrl-C and SIGTERM end it well."""
+    """Serve the whole shift, told on standard output. Also ctrl-C and SIGTERM end it well, with all channels closed."""
     report = ShiftReport(as_json=as_json, clients=shift.clients)
-    counts = await run_volunteers(
-        broker_url,
-        shift.service,
-        polls=shift.proxies,
-        network=shift.network,
-        nat=shift.nat,
-        limits=shift.limits,
-        on_event=report.note,
-        until=report.until_done(shift.seconds),
-    )
-    report.sum_up(counts)
+    async with aiohttp.ClientSession() as session:
+        volunteers = [
+            Volunteer(
+                session,
+                broker_url,
+                shift.service(session),
+                network=shift.network,
+                nat=shift.nat,
+                limits=shift.limits,
+                on_event=report.note,
+            )
+            for _ in range(shift.proxies)
+        ]
+        running = [asyncio.create_task(volunteer.run()) for volunteer in volunteers]
+        try:
+            await report.until_done(shift.seconds)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+    report.sum_up(sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]()))
 
 
 class ShiftReport:
@@ -62,7 +73,12 @@ class ShiftReport:
 
     def note(self, event: VolunteerEvent) -> None:
         """Print it."""
-        typer.echo(_json_line(event) if self._as_json else _line(event))
+        if self._as_json:
+            document = {"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail}
+            typer.echo(json.dumps(document))
+        else:
+            at = datetime.fromtimestamp(now_ms() / 1000, UTC)
+            typer.echo(f"{at:%H:%M:%S}Z  {event.sid[:SID_SHOWN]}  {event.what:14}  {event.detail}".rstrip())
         if self._left is not None and event.what in SERVED:
             self._left -= 1
             if self._left <= 0:
@@ -81,15 +97,6 @@ class ShiftReport:
         else:
             said = ", ".join(f"{counts[what]} {what}" for what in VolunteerStep if counts[what])
             typer.echo(f"stopped: {said or 'nothing happened'}")
-
-
-def _json_line(event: VolunteerEvent) -> str:
-    return json.dumps({"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail})
-
-
-def _line(event: VolunteerEvent) -> str:
-    at = datetime.fromtimestamp(now_ms() / 1000, UTC)
-    return f"{at:%H:%M:%S}Z  {event.sid[:SID_SHOWN]}  {event.what:14}  {event.detail}".rstrip()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from sluice.documents import json_object
 from sluice.errors import Malformed
 from sluice.federation.messages.ulids import is_ulid, ulid_of
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import WaitingProxy
+from sluice.rendezvous.protocol.matching import Profile, WaitingProxy
 from sluice.times import iso, ms_of
 
 TOPIC = "rendezvous"
@@ -113,20 +113,34 @@ def event_id(kind: str, name: str, *, at_ms: int) -> str:
     return ulid_of(f"{kind}/{name}", sent_at_ms=at_ms)
 
 
+def poll_ended(
+    profile: Profile, outcome: PollOutcome, *, name: str, clients: int, polled_at_ms: int, at_ms: int
+) -> PollEvent:
+    """Tell how the poll ended that `name` names."""
+    return PollEvent(
+        id=event_id(PollEvent.kind, name, at_ms=polled_at_ms),
+        at_ms=at_ms,
+        outcome=outcome,
+        nat=profile.nat,
+        country=profile.country,
+        proxy_type=profile.type,
+        trace=profile.trace,
+        clients=clients,
+        relay_extension=profile.relay_extension,
+        waited_ms=at_ms - polled_at_ms,
+        address=profile.address,
+    )
+
+
 def matched_poll(proxy: WaitingProxy, *, at_ms: int) -> PollEvent:
     """Tell how the poll of a proxy ended that was claimed then."""
-    return PollEvent(
-        id=event_id(PollEvent.kind, proxy.poll_id, at_ms=proxy.polled_at_ms),
-        at_ms=at_ms,
-        outcome=PollOutcome.MATCHED,
-        nat=proxy.profile.nat,
-        country=proxy.profile.country,
-        proxy_type=proxy.profile.type,
-        trace=proxy.profile.trace,
+    return poll_ended(
+        proxy.profile,
+        PollOutcome.MATCHED,
+        name=proxy.poll_id,
         clients=proxy.clients,
-        relay_extension=proxy.profile.relay_extension,
-        waited_ms=at_ms - proxy.polled_at_ms,
-        address=proxy.profile.address,
+        polled_at_ms=proxy.polled_at_ms,
+        at_ms=at_ms,
     )
 
 
