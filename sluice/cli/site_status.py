@@ -87,9 +87,10 @@ def read(*, region: str | None, profile: str | None, local: str | None) -> SiteR
 
 
 def _rendezvous(connection: "Connection") -> Part:
-    from sluice.cli.rendezvous import status as rendezvous  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.cli.rendezvous.status import document  # noqa: PLC0415 - see above
 
-    return rendezvous.document(rendezvous.read(connection))
+    return document(read_status(connection))
 
 
 def _splitting(connection: "Connection") -> Part:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.aws.clients import calls
+from sluice.aws.clients import calls, now_ms
 from sluice.aws.dead_letters import read
-from sluice.aws.operator.deployment import Deployment
+from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.deployment import Deployment, read_deployment
 from sluice.aws.records import MAX_RECEIVES
 from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
 from sluice.message import Message
@@ -42,8 +43,10 @@ class RecentDeath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RendezvousStatus:
-    """All of it at one time. `latest_dead_letters` has at most ten, the newest first."""
+    """All of it at one time, and where it is. `latest_dead_letters` has at most ten, the newest first."""
 
+    region: str
+    deployment: Deployment
     offers_queue: QueueDepth
     timeouts_queue: QueueDepth
     dead_letters: int
@@ -52,20 +55,26 @@ class RendezvousStatus:
     recent_offers: Mapping[OfferState, int]
 
 
-def read_status(
-    deployment: Deployment, *, sqs: "SQSClient", dynamodb: "DynamoDBClient", now_ms: int
-) -> RendezvousStatus:
-    """Look, and change nothing but the receive counts of the dead letters looked at. Raises `CallFailed`."""
+def read_status(connection: Connection) -> RendezvousStatus:
+    """Look, and change nothing but the receive counts of the dead letters looked at.
+
+    Raises `NotUsable` where nothing is deployed, `CallFailed` where AWS refuses.
+    """
+    deployment, at_ms = read_deployment(connection), now_ms()
+    sqs: SQSClient = connection.client("sqs")
+    dynamodb: DynamoDBClient = connection.client("dynamodb")
     dead_letters = depth_of(sqs, deployment.dead_letters_url)
     pools = DynamoProxyPools(dynamodb, deployment.table_name)
-    pages = DynamoOfferStore(dynamodb, deployment.table_name).sent_before(now_ms + 1)
-    states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > now_ms - RECENT_MS)
+    pages = DynamoOfferStore(dynamodb, deployment.table_name).sent_before(at_ms + 1)
+    states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > at_ms - RECENT_MS)
     return RendezvousStatus(
+        region=connection.region,
+        deployment=deployment,
         offers_queue=depth_of(sqs, deployment.offers_queue_url),
         timeouts_queue=depth_of(sqs, deployment.timeouts_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
-        waiting={pool: pools.count(pool, now_ms=now_ms) for pool in Pool},
+        waiting={pool: pools.count(pool, now_ms=at_ms) for pool in Pool},
         recent_offers={state: states[state] for state in OfferState},
     )
 

@@ -34,9 +34,10 @@ StunUrls = Annotated[list[str] | None, typer.Option("--stun", metavar="URL", hel
 @app.command(cls=SiteCommand)
 def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
     """Where a site's queue and broker are, what they hold, who waits, how the latest offers ended."""
-    from sluice.cli.rendezvous import status as looking  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.cli.rendezvous import status as looking  # noqa: PLC0415 - see above
 
-    found = looking.read(connect(region=region, profile=profile, local=local))
+    found = read_status(connect(region=region, profile=profile, local=local))
     if as_json:
         show_json(looking.document(found))
     else:
