@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ SERVER_THREADS = 512
 PROJECT = Path(__file__).parents[2]
 BUILD = PROJECT / "build"
 FOLDER = BUILD / "local"
+FILE, LAST_SITES = "cloud.json", "sites.json"  # of a cloud's folder; the second stays when the cloud is stopped
 
 
 class CloudFailed(SluiceError):
@@ -80,8 +81,13 @@ class Cloud:
 
     def stop(self) -> None:
         """Ends the server and the functions it runs, which are in its process group."""
-        _end_group(self.pid)
-        _file(self.folder).unlink(missing_ok=True)
+        # The second signal also goes where the server has ended, for functions that outlived it.
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal_number)
+            with contextlib.suppress(TimeoutError):
+                _wait(lambda: not _runs(self.pid), lambda: True, STOP_TIMEOUT_S)
+        (self.folder / FILE).unlink(missing_ok=True)
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 
 
@@ -96,11 +102,17 @@ def start(folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool
     if running:
         raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
     python = runtime_python(BUILD, PROJECT / "requirements.txt")
-    sites = _last_sites(folder) if keep_state else ()
+    sites: tuple[Site, ...] = ()
     if not keep_state:
         shutil.rmtree(folder, ignore_errors=True)
+    elif (folder / LAST_SITES).exists():
+        sites = tuple(Site(**site) for site in json.loads((folder / LAST_SITES).read_text()))
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    cloud = Cloud(pid=0, endpoint=f"http://{LOOPBACK}:{_free_port()}", folder=folder, sites=sites)
+    with socket.socket() as probe:
+        # Free now; whoever takes it in the next moment makes the start fail, loudly.
+        probe.bind((LOOPBACK, 0))
+        port = int(probe.getsockname()[1])
+    cloud = Cloud(pid=0, endpoint=f"http://{LOOPBACK}:{port}", folder=folder, sites=sites)
     cloud = replace(cloud, pid=_spawn(cloud, python, keep_state=keep_state, ends_with_us=ends_with_us))
     _write(cloud)
     try:
@@ -114,7 +126,7 @@ def start(folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool
 def find(folder: Path = FOLDER) -> Cloud | None:
     """The running cloud of this folder; None where there is none."""
     try:
-        fields = json.loads(_file(folder).read_text())
+        fields = json.loads((folder / FILE).read_text())
     except FileNotFoundError:
         return None
     cloud = Cloud(
@@ -139,23 +151,9 @@ def clean_environment() -> dict[str, str]:
 
 def _spawn(cloud: Cloud, python: Path, *, keep_state: bool, ends_with_us: bool) -> int:
     parent = [str(os.getpid())] if ends_with_us else []
-    with cloud.server_log.open("ab") as log:
-        server = subprocess.Popen(  # noqa: S603 - our own arguments
-            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), *parent],
-            env=_server_environment(cloud, keep_state=keep_state),
-            cwd=PROJECT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that its functions end with it, and ctrl-C reaches only who started it
-        )
-    return server.pid
-
-
-def _server_environment(cloud: Cloud, *, keep_state: bool) -> Mapping[str, str]:
     kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "LD_LIBRARY_PATH"}}
     state = {"PERSIST_STATE": "1", "S3_PERSIST": "1"} if keep_state else {}
-    return kept | state | {
+    environment = kept | state | {
         "AUTH": "true",
         "BIND_HOST": LOOPBACK,
         "MINISTACK_HOST": LOOPBACK,
@@ -171,31 +169,25 @@ def _server_environment(cloud: Cloud, *, keep_state: bool) -> Mapping[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
-
-
-def _free_port() -> int:
-    # Free now; whoever takes it in the next moment makes the start fail, loudly.
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
-
-
-def _file(folder: Path) -> Path:
-    return folder / "cloud.json"
+    with cloud.server_log.open("ab") as log:
+        server = subprocess.Popen(  # noqa: S603 - our own arguments
+            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), *parent],
+            env=environment,
+            cwd=PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that its functions end with it, and ctrl-C reaches only who started it
+        )
+    return server.pid
 
 
 def _write(cloud: Cloud) -> None:
     fields = {"pid": cloud.pid, "endpoint": cloud.endpoint, "sites": [asdict(site) for site in cloud.sites]}
-    unfinished = cloud.folder / "cloud.json.new"
+    unfinished = cloud.folder / f"{FILE}.new"
     unfinished.write_text(json.dumps(fields, indent=1))
-    unfinished.replace(_file(cloud.folder))
-    (cloud.folder / "sites.json").write_text(json.dumps(fields["sites"]))
-
-
-def _last_sites(folder: Path) -> tuple[Site, ...]:
-    with contextlib.suppress(FileNotFoundError):
-        return tuple(Site(**site) for site in json.loads((folder / "sites.json").read_text()))
-    return ()
+    unfinished.replace(cloud.folder / FILE)
+    (cloud.folder / LAST_SITES).write_text(json.dumps(fields["sites"]))
 
 
 def _runs(pid: int) -> bool:
@@ -205,11 +197,10 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return sys.platform != "linux" or _is_server(Path(f"/proc/{pid}"))
-
-
-def _is_server(process: Path) -> bool:
-    """Whether the pid is still ours and not another program's by now, nor a server that has ended unseen."""
+    if sys.platform != "linux":
+        return True
+    # The pid may be another program's by now, or a server's that has ended unseen.
+    process = Path(f"/proc/{pid}")
     try:
         command, state = (process / "cmdline").read_bytes(), (process / "stat").read_text().rsplit(") ", 1)[1][0]
     except FileNotFoundError:
@@ -224,15 +215,6 @@ def _answers(endpoint: str) -> bool:
             return bool(response.status == 200)  # noqa: PLR2004 - HTTP's own number
     except OSError:
         return False
-
-
-def _end_group(pid: int) -> None:
-    # The second signal also goes where the server has ended, for functions that outlived it.
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal_number)
-        with contextlib.suppress(TimeoutError):
-            _wait(lambda: not _runs(pid), lambda: True, STOP_TIMEOUT_S)
 
 
 def _wait(done: Callable[[], bool], may_go_on: Callable[[], bool], timeout_s: float) -> None:

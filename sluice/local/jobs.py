@@ -53,12 +53,8 @@ def spark_python(given: str | None) -> Path:
             f"there is no local Spark: `make test-spark` makes one under {BUILD}, "
             f"or name a Python that has PySpark with --spark-python or {SPARK_PYTHON}"
         )
-    return max(made, key=_version)
-
-
-def _version(python: Path) -> tuple[int, ...]:
-    _, _, version = python.parents[1].name.partition("-")
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
+    versions = {python: python.parents[1].name.partition("-")[2].split(".") for python in made}
+    return max(made, key=lambda python: [int(part) for part in versions[python] if part.isdigit()])
 
 
 def code_key() -> str:

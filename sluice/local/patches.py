@@ -1,11 +1,11 @@
-"""What ministack does otherwise than AWS, mended from outside while it runs; nothing of it reaches our stacks.
+"""What ministack does otherwise than AWS, patched from outside while it runs; nothing of it reaches our stacks.
 
-Each mend says what AWS does. ministack's version is pinned, and every mend checks that what it replaces is there.
+Each patch says what AWS does. ministack's version is pinned, and every patch checks that what it replaces is there.
 """
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from itertools import accumulate
 from pathlib import Path
@@ -36,8 +36,6 @@ FUNCTION_KEY = "lambda:FunctionArn"
 PER_REQUEST = 10  # messages that a request to SQS receives or deletes
 PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
 RECORD_BYTES = 1_000  # of a record beside its body and attributes, at most
-
-SqsHandler = Callable[[str, str, dict[str, str], bytes, dict[str, Any]], Awaitable[tuple[int, Any, Any]]]
 
 
 def authorize_batches_as_aws_does() -> None:
@@ -73,7 +71,8 @@ def know_mappings_functions() -> None:
     def tags_and_function(service: str, iam_action: str, body: bytes, params: Any) -> dict[str, Any]:
         context: dict[str, Any] = tags(service, iam_action, body, params)
         if iam_action == "lambda:CreateEventSourceMapping":
-            context[FUNCTION_KEY] = _function_arn(json.loads(body)["FunctionName"])
+            name = json.loads(body)["FunctionName"]
+            context[FUNCTION_KEY] = ministack.services.lambda_svc._func_arn(name)  # noqa: SLF001 - what ministack makes of it
         return context
 
     def enforce_with_function(access_key: str, iam_action: str, service: str, region: str, **named: Any) -> Any:
@@ -83,11 +82,6 @@ def know_mappings_functions() -> None:
         return enforce(access_key, iam_action, service, region, **named)
 
     actions.request_tag_context, evaluator.enforce = tags_and_function, enforce_with_function
-
-
-def _function_arn(name: str) -> str:
-    arn: str = ministack.services.lambda_svc._func_arn(name)  # noqa: SLF001 - what ministack itself makes of a name
-    return arn
 
 
 def refuse_second_mappings() -> None:
@@ -180,7 +174,17 @@ def let_environments_fail_alone() -> None:
 def log_requests(log: RequestLog) -> None:
     """Notes every SQS request, and what the triggers do where AWS's would make one."""
     sqs = ministack.services.sqs
-    sqs.handle_request = _logged(sqs.handle_request, log)
+    handle = sqs.handle_request
+
+    async def handle_logged(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
+    ) -> tuple[int, Any, Any]:
+        response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
+        action, queue = action_and_queue(headers, body, query)
+        log.note(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
+        return response
+
+    sqs.handle_request = handle_logged
     receive, delete = sqs._receive_messages_for_esm, sqs._delete_messages_for_esm  # noqa: SLF001 - no public hook
 
     def receive_logged(queue_url: str, max_number: int) -> list[dict[str, Any]]:
@@ -198,8 +202,9 @@ def log_requests(log: RequestLog) -> None:
 
 
 def fill_batches() -> None:
-    """A trigger waits for a full batch as long as its batching window says, from the first message on. It takes ten
-    messages a request, and no more than a function is handed.
+    """A trigger waits for a full batch as long as its batching window says, from the first message on.
+
+    It takes ten messages a request, and no more than a function is handed.
 
     https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
     """
@@ -210,11 +215,13 @@ def fill_batches() -> None:
 
     def receive_full(queue_url: str, max_number: int) -> list[dict[str, Any]]:
         arn = queue_of(queue_url)["attributes"]["QueueArn"]
-        window_s = _window_s(mappings.values(), arn)
+        of_queue = (each for each in mappings.values() if each["EventSourceArn"] == arn)
+        window_s = max((each.get("MaximumBatchingWindowInSeconds") or 0 for each in of_queue), default=0)
         if not window_s:
             return receive(queue_url, max_number)  # type: ignore[no-any-return]  # ministack has no types
         with lock:
-            waiting = _visible(queue_of(queue_url)["messages"])
+            now = time.time()
+            waiting = [each for each in queue_of(queue_url)["messages"] if each.get("visible_at", 0) <= now]
         if not waiting:
             began.pop(arn, None)
             return []
@@ -238,33 +245,7 @@ def fill_batches() -> None:
     sqs._receive_messages_for_esm = receive_full  # noqa: SLF001 - see above
 
 
-def _window_s(mappings: Iterable[dict[str, Any]], arn: str) -> float:
-    """The batching window of the mapping that reads the queue; 0 without one."""
-    windows = [
-        mapping.get("MaximumBatchingWindowInSeconds") or 0 for mapping in mappings if mapping["EventSourceArn"] == arn
-    ]
-    return max(windows, default=0)
-
-
-def _visible(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that could be received now."""
-    now = time.time()
-    return [message for message in messages if message.get("visible_at", 0) <= now]
-
-
 def _fitting(messages: Iterable[dict[str, Any]]) -> int:
     """How many of the first a function can be handed, at least one."""
     sizes = (len(json.dumps([message["body"], message.get("message_attributes")])) for message in messages)
     return max(1, sum(size <= PAYLOAD_BYTES for size in accumulate(size + RECORD_BYTES for size in sizes)))
-
-
-def _logged(handle: SqsHandler, log: RequestLog) -> SqsHandler:
-    async def handle_logged(
-        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
-    ) -> tuple[int, Any, Any]:
-        response = await handle(method, path, headers, body, query)
-        action, queue = action_and_queue(headers, body, query)
-        log.note(action=action, queue=queue or path.rsplit("/", 1)[-1], by=BY_CALL, status=response[0])
-        return response
-
-    return handle_logged

@@ -62,20 +62,15 @@ def action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]
     """What a request asks for, in either of SQS's protocols; the queue is empty where it names none."""
     target = headers.get("x-amz-target", "")
     if target.startswith("AmazonSQS."):
-        fields = _json_fields(body)
-        return target.partition(".")[2], _queue_name(fields.get("QueueUrl") or fields.get("QueueName"))
-    posted = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-    fields = {name: value[0] if isinstance(value, list) else value for name, value in query.items()} | posted
-    return fields.get("Action", ""), _queue_name(fields.get("QueueUrl") or fields.get("QueueName"))
-
-
-def _json_fields(body: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(body or b"{}")
-    except ValueError:
-        return {}
-    return fields if isinstance(fields, dict) else {}
-
-
-def _queue_name(url_or_name: object) -> str:
-    return url_or_name.rsplit("/", 1)[-1] if isinstance(url_or_name, str) else ""
+        try:
+            fields = json.loads(body or b"{}")
+        except ValueError:
+            fields = {}
+        fields = fields if isinstance(fields, dict) else {}
+        action = target.partition(".")[2]
+    else:
+        posted = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        fields = {name: value[0] if isinstance(value, list) else value for name, value in query.items()} | posted
+        action = fields.get("Action", "")
+    queue = fields.get("QueueUrl") or fields.get("QueueName")
+    return action, queue.rsplit("/", 1)[-1] if isinstance(queue, str) else ""

@@ -21,25 +21,17 @@ def runtime_python(build: Path, lock: Path) -> Path:
 
     `lock` is the project's requirements.txt, which fixes the versions.
     """
-    folder = build / f"runtime-{_key(lock)}"
+    pins = re.findall(r"^(?:boto3|botocore|s3transfer)==.*$", lock.read_text(), re.MULTILINE)
+    key = hashlib.sha256("\n".join([sys.version, *pins]).encode()).hexdigest()[:12]
+    folder = build / f"runtime-{key}"
     python = folder / "bin" / "python"
     if not python.exists():
         build.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".runtime-", dir=build) as place:
             unfinished = Path(place) / "runtime"
             venv.create(unfinished, with_pip=False, symlinks=True)
-            _install(unfinished / "bin" / "python", lock)
+            pip = [sys.executable, "-m", "pip", "--python", str(unfinished / "bin" / "python")]
+            install = [*pip, "--disable-pip-version-check", "install", "--quiet", "--constraint", str(lock)]
+            subprocess.run([*install, PREINSTALLED], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own arguments
             take_place(unfinished, folder)
     return python
-
-
-def _key(lock: Path) -> str:
-    pins = re.findall(r"^(?:boto3|botocore|s3transfer)==.*$", lock.read_text(), re.MULTILINE)
-    return hashlib.sha256("\n".join([sys.version, *pins]).encode()).hexdigest()[:12]
-
-
-def _install(python: Path, lock: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
-    subprocess.run(  # noqa: S603 - our own arguments
-        [*pip, "install", "--quiet", "--constraint", str(lock), PREINSTALLED], check=True, stdout=subprocess.DEVNULL
-    )

@@ -86,7 +86,7 @@ class Proxies:
         poll = {"Sid": sid, "Version": POLL_VERSION, "Type": "standalone", "NAT": self.nat, "Clients": clients}
         body = json.dumps(poll | {"AcceptedRelayPattern": "$"}).encode()
         fields = read_object(
-            await post(self.session, self._url("proxy"), body, timeout_s=POLL_TIMEOUT_S),
+            await post(self.session, f"{self.broker_url.rstrip('/')}/proxy", body, timeout_s=POLL_TIMEOUT_S),
             {"Status": str, "Offer": str, "RelayURL": str},
         )
         self.statuses[fields["Status"]] += 1
@@ -100,7 +100,7 @@ class Proxies:
     async def answer(self, sid: str, text: str) -> str:
         """Sends an answer; the broker's status."""
         body = json.dumps({"Version": ANSWER_VERSION, "Sid": sid, "Answer": text}).encode()
-        reply = await post(self.session, self._url("answer"), body, timeout_s=POLL_TIMEOUT_S)
+        reply = await post(self.session, f"{self.broker_url.rstrip('/')}/answer", body, timeout_s=POLL_TIMEOUT_S)
         status: str = read_object(reply, {"Status": str})["Status"]
         return status
 
@@ -114,6 +114,3 @@ class Proxies:
             except CallFailed as error:
                 self.statuses[f"{error.operation.rsplit('/', 1)[-1]}: {error.code}"] += 1
                 await asyncio.sleep(1)
-
-    def _url(self, path: str) -> str:
-        return f"{self.broker_url.rstrip('/')}/{path}"
