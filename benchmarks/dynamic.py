@@ -21,8 +21,12 @@ from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.connections import Connection, of_environment
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
-from sluice.federation.dynamic.ops import AskSnapshot, SnapshotPart, Want, encode_op
-from sluice.federation.dynamic.paths import DynamicRoutes, Heard, Pull, PullAdded, Surveyed, step
+from sluice.codec import encode
+from sluice.federation.dynamic.ops import AskSnapshot, SnapshotPart, Want
+from sluice.federation.dynamic.state import DynamicRoutes, Heard, Pull, PullAdded, Surveyed
+from sluice.federation.dynamic.steps import step
+from sluice.federation.links.links import Bridge, Link
+from sluice.federation.operations import AddBridge, AddLink, BindQueue, ShowSite, UnbindQueue
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
@@ -68,13 +72,13 @@ def main(
 
 def snapshot() -> tuple[int, float]:
     """How many messages tell a new link everything, and how large the largest is."""
-    wants = frozenset(("queue", Want.of(f"region-{n % 50}.site-{n % 1000}.device-{n}.#")) for n in range(BINDINGS))
+    wants = frozenset(Want.of(f"region-{n % 50}.site-{n % 1000}.device-{n}.#") for n in range(BINDINGS))
     routes = step(DynamicRoutes(here="DEST", exchange=EXCHANGE), Surveyed(wants)).routes
     pull = Pull(bridge="route", link="link", peer="SRC", max_hops=8, epoch=1)
     routes = step(routes, PullAdded(pull)).routes
     asked = AskSnapshot(exchange=EXCHANGE, bridge="route", epoch=1, number=1)
     sent = step(routes, Heard("SRC", asked)).sendings
-    parts = [encode_op(sending.op) for sending in sent if isinstance(sending.op, SnapshotPart)]
+    parts = [encode(sending.op) for sending in sent if isinstance(sending.op, SnapshotPart)]
     return len(parts), max(map(len, parts)) / MESSAGE_BYTES
 
 
@@ -95,14 +99,13 @@ def two_hops(cloud: Cloud, *, progress: Any) -> Sequence[float]:
 
 
 def _route(source: ControlClient, dest: ControlClient) -> None:
-    address = source.ask("site")["address"]
-    endpoint = {name: address[name] for name in ("region", "account", "control_queue_url", "sqs_url")}
-    dest.ask("link_add", link={"name": "up", "peer": address["tag"], "endpoints": [endpoint]})
-    dest.ask("bridge_add", bridge={"name": "route", "link": "up", "src": EXCHANGE, "dest": EXCHANGE, "dynamic": True})
+    address = source.ask(ShowSite()).address
+    dest.ask(AddLink(link=Link(name="up", peer=address.tag, endpoints=(address.endpoint,))))
+    dest.ask(AddBridge(bridge=Bridge(name="route", link="up", src=EXCHANGE, dest=EXCHANGE, dynamic=True)))
     deadline = time.monotonic() + READY_WITHIN_S
-    while not any(each["name"] == "route" and each["state"] == "Operational" for each in dest.ask("site")["bridges"]):
+    while not any(each.name == "route" and each.state == "Operational" for each in dest.ask(ShowSite()).bridges):
         if time.monotonic() > deadline:
-            raise NotReady(f"no route from {address['tag']} after {READY_WITHIN_S:.0f} s")
+            raise NotReady(f"no route from {address.tag} after {READY_WITHIN_S:.0f} s")
         time.sleep(EVERY_S)
 
 
@@ -112,7 +115,7 @@ def _took_s(ends: Sequence[Connection], clients: Sequence[ControlClient], key: s
         publisher = Publisher(stack_outputs(far, FEDERATION[0])["IngressUrl"], far.client("sqs"))
         sqs = near.client("sqs")
         bound_at = time.monotonic()
-        clients[-1].ask("bind", exchange=EXCHANGE, queue=QUEUE, key=key)
+        clients[-1].ask(BindQueue(exchange=EXCHANGE, queue=QUEUE, key=key))
         sent_at: dict[str, float] = {}
         try:
             for number in itertools.count():
@@ -125,7 +128,7 @@ def _took_s(ends: Sequence[Connection], clients: Sequence[ControlClient], key: s
                     return min(came) - bound_at
                 time.sleep(EVERY_S)
         finally:
-            clients[-1].ask("unbind", exchange=EXCHANGE, queue=QUEUE, key=key)
+            clients[-1].ask(UnbindQueue(exchange=EXCHANGE, queue=QUEUE, key=key))
     raise NotReady("never")
 
 

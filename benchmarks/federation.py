@@ -43,8 +43,8 @@ from sluice.demo.federation import (
     requests_since,
 )
 from sluice.federation.forwarder import forward_all
-from sluice.federation.links.links import Bridge, Endpoint, Link
-from sluice.federation.links.registry import Address, Forward
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Endpoint, Link
+from sluice.federation.links.registry import Forward
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.routing import Publication, RoutingTable
@@ -156,8 +156,8 @@ def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str
     return over, function_msgs_per_core_s(source, ways["fifo"])
 
 
-def _route(kind: str, *, fifo: bool) -> Bridge:
-    return Bridge(name="", link="", src="amq.topic", dest="amq.topic", key=f"{kind}.#", fifo=fifo)
+def _route(kind: str, *, fifo: bool) -> BridgeDeclaration:
+    return BridgeDeclaration(src="amq.topic", dest="amq.topic", key=f"{kind}.#", fifo=fifo)
 
 
 def _sent_over(way: Way, kind: str, source: SiteAccess, dest: SiteAccess) -> OverRoute:

@@ -72,11 +72,12 @@ class _Envelope(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format(Generic[T]):
-    """A stored kind, at the version that this program writes and reads."""
+    """A stored kind, at the version that this program writes and reads. `max_bytes` where less than usual will do."""
 
     kind: str
     version: int
     type: type[T]
+    max_bytes: int | None = None
 
     def text(self, value: T) -> str:
         """The value as a JSON text; equal values give equal texts."""
@@ -99,10 +100,10 @@ class Format(Generic[T]):
         return zlib.compress(self._json(value))
 
     def unpack(self, packed: bytes) -> T:
-        """Reads what `pack` wrote. Raises `BadSnapshot`, also for what would be over `MAX_BYTES`."""
+        """Reads what `pack` wrote. Raises `BadSnapshot`, also for what would be over the limit."""
         inflate = zlib.decompressobj()
         try:
-            text = inflate.decompress(packed, MAX_BYTES)
+            text = inflate.decompress(packed, self.max_bytes or MAX_BYTES)
         except zlib.error as error:
             raise BadSnapshot(f"{self.kind}: {error}") from None
         if not inflate.eof:

@@ -6,17 +6,16 @@ and the tables in `docs/` are made of what stands here (`stacks.tables`). What i
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
+from msgspec.structs import replace
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from sluice.errors import BadParameter, BadRoute
-from sluice.federation.declared import Declared
-from sluice.federation.matching.bindings import Binding
+from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.counts.events import TOPIC
@@ -421,7 +420,7 @@ class Parameters(Model):
             return declared
         known = {each.name for each in (*STANDARD_EXCHANGES, *declared.exchanges)}
         new = () if exchange in known else (Exchange(name=exchange, type=ExchangeType.TOPIC),)
-        binding = Binding(exchange=exchange, queue=COUNTERS_QUEUE, key=f"{TOPIC}.#")
+        binding = BindingDeclaration(exchange=exchange, queue=COUNTERS_QUEUE, key=f"{TOPIC}.#")
         return replace(declared, exchanges=(*declared.exchanges, *new), bindings=(*declared.bindings, binding))
 
 

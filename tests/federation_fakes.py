@@ -10,12 +10,13 @@ from itertools import count
 from typing import Any
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
-from sluice.federation.codec import decode_control, decode_registry
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.forwarder import forward_all, shared_out
-from sluice.federation.links.links import Endpoint, Link
-from sluice.federation.links.registry import Address, Forward, LinkHappened, Registry, forwards_of
-from sluice.federation.links.states import Refused, Unreachable
+from sluice.federation.links.links import Address, Endpoint, Link
+from sluice.federation.links.messages import decode_control
+from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
+from sluice.federation.links.states import AccessRefused, Unreachable
+from sluice.federation.links.transitions import LinkTold
 from sluice.federation.matching.bindings import unpack
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
@@ -363,7 +364,7 @@ class Site:
         )
 
     def registry(self) -> Registry:
-        return Registry(here=self.tag) if self.document.content is None else decode_registry(self.document.content)
+        return Registry(here=self.tag) if self.document.content is None else REGISTRY.unpack(self.document.content)
 
     # What the site's functions do
 
@@ -457,8 +458,8 @@ class Site:
                 held.visible_at_ms = self.world.clock() + (5_000 if outcome.outage is not None else 0)
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
-        event = Refused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))
-        self.registrar().advance([LinkHappened(link, event)], ticks=False)
+        event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))
+        self.registrar().advance([LinkTold(link, event)], ticks=False)
 
 
 @dataclass

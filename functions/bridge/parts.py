@@ -1,7 +1,6 @@
 """Puts the bridge function together: adapters and clock, from its settings."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -15,10 +14,11 @@ from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import BridgeQueues
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter
+from sluice.codec import encode
 from sluice.errors import DestinationFault, HeldBack
-from sluice.federation.codec import decode_registry
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all
-from sluice.federation.links.registry import Forward, Registry, forwards_of
+from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
+from sluice.federation.operations import ReportOutage
 from sluice.federation.ports import PeerRefused
 from sluice.federation.seen import Seen
 from sluice.federation.settings import BridgeSettings
@@ -50,7 +50,7 @@ class BridgeParts:
         document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
 
         def decode(content: bytes | None) -> Registry:
-            return Registry(here=settings.site) if content is None else decode_registry(content)
+            return Registry(here=settings.site) if content is None else REGISTRY.unpack(content)
 
         executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
@@ -91,13 +91,9 @@ class BridgeParts:
 
     def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:
-            said: Mapping[str, object] = {
-                "op": "outage",
-                "link": route.link.name,
-                "refused": isinstance(outcome.outage, PeerRefused),
-                "error": str(outcome.outage),
-            }
-            self.ticks.send(self.settings.ticks_queue_url, json.dumps(said))
+            refused = isinstance(outcome.outage, PeerRefused)
+            said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage))
+            self.ticks.send(self.settings.ticks_queue_url, encode(said).decode())
         elif outcome.counts["MessagesForwarded"]:
             self._note(route.bridge.name)
 

@@ -1,9 +1,8 @@
 """Looks after exchanges, bindings, links and routes: operators' requests, peers' messages, ticks and the schedule in.
 
-A request is `{"op": …}`. What its asker did wrong comes back as `{"error": text}`, everything else as `{"result": …}`.
+A request is one of `sluice.federation.operations`. What its asker did wrong comes back as a refusal.
 """
 
-import json
 import os
 from functools import cache
 from typing import Any
@@ -16,13 +15,14 @@ from functions.links.parts import LinksParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
 from sluice.errors import BadConfiguration, Malformed, QueueGone, SenderFault
-from sluice.federation.codec import DynamicOp, decode_control
 from sluice.federation.dynamic_shell import Dynamics
+from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.registry import routes_down
-from sluice.federation.operations import CHANGES
+from sluice.federation.operations import OPERATIONS, SweepSite
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
 from sluice.message import Message
+from sluice.operations import refusal_of, reply_of, request_of
 
 SERVICE = "links"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
@@ -41,9 +41,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     if "Records" in event:
         return messages(Batch.parse(event), context)
     try:
-        return {"result": perform(event, context)}
+        return reply_of(perform(event, context))
     except (BadConfiguration, SenderFault, QueueGone) as error:
-        return {"error": str(error)}
+        return refusal_of(error)
 
 
 def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
@@ -54,8 +54,8 @@ def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse
             if batch.fifo:
                 hear(message.body, context)
             else:
-                perform(json.loads(message.body), context)
-        except (ValueError, RecursionError, BadConfiguration) as error:
+                perform(message.body, context)
+        except BadConfiguration as error:
             raise Malformed(str(error)) from error
 
     return parts().reporter.serve(batch, serve)
@@ -65,7 +65,7 @@ def hear(body: str, context: LambdaContext) -> None:
     """One message of a peer."""
     registrar, control = _registrar(context), decode_control(body)
     dynamics = parts().dynamics(registrar)
-    if isinstance(control, DynamicOp):
+    if isinstance(control, DynamicMessage):
         dynamics.hear(control)
     else:
         registrar.hear(control)
@@ -73,21 +73,21 @@ def hear(body: str, context: LambdaContext) -> None:
     _after(registrar, dynamics)
 
 
-def perform(request: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
     """One operation; after one that changes something, dynamic routes follow, and a tick is armed if need be."""
+    operation = request_of(request, OPERATIONS)
     registrar = _registrar(context)
     dynamics = parts().dynamics(registrar)
-    operation = request.get("op") if isinstance(request, dict) else None
+    sweeps = isinstance(operation, SweepSite)
     try:
-        result = parts().operations(registrar, dynamics).perform(request)
+        return parts().administration(registrar, dynamics).perform(operation)
     finally:
         # A sweep that finds a bad declaration has done the rest.
-        if isinstance(operation, str) and operation in CHANGES:
-            dynamics.sync(heartbeat=operation == "sweep")
+        if operation.changes:
+            dynamics.sync(heartbeat=sweeps)
             _after(registrar, dynamics)
-        if operation == "sweep":
+        if sweeps:
             _tell_of_routes(registrar)
-    return result
 
 
 def _tell_of_routes(registrar: Registrar) -> None:

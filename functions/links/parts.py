@@ -17,14 +17,16 @@ from sluice.aws.federation.redrives import Redrives
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter
 from sluice.aws.ticks import Ticks
+from sluice.codec import encode
+from sluice.federation.administration import Administration
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
-from sluice.federation.operations import Operations
+from sluice.federation.operations import LookAgain
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
 
-TICK = json.dumps({"op": "tick"})
+TICK = encode(LookAgain()).decode()
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
 DECLARED = "declared"  # the document with what was last declared
 BRIDGE_TIMEOUT_S = 30
@@ -103,9 +105,9 @@ class LinksParts:
             }
         return attributes
 
-    def operations(self, registrar: Registrar, dynamics: Dynamics) -> Operations:
-        """What may be asked of it."""
-        return Operations(
+    def administration(self, registrar: Registrar, dynamics: Dynamics) -> Administration:
+        """What performs operations."""
+        return Administration(
             registrar=registrar,
             names=self.settings.names,
             declared=self.settings.declared,

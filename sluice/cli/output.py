@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
 
 if TYPE_CHECKING:  # rich is imported where something is drawn, so that --help and --json don't wait for it
@@ -59,7 +60,7 @@ def text_of(value: object) -> str:
 
 def show_json(document: Any) -> None:
     """One JSON document on one line."""
-    typer.echo(json.dumps(document))
+    typer.echo(json.dumps(document, default=lambda value: msgspec.to_builtins(value, order="deterministic")))
 
 
 def note(text: str) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from sluice.cli.output import console, show_error, show_json, show_pairs, show_table
 from sluice.cli.sites import Local, Profile, Region, connect
+from sluice.federation.operations import BridgeView, ShowSite
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
@@ -115,42 +116,40 @@ def _federation(connection: "Connection") -> Part:
     """Exchanges, links, and routes with what their queue holds and how late they are."""
     from sluice.aws.operator.control_client import FEDERATION, ControlClient  # noqa: PLC0415 - boto3 takes longer than --help
 
-    site = ControlClient.of(connection, FEDERATION).ask("site")
-    lags, unknown = _lags(connection, site["bridges"])
-    beside = site["address"]["ingress_url"].rsplit("/", 1)[0]
-    routes = [_route(connection, bridge, beside=beside) | lags.get(bridge["name"], {}) for bridge in site["bridges"]]
+    site = ControlClient.of(connection, FEDERATION).ask(ShowSite())
+    lags, unknown = _lags(connection, site.bridges)
+    beside = site.address.ingress_url.rsplit("/", 1)[0]
+    routes = [_route(connection, bridge, beside=beside) | lags.get(bridge.name, {}) for bridge in site.bridges]
+    links = [
+        {"name": each.name, "peer": each.peer, "state": each.status.state.value, "error": each.status.last_error}
+        for each in site.links
+    ]
     return {
-        "tag": site["address"]["tag"],
-        "exchanges": site["exchanges"],
-        "bindings": site["bindings"],
-        "links": [_link(each) for each in site["links"]],
+        "tag": site.tag,
+        "exchanges": site.exchanges,
+        "bindings": site.bindings,
+        "links": links,
         "routes": routes,
         "lags_unknown": unknown,
     }
 
 
-def _link(link: Part) -> Part:
-    told = link["status"]
-    return {"name": link["name"], "peer": link["peer"], "state": told["state"], "error": told["last_error"]}
-
-
-def _route(connection: "Connection", bridge: Part, *, beside: str) -> dict[str, Any]:
+def _route(connection: "Connection", bridge: BridgeView, *, beside: str) -> dict[str, Any]:
     """`queue` is None where the route's messages wait at its peer."""
     told = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
-    here = bridge["src_is_local"] or bridge["served"]
-    reads = bridge["reads"] if here else None
-    return {name: bridge[name] for name in told} | {
+    reads = bridge.reads if bridge.src_is_local or bridge.served else None
+    return {name: getattr(bridge, name) for name in told} | {
         "queue": None if reads is None else {"name": reads, **_held_or_unknown(connection, f"{beside}/{reads}")}
     }
 
 
-def _lags(connection: "Connection", bridges: Sequence[Part]) -> tuple[dict[str, dict[str, Any]], str | None]:
+def _lags(connection: "Connection", bridges: Sequence[BridgeView]) -> tuple[dict[str, dict[str, Any]], str | None]:
     """By route, and why they aren't known: to read metrics is a permission of its own."""
     from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.aws.operator.lags import read_lags  # noqa: PLC0415 - see above
     from sluice.errors import CallFailed  # noqa: PLC0415 - see above
 
-    queues = {bridge["name"]: bridge["reads"] for bridge in bridges}
+    queues = {bridge.name: bridge.reads for bridge in bridges}
     try:
         lags = read_lags(connection.client("cloudwatch"), queues, now_ms=now_ms())
     except CallFailed as error:
@@ -242,7 +241,7 @@ def _show_splitting(part: Part) -> None:
 
 
 def _show_federation(part: Part) -> None:
-    exchanges = ", ".join(f"{each['name']} ({each['type']})" for each in part["exchanges"])
+    exchanges = ", ".join(f"{each.name} ({each.type})" for each in part["exchanges"])
     show_pairs([("site's tag", part["tag"]), ("exchanges", exchanges), ("bindings", part["bindings"])])
     if part["links"]:
         links = [(each["name"], each["peer"], each["state"], each["error"]) for each in part["links"]]

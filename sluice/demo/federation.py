@@ -23,8 +23,9 @@ from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
 from sluice.cli.federation.sites import OpenSite, SiteName, asked_by, open_site
 from sluice.errors import SluiceError
-from sluice.federation.links.links import Bridge
+from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.messages.metadata import open_attributes
+from sluice.federation.operations import BindQueue
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import Cloud
 from sluice.local.requests import BY_CALL, BY_TRIGGER, SqsRequest, read_requests
@@ -83,14 +84,14 @@ class Way:
     queue_url: str
 
 
-def lay(source: SiteAccess, dest: SiteAccess, route: Bridge, *, queue: str) -> Way:
-    """Lets `dest` pull by the route, which needs no name or link, and binds its queue there. Returns when it carries.
+def lay(source: SiteAccess, dest: SiteAccess, route: BridgeDeclaration, *, queue: str) -> Way:
+    """Lets `dest` pull by the route, and binds its queue there. Returns when it carries.
 
     The link is made if need be. Raises what the command line would say.
     """
     with asked_sites(source.cloud):
         both = Ends.of(str(dest.site), str(source.site), src_local=False)
-        both.site.client.ask("bind", exchange=route.dest, queue=queue, key=route.key)
+        both.site.client.ask(BindQueue(exchange=route.dest, queue=queue, key=route.key))
         made = add_route(both, route, link=None)
         wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
         bridge_queue = _reads(open_site(str(source.site)), made.name)
@@ -119,9 +120,7 @@ def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
 
 def _reads(source: OpenSite, route: str) -> str:
     """The queue at the source that holds the messages of a route that is pulled."""
-    [queue] = [
-        each.reads for each in source.view().bridges if each.served and each.bridge.name.rpartition("@")[0] == route
-    ]
+    [queue] = [each.reads for each in source.view().bridges if each.served and each.name.rpartition("@")[0] == route]
     if queue is None:
         raise Missing(f"{route} has no queue at its source")
     return queue
@@ -210,7 +209,7 @@ async def run(source: SiteAccess, dest: SiteAccess, *, progress: Callable[[str],
 def _run(source: SiteAccess, dest: SiteAccess, progress: Callable[[str], None]) -> Result:
     progress(f"{dest.site} pulls from {source.site}")
     started = time.monotonic()
-    way = lay(source, dest, Bridge(name="", link="", src=EXCHANGE, dest=EXCHANGE, key=PATTERN), queue=QUEUE)
+    way = lay(source, dest, BridgeDeclaration(src=EXCHANGE, dest=EXCHANGE, key=PATTERN), queue=QUEUE)
     ready_s = time.monotonic() - started
     publisher = Publisher(way.ingress_url, source.connection.client("sqs"))
     queues, queue = SplitQueues(dest.connection.client("sqs"), way.queue_url), _name(way.queue_url)

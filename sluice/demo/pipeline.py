@@ -30,8 +30,9 @@ from sluice.cli.federation.sites import open_site
 from sluice.cli.splitting.sessions import OpenSession, session
 from sluice.demo.federation import OPERATIONAL_WITHIN_S, asked_sites
 from sluice.errors import SluiceError
-from sluice.federation.links.links import Bridge
+from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.messages.metadata import open_attributes
+from sluice.federation.operations import BindQueue, SweepSite
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, PROJECT
 from sluice.local.countries import write_database
@@ -246,11 +247,11 @@ def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Call
     with asked_sites(source.cloud):
         for each in (source, dest):
             client = open_site(str(each.site)).client
-            client.ask("sweep")  # declares what the deployment says, which the next minute would
-            client.ask("bind", exchange=EXCHANGE, queue=AUDIT, key=KEYS)
+            client.ask(SweepSite())  # declares what the deployment says, which the next minute would
+            client.ask(BindQueue(exchange=EXCHANGE, queue=AUDIT, key=KEYS))
         both = Ends.of(str(dest.site), str(source.site), src_local=False)
-        both.site.client.ask("bind", exchange=EXCHANGE, queue=QUEUE, key=KEYS)
-        wanted = Bridge(name="", link="", src=EXCHANGE, dest=EXCHANGE, dynamic=True)
+        both.site.client.ask(BindQueue(exchange=EXCHANGE, queue=QUEUE, key=KEYS))
+        wanted = BridgeDeclaration(src=EXCHANGE, dest=EXCHANGE, dynamic=True)
         made = add_route(both, wanted, link=None)
         wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
     filters = {QUEUE: QueueFilter(filter=Filter(attributes=(("country", f"^{SPLIT_COUNTRY}$"),)))}

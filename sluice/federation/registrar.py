@@ -7,20 +7,12 @@ to do again, and what has become of it comes back as an event.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import singledispatchmethod
 
+from msgspec.structs import replace
+
 from sluice.errors import BadBinding, BadConfiguration, BadRoute, CallFailed, QueueGone
-from sluice.federation.codec import (
-    Answer,
-    Control,
-    Hello,
-    Parting,
-    Refusal,
-    decode_registry,
-    encode_control,
-    encode_registry,
-)
 from sluice.federation.exchange_store import (
     ExchangeStore,
     TooBusy,
@@ -29,45 +21,54 @@ from sluice.federation.exchange_store import (
     without_binding,
     without_queue,
 )
-from sluice.federation.links.links import Bridge, Link, RouteKind
-from sluice.federation.links.registry import (
+from sluice.federation.links.due import (
     EMPTY_FOR_MS,
-    SERVED_MARK,
-    Action,
-    Address,
-    Answered,
-    BridgeGone,
-    BridgeRecord,
     BuryLeftovers,
-    Counted,
     CountQueue,
-    Done,
-    Event,
-    Greeted,
-    HelloSent,
-    LinkHappened,
-    LinkRecord,
+    DueAction,
     MakeMapping,
     MakeQueue,
-    Parted,
-    Registry,
     SendHello,
     SendParting,
     SetBinding,
     SwitchMapping,
     TearDown,
-    apply,
-    bridge_binding,
-    bridge_destination,
     due,
+)
+from sluice.federation.links.links import Address, Bridge, Link, RouteKind
+from sluice.federation.links.messages import (
+    Hello,
+    HelloAnswer,
+    HelloRefusal,
+    LinkMessage,
+    Parting,
+    encode_control,
+)
+from sluice.federation.links.registry import (
+    REGISTRY,
+    SERVED_MARK,
+    BridgeRecord,
+    LinkRecord,
+    Registry,
+    bridge_destination,
     fed_queues,
     pulls_over,
     served_name,
     state_of,
 )
-from sluice.federation.links.states import Happening, State, Tick
-from sluice.federation.links.states import Refused as LinkRefused
-from sluice.federation.links.states import Unreachable as LinkUnreachable
+from sluice.federation.links.states import AccessRefused, LinkEvent, LinkState, TimePassed, Unreachable
+from sluice.federation.links.transitions import (
+    BridgeGone,
+    Counted,
+    Done,
+    Greeted,
+    HelloAnswered,
+    HelloSent,
+    LinkTold,
+    Parted,
+    RegistryEvent,
+    apply,
+)
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import Headers
@@ -121,14 +122,14 @@ class Registrar:
 
     def _load(self) -> tuple[Registry, int]:
         content, version = self.document.load()
-        return (Registry(here=self.here.tag) if content is None else decode_registry(content)), version
+        return (Registry(here=self.here.tag) if content is None else REGISTRY.unpack(content)), version
 
-    def advance(self, events: Sequence[Event] = (), *, ticks: bool = True) -> Registry:
+    def advance(self, events: Sequence[RegistryEvent] = (), *, ticks: bool = True) -> Registry:
         """Takes events in and does what is due, until nothing more can be done now; the registry then."""
         registry = self.take_in(events)
         if ticks:
             registry = self.take_in(list(self._ticks(registry)))
-        done: set[tuple[Action, object]] = set()
+        done: set[tuple[DueAction, object]] = set()
         for _ in range(MAX_ROUNDS):
             followed = [event for action in self._undone(registry, done) for event in self._done(action, registry)]
             if not followed:
@@ -136,7 +137,7 @@ class Registrar:
             registry = self.take_in(followed)
         return registry
 
-    def _undone(self, registry: Registry, done: set[tuple[Action, object]]) -> Iterator[Action]:
+    def _undone(self, registry: Registry, done: set[tuple[DueAction, object]]) -> Iterator[DueAction]:
         """Each action once in a state of its bridge or link: what isn't settled by doing it again must wait."""
         for action in due(registry, now_ms=self.now_ms(), empty_for_ms=self.empty_for_ms):
             if isinstance(action, SendHello | SendParting):
@@ -147,24 +148,24 @@ class Registrar:
                 done.add((action, state))
                 yield action
 
-    def take_in(self, events: Sequence[Event]) -> Registry:
+    def take_in(self, events: Sequence[RegistryEvent]) -> Registry:
         """Writes the registry after the events, all or none of them."""
         for _ in range(MAX_RACES):
             before, version = self._load()
             after = before
             for event in events:
                 after = apply(after, event, now_ms=self.now_ms(), jitter=self.jitter())
-            if after == before or self.document.save(encode_registry(after), after=version):
+            if after == before or self.document.save(REGISTRY.pack(after), after=version):
                 return after
         raise TooBusy(f"lost {MAX_RACES} races to write the registry of links")
 
-    def _ticks(self, registry: Registry) -> Iterator[Event]:
+    def _ticks(self, registry: Registry) -> Iterator[RegistryEvent]:
         forwards = self.last_forwards()
         for name, record in registry.links.items():
             last = max((forwards.get(each.bridge.name, 0) for each in registry.bridges_of(name)), default=0)
             if last > (record.status.last_forward_ms or 0):
-                yield LinkHappened(name, Happening.FORWARDED)
-            yield LinkHappened(name, Tick(queued=self._queued(registry, record)))
+                yield LinkTold(name, LinkEvent.FORWARDED)
+            yield LinkTold(name, TimePassed(queued=self._queued(registry, record)))
 
     def _queued(self, registry: Registry, record: LinkRecord) -> int:
         """What is left in the queues of a link that drains; nobody asks of any other."""
@@ -182,7 +183,7 @@ class Registrar:
 
     def check_mappings(self) -> None:
         """Notes mappings that somebody else has switched, or AWS has, as when a queue was away for a while."""
-        events: list[Event] = []
+        events: list[RegistryEvent] = []
         for record in self.registry().bridges.values():
             if record.mapping is None:
                 continue
@@ -201,7 +202,7 @@ class Registrar:
         times = [
             record.status.due_at_ms
             for record in registry.links.values()
-            if record.status.state in {State.WAITING, State.FAILED, State.CONNECTING}
+            if record.status.state in {LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING}
         ]
         in_hurry = any(each.closing or each.draining for each in registry.bridges.values()) or any(
             record.status.draining and record.carries for record in registry.links.values()
@@ -212,7 +213,7 @@ class Registrar:
 
     # What peers say
 
-    def hear(self, control: Control) -> Registry:
+    def hear(self, control: LinkMessage) -> Registry:
         """Takes in what a peer says, and answers. Raises `BadRoute` for a site that may not say anything."""
         sender = control.sender
         if sender.account == self.here.account:  # what lets other accounts in isn't for its own
@@ -222,13 +223,13 @@ class Registrar:
         match control:
             case Hello():
                 return self._greet(control)
-            case Answer():
-                answered = Answered(
+            case HelloAnswer():
+                answered = HelloAnswered(
                     link=control.link, peer=sender, exchanges=control.exchanges, bridges=control.bridges
                 )
                 return self.advance([answered], ticks=False)
-            case Refusal():
-                return self.advance([LinkHappened(control.link, LinkRefused(control.reason))], ticks=False)
+            case HelloRefusal():
+                return self.advance([LinkTold(control.link, AccessRefused(control.reason))], ticks=False)
             case Parting():
                 return self.advance([Parted(control.link, sender.tag)], ticks=False)
 
@@ -246,7 +247,7 @@ class Registrar:
         try:
             registry = self.advance([greeted], ticks=False)
         except BadRoute as error:
-            self._reply(peer, Refusal(link=hello.link, sender=self.here, reason=str(error)))
+            self._reply(peer, HelloRefusal(link=hello.link, sender=self.here, reason=str(error)))
             return self.registry()
         record = registry.links.get(name)
         if record is None:
@@ -255,7 +256,7 @@ class Registrar:
             each.bridge.name.removesuffix(SERVED_MARK + peer.tag): state_of(each, record)
             for each in registry.bridges_of(name)
         }
-        answer = Answer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
+        answer = HelloAnswer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges=bridges)
         return self._tell_or_note(name, record.link, answer)
 
     def _greet_server(self, hello: Hello) -> Registry:
@@ -263,36 +264,36 @@ class Registrar:
         registry = self.registry()
         ours = hello.link.removesuffix(SERVED_MARK + self.here.tag)
         if ours in registry.links:
-            answer = Answer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges={})
+            answer = HelloAnswer(link=hello.link, sender=self.here, exchanges=self._exchange_types(), bridges={})
             self._reply(hello.sender, answer)
         else:
             self._reply(hello.sender, Parting(link=ours, sender=self.here))
         return registry
 
-    def _reply(self, peer: Address, control: Control) -> None:
+    def _reply(self, peer: Address, control: LinkMessage) -> None:
         """To a site that no link here goes to. One that can't be told asks again: its hello is no dead letter."""
         with suppress(PeerUnreachable, PeerRefused):
-            self._tell(_link_to(peer), control)
+            self._tell(Link.to(peer, name=peer.tag), control)
 
     def _exchange_types(self) -> Mapping[str, str]:
         return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
 
-    def _tell(self, link: Link, control: Control) -> None:
+    def _tell(self, link: Link, control: LinkMessage) -> None:
         self.peers.tell(link, link.endpoints[0], encode_control(control))
 
-    def _tell_or_note(self, name: str, link: Link, control: Control) -> Registry:
+    def _tell_or_note(self, name: str, link: Link, control: LinkMessage) -> Registry:
         """Whether the peer can be told is the evidence that a served link has."""
         try:
             self._tell(link, control)
         except PeerUnreachable as error:
-            return self.advance([LinkHappened(name, LinkUnreachable(str(error)))], ticks=False)
+            return self.advance([LinkTold(name, Unreachable(str(error)))], ticks=False)
         except PeerRefused as error:
-            return self.advance([LinkHappened(name, LinkRefused(str(error)))], ticks=False)
+            return self.advance([LinkTold(name, AccessRefused(str(error)))], ticks=False)
         return self.registry()
 
     # What is due
 
-    def _done(self, action: Action, registry: Registry) -> list[Event]:
+    def _done(self, action: DueAction, registry: Registry) -> list[RegistryEvent]:
         try:
             return list(self._do(action, registry))
         except (CallFailed, BadConfiguration, QueueGone) as error:
@@ -301,13 +302,12 @@ class Registrar:
             return [Done(bridge=action.bridge, error=str(error))]
 
     @singledispatchmethod
-    def _do(self, action: Action, registry: Registry) -> Iterable[Event]:  # noqa: ARG002 - every action takes it
+    def _do(self, action: DueAction, registry: Registry) -> Iterable[RegistryEvent]:  # noqa: ARG002 - every action takes it
         raise TypeError(f"no action: {action!r}")
 
     @_do.register
-    def _(self, action: SendHello, registry: Registry) -> Iterable[Event]:
+    def _(self, action: SendHello, registry: Registry) -> Iterable[RegistryEvent]:
         record = registry.links[action.link]
-        endpoint = record.link.endpoints[record.status.endpoint % len(record.link.endpoints)]
         hello = Hello(
             link=action.link,
             sender=self.here,
@@ -317,14 +317,14 @@ class Registrar:
         )
         yield HelloSent(action.link)
         try:
-            self.peers.tell(record.link, endpoint, encode_control(hello))
+            self.peers.tell(record.link, record.endpoint, encode_control(hello))
         except PeerUnreachable as error:
-            yield LinkHappened(action.link, LinkUnreachable(str(error)))
+            yield LinkTold(action.link, Unreachable(str(error)))
         except PeerRefused as error:
-            yield LinkHappened(action.link, LinkRefused(str(error)))
+            yield LinkTold(action.link, AccessRefused(str(error)))
 
     @_do.register
-    def _(self, action: SendParting, registry: Registry) -> Iterable[Event]:
+    def _(self, action: SendParting, registry: Registry) -> Iterable[RegistryEvent]:
         record = registry.links[action.link]
         if not record.served:
             try:
@@ -333,10 +333,10 @@ class Registrar:
                 return  # told once it can be
             except PeerRefused:
                 pass  # it will never be told
-        yield LinkHappened(action.link, Happening.TORN_DOWN)
+        yield LinkTold(action.link, LinkEvent.TORN_DOWN)
 
     @_do.register
-    def _(self, action: MakeQueue, registry: Registry) -> Iterable[Event]:
+    def _(self, action: MakeQueue, registry: Registry) -> Iterable[RegistryEvent]:
         bridge = registry.bridges[action.bridge].bridge
         existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
         if existing is not None:
@@ -355,7 +355,7 @@ class Registrar:
         return bridge_queue_name(self.here.tag, bridge)
 
     @_do.register
-    def _(self, action: SetBinding, registry: Registry) -> Iterable[Event]:
+    def _(self, action: SetBinding, registry: Registry) -> Iterable[RegistryEvent]:
         record = registry.bridges[action.bridge]
         if action.bound:
             destination = bridge_destination(registry, record, url=self.queues.url(record.queue or ""))
@@ -368,11 +368,12 @@ class Registrar:
         types = self._exchange_types()
         if record.bridge.src not in types:
             raise BadBinding(f"no such exchange: {record.bridge.src}")
-        takes_all = types[record.bridge.src] == ExchangeType.HEADERS
-        return bridge_binding(record, arguments=EVERYTHING if takes_all else {})
+        bridge, takes_all = record.bridge, types[record.bridge.src] == ExchangeType.HEADERS
+        arguments = EVERYTHING if takes_all else {}
+        return Binding(exchange=bridge.src, queue=record.queue or "", key=bridge.key, arguments=arguments)
 
     @_do.register
-    def _(self, action: MakeMapping, registry: Registry) -> Iterable[Event]:
+    def _(self, action: MakeMapping, registry: Registry) -> Iterable[RegistryEvent]:
         record = registry.bridges[action.bridge]
         bridge = record.bridge
         batch_size = min(bridge.sync, max(1, bridge.credit // 2)) if bridge.credit else bridge.sync
@@ -387,7 +388,7 @@ class Registrar:
         yield Done(bridge=action.bridge, mapping=mapping, on=action.on)
 
     @_do.register
-    def _(self, action: SwitchMapping, registry: Registry) -> Iterable[Event]:
+    def _(self, action: SwitchMapping, registry: Registry) -> Iterable[RegistryEvent]:
         try:
             self.mappings.switch(registry.bridges[action.bridge].mapping or "", on=action.on)
         except MappingGone:
@@ -396,16 +397,16 @@ class Registrar:
             yield Done(bridge=action.bridge, on=action.on)
 
     @_do.register
-    def _(self, action: CountQueue, registry: Registry) -> Iterable[Event]:
+    def _(self, action: CountQueue, registry: Registry) -> Iterable[RegistryEvent]:
         yield Counted(action.bridge, self._count(registry.bridges[action.bridge].queue or ""))
 
     @_do.register
-    def _(self, action: BuryLeftovers, registry: Registry) -> Iterable[Event]:
+    def _(self, action: BuryLeftovers, registry: Registry) -> Iterable[RegistryEvent]:
         record = registry.bridges[action.bridge]
         yield Counted(action.bridge, self._torn_down(record, registry))
 
     @_do.register
-    def _(self, action: TearDown, registry: Registry) -> Iterable[Event]:
+    def _(self, action: TearDown, registry: Registry) -> Iterable[RegistryEvent]:
         record = registry.bridges[action.bridge]
         if record.bridge.src_is_local:
             if self._torn_down(record, registry):
@@ -458,10 +459,3 @@ def _is_shared(registry: Registry, record: BridgeRecord, queue: str) -> bool:
     """Whether another route goes on to read the queue, through the one mapping that a queue and a function have."""
     others = registry.bridges_reading(queue)
     return any(each.bridge.name != record.bridge.name and not each.closing for each in others)
-
-
-def _link_to(peer: Address) -> Link:
-    """A way to a peer that no link goes to."""
-    return Link(
-        name=peer.tag, peer=peer.tag, endpoints=(peer.endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
-    )

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from sluice.errors import BadBinding
 from sluice.federation.declared import Declared
-from sluice.federation.links.registry import Address
+from sluice.federation.links.links import Address
 from sluice.federation.router import Ingress
 from sluice.settings import Natural, Settings
 
@@ -83,7 +83,7 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def declared(self) -> Declared:
-        """What the stacks declare. Raises `BadRoute`, or ValueError for what is no declaration."""
+        """What the stacks declare. Raises `BadRoute`, which names the place."""
         return Declared.parse(self.declaration)
 
     @property

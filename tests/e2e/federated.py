@@ -242,7 +242,7 @@ class FederatedSite:
         """Takes away what a test made: bindings, exchanges and queues."""
         for binding in self.ask("bindings")["bindings"]:
             if binding["queue"] in self.queues:
-                self.ask("unbind", **binding)
+                self.ask("unbind", **{name: binding[name] for name in ("exchange", "queue", "key")})
         for exchange in self.ask("site")["exchanges"]:
             if not exchange["name"].startswith("amq."):
                 self.ask("exchange_del", name=exchange["name"])

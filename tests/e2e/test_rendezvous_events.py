@@ -52,7 +52,7 @@ class Site:
         return str(self.control.ask("site")["address"]["tag"])
 
     def forget(self) -> None:
-        self.control.ask("unbind", **self.binding)
+        self.control.ask("unbind", exchange=EXCHANGE, queue=self.queue, key=self.binding["key"])
         self.deployed.sqs.delete_queue(QueueUrl=self.url)
 
     def messages(self, *wanted: tuple[str, str], since_ms: int) -> list[dict[str, Any]]:

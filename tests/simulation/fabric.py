@@ -6,28 +6,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sluice.federation.dynamic.codec import decode_routes, encode_routes
-from sluice.federation.dynamic.ops import Op, Want, decode_op, encode_op
-from sluice.federation.dynamic.paths import (
+from sluice.codec import encode
+from sluice.federation.dynamic.ops import DynamicOp, Want, decode_op
+from sluice.federation.dynamic.paths import excludes_of, wants_of
+from sluice.federation.dynamic.state import (
+    ROUTES,
+    DynamicEvent,
     DynamicRoutes,
-    Event,
     Heard,
     Heartbeat,
     LinkTurned,
     Pull,
     PullAdded,
     PullRemoved,
-    QueueBound,
-    QueueUnbound,
     Sending,
     Served,
     ServedAdded,
     ServedRemoved,
     Surveyed,
-    excludes_of,
-    step,
-    wants_of,
 )
+from sluice.federation.dynamic.steps import step
 from sluice.federation.links.registry import served_name
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, Crossing, crossed, held_back, turned_away
 
@@ -67,7 +65,9 @@ class Fabric:
     edges: dict[str, Edge] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     queues: dict[str, set[tuple[str, Want]]] = field(default_factory=dict)
-    channels: dict[tuple[str, str], deque[Op]] = field(default_factory=dict)  # by bridge and the site that is told
+    channels: dict[tuple[str, str], deque[DynamicOp]] = field(
+        default_factory=dict
+    )  # by bridge and the site that is told
     ignored: Counter[str] = field(default_factory=Counter)
     told: int = 0
     epoch: int = 0
@@ -80,7 +80,7 @@ class Fabric:
 
     # What happens
 
-    def happen(self, site: str, event: Event) -> None:
+    def happen(self, site: str, event: DynamicEvent) -> None:
         taken = step(self.sites[site], event)
         self.sites[site] = taken.routes
         if taken.ignored is not None:
@@ -144,20 +144,24 @@ class Fabric:
 
     def bind(self, site: str, key: str, queue: str = "q") -> None:
         self.queues[site].add((queue, Want(key)))
-        self.happen(site, QueueBound(queue, Want(key)))
+        self.survey(site)
 
     def unbind(self, site: str, key: str, queue: str = "q") -> None:
         self.queues[site].discard((queue, Want(key)))
-        self.happen(site, QueueUnbound(queue, Want(key)))
+        self.survey(site)
+
+    def survey(self, site: str) -> None:
+        """What a site's queues are bound by is looked at as a whole."""
+        self.happen(site, Surveyed(frozenset(want for _, want in self.queues[site])))
 
     def restart(self, site: str) -> None:
         """All that is known is what is stored."""
-        self.sites[site] = decode_routes(encode_routes(self.sites[site]))
+        self.sites[site] = ROUTES.unpack(ROUTES.pack({EXCHANGE: self.sites[site]}))[EXCHANGE]
 
     def forget(self, site: str) -> None:
         """The site begins anew, with what is declared and bound there."""
         self.sites[site] = DynamicRoutes(here=site, exchange=EXCHANGE)
-        self.happen(site, Surveyed(frozenset(self.queues[site])))
+        self.survey(site)
         for edge in list(self.edges.values()):
             if site in {edge.dest, edge.source}:
                 self.connect(edge, at=[site])
@@ -180,7 +184,7 @@ class Fabric:
             bridge, to = name
             edge = self.edges[bridge]
             peer = edge.dest if to == edge.source else edge.source
-            self.happen(to, Heard(peer, decode_op(encode_op(op)) if self.as_json else op))
+            self.happen(to, Heard(peer, decode_op(encode(op)) if self.as_json else op))
         return True
 
     def settle(self) -> int:

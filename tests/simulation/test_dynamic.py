@@ -8,7 +8,8 @@ from itertools import combinations, pairwise
 import pytest
 
 from sluice.federation.dynamic.ops import Want
-from sluice.federation.dynamic.paths import QueueBound, wants_of, ways_of
+from sluice.federation.dynamic.paths import wants_of, ways_of
+from sluice.federation.dynamic.state import Surveyed
 from tests.simulation.fabric import HEARTBEAT_MS, Edge, Fabric
 
 SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "200"))  # make test runs 2,000
@@ -175,8 +176,7 @@ def test_after_one_end_of_a_fork_unbinds_the_other_still_gets() -> None:
 def test_headers_bindings_made_before_the_route_reach_the_far_end_with_their_arguments() -> None:
     made = Fabric(tags=["D", "M", "S"])
     wants = {Want.of("", {"x-match": "all", "n": 1}), Want.of("", {"x-match": "any", "n": 1.0, "there": None})}
-    for number, want in enumerate(wants):
-        made.happen("D", QueueBound(f"q{number}", want))
+    made.happen("D", Surveyed(frozenset(wants)))
     made.connect(Edge(dest="D", source="M"))
     made.connect(Edge(dest="M", source="S"))
     made.settle()

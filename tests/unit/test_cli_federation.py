@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 from sluice.cli.federation.route_declarations import MAX_NAME_CHARACTERS, route_name
 from sluice.cli.federation.sites import BadSiteName, Client, SiteName, asked_by
 from sluice.cli.main import app
-from sluice.errors import BadConfiguration, QueueGone, RequestRefused, SenderFault
+from sluice.codec import encode
+from sluice.errors import BadConfiguration, QueueGone, SenderFault
+from sluice.federation.administration import Administration
 from sluice.federation.declared import Declared
 from sluice.federation.dynamic.ops import Want
 from sluice.federation.dynamic.paths import Way
-from sluice.federation.links.links import Bridge, Link
-from sluice.federation.links.registry import Address
-from sluice.federation.operations import Operations
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link
+from sluice.federation.operations import OPERATIONS, AddBridge, FederationOperation, TellBridge, TellLink
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
+from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
 from tests.federation_fakes import FakeDocument, Site, World
 
 NAMES = SiteNames(queues={"orders": "stack-orders-1"}, patterns=("sluice-queue-*",))
@@ -37,23 +40,27 @@ class Asked(Site):
     region: str = ""
     account: str = "000000000000"
     role_arn: str | None = None
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    asked: list[FederationOperation] = field(default_factory=list)
     redriven: list[str] = field(default_factory=list)
     known_ways: dict[str, list[Way]] = field(default_factory=dict)
 
     @property
     def address(self) -> Address:
         external_id = None if self.role_arn is None else "its-id"
-        here = replace(super().address, region=self.region, account=self.account)
-        return replace(here, role_arn=self.role_arn, external_id=external_id)
+        here = msgspec.structs.replace(super().address, region=self.region, account=self.account)
+        return msgspec.structs.replace(here, role_arn=self.role_arn, external_id=external_id)
 
     def registrar(self) -> Registrar:
         accounts = frozenset({"000000000000", "000000000001"})
         return replace(super().registrar(), peer_accounts=accounts, readable=NAMES.readable)
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        self.asked.append((op, fields))
-        operations = Operations(
+    def ask(self, operation: Operation[R], /) -> R:
+        """As it would go over the wire."""
+        return result_of(operation, self.reply(encode(operation)))
+
+    def reply(self, request: bytes) -> bytes:
+        """What the links function says."""
+        administration = Administration(
             registrar=self.registrar(),
             names=NAMES,
             declared=Declared(),
@@ -61,13 +68,15 @@ class Asked(Site):
             ways=lambda: self.known_ways,
             redrive=self._redrive,
         )
-        request = json.dumps({"op": op} | fields)  # as it would go over the wire
         try:
-            result: dict[str, Any] = json.loads(json.dumps(operations.perform(json.loads(request))))
+            operation = request_of(request, OPERATIONS)
+            self.asked.append(operation)
+            reply = reply_of(administration.perform(operation))
         except (BadConfiguration, SenderFault, QueueGone) as error:
-            raise RequestRefused(str(error)) from error
-        self.world.talk()
-        return result
+            reply = refusal_of(error)
+        else:
+            self.world.talk()
+        return encode(reply)
 
     def _redrive(self, queue: str) -> int:
         self.redriven.append(queue)
@@ -150,31 +159,32 @@ def test_what_is_no_site_is_said(text: str) -> None:
         SiteName.parse(text)
 
 
-def bridge(**changes: Any) -> Bridge:
-    return replace(Bridge(name="", link="EAST", src="amq.topic", dest="amq.topic", key="eu.#"), **changes)
+def name_of(link: str = "EAST", **changes: Any) -> str:
+    wanted = BridgeDeclaration(src="amq.topic", dest="amq.topic", key="eu.#")
+    return route_name(msgspec.structs.replace(wanted, **changes), link)
 
 
 def test_a_routes_name_tells_its_way() -> None:
-    assert route_name(bridge()) == "from-EAST:amq.topic:amq.topic:eu.#"
-    assert route_name(bridge(src_is_local=True, key="")) == "to-EAST:amq.topic:amq.topic"
-    assert route_name(bridge(src="jobs", src_is_queue=True, key="")) == "queue-from-EAST:jobs:amq.topic"
-    assert route_name(bridge(dynamic=True, key="")) == "dynamic-from-EAST:amq.topic"
+    assert name_of() == "from-EAST:amq.topic:amq.topic:eu.#"
+    assert name_of(src_is_local=True, key="") == "to-EAST:amq.topic:amq.topic"
+    assert name_of(src="jobs", src_is_queue=True, key="") == "queue-from-EAST:jobs:amq.topic"
+    assert name_of(dynamic=True, key="") == "dynamic-from-EAST:amq.topic"
 
 
 def test_routes_that_differ_have_different_names_and_all_can_be_names() -> None:
-    routes = [
-        bridge(link=link, src=src, dest=dest, key=key, src_is_local=local)
+    routes: list[dict[str, Any]] = [
+        {"link": link, "src": src, "dest": dest, "key": key, "src_is_local": local}
         for link in ("EAST", "E")
         for src in ("a", "a:b", "b")
         for dest in ("c", "b:c", "a")
         for key in ("", "c", "b:c", "a@b", "a/b", "a b", "ä", "#", "*", "x" * 250, "x" * 249 + "y")
         for local in (True, False)
     ]
-    names = [route_name(route) for route in routes]
+    names = [name_of(**route) for route in routes]
     assert len(set(names)) == len(routes)
     assert all(len(name) <= MAX_NAME_CHARACTERS and name.isascii() for name in names)
     assert not any(character in name for name in names for character in "@/ ")
-    assert names == [route_name(route) for route in routes]
+    assert names == [name_of(**route) for route in routes]
 
 
 # Routes
@@ -237,8 +247,8 @@ def test_a_route_that_is_about_to_go_is_not_taken_for_the_new_one(sites: Sites) 
 
 def test_a_route_that_is_there_by_another_name_is_named(sites: Sites) -> None:
     sites.run("link", "add", WEST, EAST)
-    plain = {"name": "declared", "link": "EAST", "src": "amq.topic", "dest": "amq.topic", "key": "a"}
-    sites[WEST].ask("bridge_add", bridge=plain)
+    declared = Bridge(name="declared", link="EAST", src="amq.topic", dest="amq.topic", key="a")
+    sites[WEST].ask(AddBridge(bridge=declared))
     assert "it is declared" in sites.run("route", "add", WEST, EAST, "amq.topic", "a", code=1).stderr
     sites.run("route", "del", WEST, EAST, "amq.topic", "a")
     assert sites[WEST].bridges() == {}
@@ -346,7 +356,7 @@ def test_what_can_be_told_to_a_route(sites: Sites) -> None:
     name = "to-WEST:amq.topic:amq.topic:a"
     for what in ("pause", "resume", "drain", "retry"):
         sites.run("route", what, EAST, name)
-    told = [fields["what"] for op, fields in sites[EAST].asked if op == "bridge_tell"]
+    told = [each.what for each in sites[EAST].asked if isinstance(each, TellBridge)]
     assert told == ["pause", "resume", "drain", "retry"]
     assert sites.json("route", "redrive", EAST, name) == {"redriven": 3}
     assert sites[EAST].redriven == [sites.json("route", "status", EAST, name)["reads"]]
@@ -492,7 +502,7 @@ def test_links_are_listed_and_told(sites: Sites) -> None:
     assert [each["name"] for each in sites.json("link", "list", EAST)] == ["EAST@WEST"]
     for what in ("pause", "resume", "drain", "retry"):
         sites.run("link", what, WEST, "EAST")
-    told = [fields["what"] for op, fields in sites[WEST].asked if op == "link_tell"]
+    told = [each.what for each in sites[WEST].asked if isinstance(each, TellLink)]
     assert told == ["pause", "resume", "drain", "retry"]
     assert "no such link: nope" in sites.run("link", "pause", WEST, "nope", code=1).stderr
 
@@ -613,8 +623,8 @@ def test_two_sites_with_one_tag_are_named(sites: Sites) -> None:
 
 def test_an_answer_of_another_version_is_said_to_be_one(sites: Sites) -> None:
     class Newer:
-        def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-            return {"address": {"tag": "EAST"}}
+        def ask(self, operation: Operation[R], /) -> R:
+            return result_of(operation, '{"result": {"address": {"tag": "EAST"}}}')
 
     with asked_by(lambda name: Newer()):
         result = CliRunner().invoke(app, ["route", "list", EAST])

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
 from sluice.errors import SluiceError
+from sluice.federation.operations import ShowSite
 from sluice.peers.channels import LOOPBACK
 from tests.unit.test_cli_federation import EAST, Sites
 from tests.unit.test_pipeline_jobs import Site as PipelineSite
@@ -66,6 +67,8 @@ class FakeSite:
         function = path.split("/")[3]
         if function in self.broken:
             return 500, json.dumps({"message": "out of order"})
+        if function == "links":
+            return 200, self.federation[EAST].reply(body.encode()).decode()
         request = json.loads(body)
         try:
             return 200, json.dumps({"result": self.function(function, request.pop("op"), request)})
@@ -73,8 +76,6 @@ class FakeSite:
             return 200, json.dumps({"error": str(error)})
 
     def function(self, name: str, op: str, fields: Mapping[str, Any]) -> Any:
-        if name == "links":
-            return self.federation[EAST].ask(op, **fields)
         if name == "jobs":
             return self.pipeline.ask(op, **fields)
         sessions = {"version": 1, "sessions": [SESSION]}
@@ -269,8 +270,8 @@ def test_a_stack_that_is_still_being_made_is_no_traceback(site: FakeSite) -> Non
 def test_a_route_shows_what_its_queue_holds_and_how_late_it_is(site: FakeSite) -> None:
     linked(site)
     site.queue("sluice-queue-1", "1", "2")
-    [bridge] = site.federation[EAST].ask("site")["bridges"]
-    said = {"LagMs": ("Sluice", {"route": bridge["name"], "service": "bridge"}, 1234.0)}
+    [bridge] = site.federation[EAST].ask(ShowSite()).bridges
+    said = {"LagMs": ("Sluice", {"route": bridge.name, "service": "bridge"}, 1234.0)}
     said["ApproximateAgeOfOldestMessage"] = ("AWS/SQS", {"QueueName": "sluice-queue-1"}, 77.0)
     cloudwatch = boto3.client("cloudwatch", region_name=REGION)
     for name, (namespace, dimensions, value) in said.items():

@@ -1,31 +1,28 @@
 """The registry and control messages as JSON and back; whatever else comes is Malformed."""
 
 import json
-from dataclasses import replace
+import zlib
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.codec import decode, encode
 from sluice.errors import BadSnapshot, Malformed
-from sluice.federation.codec import (
+from sluice.federation.links.links import Address, Bridge, Endpoint, Link
+from sluice.federation.links.messages import (
     MAX_PULLS,
-    Answer,
-    Control,
     Hello,
+    HelloAnswer,
+    HelloRefusal,
+    LinkMessage,
     Parting,
-    Refusal,
-    bridge_of,
     decode_control,
-    decode_registry,
     encode_control,
-    encode_registry,
-    plain_bridge,
 )
-from sluice.federation.links.links import Bridge, Endpoint, Link
-from sluice.federation.links.registry import Address, BridgeRecord, LinkRecord, Registry
-from sluice.federation.links.states import State, Status
+from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
+from sluice.federation.links.states import LinkState, LinkStatus
 
 TEXTS = st.text(max_size=8)
 NAMES = st.text(min_size=1, max_size=5)
@@ -73,8 +70,8 @@ BRIDGES = st.builds(
     paused=st.booleans(),
 )
 STATUSES = st.builds(
-    Status,
-    state=st.sampled_from(list(State)),
+    LinkStatus,
+    state=st.sampled_from(list(LinkState)),
     endpoint=NUMBERS,
     failures=NUMBERS,
     due_at_ms=NUMBERS,
@@ -113,7 +110,7 @@ REGISTRIES = st.builds(
     links=st.lists(LINK_RECORDS, max_size=3).map(lambda each: {record.link.name: record for record in each}),
     bridges=st.lists(BRIDGE_RECORDS, max_size=3).map(lambda each: {record.bridge.name: record for record in each}),
 )
-CONTROLS: st.SearchStrategy[Control] = st.one_of(
+CONTROLS: st.SearchStrategy[LinkMessage] = st.one_of(
     st.builds(
         Hello,
         link=TEXTS,
@@ -122,14 +119,17 @@ CONTROLS: st.SearchStrategy[Control] = st.one_of(
         draining=st.booleans(),
         pulls=st.lists(BRIDGES, max_size=3).map(tuple),
     ),
-    st.builds(Answer, link=TEXTS, sender=ADDRESSES, exchanges=TEXTS_BY_NAME, bridges=TEXTS_BY_NAME),
-    st.builds(Refusal, link=TEXTS, sender=ADDRESSES, reason=TEXTS),
+    st.builds(HelloAnswer, link=TEXTS, sender=ADDRESSES, exchanges=TEXTS_BY_NAME, bridges=TEXTS_BY_NAME),
+    st.builds(HelloRefusal, link=TEXTS, sender=ADDRESSES, reason=TEXTS),
     st.builds(Parting, link=TEXTS, sender=ADDRESSES),
 )
 ADDRESS = Address(tag="A", region="r", account="1", control_queue_url="c", ingress_url="i", fifo_ingress_url="f")
 BRIDGE = Bridge(name="b", link="l", src="s", dest="d")
-HELLO: dict[str, Any] = json.loads(encode_control(Hello(link="l", sender=ADDRESS, pulls=(BRIDGE,))))
-ANSWER: dict[str, Any] = json.loads(encode_control(Answer(link="l", sender=ADDRESS, exchanges={}, bridges={})))
+SAID: dict[str, Any] = json.loads(encode_control(Hello(link="l", sender=ADDRESS, pulls=(BRIDGE,))))
+HELLO: dict[str, Any] = SAID["value"]
+ANSWER: dict[str, Any] = json.loads(encode_control(HelloAnswer(link="l", sender=ADDRESS, exchanges={}, bridges={})))[
+    "value"
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -139,30 +139,40 @@ JSON = st.recursive(
 
 @given(REGISTRIES)
 def test_a_registry_comes_back(registry: Registry) -> None:
-    assert decode_registry(encode_registry(registry)) == registry
+    assert REGISTRY.unpack(REGISTRY.pack(registry)) == registry
 
 
 @given(REGISTRIES)
 def test_equal_registries_give_equal_bytes(registry: Registry) -> None:
-    assert encode_registry(decode_registry(encode_registry(registry))) == encode_registry(registry)
+    assert REGISTRY.pack(REGISTRY.unpack(REGISTRY.pack(registry))) == REGISTRY.pack(registry)
 
 
 @given(CONTROLS)
-def test_a_control_message_comes_back(control: Control) -> None:
+def test_a_control_message_comes_back(control: LinkMessage) -> None:
     assert decode_control(encode_control(control)) == control
 
 
 @given(BRIDGES)
 def test_a_bridge_comes_back(bridge: Bridge) -> None:
-    assert bridge_of(json.loads(json.dumps(plain_bridge(bridge)))) == bridge
+    assert decode(encode(bridge), Bridge, of="a bridge") == bridge
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "links": [{}], "bridges": []}', b"\xff", b"null"]
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"kind": "links", "version": 2, "value": {"here": "A"}}',
+        b'{"kind": "links", "version": 1, "value": {"here": "A", "links": {"l": {}}}}',
+        b"\xff",
+        b"null",
+    ],
 )
 def test_a_registry_that_cannot_be_read_says_so(text: bytes) -> None:
-    with pytest.raises(BadSnapshot):
-        decode_registry(text)
+    for stored in (text, zlib.compress(text)):
+        with pytest.raises(BadSnapshot):
+            REGISTRY.unpack(stored)
 
 
 def refused(body: str) -> str:
@@ -171,43 +181,57 @@ def refused(body: str) -> str:
     return str(caught.value)
 
 
+def said(value: dict[str, Any]) -> str:
+    return json.dumps(SAID | {"value": value})
+
+
+PULL: dict[str, Any] = HELLO["pulls"][0]
+
+
 @pytest.mark.parametrize(
     ("changes", "place"),
     [
-        ({"op": "dance"}, "no such op: 'dance'"),
-        ({"op": None}, "no such op"),
-        ({"op": ["hello"]}, "no such op"),
-        ({"op": {"a": 1}}, "no such op"),
-        ({"link": 5}, "link"),
-        ({"from": None}, "from"),
-        ({"from": "A"}, "from"),
-        ({"from": {}}, "address"),
-        ({"from": {**HELLO["from"], "tag": True}}, "address.tag"),
-        ({"from": {**HELLO["from"], "tag": None}}, "address.tag"),
-        ({"from": {**HELLO["from"], "surprise": 1}}, "no field surprise"),
-        ({"pulls": None}, "pulls"),
-        ({"pulls": {}}, "pulls"),
-        ({"pulls": [5]}, "pulls"),
-        ({"pulls": [{}] * (MAX_PULLS + 1)}, "pulls"),
-        ({"pulls": [{}]}, "bridge"),
-        ({"pulls": [{**HELLO["pulls"][0], "sync": True}]}, "bridge.sync"),
-        ({"pulls": [{**HELLO["pulls"][0], "sync": 1.5}]}, "bridge.sync"),
-        ({"pulls": [{**HELLO["pulls"][0], "max_hops": "8"}]}, "bridge.max_hops"),
-        ({"pulls": [{**HELLO["pulls"][0], "fifo": 1}]}, "bridge.fifo"),
-        ({"pulls": [{**HELLO["pulls"][0], "key": ["k"]}]}, "bridge.key"),
-        ({"pulls": [{**HELLO["pulls"][0], "queue": 0}]}, "bridge.queue"),
-        ({"pulls": [{**HELLO["pulls"][0], "excludes": "A"}]}, "excludes"),
-        ({"pulls": [{**HELLO["pulls"][0], "excludes": [["A"]]}]}, "excludes"),
-        ({"pulls": [{**HELLO["pulls"][0], "__class__": "x"}]}, "no field"),
+        ({"op": "dance"}, "'dance' - at `$.op`"),
+        ({"op": None}, "$.op"),
+        ({"op": ["hello"]}, "$.op"),
+        ({"op": {"a": 1}}, "$.op"),
+        ({"link": 5}, "$.link"),
+        ({"sender": None}, "$.sender"),
+        ({"sender": "A"}, "$.sender"),
+        ({"sender": {}}, "missing required field `tag` - at `$.sender`"),
+        ({"sender": {**HELLO["sender"], "tag": True}}, "$.sender.tag"),
+        ({"sender": {**HELLO["sender"], "tag": None}}, "$.sender.tag"),
+        ({"sender": {**HELLO["sender"], "surprise": 1}}, "unknown field `surprise` - at `$.sender`"),
+        ({"surprise": 1}, "unknown field `surprise`"),
+        ({"served": "yes"}, "$.served"),
+        ({"pulls": None}, "$.pulls"),
+        ({"pulls": {}}, "$.pulls"),
+        ({"pulls": [5]}, "$.pulls[0]"),
+        ({"pulls": [PULL] * (MAX_PULLS + 1)}, "length <= 1000 - at `$.pulls`"),
+        ({"pulls": [{}]}, "missing required field `src` - at `$.pulls[0]`"),
+        ({"pulls": [{**PULL, "sync": True}]}, "$.pulls[0].sync"),
+        ({"pulls": [{**PULL, "sync": 1.5}]}, "$.pulls[0].sync"),
+        ({"pulls": [{**PULL, "max_hops": "8"}]}, "$.pulls[0].max_hops"),
+        ({"pulls": [{**PULL, "fifo": 1}]}, "$.pulls[0].fifo"),
+        ({"pulls": [{**PULL, "key": ["k"]}]}, "$.pulls[0].key"),
+        ({"pulls": [{**PULL, "queue": 0}]}, "$.pulls[0].queue"),
+        ({"pulls": [{**PULL, "excludes": "A"}]}, "$.pulls[0].excludes"),
+        ({"pulls": [{**PULL, "excludes": [["A"]]}]}, "$.pulls[0].excludes"),
+        ({"pulls": [{**PULL, "__class__": "x"}]}, "unknown field `__class__`"),
     ],
 )
 def test_a_hostile_hello_is_malformed_and_the_text_names_the_place(changes: dict[str, Any], place: str) -> None:
-    assert place in refused(json.dumps(HELLO | changes))
+    assert place in refused(said(HELLO | changes))
+
+
+def test_a_message_of_another_version_says_which_it_is() -> None:
+    text = refused(json.dumps(SAID | {"version": 2}))
+    assert text == "control of version 2: this program reads control of 1"
 
 
 @pytest.mark.parametrize("changes", [{"exchanges": []}, {"exchanges": {"a": 1}}, {"bridges": None}])
 def test_a_hostile_answer_is_malformed(changes: dict[str, Any]) -> None:
-    assert next(iter(changes)) in refused(json.dumps(ANSWER | changes))
+    assert next(iter(changes)) in refused(said(ANSWER | changes))
 
 
 @pytest.mark.parametrize(
@@ -218,16 +242,16 @@ def test_what_is_no_control_message_is_malformed(body: str) -> None:
 
 
 FIELDS = sorted(HELLO)
-PULL_FIELDS = sorted(HELLO["pulls"][0])
+PULL_FIELDS = sorted(PULL)
 
 
 @given(field=st.sampled_from(FIELDS), pull_field=st.sampled_from(PULL_FIELDS), value=JSON, inside=st.booleans())
 def test_whatever_a_field_holds_it_is_taken_or_malformed(
     *, field: str, pull_field: str, value: object, inside: bool
 ) -> None:
-    changes = {"pulls": [{**HELLO["pulls"][0], pull_field: value}]} if inside else {field: value}
+    changes = {"pulls": [{**PULL, pull_field: value}]} if inside else {field: value}
     try:
-        control = decode_control(json.dumps(HELLO | changes))
+        control = decode_control(said(HELLO | changes))
     except Malformed:
         return
     assert decode_control(encode_control(control)) == control
@@ -235,5 +259,5 @@ def test_whatever_a_field_holds_it_is_taken_or_malformed(
 
 def test_a_newer_field_is_not_taken_for_less() -> None:
     """An older site can't do what a bridge with a new field asks for: it says so."""
-    pull = plain_bridge(replace(BRIDGE, name="new")) | {"rate": 5}
-    assert "no field rate" in refused(json.dumps(HELLO | {"pulls": [pull]}))
+    pull = {**PULL, "name": "new", "rate": 5}
+    assert "unknown field `rate`" in refused(said(HELLO | {"pulls": [pull]}))

@@ -1,16 +1,19 @@
 """Dynamic routes between sites in memory: through the registrars, the tables and the control queues."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
 from sluice.errors import BadRoute, DestinationFault
-from sluice.federation.codec import DynamicOp, decode_control
-from sluice.federation.dynamic_shell import Dynamics, decode_states, encode_states
+from sluice.federation.dynamic.state import ROUTES
+from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import with_binding, without_binding
 from sluice.federation.links.links import Bridge
-from sluice.federation.links.registry import BridgeAdded, BridgeClosed, LinkAdded, LinkHappened
-from sluice.federation.links.states import Happening
+from sluice.federation.links.messages import DynamicMessage, decode_control
+from sluice.federation.links.states import Command
+from sluice.federation.links.transitions import BridgeAdded, BridgeClosed, LinkAdded, LinkTold
 from sluice.federation.matching.bindings import Binding, Destination
 from tests.federation_fakes import FakeDocument, Site, World
 
@@ -29,7 +32,7 @@ class DynamicSite(Site):
             return
         control = decode_control(self.control[0][1])
         try:
-            if isinstance(control, DynamicOp):
+            if isinstance(control, DynamicMessage):
                 self.dynamics().hear(control)
             else:
                 self.registrar().hear(control)
@@ -134,7 +137,7 @@ def test_a_link_that_is_down_keeps_what_is_wanted_unless_it_expires() -> None:
     world.route("C", "A", expires_s=600)
     world.minutes(2)
     served = next(name for name in world["A"].registry().links)
-    world["A"].registrar().take_in([LinkHappened(served, Happening.PAUSE)])
+    world["A"].registrar().take_in([LinkTold(served, Command.PAUSE)])
     world["C"].peers.unreachable.add("A")
     for minutes, kept in ((5, ["k"]), (10, [])):
         for _ in range(minutes):
@@ -153,23 +156,23 @@ def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:
     line.minutes(6)
     for tag in line.tags:
         assert line[tag].keys() == []
-        assert decode_states(line[tag].states.content) == {}
+        assert line[tag].dynamics().routes()[0] == {}
         assert not line[tag].registry().bridges
         assert not [name for name in line[tag].queues.queues if name.startswith("sluice-bridge-")]
 
 
 def test_what_cannot_be_read_is_counted_and_strangers_are_refused(line: DynamicWorld) -> None:
     dynamics = line["A"].dynamics()
-    for body in ("{", '{"op": "X"}', "[]"):
-        dynamics.hear(DynamicOp(link="l", sender=line["B"].address, body=body))
+    for said in (b"{", b'{"op": "X"}', b"[]"):
+        dynamics.hear(DynamicMessage(link="l", sender=line["B"].address, said=Raw(said)))
     assert dynamics.ignored == {"malformed": 3}
     stranger = replace(line["B"].address, account="999999999999")
     with pytest.raises(BadRoute, match="not one of this site's peers"):
-        dynamics.hear(DynamicOp(link="l", sender=stranger, body="{}"))
+        dynamics.hear(DynamicMessage(link="l", sender=stranger, said=Raw(b"{}")))
 
 
 def test_the_state_comes_back_as_it_was(line: DynamicWorld) -> None:
     for tag in line.tags:
         content = line[tag].states.content
         assert content is not None
-        assert encode_states(decode_states(content)) == content
+        assert ROUTES.pack(ROUTES.unpack(content)) == content

@@ -5,14 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, HeldBack, Malformed, TooLarge
 from sluice.federation.forwarder import Dropped, ForwardOutcome, forward_all, shared_out
-from sluice.federation.links.links import Bridge, Endpoint, Link
-from sluice.federation.links.registry import Address, Forward
+from sluice.federation.links.links import Address, Bridge, Endpoint, Link
+from sluice.federation.links.registry import Forward
 from sluice.federation.matching.tracing import Crossing, DropReason
 from sluice.federation.messages.metadata import ATTRIBUTE, open_attributes
 from sluice.federation.ports import PeerRefused, PeerUnreachable
@@ -170,7 +171,7 @@ def test_what_cannot_be_sent_is_refused_with_the_reason() -> None:
 
 
 def test_what_a_queue_route_drops_is_said_and_not_thrown_away() -> None:
-    route = replace(ROUTE, bridge=replace(ROUTE.bridge, src="orders", src_is_queue=True))
+    route = replace(ROUTE, bridge=msgspec.structs.replace(ROUTE.bridge, src="orders", src_is_queue=True))
     outcome = run([message("0"), message("1", claims='{"ttl": 0}')], FicklePeers(), route=route)
     assert {position: str(fault) for position, fault in outcome.failures.items()} == {1: "dropped by route route: ttl"}
     assert type(outcome.failures[1]) is Dropped

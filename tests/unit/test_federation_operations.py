@@ -1,24 +1,41 @@
 """What may be asked of a site, and what a deployment declares: made, kept, changed, and taken away again."""
 
-from dataclasses import dataclass, field, replace
+import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from sluice.codec import encode
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
-from sluice.federation.codec import plain_bridge
-from sluice.federation.declared import Declared, plain_binding, plain_link
+from sluice.federation.administration import Administration
+from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge, Link
-from sluice.federation.links.states import State
-from sluice.federation.matching.bindings import Binding
+from sluice.federation.links.states import Command, LinkState
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.operations import Operations
+from sluice.federation.operations import (
+    OPERATIONS,
+    AddBridge,
+    AddLink,
+    BindQueue,
+    CloseBridge,
+    ListBindings,
+    Redrive,
+    ReportOutage,
+    ShowSite,
+    SweepSite,
+    TellBridge,
+    TellLink,
+    UnbindQueue,
+)
 from sluice.federation.settings import SiteNames
+from sluice.operations import Operation, R, reply_of, request_of, result_of
 from tests.federation_fakes import FIFO_INGRESS, SOURCE, FakeDocument, World
 
 PUSH = Bridge(name="push", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
 QUEUE = Bridge(name="queue", link="to-B", src="orders", dest="amq.direct", src_is_local=True, src_is_queue=True)
-BINDING = Binding(exchange="own", queue="orders", key="a.#")
+BINDING = BindingDeclaration(exchange="own", queue="orders", key="a.#")
 OWN = Exchange(name="own", type=ExchangeType.TOPIC)
 
 
@@ -41,8 +58,9 @@ class Desk:
         self.here.queues.queues["stack-orders-123"] = []
         self.here.readable = NAMES.readable
 
-    def ask(self, op: str, **request: Any) -> dict[str, Any]:
-        operations = Operations(
+    def ask(self, operation: Operation[R], /) -> R:
+        """As the wire has it."""
+        administration = Administration(
             registrar=self.here.registrar(),
             names=NAMES,
             declared=self.declared,
@@ -50,7 +68,8 @@ class Desk:
             ways=dict,
             redrive=self._redrive,
         )
-        return operations.perform({"op": op, **request})
+        reply = reply_of(administration.perform(request_of(encode(operation), OPERATIONS)))
+        return result_of(operation, json.dumps(reply))
 
     def _redrive(self, queue: str) -> int:
         self.redriven.append(queue)
@@ -61,32 +80,32 @@ class Desk:
         return self.world.link("A", "B")
 
     def linked(self, *bridges: Bridge) -> "Desk":
-        self.ask("link_add", link=plain_link(self.link))
+        self.ask(AddLink(link=self.link))
         self.world.talk()
         for each in bridges:
-            self.ask("bridge_add", bridge=plain_bridge(each))
+            self.ask(AddBridge(bridge=each))
         self.world.talk()
         return self
 
     def declare(self, **declared: Any) -> None:
         """Another deployment, and its first sweep."""
         self.declared = Declared(**declared)
-        self.ask("sweep")
+        self.ask(SweepSite())
         self.world.talk()
 
     def names(self, section: str) -> list[str]:
-        return [each["name"] for each in self.ask("site")[section]]
+        return [each.name for each in getattr(self.ask(ShowSite()), section)]
 
     def bindings(self) -> list[tuple[str, str, str]]:
-        return [(each["exchange"], each["queue"], each["key"]) for each in self.ask("bindings")["bindings"]]
+        return [(each.exchange, each.queue, each.key) for each in self.ask(ListBindings()).bindings]
 
 
 def test_a_queue_is_known_by_the_stacks_name() -> None:
     desk = Desk()
-    desk.ask("bind", exchange="amq.topic", queue="orders", key="k")
+    desk.ask(BindQueue(exchange="amq.topic", queue="orders", key="k"))
     [binding] = desk.here.registrar().exchanges.bindings()
     assert (binding.queue, desk.bindings()) == ("stack-orders-123", [("amq.topic", "orders", "k")])
-    desk.ask("unbind", exchange="amq.topic", queue="orders", key="k")
+    desk.ask(UnbindQueue(exchange="amq.topic", queue="orders", key="k"))
     assert desk.bindings() == []
 
 
@@ -94,64 +113,64 @@ def test_a_queue_route_reads_the_queue_of_that_name() -> None:
     desk = Desk().linked(QUEUE)
     [mapping] = desk.here.mappings.made.values()
     assert (mapping.queue, mapping.on) == ("stack-orders-123", True)
-    [shown] = desk.ask("site")["bridges"]
-    assert (shown["reads"], shown["state"]) == ("orders", "Operational")
+    [shown] = desk.ask(ShowSite()).bridges
+    assert (shown.reads, shown.state) == ("orders", "Operational")
 
 
 @pytest.mark.parametrize("name", ["split", "stack-split-123"])
 def test_what_the_site_reads_itself_may_be_bound_but_no_route_reads_it(name: str) -> None:
     desk = Desk().linked()
     desk.here.queues.queues["stack-split-123"] = []
-    desk.ask("bind", exchange="amq.topic", queue=name, key="k")
+    desk.ask(BindQueue(exchange="amq.topic", queue=name, key="k"))
     for route in (replace(QUEUE, src=name), replace(PUSH, queue=name)):
         with pytest.raises(BadBinding, match=f"{name}: the site reads it itself"):
-            desk.ask("bridge_add", bridge=plain_bridge(route))
+            desk.ask(AddBridge(bridge=route))
     assert (desk.names("bridges"), desk.bindings()) == ([], [("amq.topic", "split", "k")])
 
 
 def test_a_queue_that_feeds_a_route_is_noted_whichever_comes_first() -> None:
     for first in ("bind", "route"):
         desk = Desk().linked(*([QUEUE] if first == "route" else []))
-        desk.ask("bind", exchange="amq.topic", queue="orders")
+        desk.ask(BindQueue(exchange="amq.topic", queue="orders"))
         if first == "bind":
-            desk.ask("bridge_add", bridge=plain_bridge(QUEUE))
+            desk.ask(AddBridge(bridge=QUEUE))
         [queue] = desk.here.registrar().exchanges.bindings().queues
         assert queue.feeds_route, first
 
 
 def test_a_link_goes_with_its_last_route_where_that_is_asked_for() -> None:
     desk = Desk().linked(PUSH)
-    desk.ask("bridge_del", name="push", del_empty_link=True)
+    desk.ask(CloseBridge(name="push", del_empty_link=True))
     desk.world.settle()
     assert desk.names("bridges") == []
 
 
-@pytest.mark.parametrize("what", ["pause", "resume", "drain", "retry"])
-def test_a_link_and_a_route_are_told(what: str) -> None:
+@pytest.mark.parametrize("what", Command)
+def test_a_link_and_a_route_are_told(what: Command) -> None:
     desk = Desk().linked(PUSH)
-    desk.ask("bridge_tell", name="push", what=what)
-    desk.ask("link_tell", name="to-B", what=what)
+    desk.ask(TellBridge(name="push", what=what))
+    desk.ask(TellLink(name="to-B", what=what))
     record = desk.here.registry()
     assert record.bridges["push"].bridge.paused is (what == "pause")
     # Nothing is queued: what drains is done with it at once.
-    assert (record.links["to-B"].status.state is State.PAUSED) is (what in {"pause", "drain"})
+    assert (record.links["to-B"].status.state is LinkState.PAUSED) is (what in {"pause", "drain"})
     assert record.links["to-B"].status.draining is (what == "drain")
 
 
 def test_redriving_is_of_the_routes_own_queue() -> None:
     desk = Desk().linked(PUSH, replace(PUSH, name="pull", src_is_local=False))
-    assert desk.ask("redrive", name="push") == {"redriven": 3}
+    assert desk.ask(Redrive(name="push")).redriven == 3
     assert desk.redriven == [desk.here.registrar().queue_name(PUSH)]
     with pytest.raises(BadRoute, match="at its source"):
-        desk.ask("redrive", name="pull")
+        desk.ask(Redrive(name="pull"))
 
 
 def test_an_outage_that_is_told_late_is_no_second_failure() -> None:
     desk = Desk().linked()
     for _ in range(3):
-        desk.ask("outage", link="to-B", error="down")
+        desk.ask(ReportOutage(link="to-B", error="down"))
     assert desk.here.registry().links["to-B"].status.failures == 1
-    desk.ask("outage", link="gone", error="down")
+    desk.ask(ReportOutage(link="gone", error="down"))
 
 
 # What is declared
@@ -164,13 +183,13 @@ def test_what_is_declared_is_made_and_made_again() -> None:
         assert ("own", "orders", "a.#") in desk.bindings()
         assert (desk.names("links"), desk.names("bridges")) == (["to-B"], ["push"])
         assert [each.on for each in desk.here.mappings.made.values()] == [True]
-        desk.ask("unbind", **plain_binding(BINDING))
+        desk.ask(UnbindQueue(exchange="own", queue="orders", key="a.#"))
 
 
 def test_a_route_taken_away_at_run_time_comes_back_after_it_is_gone() -> None:
     desk = Desk()
     desk.declare(links=(desk.link,), routes=(PUSH,))
-    desk.ask("bridge_del", name="push")
+    desk.ask(CloseBridge(name="push"))
     for _ in range(5):
         desk.world.at_ms += 60_000
         desk.world.talk()
@@ -181,7 +200,7 @@ def test_a_route_taken_away_at_run_time_comes_back_after_it_is_gone() -> None:
 def test_what_is_declared_no_longer_goes_and_what_never_was_stays() -> None:
     desk = Desk()
     desk.declare(exchanges=(OWN,), bindings=(BINDING,), links=(desk.link,), routes=(PUSH,))
-    desk.ask("bind", exchange="amq.direct", queue="orders", key="by hand")
+    desk.ask(BindQueue(exchange="amq.direct", queue="orders", key="by hand"))
     desk.declare()
     desk.world.settle()
     assert (desk.names("links"), desk.names("bridges")) == ([], [])
@@ -209,14 +228,14 @@ def test_a_declaration_that_cannot_be_is_said_and_holds_up_nothing_else() -> Non
     next(iter(desk.here.mappings.made.values())).on = False
     desk.declared = Declared(routes=(replace(PUSH, name="bad", link="nowhere"),), bindings=(BINDING,))
     with pytest.raises(BadConfiguration):
-        desk.ask("sweep")
+        desk.ask(SweepSite())
     assert [each.on for each in desk.here.mappings.made.values()] == [True]
 
 
 def try_to_sweep(desk: Desk) -> None:
     """What is closing is in the way for a while, and that is said."""
     try:
-        desk.ask("sweep")
+        desk.ask(SweepSite())
     except BadConfiguration:
         return
 

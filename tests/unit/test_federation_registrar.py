@@ -10,17 +10,16 @@ import pytest
 from sluice.errors import BadRoute, CallFailed
 from sluice.federation.exchange_store import with_binding
 from sluice.federation.links.links import Bridge
-from sluice.federation.links.registry import (
-    SERVED_MARK,
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord
+from sluice.federation.links.states import CARRYING, Command, LinkEvent, LinkState
+from sluice.federation.links.transitions import (
     BridgeAdded,
     BridgeClosed,
-    BridgeRecord,
     BridgeTold,
-    Event,
     LinkAdded,
-    LinkHappened,
+    LinkTold,
+    RegistryEvent,
 )
-from sluice.federation.links.states import CARRYING, Happening, State
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World
@@ -32,7 +31,7 @@ def bridge(name: str, link: str, **fields: Any) -> Bridge:
     return Bridge(name=name, link=link, **{"src": "amq.fanout", "dest": DEST, **fields})
 
 
-def advance(site: Site, *events: Event) -> None:
+def advance(site: Site, *events: RegistryEvent) -> None:
     site.registrar().advance(events)
 
 
@@ -93,7 +92,7 @@ def _lacks(world: World, site: Site) -> list[str]:
         theirs = peer.bridges.get(name + SERVED_MARK + site.tag)
         if theirs is None:
             lacks.append(f"{site.tag}: {name} isn't served")
-        elif theirs.bridge.paused != (record.bridge.paused or (link.status.state is State.PAUSED and not draining)):
+        elif theirs.bridge.paused != (record.bridge.paused or (link.status.state is LinkState.PAUSED and not draining)):
             lacks.append(f"{site.tag}: {name} is served with paused={theirs.bridge.paused}")
     return lacks
 
@@ -163,7 +162,7 @@ def test_a_route_is_made_carries_and_goes(*, src_is_local: bool, src_is_queue: b
     world.settle()
     assert leftovers(world) == []
     assert [site.registry().bridges for site in world.sites.values()] == [{}, {}]
-    advance(world["A"], LinkHappened("to-B", Happening.CLOSE))
+    advance(world["A"], LinkTold("to-B", LinkEvent.CLOSE))
     world.settle()
     assert [site.registry().links for site in world.sites.values()] == [{}, {}]
     assert (leftovers(world), lost(world)) == ([], [])
@@ -173,7 +172,7 @@ def test_a_route_is_made_carries_and_goes(*, src_is_local: bool, src_is_queue: b
 @pytest.mark.parametrize("src_is_local", [True, False])
 def test_a_link_takes_its_routes_along(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
-    advance(world["A"], LinkHappened("to-B", Happening.CLOSE))
+    advance(world["A"], LinkTold("to-B", LinkEvent.CLOSE))
     world.settle()
     for site in world.sites.values():
         assert (site.registry().links, site.registry().bridges, site.mappings.made) == ({}, {}, {})
@@ -204,7 +203,7 @@ def test_a_refusal_is_probed_again(*, src_is_local: bool) -> None:
     source.publish("m")
     world.forward()
     [link] = source.registry().links.values()
-    assert (link.status.state, [each.on for each in source.mappings.made.values()]) == (State.FAILED, [False])
+    assert (link.status.state, [each.on for each in source.mappings.made.values()]) == (LinkState.FAILED, [False])
     source.peers.refusing.clear()
     world.settle(20 * 60_000)
     assert ("ingress.fifo", "m") in dest.queues.taken_in
@@ -215,12 +214,12 @@ def test_a_refusal_is_probed_again(*, src_is_local: bool) -> None:
 def test_a_paused_link_keeps_messages_and_a_resumed_one_sends_them(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
     source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
-    advance(world["A"], LinkHappened("to-B", Happening.PAUSE))
+    advance(world["A"], LinkTold("to-B", Command.PAUSE))
     world.settle(120_000)
     source.publish("m")
     world.settle(120_000)
     assert (dest.queues.taken_in, leftovers(world)) == ([], [])
-    advance(world["A"], LinkHappened("to-B", Happening.RESUME))
+    advance(world["A"], LinkTold("to-B", Command.RESUME))
     world.settle(120_000)
     assert (dest.queues.taken_in, leftovers(world)) == ([(FIFO_INGRESS, "m")], [])
 
@@ -230,15 +229,15 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
     world = linked(src_is_local=src_is_local)
     source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
     source.publish("before")
-    advance(world["A"], LinkHappened("to-B", Happening.DRAIN))
+    advance(world["A"], LinkTold("to-B", Command.DRAIN))
     world.settle(300_000)
     world.at_ms += 2_000
     source.publish("after")
     world.settle(300_000)
     assert dest.queues.taken_in == [(FIFO_INGRESS, "before")]
-    assert [site.registry().links.popitem()[1].status.state for site in (world["A"], source)] == [State.PAUSED] * 2
+    assert [site.registry().links.popitem()[1].status.state for site in (world["A"], source)] == [LinkState.PAUSED] * 2
     assert [drop.reason for drop in source.drops] == ["unroutable"]
-    advance(world["A"], LinkHappened("to-B", Happening.RESUME))
+    advance(world["A"], LinkTold("to-B", Command.RESUME))
     world.settle(300_000)
     source.publish("again")
     world.settle(120_000)
@@ -249,7 +248,7 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
 @pytest.mark.parametrize("src_is_local", [True, False])
 def test_a_parting_that_is_lost_leaves_nothing_behind(*, src_is_local: bool) -> None:
     world = linked(src_is_local=src_is_local)
-    advance(world["A"], LinkHappened("to-B", Happening.CLOSE))
+    advance(world["A"], LinkTold("to-B", LinkEvent.CLOSE))
     while "to-B" in world["A"].registry().links:
         world["B"].control.clear()
         world.at_ms += 5_000
@@ -261,7 +260,7 @@ def test_a_parting_that_is_lost_leaves_nothing_behind(*, src_is_local: bool) -> 
 
 def test_a_pause_whose_hello_is_lost_holds_all_the_same() -> None:
     world = linked()
-    advance(world["A"], LinkHappened("to-B", Happening.PAUSE))
+    advance(world["A"], LinkTold("to-B", Command.PAUSE))
     world["B"].control.clear()
     world.settle(10 * 60_000)
     assert leftovers(world) == []
@@ -274,7 +273,7 @@ def test_what_is_received_while_its_route_goes_down_is_not_lost() -> None:
     here.publish("m")
     here.begin(next(iter(here.mappings.made)))
     here.peers.unreachable.add("B")
-    advance(here, LinkHappened("to-B", Happening.CLOSE))
+    advance(here, LinkTold("to-B", LinkEvent.CLOSE))
     [batch] = here.pending
     here.finish(batch)
     world.settle()
@@ -289,7 +288,7 @@ def test_what_a_gone_route_still_had_becomes_dead_letters_with_the_reason() -> N
     for number in range(25):
         here.publish(f"m{number}")
     world.forward()
-    advance(here, LinkHappened("to-B", Happening.CLOSE))
+    advance(here, LinkTold("to-B", LinkEvent.CLOSE))
     here.peers.unreachable.clear()
     here.peers.refusing.add("B")
     world.settle()
@@ -335,7 +334,7 @@ def test_routes_that_share_a_queue_share_its_mapping_until_the_last_is_gone() ->
     world.settle(120_000)
     assert (len(here.mappings.made), leftovers(world)) == (1, [])
     advance(here, BridgeAdded(bridge("route", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True)))
-    advance(here, LinkHappened("to-B", Happening.CLOSE))
+    advance(here, LinkTold("to-B", LinkEvent.CLOSE))
     world.settle()
     assert (here.mappings.made, leftovers(world)) == ({}, [])
 
@@ -377,7 +376,7 @@ def test_who_loses_a_race_reads_again() -> None:
     world["A"].document.rivals = 3
     advance(world["A"], LinkAdded(world.link("A", "B")))
     world.talk()
-    assert world["A"].registry().links["to-B"].status.state is State.OPERATIONAL
+    assert world["A"].registry().links["to-B"].status.state is LinkState.OPERATIONAL
 
 
 # Whatever happens
@@ -443,11 +442,11 @@ class Chaos:
         advance(site, LinkAdded(self.world.link(site.tag, peer)))
 
     def tell_link(self, site: Site) -> None:
-        what = self.random.choice([Happening.PAUSE, Happening.RESUME, Happening.DRAIN, Happening.RETRY])
-        advance(site, LinkHappened(self._link_name(site), what))
+        what = self.random.choice([Command.PAUSE, Command.RESUME, Command.DRAIN, Command.RETRY])
+        advance(site, LinkTold(self._link_name(site), what))
 
     def close_link(self, site: Site) -> None:
-        advance(site, LinkHappened(self._link_name(site), Happening.CLOSE))
+        advance(site, LinkTold(self._link_name(site), LinkEvent.CLOSE))
 
     def add_bridge(self, site: Site) -> None:
         choice, peer = self.random, self._peer(site)
@@ -460,7 +459,7 @@ class Chaos:
         advance(site, BridgeClosed(self._bridge_name(site)))
 
     def tell_bridge(self, site: Site) -> None:
-        what = self.random.choice([Happening.PAUSE, Happening.RESUME, Happening.DRAIN])
+        what = self.random.choice([Command.PAUSE, Command.RESUME, Command.DRAIN])
         advance(site, BridgeTold(self._bridge_name(site), what))
 
     def publish(self, site: Site) -> None:

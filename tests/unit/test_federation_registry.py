@@ -1,47 +1,55 @@
 """The registry's events and what is due: each may come late or twice."""
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.errors import BadRoute
-from sluice.federation.links.links import Bridge, Endpoint, Link
-from sluice.federation.links.registry import (
+from sluice.federation.links.due import (
     EMPTY_FOR_MS,
-    Action,
-    Address,
-    Answered,
-    BridgeAdded,
-    BridgeClosed,
-    BridgeGone,
-    BridgeTold,
     BuryLeftovers,
-    Counted,
     CountQueue,
-    Done,
-    Event,
-    Greeted,
-    HelloSent,
-    LinkAdded,
-    LinkHappened,
+    DueAction,
     MakeMapping,
     MakeQueue,
-    Parted,
-    Registry,
     SendHello,
     SendParting,
     SetBinding,
     SwitchMapping,
     TearDown,
-    apply,
     due,
-    fed_queues,
-    forwards_of,
-    pulls_over,
-    tick,
 )
-from sluice.federation.links.states import ANSWER_MS, HEARTBEAT_MS, PROBE_MS, Happening, Refused, State, Unreachable
+from sluice.federation.links.links import Address, Bridge, Endpoint, Link
+from sluice.federation.links.registry import Registry, fed_queues, forwards_of, pulls_over
+from sluice.federation.links.states import (
+    ANSWER_MS,
+    HEARTBEAT_MS,
+    PROBE_MS,
+    AccessRefused,
+    Command,
+    LinkEvent,
+    LinkState,
+    TimePassed,
+    Unreachable,
+)
+from sluice.federation.links.transitions import (
+    BridgeAdded,
+    BridgeClosed,
+    BridgeGone,
+    BridgeTold,
+    Counted,
+    Done,
+    Greeted,
+    HelloAnswered,
+    HelloSent,
+    LinkAdded,
+    LinkTold,
+    Parted,
+    RegistryEvent,
+    apply,
+)
 
 EMPTY = Registry(here="HERE")
 END = Endpoint(region="r", account="1", control_queue_url="there")
@@ -51,19 +59,26 @@ PUSH = Bridge(name="push", link="link", src="amq.topic", dest="amq.topic", src_i
 PULL = Bridge(name="pull", link="link", src="amq.topic", dest="amq.topic")
 QUEUE = Bridge(name="queue", link="link", src="q", dest="amq.topic", src_is_local=True, src_is_queue=True)
 PEER = Address(tag="THERE", region="r", account="1", control_queue_url="there", ingress_url="i", fifo_ingress_url="f")
-ANSWER = Answered(link="link", peer=PEER, exchanges={"amq.topic": "topic"}, bridges={"pull": "Operational"})
+ANSWER = HelloAnswered(link="link", peer=PEER, exchanges={"amq.topic": "topic"}, bridges={"pull": "Operational"})
 MADE = Done(bridge="push", queue="bridge-queue")
 MAPPED = Done(bridge="push", mapping="m", on=True)
 BOUND = Done(bridge="push", bound=True)
 
 
-def after(registry: Registry, *events: Event, at_ms: int = 0) -> Registry:
+def after(registry: Registry, *events: RegistryEvent, at_ms: int = 0) -> Registry:
     for event in events:
         registry = apply(registry, event, now_ms=at_ms, jitter=0)
     return registry
 
 
-def actions(registry: Registry, at_ms: int = 0) -> list[Action]:
+def tick(registry: Registry, *, now_ms: int, jitter: float) -> Registry:
+    """The registry after time has gone by."""
+    for name in registry.links:
+        registry = apply(registry, LinkTold(name, TimePassed()), now_ms=now_ms, jitter=jitter)
+    return registry
+
+
+def actions(registry: Registry, at_ms: int = 0) -> list[DueAction]:
     return list(due(registry, now_ms=at_ms))
 
 
@@ -75,6 +90,10 @@ def up(*bridges: Bridge) -> Registry:
 
 def pushing() -> Registry:
     return after(up(PUSH), MADE, BOUND, MAPPED)
+
+
+def changed(event: HelloAnswered, **fields: Any) -> HelloAnswered:
+    return dataclasses.replace(event, **fields)
 
 
 def greeting(*pulls: Bridge, **fields: Any) -> Greeted:
@@ -90,7 +109,7 @@ def test_a_link_is_tried_in_turn_until_it_answers() -> None:
     assert actions(registry) == []
     registry = tick(registry, now_ms=ANSWER_MS, jitter=0)
     status = registry.links["link"].status
-    assert (status.state, status.endpoint, status.last_error) == (State.WAITING, 1, "no answer")
+    assert (status.state, status.endpoint, status.last_error) == (LinkState.WAITING, 1, "no answer")
     registry = tick(registry, now_ms=status.due_at_ms, jitter=0)
     assert actions(registry) == [SendHello("link")]
     assert after(registry, ANSWER).links["link"].carries
@@ -118,23 +137,23 @@ def test_a_pull_is_told_to_the_peer_and_needs_nothing_here() -> None:
     assert pulls_over(closed, "link") == ()
 
 
-@pytest.mark.parametrize("event", [Unreachable("down"), Refused("denied"), Happening.PAUSE])
+@pytest.mark.parametrize("event", [Unreachable("down"), AccessRefused("denied"), Command.PAUSE])
 def test_the_mapping_is_off_while_the_link_does_not_carry(event: Any) -> None:
-    down = after(pushing(), LinkHappened("link", event))
+    down = after(pushing(), LinkTold("link", event))
     assert SwitchMapping("push", False) in actions(down)
     assert SwitchMapping("push", False) not in actions(after(down, Done(bridge="push", on=False)))
     assert forwards_of(down, "bridge-queue") == []
 
 
 def test_a_refused_link_is_probed_after_a_while_and_on_request() -> None:
-    failed = after(pushing(), LinkHappened("link", Refused("denied")))
+    failed = after(pushing(), LinkTold("link", AccessRefused("denied")))
     assert not tick(failed, now_ms=PROBE_MS - 1, jitter=0).links["link"].hello_due
     assert tick(failed, now_ms=PROBE_MS, jitter=0).links["link"].hello_due
-    assert after(failed, LinkHappened("link", Happening.RETRY)).links["link"].hello_due
+    assert after(failed, LinkTold("link", Command.RETRY)).links["link"].hello_due
 
 
 def test_a_paused_link_goes_on_saying_so() -> None:
-    paused = after(up(PULL), LinkHappened("link", Happening.PAUSE), HelloSent("link"))
+    paused = after(up(PULL), LinkTold("link", Command.PAUSE), HelloSent("link"))
     assert [each.paused for each in pulls_over(paused, "link")] == [True]
     assert not tick(paused, now_ms=HEARTBEAT_MS - 1, jitter=0).links["link"].hello_due
     assert actions(tick(paused, now_ms=HEARTBEAT_MS, jitter=0)) == [SendHello("link")]
@@ -142,18 +161,18 @@ def test_a_paused_link_goes_on_saying_so() -> None:
 
 def test_what_drains_over_there_is_not_paused_by_us() -> None:
     """The pulling site's own queues are empty at once; the peer's drain first, and pause then."""
-    draining = after(up(PULL), LinkHappened("link", Happening.DRAIN))
+    draining = after(up(PULL), LinkTold("link", Command.DRAIN))
     draining = tick(draining, now_ms=1, jitter=0)
-    assert draining.links["link"].status.state is State.PAUSED
+    assert draining.links["link"].status.state is LinkState.PAUSED
     assert [each.paused for each in pulls_over(draining, "link")] == [False]
 
 
-@pytest.mark.parametrize("what", [Happening.PAUSE, Happening.DRAIN])
-def test_a_bridge_is_held_and_let_go(what: Happening) -> None:
+@pytest.mark.parametrize("what", [Command.PAUSE, Command.DRAIN])
+def test_a_bridge_is_held_and_let_go(what: Command) -> None:
     held = after(pushing(), BridgeTold("push", what))
-    expected: Any = SwitchMapping("push", False) if what is Happening.PAUSE else SetBinding("push", False)
+    expected: Any = SwitchMapping("push", False) if what is Command.PAUSE else SetBinding("push", False)
     assert expected in actions(held)
-    assert actions(after(held, BridgeTold("push", Happening.RESUME))) == []
+    assert actions(after(held, BridgeTold("push", Command.RESUME))) == []
 
 
 def test_a_queue_goes_when_it_has_been_empty_for_long_enough() -> None:
@@ -170,9 +189,9 @@ def test_a_queue_goes_when_it_has_been_empty_for_long_enough() -> None:
 
 
 def test_what_a_closing_link_cannot_send_is_buried_before_the_queue_goes() -> None:
-    closing = after(pushing(), LinkHappened("link", Happening.CLOSE), Done(bridge="push", bound=False))
+    closing = after(pushing(), LinkTold("link", LinkEvent.CLOSE), Done(bridge="push", bound=False))
     assert actions(closing) == [CountQueue("push")]
-    given_up = after(closing, LinkHappened("link", Unreachable("down")))
+    given_up = after(closing, LinkTold("link", Unreachable("down")))
     assert actions(given_up) == [BuryLeftovers("push")]
     buried = after(given_up, Counted("push", 0))
     assert actions(buried, EMPTY_FOR_MS) == [TearDown("push")]
@@ -184,11 +203,11 @@ def test_what_may_have_been_made_is_waited_for() -> None:
 
 
 def test_a_link_goes_after_its_bridges_with_a_parting() -> None:
-    closing = after(pushing(), LinkHappened("link", Happening.CLOSE))
+    closing = after(pushing(), LinkTold("link", LinkEvent.CLOSE))
     assert SendParting("link") not in actions(closing)
     bare = after(closing, BridgeGone("push"))
     assert actions(bare) == [SendParting("link")]
-    assert after(bare, LinkHappened("link", Happening.TORN_DOWN)) == EMPTY
+    assert after(bare, LinkTold("link", LinkEvent.TORN_DOWN)) == EMPTY
 
 
 def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
@@ -206,7 +225,7 @@ def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
 def test_a_served_link_goes_with_its_peers() -> None:
     served = after(EMPTY, greeting(PULL))
     parted = after(served, Parted("link", "THERE"))
-    assert parted.links["link@THERE"].status.state is State.CLOSING
+    assert parted.links["link@THERE"].status.state is LinkState.CLOSING
     assert after(EMPTY, Parted("link", "THERE")) == EMPTY
     back = after(parted, BridgeGone("pull@THERE"), greeting(PULL))
     assert back.links["link@THERE"].carries
@@ -218,7 +237,7 @@ def test_a_served_link_that_hears_nothing_asks() -> None:
     while not silent.links["link@THERE"].hello_due:
         at_ms += HEARTBEAT_MS
         silent = tick(silent, now_ms=at_ms, jitter=0)
-    assert (silent.links["link@THERE"].status.state, at_ms) == (State.STALLED, 3 * HEARTBEAT_MS)
+    assert (silent.links["link@THERE"].status.state, at_ms) == (LinkState.STALLED, 3 * HEARTBEAT_MS)
 
 
 @pytest.mark.parametrize(
@@ -241,27 +260,27 @@ def test_a_served_link_that_hears_nothing_asks() -> None:
         (Greeted(link="link", peer=replace(PEER, control_queue_url="other")), "two sites have this tag"),
     ],
 )
-def test_what_cannot_be_is_refused(event: Event, error: str) -> None:
+def test_what_cannot_be_is_refused(event: RegistryEvent, error: str) -> None:
     with pytest.raises(BadRoute, match=error):
         after(pushing(), event)
 
 
 def test_an_answer_of_another_site_fails_the_link() -> None:
-    registry = after(up(), replace(ANSWER, peer=replace(PEER, tag="ELSEWHERE")))
+    registry = after(up(), changed(ANSWER, peer=replace(PEER, tag="ELSEWHERE")))
     status = registry.links["link"].status
-    assert (status.state, status.last_error) == (State.FAILED, "the site there has the tag ELSEWHERE, not THERE")
+    assert (status.state, status.last_error) == (LinkState.FAILED, "the site there has the tag ELSEWHERE, not THERE")
 
 
 @pytest.mark.parametrize(
     "event",
     [
         *(LinkAdded(LINK), BridgeAdded(PUSH), MADE, BOUND, MAPPED, HelloSent("link")),
-        *(BridgeClosed("none"), BridgeTold("none", Happening.PAUSE), BridgeGone("none"), Counted("none", 1)),
-        *(LinkHappened("none", Happening.CLOSE), Parted("none", "THERE"), replace(ANSWER, link="none")),
-        *(Done(bridge="none", queue="q"), HelloSent("none"), LinkHappened("link", Happening.TORN_DOWN)),
+        *(BridgeClosed("none"), BridgeTold("none", Command.PAUSE), BridgeGone("none"), Counted("none", 1)),
+        *(LinkTold("none", LinkEvent.CLOSE), Parted("none", "THERE"), changed(ANSWER, link="none")),
+        *(Done(bridge="none", queue="q"), HelloSent("none"), LinkTold("link", LinkEvent.TORN_DOWN)),
     ],
 )
-def test_an_event_that_comes_twice_or_too_late_changes_nothing(event: Event) -> None:
+def test_an_event_that_comes_twice_or_too_late_changes_nothing(event: RegistryEvent) -> None:
     assert after(pushing(), event) == pushing()
 
 
@@ -271,7 +290,7 @@ def test_several_queue_routes_share_a_queue_while_they_may_flow() -> None:
     registry = after(up(QUEUE), LinkAdded(other), BridgeAdded(second))
     registry = after(registry, *(Done(bridge=name, queue="q", mapping="m", on=True) for name in ("queue", "second")))
     assert [each.bridge.name for each in forwards_of(registry, "q")] == ["queue"]
-    down = after(registry, LinkHappened("link", Unreachable("down")))
+    down = after(registry, LinkTold("link", Unreachable("down")))
     assert forwards_of(down, "q") == []
     assert {action for action in actions(down) if isinstance(action, SwitchMapping)} == {
         SwitchMapping("queue", False),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
-from sluice.federation.links.states import State, Status
+from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.drawings import as_svg, as_text
 from sluice.federation.map.topology import Concern, Site, Topology
 from sluice.federation.matching.bindings import Binding
@@ -124,7 +124,7 @@ def test_a_route_between_exchanges_of_two_types_is_named() -> None:
 
 
 def test_a_link_that_is_refused_lacks_permission() -> None:
-    denied = Status(state=State.FAILED, last_error="AccessDenied")
+    denied = LinkStatus(state=LinkState.FAILED, last_error="AccessDenied")
     site = Site(tag="A", links=(link_to("B"),), statuses={"to-B": denied})
     (finding,) = Topology.of([site]).findings()
     assert str(finding) == "missing permission: A at B over to-B: AccessDenied"

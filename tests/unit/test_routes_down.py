@@ -1,12 +1,11 @@
 """Which routes count as down, for the alarm and the log: those that should carry messages and don't."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.registry import BridgeRecord, LinkRecord, Registry, routes_down
-from sluice.federation.links.states import State, Status
+from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX, bridge_queue_name
 
 LINK = Link(name="link", peer="WEST", endpoints=(Endpoint(region="r", account="1" * 12, control_queue_url="u"),))
@@ -14,8 +13,8 @@ PUSHED = Bridge(name="pushed", link="link", src="amq.topic", dest="amq.topic", s
 PULLED = replace(PUSHED, name="pulled", src_is_local=False)
 
 
-def registry(state: State, *bridges: BridgeRecord, remote: dict[str, str] | None = None) -> Registry:
-    link = LinkRecord(link=LINK, status=Status(state=state), remote=remote or {})
+def registry(state: LinkState, *bridges: BridgeRecord, remote: dict[str, str] | None = None) -> Registry:
+    link = LinkRecord(link=LINK, status=LinkStatus(state=state), remote=remote or {})
     return Registry(here="EAST", links={"link": link}, bridges={each.bridge.name: each for each in bridges})
 
 
@@ -27,33 +26,33 @@ def up(bridge: Bridge) -> BridgeRecord:
 @pytest.mark.parametrize(
     ("state", "down"),
     [
-        (State.WAITING, ["pushed"]),
-        (State.CONNECTING, ["pushed"]),
-        (State.STALLED, ["pushed"]),
-        (State.FAILED, ["pushed"]),
-        (State.OPERATIONAL, []),
-        (State.PAUSED, []),
-        (State.CLOSING, []),
-        (State.CLOSED, []),
+        (LinkState.WAITING, ["pushed"]),
+        (LinkState.CONNECTING, ["pushed"]),
+        (LinkState.STALLED, ["pushed"]),
+        (LinkState.FAILED, ["pushed"]),
+        (LinkState.OPERATIONAL, []),
+        (LinkState.PAUSED, []),
+        (LinkState.CLOSING, []),
+        (LinkState.CLOSED, []),
     ],
 )
-def test_a_route_is_as_down_as_its_link(state: State, down: list[str]) -> None:
+def test_a_route_is_as_down_as_its_link(state: LinkState, down: list[str]) -> None:
     assert routes_down(registry(state, up(PUSHED))) == down
 
 
 def test_a_route_that_somebody_paused_or_closes_is_meant_to_rest() -> None:
     resting = [up(replace(PUSHED, paused=True)), replace(up(replace(PUSHED, name="other")), closing=True)]
-    assert routes_down(registry(State.WAITING, *resting)) == []
+    assert routes_down(registry(LinkState.WAITING, *resting)) == []
 
 
 def test_a_route_with_an_error_of_its_own_is_down_on_a_link_that_carries() -> None:
-    assert routes_down(registry(State.OPERATIONAL, replace(up(PUSHED), error="no such queue"))) == ["pushed"]
+    assert routes_down(registry(LinkState.OPERATIONAL, replace(up(PUSHED), error="no such queue"))) == ["pushed"]
 
 
 @pytest.mark.parametrize(("said", "down"), [(None, ["pulled"]), ("Operational", []), ("Failed: x", ["pulled"])])
 def test_a_pulled_route_is_what_its_peer_says_it_is(said: str | None, down: list[str]) -> None:
     remote = {} if said is None else {"pulled": said}
-    assert routes_down(registry(State.OPERATIONAL, up(PULLED), remote=remote)) == down
+    assert routes_down(registry(LinkState.OPERATIONAL, up(PULLED), remote=remote)) == down
 
 
 def test_a_route_without_a_link_is_about_to_go() -> None:

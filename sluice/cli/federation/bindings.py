@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
 from sluice.cli.federation.typed_options import typed_values
 from sluice.cli.output import note, show_json, show_table
-from sluice.federation.declared import plain_binding
+from sluice.federation.declared import BindingDeclaration
 from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.typed_values import to_json
+from sluice.federation.operations import BindQueue, ListBindings, UnbindQueue
 
 app = typer.Typer(no_args_is_help=True, help="Bindings: which queue gets what of an exchange.")
 
@@ -38,8 +40,8 @@ def add(
 ) -> None:
     """Bind a queue; the same binding once more changes nothing, with other arguments it is refused."""
     arguments = typed_values(argument or [], option="--argument")
-    binding = plain_binding(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
-    made = open_site(site).client.ask("bind", **binding)
+    binding = BindingDeclaration.of(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
+    made = open_site(site).client.ask(BindQueue.to(binding))
     if as_json:
         show_json(made)
     elif not quiet:
@@ -49,7 +51,7 @@ def add(
 @app.command("del")
 def delete(site: SiteText, exchange: str, queue: Queue, key: Key = "", *, quiet: Quiet = False) -> None:
     """Take a binding away."""
-    open_site(site).client.ask("unbind", exchange=exchange, queue=queue, key=key)
+    open_site(site).client.ask(UnbindQueue(exchange=exchange, queue=queue, key=key))
     if not quiet:
         note(f"{queue} is no longer bound to {exchange}" + (f" by {key}" if key else ""))
 
@@ -62,15 +64,15 @@ def list_bindings(
     as_json: AsJson = False,
 ) -> None:
     """A site's bindings. Queues that the site made for its routes are among them."""
-    bindings = open_site(site).client.ask("bindings", exchange=exchange)["bindings"]
+    bindings = open_site(site).client.ask(ListBindings(exchange=exchange)).bindings
     if as_json:
         show_json(bindings)
     else:
         show_table(("exchange", "queue", "key", "arguments"), _rows(bindings))
 
 
-def _rows(bindings: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _rows(bindings: Sequence[BindingDeclaration]) -> list[tuple[str, ...]]:
     return [
-        (each["exchange"], each["queue"], each["key"], json.dumps(each["arguments"]) if each["arguments"] else "")
+        (each.exchange, each.queue, each.key, json.dumps(to_json(each.binding().arguments)) if each.arguments else "")
         for each in bindings
     ]

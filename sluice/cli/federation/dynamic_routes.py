@@ -1,7 +1,6 @@
 """`sluice dynamic`: routes that follow what the destination's exchange is bound for."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,8 +21,9 @@ from sluice.cli.federation.route_options import (
 )
 from sluice.cli.federation.sites import AsJson, DestText, Quiet, SiteText, SrcText, open_site
 from sluice.cli.output import show_json, show_table
-from sluice.federation.links.links import Bridge
+from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
+from sluice.federation.operations import ListWays, WayView
 
 app = typer.Typer(no_args_is_help=True, help="Dynamic routes: a site gets what its exchange is bound for.")
 
@@ -57,9 +57,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Let DEST have from SRC what DEST's exchange is bound for, now and from now on. The link is made if need be."""
-    wanted = Bridge(
-        name="",
-        link="",
+    wanted = BridgeDeclaration(
         src=exchange,
         dest=exchange,
         dynamic=True,
@@ -87,7 +85,7 @@ def delete(
     quiet: Quiet = False,
 ) -> None:
     """Take a dynamic route away. What its queue holds goes over first."""
-    wanted = Bridge(name="", link="", src=exchange, dest=exchange, dynamic=True)
+    wanted = BridgeDeclaration(src=exchange, dest=exchange, dynamic=True)
     ends = Ends.of(dest, src, src_local=False)
     withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
 
@@ -95,21 +93,21 @@ def delete(
 @app.command()
 def ways(site: SiteText, *, as_json: AsJson = False) -> None:
     """Who wants what of a site, by which way: the active ones, and those that stand by."""
-    found = open_site(site).client.ask("ways")["ways"]
+    found = open_site(site).client.ask(ListWays()).ways
     if as_json:
         show_json(found)
         return
     show_table(WAY_COLUMNS, [way_row(way) for way in found])
 
 
-def way_row(way: Mapping[str, Any]) -> tuple[object, ...]:
-    """Who wants what, by which way, as operation `ways` says it."""
-    more = ", …" if way["wants"] > SHOWN_KEYS else ""
+def way_row(way: WayView) -> tuple[object, ...]:
+    """Who wants what, by which way."""
+    more = ", …" if way.wants > SHOWN_KEYS else ""
     return (
-        way["exchange"],
-        way["origin"],
-        " → ".join(way["path"]),
-        "active" if way["active"] else "standby",
-        str(way["wants"]),
-        ", ".join(way["keys"][:SHOWN_KEYS]) + more,
+        way.exchange,
+        way.origin,
+        " → ".join(way.path),
+        "active" if way.active else "standby",
+        str(way.wants),
+        ", ".join(way.keys[:SHOWN_KEYS]) + more,
     )

@@ -6,8 +6,8 @@ import typer
 
 from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_table
-from sluice.federation.declared import plain_exchange
 from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.operations import AddExchange, DeleteExchange
 
 app = typer.Typer(no_args_is_help=True, help="Exchanges: what messages are published to.")
 
@@ -25,7 +25,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make an exchange; the same one once more changes nothing."""
-    made = open_site(site).client.ask("exchange_add", name=name, type=type_.value, alternate=alternate)
+    made = open_site(site).client.ask(AddExchange(name=name, type=type_, alternate=alternate))
     if as_json:
         show_json(made)
     elif not quiet:
@@ -35,7 +35,7 @@ def add(
 @app.command("del")
 def delete(site: SiteText, name: str, *, quiet: Quiet = False) -> None:
     """Take an exchange away that nothing is bound to."""
-    open_site(site).client.ask("exchange_del", name=name)
+    open_site(site).client.ask(DeleteExchange(name=name))
     if not quiet:
         note(f"{name} is gone from {site}")
 
@@ -45,6 +45,6 @@ def list_exchanges(site: SiteText, *, as_json: AsJson = False) -> None:
     """A site's exchanges, with their types and alternates."""
     exchanges = open_site(site).view().exchanges
     if as_json:
-        show_json([plain_exchange(exchange) for exchange in exchanges])
+        show_json(exchanges)
     else:
         show_table(("exchange", "type", "alternate"), [(e.name, e.type.value, e.alternate) for e in exchanges])

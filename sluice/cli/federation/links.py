@@ -1,8 +1,6 @@
 """`sluice link`: links between sites."""
 
-import json
 import sys
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +8,13 @@ from typing import Annotated
 import typer
 
 from sluice.cli.federation.route_declarations import Access, Ends, Peer, add_link, delete_link
-from sluice.cli.federation.sites import AsJson, Quiet, ShownLink, SiteText, open_site
+from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_table
-from sluice.errors import BadConfiguration, SluiceError
-from sluice.federation.codec import address_of
-from sluice.federation.declared import plain_link
-from sluice.federation.links.registry import Address
-from sluice.federation.links.states import Happening
+from sluice.codec import decode
+from sluice.errors import BadConfiguration, Malformed
+from sluice.federation.links.links import Address
+from sluice.federation.links.states import Command
+from sluice.federation.operations import LinkView, TellLink
 
 app = typer.Typer(no_args_is_help=True, help="Links: from a site to its peers. Routes go over them.")
 
@@ -63,7 +61,7 @@ def add(
     access = Access(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
     made = add_link(Ends.between(dest, peer), name=link, durable=durable, access=access)
     if as_json:
-        show_json(plain_link(made))
+        show_json(made)
     elif not quiet:
         note(f"{made.name} is a link of {dest} to {made.peer}")
 
@@ -71,10 +69,10 @@ def add(
 def _read_address(file: Path) -> Address:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        return address_of(json.loads(text))
+        return decode(text, Address, of="an address")
     except OSError as error:
         raise BadAddress(f"{file}: {error.strerror}") from error
-    except (ValueError, RecursionError, SluiceError) as error:
+    except (UnicodeError, Malformed) as error:
         raise BadAddress(f"{file}: is no site's address, as `sluice link address` prints it: {error}") from error
 
 
@@ -97,17 +95,17 @@ def list_links(site: SiteText, *, as_json: AsJson = False) -> None:
     """A site's links with their states. Those with an @ in the name were made by their peer."""
     view = open_site(site).view()
     if as_json:
-        show_json(view.document["links"])
+        show_json(view.links)
     else:
         show_table(("link", "peer", "state", "answered", "forwarded", "error"), map(_row, view.links))
 
 
-def _row(shown: ShownLink) -> tuple[object, ...]:
-    status = shown.status
+def _row(link: LinkView) -> tuple[object, ...]:
+    status = link.status
     state = f"{status.state}, draining" if status.draining else str(status.state)
     return (
-        shown.link.name,
-        shown.link.peer,
+        link.name,
+        link.peer,
         state,
         time_of(status.last_answer_ms),
         time_of(status.last_forward_ms),
@@ -126,34 +124,34 @@ def show_address(site: SiteText) -> None:
 
     It holds no secret, except the external id where the site asks for one.
     """
-    show_json(asdict(open_site(site).view().address))
+    show_json(open_site(site).view().address)
 
 
 @app.command()
 def pause(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Hold all of a link's routes: what comes is kept."""
-    _tell(site, name, Happening.PAUSE, quiet=quiet)
+    _tell(site, name, Command.PAUSE, quiet=quiet)
 
 
 @app.command()
 def resume(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Let a paused or draining link go on."""
-    _tell(site, name, Happening.RESUME, quiet=quiet)
+    _tell(site, name, Command.RESUME, quiet=quiet)
 
 
 @app.command()
 def drain(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Take in no more, send what is queued, then pause."""
-    _tell(site, name, Happening.DRAIN, quiet=quiet)
+    _tell(site, name, Command.DRAIN, quiet=quiet)
 
 
 @app.command()
 def retry(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Try a link now that waits or has failed."""
-    _tell(site, name, Happening.RETRY, quiet=quiet)
+    _tell(site, name, Command.RETRY, quiet=quiet)
 
 
-def _tell(site: str, name: str, what: Happening, *, quiet: bool) -> None:
-    open_site(site).client.ask("link_tell", name=name, what=what.value)
+def _tell(site: str, name: str, what: Command, *, quiet: bool) -> None:
+    open_site(site).client.ask(TellLink(name=name, what=what))
     if not quiet:
         note(f"{name}: {what.value}")

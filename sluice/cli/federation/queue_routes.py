@@ -21,7 +21,7 @@ from sluice.cli.federation.route_options import (
     withdraw,
 )
 from sluice.cli.federation.sites import AsJson, DestText, Quiet, SrcText
-from sluice.federation.links.links import Bridge
+from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
 app = typer.Typer(no_args_is_help=True, help="Queue routes: what is in a queue goes to another site's exchange.")
@@ -50,9 +50,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Move what is in a queue of SRC to an exchange of DEST, now and from now on. The link is made if need be."""
-    wanted = Bridge(
-        name="",
-        link="",
+    wanted = BridgeDeclaration(
         src=src_queue,
         dest=dest_exchange,
         tag=tag,
@@ -81,6 +79,6 @@ def delete(
     quiet: Quiet = False,
 ) -> None:
     """Take a queue route away. What is in the queue stays there."""
-    wanted = Bridge(name="", link="", src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
+    wanted = BridgeDeclaration(src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
     ends = Ends.of(dest, src, src_local=src_local)
     withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)

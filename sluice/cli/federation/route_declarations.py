@@ -6,24 +6,23 @@ A route is declared at one of its sites: at the destination, which then pulls, o
 import hashlib
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sluice.cli.federation.sites import REGION, OpenSite, ShownBridge, ShownLink, SiteView, open_site
+from msgspec.structs import asdict, replace
+
+from sluice.cli.federation.sites import REGION, OpenSite, open_site
 from sluice.errors import BadRoute, SluiceError
-from sluice.federation.codec import plain_bridge
-from sluice.federation.declared import plain_link
-from sluice.federation.links.links import Bridge, Link, RouteKind
-from sluice.federation.links.registry import Address
-from sluice.federation.links.states import State
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link, RouteKind
+from sluice.federation.links.states import ENDING, LinkState
 from sluice.federation.matching.tracing import is_tag
+from sluice.federation.operations import AddBridge, AddLink, BridgeView, CloseLink, LinkView, SiteView
 from sluice.local.sites import SITE
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
 HASH_CHARACTERS = 12
-NOT_BY_WAITING = frozenset({State.FAILED, State.PAUSED, State.CLOSING, State.CLOSED})  # a link in these stays so
+NOT_BY_WAITING = ENDING | {LinkState.FAILED, LinkState.PAUSED}  # a link in these stays so
 
 _LINK_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:#*-]")
@@ -96,7 +95,7 @@ class Access:
 def add_link(ends: Ends, *, name: str | None = None, durable: bool = True, access: Access | None = None) -> Link:
     """Declares a link by the peer's tag, or by `name`. Raises `BadRoute`, or what the site refuses it with."""
     link = _link(ends, name or ends.peer.tag, durable=durable, access=access or Access())
-    ends.site.client.ask("link_add", link=plain_link(link))
+    ends.site.client.ask(AddLink(link=link))
     return link
 
 
@@ -136,11 +135,11 @@ def link_between(ends: Ends, *, name: str | None, durable: bool) -> str:
 
 
 def _existing_link(ends: Ends, name: str | None) -> str | None:
-    names = [each.link.name for each in ends.view.links_to(ends.peer.tag)]
+    names = [each.name for each in ends.view.links_to(ends.peer.tag)]
     if name is not None:
         other = ends.view.link_named(name)
         if other is not None and name not in names:
-            raise BadRoute(f"{name} is a link to {other.link.peer}, {other.status.state}: not one to {ends.peer.tag}")
+            raise BadRoute(f"{name} is a link to {other.peer}, {other.status.state}: not one to {ends.peer.tag}")
         return name if name in names else None
     if len(names) > 1 and ends.peer.tag not in names:
         raise BadRoute(f"{len(names)} links go to {ends.peer.tag}: say which with --link: {', '.join(names)}")
@@ -153,31 +152,31 @@ def delete_link(ends: Ends, *, name: str | None) -> str:
     if found is None:
         named = "" if name is None else f" {name}"
         raise BadRoute(f"no link{named} goes from {ends.view.tag} to {ends.peer.tag}")
-    ends.site.client.ask("link_del", name=found)
+    ends.site.client.ask(CloseLink(name=found))
     return found
 
 
 # Routes
 
 
-def add_route(ends: Ends, wanted: Bridge, *, link: str | None) -> Bridge:
-    """Declares a route; name and link of `wanted` are made here. The same command makes the same name.
+def add_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> Bridge:
+    """Declares a route; its name and its link are made here. The same command makes the same name.
 
     Raises `Duplicate`, `BadRoute`, or what the site refuses it with.
     """
     _check_exchanges(ends, wanted)
     link_name = link_between(ends, name=link, durable=wanted.durable)
-    named = replace(wanted, link=link_name, name=route_name(replace(wanted, link=link_name)))
+    named = Bridge(**asdict(wanted), link=link_name, name=route_name(wanted, link_name))
     for other in ends.view.bridges:
-        if named.name == other.bridge.name or named.way == other.bridge.way:
-            if other.state == State.CLOSING:
-                raise BadRoute(f"{other.bridge.name} is there, and about to go: try again in a minute")
-            raise Duplicate(f"duplicate route: it is {other.bridge.name}, {other.state}")
-    ends.site.client.ask("bridge_add", bridge=plain_bridge(named))
+        if named.name == other.name or named.way == other.way:
+            if other.state == LinkState.CLOSING:
+                raise BadRoute(f"{other.name} is there, and about to go: try again in a minute")
+            raise Duplicate(f"duplicate route: it is {other.name}, {other.state}")
+    ends.site.client.ask(AddBridge(bridge=named))
     return named
 
 
-def _check_exchanges(ends: Ends, wanted: Bridge) -> None:
+def _check_exchanges(ends: Ends, wanted: BridgeDeclaration) -> None:
     """Only what was asked is known: the rest the sites find out."""
     source, dest = (ends.view, ends.peer.view) if wanted.src_is_local else (ends.peer.view, ends.view)
     named = [(dest, wanted.dest)] if wanted.src_is_queue else [(dest, wanted.dest), (source, wanted.src)]
@@ -186,12 +185,12 @@ def _check_exchanges(ends: Ends, wanted: Bridge) -> None:
             raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
 
 
-def route_name(bridge: Bridge) -> str:
+def route_name(bridge: BridgeDeclaration, link: str) -> str:
     """What a route is called: by its way, its link, and what it goes from and to; a hash where that can't be said.
 
     No two routes of a site that differ in these have one name.
     """
-    start = f"{_PREFIXES[bridge.kind]}{'to' if bridge.src_is_local else 'from'}-{bridge.link}"
+    start = f"{_PREFIXES[bridge.kind]}{'to' if bridge.src_is_local else 'from'}-{link}"
     parts = [start, bridge.src, *([] if bridge.dynamic else [bridge.dest]), bridge.key]
     plain = ":".join(parts if bridge.key else parts[:-1])
     # A colon in what comes before the key could be any part's.
@@ -202,34 +201,33 @@ def route_name(bridge: Bridge) -> str:
     return f"{_NOT_IN_NAMES.sub('-', plain)[: MAX_NAME_CHARACTERS - HASH_CHARACTERS - 1]}.{digest}"
 
 
-def find_route(ends: Ends, wanted: Bridge, *, link: str | None) -> ShownBridge:
+def find_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> BridgeView:
     """The route that goes the way of `wanted` over the link, or over any. Raises `BadRoute` where there isn't one."""
-    links = {each.link.name for each in ends.view.links_to(ends.peer.tag) if link in {None, each.link.name}}
-    found = [each for each in ends.view.bridges if each.bridge.link in links and _goes_like(each, wanted)]
+    links = {each.name for each in ends.view.links_to(ends.peer.tag) if link in {None, each.name}}
+    found = [each for each in ends.view.bridges if each.link in links and _goes_like(each, wanted)]
     if len(found) > 1:
-        raise BadRoute(f"{len(found)} routes: say which with --link: {', '.join(each.bridge.link for each in found)}")
+        raise BadRoute(f"{len(found)} routes: say which with --link: {', '.join(each.link for each in found)}")
     if not found:
         what = f"{wanted.src} to {wanted.dest}" + (f" by {wanted.key!r}" if wanted.key else "")
         raise BadRoute(f"no such route between {ends.view.tag} and {ends.peer.tag}: {what}, {_way(wanted)}")
     return found[0]
 
 
-def _goes_like(shown: ShownBridge, wanted: Bridge) -> bool:
-    bridge = shown.bridge
+def _goes_like(bridge: BridgeView, wanted: BridgeDeclaration) -> bool:
     # A queue that is this site's own has two names: the one it reads by is the one that people know.
     return (
         (bridge.kind, bridge.src_is_local, bridge.dest, bridge.key)
         == (wanted.kind, wanted.src_is_local, wanted.dest, wanted.key)
-        and wanted.src in {bridge.src, shown.reads if bridge.src_is_queue else bridge.src}
-        and shown.state != State.CLOSING
+        and wanted.src in {bridge.src, bridge.reads if bridge.src_is_queue else bridge.src}
+        and bridge.state != LinkState.CLOSING
     )
 
 
-def _way(bridge: Bridge) -> str:
+def _way(bridge: BridgeDeclaration) -> str:
     return "pushed" if bridge.src_is_local else "pulled"
 
 
-def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> ShownBridge:
+def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> BridgeView:
     """The route once it carries messages, or as it is where `timeout_s` is 0. Raises `NotOperational`."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -239,7 +237,7 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Sh
             raise NotOperational(f"{name}: it is gone")
         if timeout_s == 0 or _carries(shown):
             return shown
-        link = view.link_named(shown.bridge.link)
+        link = view.link_named(shown.link)
         said = _in_words(shown, link)
         if link is None or link.status.state in NOT_BY_WAITING:
             raise NotOperational(f"{name} was added, but isn't Operational: {said}")
@@ -248,20 +246,15 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Sh
         time.sleep(POLL_S)
 
 
-def _carries(shown: ShownBridge) -> bool:
-    has_queue = shown.reads is not None or not shown.bridge.src_is_local
-    return shown.state == State.OPERATIONAL and shown.error is None and has_queue
+def _carries(shown: BridgeView) -> bool:
+    has_queue = shown.reads is not None or not shown.src_is_local
+    return shown.state == LinkState.OPERATIONAL and shown.error is None and has_queue
 
 
-def _in_words(shown: ShownBridge, link: ShownLink | None) -> str:
+def _in_words(shown: BridgeView, link: LinkView | None) -> str:
     """The route's state and why; where it is pulled, its link's, too."""
     if link is None:
         return f"{shown.state}, and its link is gone"
     error = shown.error or link.status.last_error
     why = f": {error}" if error is not None and error not in shown.state else ""
     return f"{shown.state}, its link is {link.status.state}{why}"
-
-
-def document_of(view: SiteView, name: str) -> Mapping[str, Any]:
-    """A route as the site said it, for programs."""
-    return next(each for each in view.document["bridges"] if each["name"] == name)

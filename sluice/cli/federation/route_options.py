@@ -8,13 +8,13 @@ from sluice.cli.federation.route_declarations import (
     Duplicate,
     Ends,
     add_route,
-    document_of,
     find_route,
     wait_until_operational,
 )
 from sluice.cli.output import note, show_json
-from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, Bridge
+from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS
+from sluice.federation.operations import CloseBridge
 
 SrcLocal = Annotated[bool, typer.Option("--src-local", help="Push: link and route are the source's, not DEST's.")]
 Durable = Annotated[
@@ -38,7 +38,9 @@ def tags(excludes: str) -> frozenset[str]:
     return frozenset(tag for tag in excludes.split(",") if tag)
 
 
-def declare(ends: Ends, wanted: Bridge, *, link: str | None, timeout_s: float, quiet: bool, as_json: bool) -> None:
+def declare(
+    ends: Ends, wanted: BridgeDeclaration, *, link: str | None, timeout_s: float, quiet: bool, as_json: bool
+) -> None:
     """Adds a route, waits for it, and says how it is. One that is there already is an error, unless `quiet`."""
     try:
         route = add_route(ends, wanted, link=link)
@@ -48,14 +50,14 @@ def declare(ends: Ends, wanted: Bridge, *, link: str | None, timeout_s: float, q
         raise
     shown = wait_until_operational(ends.site, route.name, timeout_s=timeout_s)
     if as_json:
-        show_json(document_of(ends.site.view(), route.name))
+        show_json(shown)
     elif not quiet:
         note(f"{route.name}: {shown.state}")
 
 
-def withdraw(ends: Ends, wanted: Bridge, *, link: str | None, del_empty_link: bool, quiet: bool) -> None:
+def withdraw(ends: Ends, wanted: BridgeDeclaration, *, link: str | None, del_empty_link: bool, quiet: bool) -> None:
     """Takes the route away that goes this way."""
-    name = find_route(ends, wanted, link=link).bridge.name
-    ends.site.client.ask("bridge_del", name=name, del_empty_link=del_empty_link)
+    name = find_route(ends, wanted, link=link).name
+    ends.site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
     if not quiet:
         note(f"{name} is about to go from {ends.site.name}")

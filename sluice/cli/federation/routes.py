@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sluice.cli.federation.links import time_of
-from sluice.cli.federation.route_declarations import Ends, document_of
+from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.route_options import (
     DEFAULT_ACK,
     DEFAULT_TIMEOUT_S,
@@ -22,12 +22,13 @@ from sluice.cli.federation.route_options import (
     tags,
     withdraw,
 )
-from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, ShownBridge, SiteText, SiteView, open_site
+from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_pairs, show_table
 from sluice.errors import BadRoute
-from sluice.federation.links.links import Bridge, ends
-from sluice.federation.links.states import Happening
+from sluice.federation.links.links import BridgeDeclaration, ends
+from sluice.federation.links.states import Command
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
+from sluice.federation.operations import BridgeView, CloseBridge, CloseLink, ListWays, Redrive, SiteView, TellBridge
 
 FIFO_SUFFIX = ".fifo"
 
@@ -70,9 +71,7 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     """Let an exchange's messages with a key go from SRC to DEST, which pulls them. The link is made if need be."""
     if standard and existing_queue is not None:
         raise typer.BadParameter("--existing-queue is what it is: no --standard with it")
-    wanted = Bridge(
-        name="",
-        link="",
+    wanted = BridgeDeclaration(
         src=exchange,
         dest=dest_exchange or exchange,
         key=key,
@@ -111,12 +110,12 @@ def delete(
         site = open_site(dest)
         _close(site, _own(site.view(), src), del_empty_link=del_empty_link, quiet=quiet)
         return
-    wanted = Bridge(name="", link="", src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
+    wanted = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
     both = Ends.of(dest, src, src_local=src_local)
     withdraw(both, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
 
 
-def _own(view: SiteView, name: str) -> ShownBridge:
+def _own(view: SiteView, name: str) -> BridgeView:
     """Raises `BadRoute` for one that is nobody's, or the peer's to take away."""
     shown = view.bridge_named(name)
     if shown is None:
@@ -126,10 +125,10 @@ def _own(view: SiteView, name: str) -> ShownBridge:
     return shown
 
 
-def _close(site: OpenSite, shown: ShownBridge, *, del_empty_link: bool, quiet: bool) -> None:
-    site.client.ask("bridge_del", name=shown.bridge.name, del_empty_link=del_empty_link)
+def _close(site: OpenSite, shown: BridgeView, *, del_empty_link: bool, quiet: bool) -> None:
+    site.client.ask(CloseBridge(name=shown.name, del_empty_link=del_empty_link))
     if not quiet:
-        note(f"{shown.bridge.name} is about to go from {site.name}")
+        note(f"{shown.name} is about to go from {site.name}")
 
 
 @app.command()
@@ -140,10 +139,10 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False, quiet: Quiet 
     for shown in own:
         _close(opened, shown, del_empty_link=False, quiet=quiet)
     # While a link closes, its routes still send what they hold.
-    emptied = {shown.bridge.link for shown in own} if del_empty_link else set()
-    for shown_link in opened.view().links:
-        if shown_link.link.name in emptied:
-            opened.client.ask("link_del", name=shown_link.link.name)
+    emptied = {shown.link for shown in own} if del_empty_link else set()
+    for link in opened.view().links:
+        if link.name in emptied:
+            opened.client.ask(CloseLink(name=link.name))
 
 
 @app.command("list")
@@ -152,37 +151,36 @@ def list_routes(site: SiteText, *, as_json: AsJson = False) -> None:
     opened = open_site(site)
     view = opened.view()
     if as_json:
-        show_json(view.document["bridges"])
+        show_json(view.bridges)
         return
     columns = ("route", "kind", "from", "to", "key", "state", "forwarded", "error")
     show_table(columns, [_row(view, shown) for shown in view.bridges])
-    if any(shown.bridge.dynamic and shown.bridge.src_is_local for shown in view.bridges):
+    if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
         from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row  # noqa: PLC0415 - it imports from here, too
 
-        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask("ways")["ways"]])
+        show_table(WAY_COLUMNS, [way_row(way) for way in opened.client.ask(ListWays()).ways])
 
 
-def _row(view: SiteView, shown: ShownBridge) -> tuple[object, ...]:
+def _row(view: SiteView, shown: BridgeView) -> tuple[object, ...]:
     source, dest = _ends(view, shown)
-    bridge = shown.bridge
     return (
-        bridge.name,
-        bridge.kind.value,
-        f"{source} {bridge.src}",
-        f"{dest} {bridge.dest}",
-        bridge.key,
+        shown.name,
+        shown.kind.value,
+        f"{source} {shown.src}",
+        f"{dest} {shown.dest}",
+        shown.key,
         shown.state,
         time_of(shown.last_forward_ms),
         shown.error,
     )
 
 
-def _ends(view: SiteView, shown: ShownBridge) -> tuple[str, str]:
+def _ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
     """Tags of the source and the destination, the peer's unknown where its link has gone."""
-    link = view.link_named(shown.bridge.link)
+    link = view.link_named(shown.link)
     if link is not None:
-        return ends(shown.bridge, link.link, here=view.tag)
-    return (view.tag, "?") if shown.bridge.src_is_local else ("?", view.tag)
+        return ends(shown, link, here=view.tag)
+    return (view.tag, "?") if shown.src_is_local else ("?", view.tag)
 
 
 @app.command("map")
@@ -215,31 +213,31 @@ def status(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
     if as_json:
-        show_json(document_of(view, name))
+        show_json(shown)
     else:
         show_pairs(_pairs(view, shown))
 
 
-def _pairs(view: SiteView, shown: ShownBridge) -> list[tuple[str, object]]:
-    bridge, (source, dest) = shown.bridge, _ends(view, shown)
-    link = view.link_named(bridge.link)
+def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
+    source, dest = _ends(view, shown)
+    link = view.link_named(shown.link)
     return [
-        ("route", bridge.name),
-        ("kind", f"{bridge.kind}, {'pushed' if bridge.src_is_local else 'pulled'}"),
-        ("from", f"{source} {'queue' if bridge.src_is_queue else 'exchange'} {bridge.src}"),
-        ("to", f"{dest} exchange {bridge.dest}"),
-        ("key", bridge.key),
+        ("route", shown.name),
+        ("kind", f"{shown.kind}, {'pushed' if shown.src_is_local else 'pulled'}"),
+        ("from", f"{source} {'queue' if shown.src_is_queue else 'exchange'} {shown.src}"),
+        ("to", f"{dest} exchange {shown.dest}"),
+        ("key", shown.key),
         ("state", shown.state),
         ("error", shown.error),
-        ("link", bridge.link if link is None else f"{bridge.link}, {link.status.state}"),
+        ("link", shown.link if link is None else f"{shown.link}, {link.status.state}"),
         ("link's last error", None if link is None else link.status.last_error),
         ("reads", shown.reads),
         ("last forward", time_of(shown.last_forward_ms)),
-        ("tag", bridge.tag or f"{source}, the source's"),
-        ("excludes", ", ".join(sorted(bridge.excludes))),
-        ("acknowledges", f"{bridge.sync} at once"),
-        ("credit", bridge.credit or "no limit"),
-        ("max hops", bridge.max_hops),
+        ("tag", shown.tag or f"{source}, the source's"),
+        ("excludes", ", ".join(sorted(shown.excludes))),
+        ("acknowledges", f"{shown.sync} at once"),
+        ("credit", shown.credit or "no limit"),
+        ("max hops", shown.max_hops),
         ("declared", "by the peer" if shown.served else "in cdk.json" if shown.declared else "at run time"),
     ]
 
@@ -247,29 +245,29 @@ def _pairs(view: SiteView, shown: ShownBridge) -> list[tuple[str, object]]:
 @app.command()
 def pause(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Hold a route: what comes is kept."""
-    _tell(site, name, Happening.PAUSE, quiet=quiet)
+    _tell(site, name, Command.PAUSE, quiet=quiet)
 
 
 @app.command()
 def resume(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Let a paused or draining route go on."""
-    _tell(site, name, Happening.RESUME, quiet=quiet)
+    _tell(site, name, Command.RESUME, quiet=quiet)
 
 
 @app.command()
 def drain(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Take in no more, and send what is queued."""
-    _tell(site, name, Happening.DRAIN, quiet=quiet)
+    _tell(site, name, Command.DRAIN, quiet=quiet)
 
 
 @app.command()
 def retry(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
     """Try a route's link now that waits or has failed."""
-    _tell(site, name, Happening.RETRY, quiet=quiet)
+    _tell(site, name, Command.RETRY, quiet=quiet)
 
 
-def _tell(site: str, name: str, what: Happening, *, quiet: bool) -> None:
-    open_site(site).client.ask("bridge_tell", name=name, what=what.value)
+def _tell(site: str, name: str, what: Command, *, quiet: bool) -> None:
+    open_site(site).client.ask(TellBridge(name=name, what=what))
     if not quiet:
         note(f"{name}: {what.value}")
 
@@ -277,8 +275,8 @@ def _tell(site: str, name: str, what: Happening, *, quiet: bool) -> None:
 @app.command()
 def redrive(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
     """Put a route's dead letters back into its queue, a thousand at most."""
-    redriven = open_site(site).client.ask("redrive", name=name)["redriven"]
+    done = open_site(site).client.ask(Redrive(name=name))
     if as_json:
-        show_json({"redriven": redriven})
+        show_json(done)
     else:
-        note(f"{name}: {redriven} dead letters are back in its queue")
+        note(f"{name}: {done.redriven} dead letters are back in its queue")

@@ -1,27 +1,22 @@
-"""Sites as the commands of federation name them, and what a site says of itself, parsed.
+"""Sites as the commands of federation name them, and how a site is asked.
 
 A site is `REGION`, `PROFILE@REGION`, or `ACCOUNT/REGION`, which is one of the embedded cloud.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from sluice.cli.sites import connect
-from sluice.errors import BadConfiguration, SluiceError
-from sluice.federation.codec import address_of, bridge_of, link_of
-from sluice.federation.declared import binding_of, exchange_of
-from sluice.federation.links.links import Bridge, Link
-from sluice.federation.links.registry import Address
-from sluice.federation.links.states import State, Status
-from sluice.federation.matching.bindings import Binding
-from sluice.federation.matching.exchanges import Exchange
+from sluice.errors import BadConfiguration, Malformed, SluiceError
+from sluice.federation.operations import ShowSite, SiteView
 from sluice.local.sites import SITE
+from sluice.operations import Operation, R
 
 if TYPE_CHECKING:  # boto3 is imported where a command connects, so that --help doesn't wait for it
     from sluice.aws.operator.connections import Connection
@@ -46,8 +41,8 @@ class Unreadable(SluiceError):
 class Client(Protocol):
     """A site's links function, as `sluice.aws.operator.control_client.ControlClient` asks it."""
 
-    def ask(self, op: str, /, **fields: Any) -> dict[str, Any]:
-        """The result of an operation of `sluice.federation.operations`."""
+    def ask(self, operation: Operation[R], /) -> R:
+        """The result of one of `sluice.federation.operations`. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,96 +82,6 @@ class SiteName:
         return connect(region=self.region, profile=self.profile, local=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownLink:
-    """A link and how it is. `served` where the peer declared it, and not this site."""
-
-    link: Link
-    served: bool
-    declared: bool
-    status: Status
-    address: Address | None
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether no route can be added to it any more."""
-        return self.status.state in {State.CLOSING, State.CLOSED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownBridge:
-    """A bridge and how it is. `state` is a link's, or what the source said; `reads` is its queue, at this site."""
-
-    bridge: Bridge
-    served: bool
-    declared: bool
-    state: str
-    error: str | None
-    reads: str | None
-    last_forward_ms: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteView:
-    """What a site says of itself."""
-
-    address: Address
-    exchanges: tuple[Exchange, ...] = ()
-    feeds: tuple[Binding, ...] = ()
-    links: tuple[ShownLink, ...] = ()
-    bridges: tuple[ShownBridge, ...] = ()
-    document: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def tag(self) -> str:
-        """The site's."""
-        return self.address.tag
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "SiteView":
-        """From the result of operation `site`. Raises `Unreadable`."""
-        try:
-            return cls(
-                address=address_of(document["address"]),
-                exchanges=tuple(exchange_of(each) for each in document["exchanges"]),
-                feeds=tuple(binding_of(each) for each in document["feeds"]),
-                links=tuple(_link(each) for each in document["links"]),
-                bridges=tuple(_bridge(each) for each in document["bridges"]),
-                document=document,
-            )
-        except (KeyError, TypeError, ValueError, SluiceError) as error:
-            raise Unreadable(f"the site's answer can't be read, is it of another version? {error}") from error
-
-    def link_named(self, name: str) -> ShownLink | None:
-        """None where there is none."""
-        return next((each for each in self.links if each.link.name == name), None)
-
-    def links_to(self, peer: str) -> list[ShownLink]:
-        """Those that were declared here and aren't about to go."""
-        return [each for each in self.links if each.link.peer == peer and not each.served and not each.is_ending]
-
-    def bridge_named(self, name: str) -> ShownBridge | None:
-        """None where there is none."""
-        return next((each for each in self.bridges if each.bridge.name == name), None)
-
-
-def _link(document: Mapping[str, Any]) -> ShownLink:
-    names = ("name", "peer", "endpoints", "role_arn", "external_id", "durable")
-    status, address = document["status"], document["address"]
-    return ShownLink(
-        link=link_of({name: document[name] for name in names}),
-        served=document["served"],
-        declared=document["declared"],
-        status=Status(**status | {"state": State(status["state"])}),
-        address=None if address is None else address_of(address),
-    )
-
-
-def _bridge(document: Mapping[str, Any]) -> ShownBridge:
-    how = {name: document[name] for name in ("served", "declared", "state", "error", "reads", "last_forward_ms")}
-    return ShownBridge(bridge=bridge_of({name: document[name] for name in document.keys() - how.keys()}), **how)
-
-
 @dataclass(frozen=True, slots=True)
 class OpenSite:
     """A site that can be asked."""
@@ -185,8 +90,11 @@ class OpenSite:
     client: Client
 
     def view(self) -> SiteView:
-        """As it is now."""
-        return SiteView.of(self.client.ask("site"))
+        """As it is now. Raises `Unreadable`, and what asking it raises."""
+        try:
+            return self.client.ask(ShowSite())
+        except Malformed as error:
+            raise Unreadable(f"the site's answer can't be read, is it of another version? {error}") from error
 
 
 Asking = Callable[[SiteName], Client]
@@ -198,7 +106,7 @@ def open_site(text: str) -> OpenSite:
 
 
 def open_named(name: SiteName) -> OpenSite:
-    """See `open_site`."""
+    """The site of this name. Raises what connecting to it raises."""
     return OpenSite(name, _asking.get()(name))
 
 

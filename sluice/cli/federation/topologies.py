@@ -2,19 +2,20 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec.structs import asdict, replace
 
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
-from sluice.cli.federation.sites import OpenSite, ShownLink, SiteName, SiteView, open_named
+from sluice.cli.federation.sites import OpenSite, SiteName, open_named
 from sluice.cli.output import note, show_table
 from sluice.errors import BadConfiguration, SluiceError
-from sluice.federation.codec import plain_bridge
 from sluice.federation.map.drawings import as_svg, as_text
 from sluice.federation.map.topology import Site, Topology
+from sluice.federation.operations import LinkView, ListWays, SiteView, WayView
 
 MAX_SITES = 200
 
@@ -23,18 +24,18 @@ MAX_SITES = 200
 class Walked:
     """What was found. `not_reached` has the reasons, by tag or name, for sites that couldn't be asked.
 
-    `ways` are those of dynamic routes by the tag of the site that they begin at, as operation `ways` says them.
+    `ways` are those of dynamic routes by the tag of the site that they begin at, as the site says them.
     """
 
     topology: Topology
     not_reached: Mapping[str, str]
-    ways: Mapping[str, Sequence[Mapping[str, Any]]]
+    ways: Mapping[str, Sequence[WayView]]
 
 
 def walk(names: Iterable[str]) -> Walked:
     """From these sites over all links. Raises what asking one of these themselves raises; the others are noted."""
     views: dict[str, SiteView] = {}
-    ways: dict[str, Sequence[Mapping[str, Any]]] = {}
+    ways: dict[str, Sequence[WayView]] = {}
     not_reached: dict[str, str] = {}
     to_visit = deque[_Stop]()
     for name in names:
@@ -63,12 +64,11 @@ def walk(names: Iterable[str]) -> Walked:
     )
 
 
-def _ways(opened: OpenSite, view: SiteView) -> Sequence[Mapping[str, Any]]:
+def _ways(opened: OpenSite, view: SiteView) -> Sequence[WayView]:
     """Only a site with dynamic routes is asked for them."""
-    if not any(each.bridge.dynamic for each in view.bridges):
+    if not any(each.dynamic for each in view.bridges):
         return ()
-    found: Sequence[Mapping[str, Any]] = opened.client.ask("ways")["ways"]
-    return found
+    return opened.client.ask(ListWays()).ways
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +90,10 @@ def _take_in(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> li
     return [_stop(opened.name, account=view.address.account, link=link) for link in view.links]
 
 
-def _stop(known_by: SiteName, *, account: str, link: ShownLink) -> _Stop:
-    endpoint = link.link.endpoints[0]
+def _stop(known_by: SiteName, *, account: str, link: LinkView) -> _Stop:
+    endpoint = link.endpoints[0]
     where = endpoint.region, endpoint.account
-    return _Stop(tag=link.link.peer, account=endpoint.account, name=known_by.beside(*where, of_account=account))
+    return _Stop(tag=link.peer, account=endpoint.account, name=known_by.beside(*where, of_account=account))
 
 
 def _visited(stop: _Stop) -> tuple[OpenSite, SiteView]:
@@ -110,21 +110,21 @@ def _visited(stop: _Stop) -> tuple[OpenSite, SiteView]:
 
 def _site(view: SiteView, reached: Iterable[str]) -> Site:
     """What a peer declared over a link, the peer says itself if it was reached; here it would be there twice."""
-    links = [each for each in view.links if not (each.served and each.link.peer in reached)]
-    names = {each.link.name for each in links}
-    shown_names = {each.bridge.src: each.reads for each in view.bridges if each.bridge.src_is_queue and each.reads}
+    links = [each for each in view.links if not (each.served and each.peer in reached)]
+    names = {each.name for each in links}
+    shown_names = {each.src: each.reads for each in view.bridges if each.src_is_queue and each.reads}
     return Site(
         tag=view.tag,
         region=view.address.region,
         exchanges={exchange.name: exchange.type for exchange in view.exchanges},
-        links=tuple(each.link for each in links),
-        statuses={each.link.name: each.status for each in links},
+        links=tuple(links),
+        statuses={each.name: each.status for each in links},
         bridges=tuple(
-            replace(each.bridge, src=shown_names.get(each.bridge.src, each.bridge.src))
+            replace(each.declared_bridge(), src=shown_names.get(each.src, each.src))
             for each in view.bridges
-            if each.bridge.link in names
+            if each.link in names
         ),
-        feeds=tuple(replace(each, queue=shown_names.get(each.queue, each.queue)) for each in view.feeds),
+        feeds=tuple(each.binding(queue=shown_names.get(each.queue)) for each in view.feeds),
     )
 
 
@@ -155,7 +155,7 @@ def document(walked: Walked) -> dict[str, Any]:
             for tag in topology.tags
         ],
         "routes": [
-            {"source": each.source, "dest": each.dest, "state": each.state.value, "bridge": plain_bridge(each.bridge)}
+            {"source": each.source, "dest": each.dest, "state": each.state.value, "bridge": each.bridge}
             for each in topology.routes
         ],
         "findings": [
@@ -163,5 +163,5 @@ def document(walked: Walked) -> dict[str, Any]:
             for each in topology.findings()
         ],
         "not_reached": dict(walked.not_reached),
-        "ways": [{"at": tag, **way} for tag, ways in sorted(walked.ways.items()) for way in ways],
+        "ways": [{"at": tag, **asdict(way)} for tag, ways in sorted(walked.ways.items()) for way in ways],
     }

@@ -5,9 +5,9 @@ it pushes to the peer. Whatever the way, the forwarder is the source's.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from sluice.codec import Struct
 from sluice.errors import BadRoute
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS, Crossing, is_tag
@@ -18,8 +18,7 @@ MAX_SYNC = 10_000  # an event source mapping's largest batch
 MAX_CREDIT = 120_000  # SQS's messages in flight
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """One way to reach the peer: its control queue, and `sqs_url` where SQS isn't reached at its usual address.
 
     So a VPC's interface endpoint and the public one are two endpoints of one site.
@@ -31,8 +30,32 @@ class Endpoint:
     sqs_url: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Address(Struct, frozen=True, kw_only=True):
+    """Where a site is, as it says of itself.
+
+    `role_arn` is a role that its peers may assume, with `external_id`; `sqs_url` where they reach its SQS, if not at
+    the usual address.
+    """
+
+    tag: str
+    region: str
+    account: str
+    control_queue_url: str
+    ingress_url: str
+    fifo_ingress_url: str
+    role_arn: str | None = None
+    external_id: str | None = None
+    sqs_url: str | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its control queue, and the way there."""
+        return Endpoint(
+            region=self.region, account=self.account, control_queue_url=self.control_queue_url, sqs_url=self.sqs_url
+        )
+
+
+class Link(Struct, frozen=True, kw_only=True):
     """A link to the site with the tag `peer`. `endpoints` are tried in turn.
 
     Access is by `role_arn`, with `external_id` where the role asks for one, or by the peer's resource policies where
@@ -46,6 +69,13 @@ class Link:
     external_id: str | None = None
     durable: bool = True
 
+    @classmethod
+    def to(cls, peer: Address, *, name: str) -> "Link":
+        """The link to a site that has said where it is."""
+        return cls(
+            name=name, peer=peer.tag, endpoints=(peer.endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
+        )
+
 
 class RouteKind(StrEnum):
     """Where a bridge has its messages from."""
@@ -55,9 +85,8 @@ class RouteKind(StrEnum):
     DYNAMIC = "dynamic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bridge:
-    """A route over a link, from `src` to the exchange `dest`.
+class BridgeDeclaration(Struct, frozen=True, kw_only=True):
+    """A route as somebody wants it, from `src` to the exchange `dest`, before it has a name and a link.
 
     `src` is a queue where `src_is_queue`, else an exchange, to which a bridge queue is bound by `key`; `queue` is an
     existing queue to take for that; else one is made, a FIFO queue where `fifo`: that keeps order, and lets a message
@@ -66,8 +95,6 @@ class Bridge:
     over a link that is down is kept, None for ever.
     """
 
-    name: str
-    link: str
     src: str
     dest: str
     key: str = ""
@@ -91,6 +118,13 @@ class Bridge:
         if self.src_is_queue:
             return RouteKind.QUEUE
         return RouteKind.DYNAMIC if self.dynamic else RouteKind.STATIC
+
+
+class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
+    """A route over a link."""
+
+    name: str
+    link: str
 
     @property
     def way(self) -> tuple[str, bool, bool, bool, str, str, str]:
@@ -119,71 +153,46 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
         raise BadRoute(f"{link.name}: {len(link.endpoints)} endpoints, not 1 to {MAX_ENDPOINTS}")
     if link.external_id is not None and link.role_arn is None:
         raise BadRoute(f"{link.name}: an external id is for a role, and there is none")
+    urls = {end.control_queue_url for end in link.endpoints}
     for other in existing:
-        _check_beside(link, other)
-
-
-def _check_beside(link: Link, other: Link) -> None:
-    if link.name == other.name:
-        raise BadRoute(f"{link.name}: there is a link of this name")
-    # Several links to one peer are fine; two peers with one tag would take each other's messages for their own.
-    if (link.peer == other.peer) != _share_an_endpoint(link, other):
-        raise BadRoute(
-            f"{link.name}: {link.peer} and {other.peer} of {other.name}: one tag is one site, and one site one tag"
-        )
-
-
-def _share_an_endpoint(link: Link, other: Link) -> bool:
-    return not {end.control_queue_url for end in link.endpoints}.isdisjoint(
-        end.control_queue_url for end in other.endpoints
-    )
+        if link.name == other.name:
+            raise BadRoute(f"{link.name}: there is a link of this name")
+        # Several links to one peer are fine; two peers with one tag would take each other's messages for their own.
+        shares_one = any(end.control_queue_url in urls for end in other.endpoints)
+        if (link.peer == other.peer) != shares_one:
+            raise BadRoute(
+                f"{link.name}: {link.peer} and {other.peer} of {other.name}: one tag is one site, and one site one tag"
+            )
 
 
 def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Bridge]) -> None:
     """Raises `BadRoute` for a bridge that can't be, or is there already. `existing` are the site's others."""
-    if bridge.link not in {link.name for link in links}:
-        raise BadRoute(f"{bridge.name}: no such link: {bridge.link}")
-    _check_kind(bridge)
-    _check_tags(bridge)
-    _check_limits(bridge)
+    tags = [*sorted(bridge.excludes), *([] if bridge.tag is None else [bridge.tag])]
+    wrong_tag = next((tag for tag in tags if not is_tag(tag)), None)
+    sync, credit, expires_s = bridge.sync, bridge.credit, bridge.expires_s
+    refused = {
+        f"no such link: {bridge.link}": bridge.link not in {link.name for link in links},
+        "a dynamic route is pulled: only the destination knows its bindings": bridge.dynamic and bridge.src_is_local,
+        "a queue has no bindings to follow: a queue route isn't dynamic": bridge.dynamic and bridge.src_is_queue,
+        "a dynamic route is between exchanges of one name": bridge.dynamic and bridge.src != bridge.dest,
+        "a queue route has its queue: an existing one is for an exchange's": bridge.src_is_queue
+        and bridge.queue is not None,
+        "only a static exchange route has a key": bridge.kind is not RouteKind.STATIC and bridge.key != "",
+        f"{wrong_tag!r} is no tag": wrong_tag is not None,
+        f"{len(bridge.excludes)} excludes, more than {MAX_EXCLUDES}": len(bridge.excludes) > MAX_EXCLUDES,
+        f"a key of {len(bridge.key)} characters, more than {MAX_KEY_CHARACTERS}": len(bridge.key) > MAX_KEY_CHARACTERS,
+        f"max hops {bridge.max_hops}, not 1 to {MAX_TRACE_TAGS}": not 1 <= bridge.max_hops <= MAX_TRACE_TAGS,
+        f"sync {sync}, not 1 to {MAX_SYNC}": not 1 <= sync <= MAX_SYNC,
+        f"credit {credit}, not 0 to {MAX_CREDIT}": not 0 <= credit <= MAX_CREDIT,
+        f"expires {expires_s}: seconds, of a dynamic route": expires_s is not None
+        and (expires_s < 1 or not bridge.dynamic),
+        f"credit {credit} never fills a batch of sync {sync}": 0 < credit < sync,
+    }
+    for reason, is_so in refused.items():
+        if is_so:
+            raise BadRoute(f"{bridge.name}: {reason}")
     for other in existing:
         if bridge.way == other.way:
             raise BadRoute(f"{bridge.name}: duplicate route: it is {other.name}'s")
         if bridge.name == other.name:
             raise BadRoute(f"{bridge.name}: there is a bridge of this name")
-
-
-def _check_kind(bridge: Bridge) -> None:
-    if bridge.dynamic and bridge.src_is_local:
-        raise BadRoute(f"{bridge.name}: a dynamic route is pulled: only the destination knows its bindings")
-    if bridge.dynamic and bridge.src_is_queue:
-        raise BadRoute(f"{bridge.name}: a queue has no bindings to follow: a queue route isn't dynamic")
-    if bridge.dynamic and bridge.src != bridge.dest:
-        raise BadRoute(f"{bridge.name}: a dynamic route is between exchanges of one name")
-    if bridge.src_is_queue and bridge.queue is not None:
-        raise BadRoute(f"{bridge.name}: a queue route has its queue: an existing one is for an exchange's")
-    if (bridge.src_is_queue or bridge.dynamic) and bridge.key:
-        raise BadRoute(f"{bridge.name}: only a static exchange route has a key")
-
-
-def _check_tags(bridge: Bridge) -> None:
-    wrong = [tag for tag in (*sorted(bridge.excludes), bridge.tag) if tag is not None and not is_tag(tag)]
-    if wrong:
-        raise BadRoute(f"{bridge.name}: {wrong[0]!r} is no tag")
-    if len(bridge.excludes) > MAX_EXCLUDES:
-        raise BadRoute(f"{bridge.name}: {len(bridge.excludes)} excludes, more than {MAX_EXCLUDES}")
-
-
-def _check_limits(bridge: Bridge) -> None:
-    if len(bridge.key) > MAX_KEY_CHARACTERS:
-        raise BadRoute(f"{bridge.name}: a key of {len(bridge.key)} characters, more than {MAX_KEY_CHARACTERS}")
-    if not 1 <= bridge.max_hops <= MAX_TRACE_TAGS:
-        raise BadRoute(f"{bridge.name}: max hops {bridge.max_hops}, not 1 to {MAX_TRACE_TAGS}")
-    if not 1 <= bridge.sync <= MAX_SYNC:
-        raise BadRoute(f"{bridge.name}: sync {bridge.sync}, not 1 to {MAX_SYNC}")
-    if not 0 <= bridge.credit <= MAX_CREDIT:
-        raise BadRoute(f"{bridge.name}: credit {bridge.credit}, not 0 to {MAX_CREDIT}")
-    if bridge.expires_s is not None and (bridge.expires_s < 1 or not bridge.dynamic):
-        raise BadRoute(f"{bridge.name}: expires {bridge.expires_s}: seconds, of a dynamic route")
-    if 0 < bridge.credit < bridge.sync:
-        raise BadRoute(f"{bridge.name}: credit {bridge.credit} never fills a batch of sync {bridge.sync}")

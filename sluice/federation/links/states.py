@@ -1,7 +1,7 @@
-"""How a link lives: what has happened to it, and so its state and what to do. Pure: time and jitter come in.
+"""How a link lives: what has happened to it, and so its state. Pure: time and jitter come in.
 
-State follows from evidence: the peer's answers to heartbeats, forwards that succeed, the age of what is queued. Actions
-follow from the change of state, so a step that is repeated, or comes late, does nothing twice.
+State follows from evidence: the peer's answers to heartbeats, and forwards that succeed. Whether the peer is to be told
+follows from the change of state, so a step that is repeated, or comes late, does nothing twice.
 
     Waiting ─▶ Connecting ─▶ Operational ◀─▶ Stalled         any but Closed ─▶ Paused, Closing
        ▲            │             │             │             Paused ─▶ Connecting
@@ -9,8 +9,12 @@ follow from the change of state, so a step that is repeated, or comes late, does
     Failed ◀────────────────────────────────────┘ refused     Closing ─▶ Closed
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec.structs import replace
+
+from sluice.codec import Struct
 
 BACK_OFF_MIN_S = 2
 BACK_OFF_MAX_S = 64
@@ -21,7 +25,7 @@ STALLED_AFTER_MS = 2 * HEARTBEAT_MS
 ANSWER_MS = 60_000  # a peer that hasn't answered for so long is unreachable
 
 
-class State(StrEnum):
+class LinkState(StrEnum):
     """A link's state, by Qpid's names and two more."""
 
     WAITING = "Waiting"
@@ -34,20 +38,19 @@ class State(StrEnum):
     CLOSED = "Closed"
 
 
-CARRYING = frozenset({State.OPERATIONAL, State.STALLED})  # the event source mapping is on
-_TRYING = CARRYING | {State.CONNECTING}
-_IDLE = frozenset({State.WAITING, State.FAILED})
-_ENDING = frozenset({State.CLOSING, State.CLOSED})
+CARRYING = frozenset({LinkState.OPERATIONAL, LinkState.STALLED})  # the event source mapping is on
+ENDING = frozenset({LinkState.CLOSING, LinkState.CLOSED})
+_TRYING = CARRYING | {LinkState.CONNECTING}
+_IDLE = frozenset({LinkState.WAITING, LinkState.FAILED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class LinkStatus(Struct, frozen=True, kw_only=True):
     """What is known of a link, and all that must survive a restart. `endpoint` is the one in use, or the next one.
 
     `due_at_ms` is when it is tried again, or given up on; `failures` are those in a row.
     """
 
-    state: State = State.WAITING
+    state: LinkState = LinkState.WAITING
     endpoint: int = 0
     failures: int = 0
     due_at_ms: int = 0
@@ -60,11 +63,10 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """Time has gone by. `queued` are the messages in the link's queues, `oldest_age_ms` the age of the oldest."""
+class TimePassed:
+    """Time has gone by. `queued` are the messages in the queues of a link that drains."""
 
     queued: int = 0
-    oldest_age_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,46 +77,31 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AccessRefused:
     """A call was refused: access denied, no such queue."""
 
     error: str
 
 
-class Happening(StrEnum):
-    """What else happens to a link."""
+class Command(StrEnum):
+    """What operators tell a link or a route."""
 
-    ANSWERED = "answered"  # by the peer: to the hello or to a heartbeat
-    FORWARDED = "forwarded"
     PAUSE = "pause"
     RESUME = "resume"
     DRAIN = "drain"  # take in no more, and pause when the queues are empty
     RETRY = "retry"
+
+
+class LinkEvent(StrEnum):
+    """What else becomes of a link."""
+
+    ANSWERED = "answered"  # by the peer: to the hello or to a heartbeat
+    FORWARDED = "forwarded"
     CLOSE = "close"
     TORN_DOWN = "torn down"
 
 
-Event = Tick | Unreachable | Refused | Happening
-
-
-class Action(StrEnum):
-    """What the shell does."""
-
-    CONNECT = "connect"  # says hello to the endpoint in use
-    HEARTBEAT = "heartbeat"
-    MAPPING_ON = "mapping on"
-    MAPPING_OFF = "mapping off"
-    INTAKE_ON = "intake on"  # binds the bridge queues to their exchanges
-    INTAKE_OFF = "intake off"
-    TEAR_DOWN = "tear down"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What comes of an event."""
-
-    status: Status
-    actions: tuple[Action, ...]
+LinkNews = TimePassed | Unreachable | AccessRefused | Command | LinkEvent
 
 
 def back_off_ms(failures: int, *, jitter: float) -> int:
@@ -123,157 +110,75 @@ def back_off_ms(failures: int, *, jitter: float) -> int:
     return round(whole_s * 1_000 * (1 - JITTER_SHARE * jitter))
 
 
-def step(status: Status, event: Event, *, endpoints: int, now_ms: int, jitter: float) -> Step:
-    """The link after the event, and what to do.
-
-    `endpoints` is how many the link has, `jitter` a random number from 0 to 1.
-    """
-    if status.state is State.CLOSED:
-        return Step(status, ())
-    after = _after(status, event, _Now(endpoints, now_ms, jitter))
-    return Step(after, _actions(status, after))
-
-
-@dataclass(frozen=True, slots=True)
-class _Now:
-    endpoints: int
-    ms: int
-    jitter: float
-
-
-def _after(status: Status, event: Event, now: _Now) -> Status:
-    if isinstance(event, Tick):
-        return _ticked(status, event, now)
-    if isinstance(event, Unreachable):
-        return _unreachable(status, event.error, now)
-    if isinstance(event, Refused):
-        return _refused(status, event.error, now)
-    if event in {Happening.ANSWERED, Happening.FORWARDED}:
-        return _proved(status, event, now)
-    return _told(status, event, now)
-
-
-def _ticked(status: Status, tick: Tick, now: _Now) -> Status:
-    if status.state in CARRYING:
-        return _carried_on(status, tick, now)
-    if status.state is State.PAUSED:
-        return replace(status, heartbeat_sent_ms=_heartbeat_ms(status, now))
-    if status.state is State.CONNECTING and now.ms >= status.due_at_ms:
-        return _unreachable(status, "no answer", now)
-    if status.state in _IDLE and now.ms >= status.due_at_ms:
-        return _connecting(status, now)
-    return status
-
-
-def _carried_on(status: Status, tick: Tick, now: _Now) -> Status:
-    if status.draining and tick.queued == 0:
-        return replace(status, state=State.PAUSED)
-    stalled = _is_silent(status, now.ms) or _is_stuck(status, tick, now.ms)
-    return replace(
-        status,
-        state=State.STALLED if stalled else State.OPERATIONAL,
-        heartbeat_sent_ms=_heartbeat_ms(status, now),
-    )
+def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
+    status: LinkStatus, news: LinkNews, *, endpoints: int, now_ms: int, jitter: float
+) -> LinkStatus:
+    """The link after the news. `endpoints` is how many it has, `jitter` a random number from 0 to 1."""
+    state = status.state
+    connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_MS)
+    failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
+    waiting = replace(failing, state=LinkState.WAITING, due_at_ms=now_ms + back_off_ms(failing.failures, jitter=jitter))
+    match news:
+        case _ if state is LinkState.CLOSED:
+            return status
+        case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
+            return _carried_on(status, news, now_ms)
+        case TimePassed() if state is LinkState.CONNECTING and now_ms >= status.due_at_ms:
+            return replace(waiting, last_error="no answer")
+        case TimePassed() if state in _IDLE and now_ms >= status.due_at_ms:
+            return connecting
+        case Unreachable(error=error) if state in _TRYING:  # of many batches that report one outage, the first
+            return replace(waiting, last_error=error)
+        case AccessRefused(error=error) if state in _TRYING or state is LinkState.WAITING:
+            return replace(failing, state=LinkState.FAILED, due_at_ms=now_ms + PROBE_MS, last_error=error)
+        case LinkEvent.FORWARDED:  # says that a link carries on, but not that it carries: it may be late
+            return replace(status, state=LinkState.OPERATIONAL if state in CARRYING else state, last_forward_ms=now_ms)
+        case LinkEvent.ANSWERED if state is LinkState.CONNECTING:
+            return replace(
+                status,
+                state=LinkState.OPERATIONAL,
+                failures=0,
+                last_error=None,
+                carrying_since_ms=now_ms,
+                heartbeat_sent_ms=now_ms,  # the hello was one, too
+                last_answer_ms=now_ms,
+            )
+        case LinkEvent.ANSWERED:
+            return replace(status, last_answer_ms=now_ms)
+        case LinkEvent.TORN_DOWN if state is LinkState.CLOSING:
+            return replace(status, state=LinkState.CLOSED)
+        case LinkEvent.CLOSE:
+            return replace(status, state=LinkState.CLOSING)
+        case Command.PAUSE if state not in ENDING:
+            return replace(status, state=LinkState.PAUSED)
+        case Command.RETRY if state in _IDLE:
+            return connecting
+        case Command.DRAIN | Command.RESUME if state not in ENDING:
+            return replace(connecting if state is LinkState.PAUSED else status, draining=news is Command.DRAIN)
+        case _:
+            return status
 
 
-def _heartbeat_ms(status: Status, now: _Now) -> int:
-    """When the last heartbeat was sent: now, where one is due. Paused links have them too: a pause may get lost."""
-    sent_ms = status.heartbeat_sent_ms
-    return now.ms if sent_ms is None or now.ms - sent_ms >= HEARTBEAT_MS else sent_ms
+def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
+    """A link that carries, or is paused, as time goes by. A paused one has heartbeats too: a pause may get lost."""
+    if status.state in CARRYING and status.draining and passed.queued == 0:
+        return replace(status, state=LinkState.PAUSED)
+    state, sent_ms = status.state, status.heartbeat_sent_ms
+    if state in CARRYING:
+        heard_ms = max(status.carrying_since_ms, status.last_answer_ms or 0, status.last_forward_ms or 0)
+        state = LinkState.STALLED if now_ms - heard_ms > STALLED_AFTER_MS else LinkState.OPERATIONAL
+    is_due = sent_ms is None or now_ms - sent_ms >= HEARTBEAT_MS
+    return replace(status, state=state, heartbeat_sent_ms=now_ms if is_due else sent_ms)
 
 
-def _is_silent(status: Status, now_ms: int) -> bool:
-    heard = max(status.carrying_since_ms, status.last_answer_ms or 0, status.last_forward_ms or 0)
-    return now_ms - heard > STALLED_AFTER_MS
-
-
-def _is_stuck(status: Status, tick: Tick, now_ms: int) -> bool:
-    moved = max(status.carrying_since_ms, status.last_forward_ms or 0)
-    return tick.oldest_age_ms > STALLED_AFTER_MS and now_ms - moved > STALLED_AFTER_MS
-
-
-def _connecting(status: Status, now: _Now) -> Status:
-    return replace(status, state=State.CONNECTING, due_at_ms=now.ms + ANSWER_MS)
-
-
-def _unreachable(status: Status, error: str, now: _Now) -> Status:
-    # Many batches report one outage: only the first is a failure.
-    if status.state not in _TRYING:
-        return status
-    failures = status.failures + 1
-    return replace(
-        status,
-        state=State.WAITING,
-        endpoint=(status.endpoint + 1) % now.endpoints,
-        failures=failures,
-        due_at_ms=now.ms + back_off_ms(failures, jitter=now.jitter),
-        last_error=error,
-    )
-
-
-def _refused(status: Status, error: str, now: _Now) -> Status:
-    if status.state not in _TRYING | {State.WAITING}:
-        return status
-    return replace(
-        status,
-        state=State.FAILED,
-        endpoint=(status.endpoint + 1) % now.endpoints,
-        failures=status.failures + 1,
-        due_at_ms=now.ms + PROBE_MS,
-        last_error=error,
-    )
-
-
-def _proved(status: Status, event: Happening, now: _Now) -> Status:
-    """The peer is there. A forward says so only of a link that carries: it may have been long under way."""
-    if event is Happening.FORWARDED:
-        noted = replace(status, last_forward_ms=now.ms)
-        return replace(noted, state=State.OPERATIONAL) if status.state in CARRYING else noted
-    noted = replace(status, last_answer_ms=now.ms)
-    if status.state is State.CONNECTING:
-        # The hello was a heartbeat, too.
-        return replace(
-            noted,
-            state=State.OPERATIONAL,
-            failures=0,
-            last_error=None,
-            carrying_since_ms=now.ms,
-            heartbeat_sent_ms=now.ms,
-        )
-    return noted
-
-
-def _told(status: Status, event: Event, now: _Now) -> Status:
-    """What an operator asks for."""
-    if status.state in _ENDING:
-        return replace(status, state=State.CLOSED) if event is Happening.TORN_DOWN else status
-    if event is Happening.CLOSE:
-        return replace(status, state=State.CLOSING)
-    if event is Happening.PAUSE:
-        return replace(status, state=State.PAUSED)
-    if event is Happening.RETRY:
-        return _connecting(status, now) if status.state in _IDLE else status
-    if event is Happening.DRAIN or event is Happening.RESUME:
-        flowing = _connecting(status, now) if status.state is State.PAUSED else status
-        return replace(flowing, draining=event is Happening.DRAIN)
-    return status
-
-
-def _actions(before: Status, after: Status) -> tuple[Action, ...]:
-    """What the change asks for: stop before anything else starts."""
-    carried, carries = before.state in CARRYING, after.state in CARRYING
-    asked = {
-        Action.MAPPING_OFF: carried and not carries,
-        Action.INTAKE_OFF: after.draining and not before.draining,
-        Action.INTAKE_ON: before.draining and not after.draining,
-        Action.MAPPING_ON: carries and not carried,
-        Action.CONNECT: after.state is State.CONNECTING and before.state is not State.CONNECTING,
-        Action.HEARTBEAT: _is_kept_up(before, after) and after.heartbeat_sent_ms != before.heartbeat_sent_ms,
-        Action.TEAR_DOWN: after.state is State.CLOSING and before.state is not State.CLOSING,
-    }
-    return tuple(action for action, is_asked in asked.items() if is_asked)
-
-
-def _is_kept_up(before: Status, after: Status) -> bool:
-    """Whether the link carried on, or stayed paused."""
-    return (before.state in CARRYING and after.state in CARRYING) or before.state is after.state is State.PAUSED
+def is_to_be_told(before: LinkStatus, after: LinkStatus, *, served: bool) -> bool:
+    """Whether the peer is to hear of the change. Of a `served` link its own heartbeats are enough, while they come."""
+    if after.state is LinkState.CONNECTING and before.state is not LinkState.CONNECTING:
+        return True
+    was_paused, is_paused = before.state is LinkState.PAUSED, after.state is LinkState.PAUSED
+    goes_on = {before.state, after.state} <= CARRYING or (was_paused and is_paused)
+    beats = goes_on and after.heartbeat_sent_ms != before.heartbeat_sent_ms
+    if served:
+        # Its parting may have been lost: whoever has been silent is asked.
+        return beats and after.state in {LinkState.STALLED, LinkState.PAUSED}
+    return beats or after.draining != before.draining or was_paused is not is_paused

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from sluice.federation.links.links import RouteKind
-from sluice.federation.links.states import State
+from sluice.federation.links.states import LinkState
 from sluice.federation.map.topology import Route, Topology
 from sluice.message import NOT_TEXT
 
@@ -21,7 +21,7 @@ _BEND = 18  # px a route bows out by: so a pair of opposite ones stand side by s
 _LINE_HEIGHT = 18
 _CHARACTER_WIDTH = 7  # of a warning's, at most, on average
 _TEXT_MARGIN = 12
-_COLOURS = {State.OPERATIONAL: "#2a7d3f", State.STALLED: "#b07c10", State.FAILED: "#b3261e"}
+_COLOURS = {LinkState.OPERATIONAL: "#2a7d3f", LinkState.STALLED: "#b07c10", LinkState.FAILED: "#b3261e"}
 _GREY = "#6b7280"
 
 

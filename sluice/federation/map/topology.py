@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sluice.federation.links.links import Bridge, Link, RouteKind, ends
-from sluice.federation.links.states import State, Status
+from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.topics import overlap
@@ -27,7 +27,7 @@ class Site:
     region: str = ""
     exchanges: Mapping[str, ExchangeType] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
-    statuses: Mapping[str, Status] = field(default_factory=dict)
+    statuses: Mapping[str, LinkStatus] = field(default_factory=dict)
     bridges: tuple[Bridge, ...] = ()
     feeds: tuple[Binding, ...] = ()
 
@@ -39,7 +39,7 @@ class Route:
     source: str
     dest: str
     bridge: Bridge
-    state: State
+    state: LinkState
 
 
 class Concern(StrEnum):
@@ -104,7 +104,7 @@ def _routes(site: Site) -> Iterator[Route]:
         link = links.get(bridge.link)
         if link is not None:
             source, dest = ends(bridge, link, here=site.tag)
-            status = site.statuses.get(link.name, Status())
+            status = site.statuses.get(link.name, LinkStatus())
             if source == dest:
                 continue  # a site that is linked to itself is refused; one that says so is not believed
             yield Route(source=source, dest=dest, bridge=bridge, state=status.state)
@@ -274,7 +274,7 @@ def _type(topology: Topology, tag: str, exchange: str) -> ExchangeType | None:
 def _missing_permissions(topology: Topology) -> Iterator[Finding]:
     for site in topology.sites.values():
         for link in site.links:
-            status = site.statuses.get(link.name, Status())
-            if status.state is State.FAILED:
+            status = site.statuses.get(link.name, LinkStatus())
+            if status.state is LinkState.FAILED:
                 text = f"{site.tag} at {link.peer} over {link.name}: {status.last_error or 'refused'}"
                 yield Finding(Concern.NO_PERMISSION, (site.tag, link.peer), text)

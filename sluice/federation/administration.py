@@ -1,0 +1,272 @@
+"""Performs what operators, ticks and the bridge function ask of a site's exchanges, bindings, links and routes.
+
+The command line is one asker; a request from anywhere else is checked as strictly.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from msgspec.structs import asdict
+
+from sluice.errors import BadBinding, BadConfiguration, BadRoute
+from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
+from sluice.federation.dynamic.paths import Way
+from sluice.federation.exchange_store import with_binding, with_exchange, without_binding, without_exchange
+from sluice.federation.links.registry import BridgeRecord, LinkRecord, fed_queues, state_of
+from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
+from sluice.federation.links.transitions import BridgeAdded, BridgeClosed, BridgeTold, LinkAdded, LinkTold
+from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.matching.exchanges import Exchange
+from sluice.federation.operations import (
+    AddBridge,
+    AddExchange,
+    AddLink,
+    BindingsView,
+    BindQueue,
+    BridgeView,
+    CloseBridge,
+    CloseLink,
+    DeleteExchange,
+    FederationOperation,
+    LinkView,
+    ListBindings,
+    ListWays,
+    LookAgain,
+    Redrive,
+    Redriven,
+    ReportOutage,
+    ShowSite,
+    SiteView,
+    SweepSite,
+    TellBridge,
+    TellLink,
+    UnbindQueue,
+    WaysView,
+    WayView,
+)
+from sluice.federation.ports import Document
+from sluice.federation.registrar import Registrar
+from sluice.federation.settings import SiteNames
+
+MAX_KEYS = 100  # shown of a way; all are counted
+
+
+class NoSuch(BadConfiguration):
+    """There is no link or route of this name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Administration:
+    """One invocation's. `applied` is where the last declaration stands that was applied."""
+
+    registrar: Registrar
+    names: SiteNames
+    declared: Declared
+    applied: Document
+    ways: Callable[[], Mapping[str, list[Way]]]  # of dynamic routes, by exchange
+    redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
+
+    def perform(self, operation: FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
+        """Does what is asked; the operation's result.
+
+        Raises a `BadConfiguration` for what the asker did wrong, `QueueGone` for a queue that isn't there: nothing was
+        changed then. Raises what the registrar raises.
+        """
+        match operation:
+            case ShowSite():
+                return self.site()
+            case ListBindings(exchange=name):
+                return self.bindings(name)
+            case ListWays():
+                shown = [_shown_way(exchange, way) for exchange, ways in self.ways().items() for way in ways]
+                return WaysView(ways=tuple(shown))
+            case Redrive(name=name):
+                queue = self.record(name).queue
+                if queue is None:
+                    raise BadRoute(f"{name}: its dead letters are at its source: redrive it there")
+                return Redriven(redriven=self.redrive(queue))
+            case AddExchange(name=name, type=type_, alternate=alternate):
+                exchange = Exchange(name=name, type=type_, alternate=alternate)
+                self.registrar.exchanges.change(with_exchange(exchange))
+                return exchange
+            case DeleteExchange(name=name):
+                self.registrar.exchanges.change(without_exchange(name))
+            case BindQueue():
+                declaration = operation.declaration()
+                queue = self.names.physical(declaration.queue)
+                self.registrar.queues.count(queue)  # it has to be there
+                self.bind(declaration)
+                return BindingDeclaration.of(declaration.binding(queue=queue))
+            case UnbindQueue(exchange=name, queue=queue, key=key):
+                self.registrar.exchanges.change(without_binding((name, self.names.physical(queue), key)))
+            case AddLink(link=link):
+                self.registrar.advance([LinkAdded(link)])
+                return link
+            case CloseLink(name=name):
+                self.tell_link(name, LinkEvent.CLOSE)
+            case TellLink(name=name, what=command):
+                self.tell_link(name, command)
+            case AddBridge(bridge=bridge):
+                existing = bridge.src if bridge.src_is_queue else bridge.queue
+                if bridge.src_is_local and existing is not None:
+                    self.names.readable(existing)  # said at once; of one that is pulled the source says it
+                self.registrar.advance([BridgeAdded(bridge)])
+                return bridge
+            case CloseBridge():
+                self.close_bridge(operation)
+            case TellBridge():
+                self.tell_bridge(operation)
+            case ReportOutage(link=name, error=error, refused=refused):
+                news = AccessRefused(error) if refused else Unreachable(error)
+                self.registrar.advance([LinkTold(name, news)], ticks=False)
+            case LookAgain():
+                self.registrar.advance()
+            case SweepSite():
+                self.sweep()
+        return None
+
+    # What there is
+
+    def site(self) -> SiteView:
+        """All that the site says of itself."""
+        registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
+        forwards, fed = self.registrar.last_forwards(), fed_queues(registry)
+        return SiteView(
+            address=self.registrar.here,
+            peer_accounts=self.registrar.peer_accounts,
+            exchanges=bindings.exchanges,
+            bindings=bindings.count,
+            feeds=tuple(self.shown(each) for each in bindings if each.queue in fed),
+            links=tuple(_shown_link(record) for _, record in sorted(registry.links.items())),
+            bridges=tuple(
+                BridgeView(
+                    **asdict(record.bridge),
+                    served=record.served,
+                    declared=record.declared,
+                    state=LinkState.CLOSING if link is None else state_of(record, link),
+                    error=record.error,
+                    reads=None if record.queue is None else self.names.shown(record.queue),
+                    last_forward_ms=forwards.get(name),
+                )
+                for name, record in sorted(registry.bridges.items())
+                for link in [registry.links.get(record.bridge.link)]
+            ),
+        )
+
+    def bindings(self, exchange: str | None) -> BindingsView:
+        """The bindings of an exchange, or of all. Raises `BadBinding` for one that isn't there."""
+        bindings = self.registrar.exchanges.bindings()
+        bound = bindings if exchange is None else bindings.of(bindings.exchange(exchange).name)
+        return BindingsView(version=bindings.version, bindings=tuple(map(self.shown, bound)))
+
+    def shown(self, binding: Binding) -> BindingDeclaration:
+        """A binding by the name that people know its queue by."""
+        return BindingDeclaration.of(binding, queue=self.names.shown(binding.queue))
+
+    # Bindings, links and routes
+
+    def bind(self, declaration: BindingDeclaration) -> None:
+        """Binds a queue. Raises `BadBinding`."""
+        queue = self.names.physical(declaration.queue)
+        feeds_route = queue in fed_queues(self.registrar.registry())
+        destination = Destination(queue=queue, url=self.registrar.queues.url(queue), feeds_route=feeds_route)
+        self.registrar.exchanges.change(with_binding(declaration.binding(queue=queue), destination))
+
+    def tell_link(self, name: str, news: Command | LinkEvent) -> None:
+        """Tells a link what to do. Raises `NoSuch`."""
+        if name not in self.registrar.registry().links:
+            raise NoSuch(f"no such link: {name}")
+        self.registrar.advance([LinkTold(name, news)])
+
+    def close_bridge(self, asked: CloseBridge) -> None:
+        """Takes a route away. Raises `NoSuch`."""
+        link = self.record(asked.name).bridge.link
+        registry = self.registrar.advance([BridgeClosed(asked.name)])
+        if asked.del_empty_link and all(each.closing for each in registry.bridges_of(link)):
+            self.registrar.advance([LinkTold(link, LinkEvent.CLOSE)])
+
+    def tell_bridge(self, asked: TellBridge) -> None:
+        """Tells a route what to do. Raises `NoSuch`, or `BadRoute` for one that is its peer's to tell."""
+        record = self.record(asked.name)
+        if record.served:
+            raise BadRoute(f"{asked.name}: the site that it goes to asked for it: {asked.what} it there")
+        if asked.what is Command.DRAIN and not record.bridge.src_is_local:
+            raise BadRoute(f"{asked.name}: it is pulled: drain its link, or the route at its source")
+        is_links = asked.what is Command.RETRY
+        link = LinkTold(record.bridge.link, asked.what)
+        self.registrar.advance([link if is_links else BridgeTold(asked.name, asked.what)])
+
+    def record(self, name: str) -> BridgeRecord:
+        """What is known of a route. Raises `NoSuch`."""
+        record = self.registrar.registry().bridges.get(name)
+        if record is None:
+            raise NoSuch(f"no such route: {name}")
+        return record
+
+    # What comes by itself
+
+    def sweep(self) -> None:
+        """Makes what is declared, and does what is due. Raises a `BadConfiguration` for what can't be as declared."""
+        try:
+            self.declare()
+        finally:  # what can't be as it is declared holds up nothing else
+            self.registrar.check_mappings()
+            self.registrar.advance()
+
+    def declare(self) -> None:
+        """Makes what is declared, and takes away what was and is no longer. Raises a `BadConfiguration`."""
+        content, version = self.applied.load()
+        before, declared, change = Declared(), self.declared, self.registrar.exchanges.change
+        if content is not None:
+            before = DECLARED.of_text(content)
+        gone = [BridgeClosed(route.name) for route in before.routes if route not in declared.routes]
+        closed_links = [LinkTold(link.name, LinkEvent.CLOSE) for link in before.links if link not in declared.links]
+        for closing in gone:
+            self.registrar.advance([closing], ticks=False)
+        for closed in closed_links:
+            self.registrar.advance([closed], ticks=False)
+        ids = {each.binding().id for each in declared.bindings}
+        names = {each.name for each in declared.exchanges}
+        unbound = [each for each in before.bindings if each.binding().id not in ids]
+        withdrawn = [
+            *(without_binding((each.exchange, self.names.physical(each.queue), each.key)) for each in unbound),
+            *(without_exchange(each.name) for each in before.exchanges if each.name not in names),
+        ]
+        for each in withdrawn:
+            with suppress(BadBinding):  # taken away at run time, or something was bound to it: then that stays
+                change(each)
+        for exchange in declared.exchanges:
+            change(with_exchange(exchange))
+        for binding in declared.bindings:
+            self.bind(binding)
+        for link in declared.links:
+            self.registrar.take_in([LinkAdded(link, declared=True)])
+        for route in declared.routes:
+            self.registrar.take_in([BridgeAdded(route, declared=True)])
+        if before != declared:
+            self.applied.save(DECLARED.text(declared).encode(), after=version)
+
+
+def _shown_link(record: LinkRecord) -> LinkView:
+    return LinkView(
+        **asdict(record.link),
+        served=record.served,
+        declared=record.declared,
+        status=record.status,
+        exchanges=record.exchanges,
+        address=record.address,
+    )
+
+
+def _shown_way(exchange: str, way: Way) -> WayView:
+    return WayView(
+        exchange=exchange,
+        origin=way.origin,
+        route=way.bridge,
+        path=way.path,
+        active=way.active,
+        outages=way.outages,
+        wants=len(way.wants),
+        keys=tuple(sorted(want.key for want in way.wants)[:MAX_KEYS]),
+    )

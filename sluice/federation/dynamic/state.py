@@ -1,0 +1,204 @@
+"""Dynamic routes of one exchange at one site: what is known of them, what may happen, and how both are stored. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import field
+from msgspec.structs import replace
+
+from sluice.codec import Format, Struct
+from sluice.federation.dynamic.ops import NO_WANTS, DynamicOp, Reach, Tags, TagsByOrigin, Version, Wants
+from sluice.federation.links.registry import served_name
+from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
+
+
+class Ignored(StrEnum):
+    """Why an op changed nothing."""
+
+    UNKNOWN_BRIDGE = "unknown_bridge"
+    EPOCH = "epoch"
+    REPLAYED = "replayed"
+    GAP = "gap"
+    LOOP = "loop"
+    LIMIT = "limit"
+    MALFORMED = "malformed"
+
+
+class Pull(Struct, frozen=True, kw_only=True):
+    """A bridge that pulls from `peer` over `link`. Here is its destination, which tells what is wanted.
+
+    `epoch` is larger each time that the bridge is made; `sequence` counts its ops, `number` its hellos. `senders` are
+    those that the peer has told of, as of its hello `heard`.
+    """
+
+    bridge: str
+    link: str
+    peer: str
+    max_hops: int
+    epoch: int
+    up: bool = True
+    sequence: int = 1
+    number: int = 0
+    senders: TagsByOrigin = field(default_factory=dict)
+    heard: Version = (0, 0)
+
+
+class Partial(Struct, frozen=True, kw_only=True):
+    """A snapshot that isn't complete yet: its parts, None for one that hasn't come."""
+
+    version: Version
+    parts: tuple[str | None, ...]
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """A bridge that `peer` pulls by over `link`. Here is its source. `tag` is what messages get on the way.
+
+    `version` is the epoch and the sequence of the last op that `reaches` has; `hello` those of the last hello heard,
+    which had `excludes` and `ready`. `unheard` has, by origin, the number of the hello from here with the last senders
+    that the peer isn't known to have heard of: what is `ready` for that origin is from before. What came over it is
+    forgotten when the link has been down for `expires_ms`, if there is such a limit.
+    """
+
+    bridge: str
+    link: str
+    peer: str
+    tag: str
+    epoch: int
+    max_hops: int = DEFAULT_MAX_HOPS
+    up: bool = True
+    down_since_ms: int | None = None
+    expires_ms: int | None = None
+    number: int = 0
+    reaches: Mapping[str, Reach] = {}
+    version: Version = (0, 0)
+    hello: Version = (0, 0)
+    excludes: Tags = frozenset()
+    ready: TagsByOrigin = field(default_factory=dict)
+    unheard: Mapping[str, int] = {}
+    asked: bool = False
+    partial: Partial | None = None
+
+    @property
+    def name(self) -> str:
+        """As this site knows it."""
+        return served_name(self.bridge, self.peer)
+
+    def ready_by(self, origin: str) -> Tags:
+        """Whose messages for the origin nobody excludes behind the bridge."""
+        return self.ready.get(origin, frozenset()) if origin not in self.unheard else frozenset()
+
+
+class DynamicRoutes(Struct, frozen=True, kw_only=True):
+    """One exchange's at the site `here`. `local` is what the site's own queues want, dynamic bridges' left out.
+
+    `pulls` are by their names, `served` by the names that they have here. `active` has by origin the name of the served
+    bridge that is bound for it.
+    """
+
+    here: str
+    exchange: str
+    local: Wants = NO_WANTS
+    pulls: Mapping[str, Pull] = {}
+    served: Mapping[str, Served] = {}
+    active: Mapping[str, str] = {}
+
+    def with_pull(self, pull: Pull) -> "DynamicRoutes":
+        """With the bridge as it is now."""
+        return replace(self, pulls={**self.pulls, pull.bridge: pull})
+
+    def with_served(self, served: Served) -> "DynamicRoutes":
+        """With the bridge as it is now."""
+        return replace(self, served={**self.served, served.name: served})
+
+
+RoutesByExchange = dict[str, DynamicRoutes]
+ROUTES = Format(kind="dynamic routes", version=1, type=RoutesByExchange)
+
+
+# What may happen
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """What the site's queues are bound by, dynamic bridges' left out, whatever was known."""
+
+    wants: Wants
+
+
+@dataclass(frozen=True, slots=True)
+class PullAdded:
+    """A bridge here pulls; one that is known with this or a later epoch stays as it is."""
+
+    pull: Pull
+
+
+@dataclass(frozen=True, slots=True)
+class PullRemoved:
+    """A bridge that pulled is gone."""
+
+    bridge: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAdded:
+    """A peer pulls by a bridge; one that is known with this or a later epoch stays as it is."""
+
+    served: Served
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRemoved:
+    """A peer's bridge is gone; `name` is what it was called here."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTurned:
+    """A link carries, or doesn't any more."""
+
+    link: str
+    up: bool
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A peer says something."""
+
+    peer: str
+    op: DynamicOp
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Time to tell the peers how things stand, and to forget what has expired."""
+
+    now_ms: int
+
+
+DynamicEvent = (
+    Surveyed | PullAdded | PullRemoved | ServedAdded | ServedRemoved | LinkTurned | Heard | Heartbeat
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """An op for the peer that a link goes to. Ops of one link and exchange go in their order."""
+
+    link: str
+    op: DynamicOp
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicStep:
+    """The state after an event, what is to be told, and why the event was ignored, if it was."""
+
+    routes: DynamicRoutes
+    sendings: tuple[Sending, ...] = ()
+    ignored: Ignored | None = None
+
+    def then(self, after: "DynamicStep") -> "DynamicStep":
+        """Both, `after` having gone on from this one's state."""
+        return DynamicStep(after.routes, (*self.sendings, *after.sendings), self.ignored or after.ignored)
