@@ -25,8 +25,10 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
+from msgspec import to_builtins
 
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
+from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
 from stacks.assets import Assets, Built, Target
 from stacks.environment import SparkAssets, image_target
@@ -34,8 +36,8 @@ from stacks.functions import METRICS_NAMESPACE, Functions, Plan, acknowledge, al
 from stacks.parameters import Architecture, Parameters, PipelineParameters
 from stacks.state import LOGS_PREFIX, PipelineState, StateStack
 
-LOOK_EVERY = Duration.minutes(1)
-JOBS_TIMEOUT = Duration.seconds(50)  # a look ends before the next one
+RECONCILE_EVERY = Duration.minutes(1)
+JOBS_TIMEOUT = Duration.seconds(50)  # it ends before it is called again
 ARCHITECTURES = {Architecture.ARM64: "ARM64", Architecture.X86_64: "X86_64"}
 QUEUE_ACTIONS = (
     "ReceiveMessage",
@@ -291,8 +293,9 @@ def _jobs_function(
             ],
         )
     )
-    look = targets.LambdaFunction(function, event=events.RuleTargetInput.from_object({"op": "look"}))
-    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(LOOK_EVERY), targets=[look])
+    asked = events.RuleTargetInput.from_object(to_builtins(ReconcileJobs()))
+    targeted = targets.LambdaFunction(function, event=asked)
+    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(RECONCILE_EVERY), targets=[targeted])
     return function
 
 

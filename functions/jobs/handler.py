@@ -1,6 +1,6 @@
 """Looks after the pipeline's job runs: operators' requests and the schedule in, what was done out.
 
-A request is `{"op": …}`. What its asker did wrong comes back as `{"error": text}`, everything else as `{"result": …}`.
+A request and its reply are as `sluice.operations` has them; what may be asked is a `JobsOperation`.
 """
 
 import os
@@ -12,11 +12,13 @@ from typing import Any
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.jobs.parts import JobsParts
+from functions.jobs.parts import reconciler_of
 from sluice.aws.metrics import publish
 from sluice.errors import BadConfiguration
-from sluice.pipeline.operations import Outcome, perform, stream_is_down
-from sluice.pipeline.runs import Step
+from sluice.operations import refusal_of, reply_of, request_of
+from sluice.pipeline.operations import JobOutcome, JobsOperation
+from sluice.pipeline.reconciler import Reconciler
+from sluice.pipeline.runs import JobStep
 from sluice.pipeline.settings import JobsSettings
 
 SERVICE = "jobs"
@@ -25,34 +27,35 @@ logger = Logger()
 
 
 @cache
-def parts() -> JobsParts:
+def parts() -> Reconciler:
     """Made at the environment's first call."""
-    return JobsParts.make(JobsSettings.read(os.environ))
+    return reconciler_of(JobsSettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serves one request; the schedule's is `look`."""
+    """Serves one request; the schedule's is to reconcile."""
     try:
-        answer = perform(parts().pipeline, event)
+        result = parts().perform(request_of(event, JobsOperation))
     except BadConfiguration as error:
-        return {"error": str(error)}
-    if event["op"] == "look":
-        publish(SERVICE, gauges(answer.outcomes))
-    for outcome in answer.outcomes:
-        tell(outcome)
-    return {"result": answer.result}
+        return refusal_of(error)
+    if isinstance(result, JobOutcome):
+        tell(result)
+    elif isinstance(result, tuple):
+        publish(SERVICE, gauges(result))
+        for outcome in result:
+            tell(outcome)
+    return reply_of(result)
 
 
-def gauges(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """How things stand, said at every look: alarms hold on to it, also to its absence."""
-    jobs_failed = sum(outcome.decision.failed for outcome in outcomes)
-    return {"StreamsDown": int(stream_is_down(outcomes)), "JobsFailed": jobs_failed}
+def gauges(outcomes: Sequence[JobOutcome]) -> dict[str, float]:
+    """Say how things stand, whenever all jobs are reconciled: alarms hold on to it, also to its absence."""
+    down = any(outcome.stream_is_down for outcome in outcomes)
+    return {"StreamsDown": int(down), "JobsFailed": sum(outcome.failed for outcome in outcomes)}
 
 
-def tell(outcome: Outcome) -> None:
-    """Counts and logs what was done, where something was."""
-    started, cancelled = outcome.decision.step is Step.START, len(outcome.decision.cancel)
-    counts = +Counter(RunsStarted=int(started), RunsCancelled=cancelled)
+def tell(outcome: JobOutcome) -> None:
+    """Count and log what was done, where something was."""
+    counts = +Counter(RunsStarted=int(outcome.step is JobStep.START), RunsCancelled=len(outcome.cancelled))
     publish(SERVICE, counts, dimensions={"job": outcome.job})
     if counts:
-        logger.info("JobRunsChanged", **outcome.document)
+        logger.info("JobRunsChanged", job=outcome.job, step=outcome.step, reason=outcome.reason, run=outcome.run)

@@ -63,6 +63,14 @@ def show_json(document: Any) -> None:
     typer.echo(json.dumps(document, default=lambda value: msgspec.to_builtins(value, order="deterministic")))
 
 
+def plain(value: Any) -> dict[str, Any]:
+    """Make a value of msgspec a document, as its JSON has it."""
+    from msgspec import to_builtins  # noqa: PLC0415 - only for who shows one
+
+    document: dict[str, Any] = to_builtins(value)
+    return document
+
+
 def note(text: str) -> None:
     """For the person at the terminal, beside what a program reads."""
     typer.echo(text, err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.output import console, show_error, show_json, show_pairs, show_table
+from sluice.cli.output import console, plain, show_error, show_json, show_pairs, show_table
 from sluice.cli.sites import Local, Profile, Region, connect
 from sluice.federation.operations import BridgeView, ShowSite
 
@@ -161,10 +161,11 @@ def _pipeline(region: str | None, profile: str | None, local: str | None) -> Par
     """As `sluice pipeline status`, with what the queue holds."""
     from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.pipeline.pipelines import STACK, pipeline  # noqa: PLC0415 - see above
+    from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - see above
 
     connection = connect(region=region, profile=profile, local=local)
-    found: Part = pipeline(region=region, profile=profile, local=local, python=None).ask("status")
-    return {**found, "queue": _held(connection, stack_output(connection, STACK, "QueueUrl"))}
+    found = pipeline(region=region, profile=profile, local=local, python=None).ask(ShowPipeline())
+    return {**plain(found), "queue": _held(connection, stack_output(connection, STACK, "QueueUrl"))}
 
 
 def _dead_letters(connection: "Connection") -> Part:

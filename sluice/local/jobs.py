@@ -1,4 +1,4 @@
-"""The pipeline's jobs as local processes: `sluice.pipeline.operations.Runs` without EMR Serverless.
+"""The pipeline's jobs as local processes: `sluice.pipeline.reconciler.JobRuns` without EMR Serverless.
 
 The same decisions are made about them and they get the same arguments. A run has three files in the site's folder: its
 record, its log, and once it has ended its exit code.
@@ -21,8 +21,8 @@ from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD, PROJECT
 from sluice.local.job_process import SUFFIX
 from sluice.pipeline.jobs import Job
-from sluice.pipeline.operations import Wanted, Wish
-from sluice.pipeline.runs import Run, RunName, State
+from sluice.pipeline.runs import Run, RunName, RunState
+from sluice.pipeline.states import DESIRED_STATE, DesiredState
 
 ENTRY_POINT = PROJECT / "spark" / "sluice_job.py"
 SPARK = PROJECT / "spark"  # the jobs' packages; of ours they import pure modules
@@ -171,14 +171,14 @@ class LocalRuns:
         return self.folder / "runs"
 
 
-def _state(record: Path, fields: Mapping[str, object]) -> tuple[State, str]:
+def _state(record: Path, fields: Mapping[str, object]) -> tuple[RunState, str]:
     ended = record.with_suffix(SUFFIX)
     if not ended.exists() and _runs(record, int(str(fields["pid"]))):
-        return (State.CANCELLING if fields.get("cancelled") else State.RUNNING), f"process {fields['pid']}"
+        return (RunState.CANCELLING if fields.get("cancelled") else RunState.RUNNING), f"process {fields['pid']}"
     if fields.get("cancelled"):
-        return State.CANCELLED, ""
+        return RunState.CANCELLED, ""
     code = ended.read_text() if ended.exists() else "none: it was killed"
-    return (State.SUCCESS, "") if code == "0" else (State.FAILED, f"exit code {code}")
+    return (RunState.SUCCESS, "") if code == "0" else (RunState.FAILED, f"exit code {code}")
 
 
 def _runs(record: Path, pid: int) -> bool:
@@ -216,23 +216,20 @@ def end_all(folder: Path, *, grace_s: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class FileWishes:
-    """A file: `sluice.pipeline.operations.Wishes`."""
+class FileDesiredStates:
+    """Keeps what is wanted in a file: `sluice.pipeline.reconciler.DesiredStates`."""
 
     folder: Path
 
-    def load(self) -> Wish | None:
-        """See the port."""
-        if not self._file.exists():
-            return None
-        fields = json.loads(self._file.read_text())
-        return Wish(wanted=Wanted(fields["wanted"]), since=fields["since"])
+    def load(self) -> DesiredState | None:
+        """Read what was asked for last. Raises `BadSnapshot` for what another version has written."""
+        return DESIRED_STATE.of_text(self._file.read_text()) if self._file.exists() else None
 
-    def save(self, wish: Wish) -> None:
-        """See the port."""
+    def save(self, state: DesiredState) -> None:
+        """Replace what was asked for."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps({"wanted": wish.wanted.value, "since": wish.since}))
+        self._file.write_text(DESIRED_STATE.text(state))
 
     @property
     def _file(self) -> Path:
-        return self.folder / "wanted.json"
+        return self.folder / "desired-state.json"

@@ -3,20 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-from sluice.local.jobs import ENTRY_POINT, FileWishes, LocalRuns, alone, code_key
+from sluice.local.jobs import ENTRY_POINT, FileDesiredStates, LocalRuns, alone, code_key
+from sluice.operations import Operation, R
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import Landing, Places, Program, Reach
-from sluice.pipeline.operations import Pipeline, perform
-from sluice.pipeline.runs import Step
+from sluice.pipeline.operations import JobOutcome, JobsOperation
+from sluice.pipeline.reconciler import Reconciler
+from sluice.pipeline.runs import JobStep
 from sluice.pipeline.settings import JobLimits, JobsSettings
 
 CONNECTIONS = 4  # to the embedded cloud, for which long polls are work
 TRIGGER_S = 1  # on EMR Serverless it is longer, which makes larger files
 GRACE_S = 60
 HERE = "local"
-SETTLES_AFTER = 3  # looks: one ends what ran, the next one starts
+SETTLES_AFTER = 4  # times that it is asked: one ends what ran, the next one starts
 LIMITS = JobLimits(
     streaming=False,
     failed_attempts_per_hour=1,
@@ -53,26 +55,25 @@ def settings(folder: Path, *, queue_url: str, ingress_url: str, reach: Reach) ->
 
 @dataclass(frozen=True, slots=True)
 class LocalPipeline:
-    """Asked as the jobs function is; nothing looks at it in between, so it does at once what that does in a minute."""
+    """Asked as the jobs function is; nobody reconciles in between, so it does at once what that does in a minute."""
 
-    pipeline: Pipeline
+    reconciler: Reconciler
     runs: LocalRuns
 
     @classmethod
     def of(cls, runs: LocalRuns, told: JobsSettings, now_ms: Callable[[], int]) -> "LocalPipeline":
         """With a site's folder behind it."""
-        wishes = FileWishes(runs.folder)
-        return cls(Pipeline(catalogue=Catalogue(told), runs=runs, wishes=wishes, now_ms=now_ms), runs)
+        desired = FileDesiredStates(runs.folder)
+        return cls(Reconciler(catalogue=Catalogue(told), runs=runs, desired=desired, now_ms=now_ms), runs)
 
-    def ask(self, op: str, **fields: Any) -> Any:
-        """The result of an operation. Raises `BadJob`, or `NoSpark`."""
+    def ask(self, operation: Operation[R], /) -> R:
+        """Performs an operation of the jobs function; its result. Raises `NoSpark`."""
         with alone(self.runs.folder):
-            answer = perform(self.pipeline, {"op": op, **fields})
             for _ in range(SETTLES_AFTER):
-                if not any(outcome.decision.step in {Step.STOP, Step.WAIT} for outcome in answer.outcomes):
+                result = self.reconciler.perform(cast("JobsOperation", operation))
+                if not (isinstance(result, JobOutcome) and result.step in {JobStep.STOP, JobStep.WAIT}):
                     break
-                answer = perform(self.pipeline, {"op": op, **fields})
-            return answer.result
+            return cast("R", result)
 
     def text(self, run_id: str, *, lines: int) -> str:
         """The end of a run's log."""

@@ -1,10 +1,8 @@
 """The jobs of one site, as its settings make them. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sluice.errors import BadConfiguration
 from sluice.pipeline.jobs import (
     COMPACT,
     LAND,
@@ -17,29 +15,19 @@ from sluice.pipeline.jobs import (
     compact_arguments,
     statistics_arguments,
 )
+from sluice.pipeline.operations import StartBatch, StartCompaction, StartStatistics
 from sluice.pipeline.schedule import ONE_DAY
 from sluice.pipeline.settings import JobsSettings
-
-FIELDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {  # those it needs, those it knows beside
-    STATISTICS: (frozenset(), frozenset({"day"})),
-    COMPACT: (frozenset(), frozenset({"days"})),
-    REPLAY: (frozenset({"exchange", "since", "until"}), frozenset({"staged"})),
-}
-YESTERDAY = "yesterday"
-
-
-class BadJob(BadConfiguration):
-    """A job that isn't there, or can't be run with what it is given. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Makes jobs."""
+    """Makes the jobs of a site."""
 
     settings: JobsSettings
 
     def land(self) -> Job:
-        """The stream."""
+        """Makes the stream."""
         limits = self.settings.limits
         return Job(
             name=LAND,
@@ -51,47 +39,38 @@ class Catalogue:
         )
 
     def drain(self, slot: str) -> Job:
-        """The land job until the queue is empty; it stands in for the stream, on whose checkpoint it goes on."""
+        """Makes the land job that ends when the queue is empty; in place of the stream, on its checkpoint."""
         return self._batch(LAND, self.settings.landing.arguments(drain=True), slot)
 
     def scheduled(self, now_ms: int) -> Sequence[Job]:
-        """The last ones that are due by now."""
+        """Makes the last ones that are due by now."""
         limits, jobs = self.settings.limits, []
         if limits.statistics:
             day = (limits.statistics.last_due(now_ms) - ONE_DAY).isoformat()
             jobs.append(self._batch(STATISTICS, statistics_arguments(self._places, day=day), day))
         if limits.compaction:
-            slot = limits.compaction.last_due(now_ms).isoformat()
-            jobs.append(self._batch(COMPACT, self._compaction({}), slot))
+            jobs.append(self._compaction(limits.compaction.last_due(now_ms).isoformat()))
         return jobs
 
-    def by_hand(self, name: str, fields: Mapping[str, Any], slot: str) -> Job:
-        """A batch job with the fields of `FIELDS`. Raises `BadJob`."""
-        if name not in FIELDS:
-            raise BadJob(f"no such batch job: {name}; there are {', '.join(FIELDS)}")
-        needed, beside = FIELDS[name]
-        for field in sorted(needed - fields.keys()):
-            raise BadJob(f"{name} needs {field}")
-        for field in sorted(fields.keys() - needed - beside):
-            raise BadJob(f"{name} knows no {field}")
-        arguments = {STATISTICS: self._statistics, COMPACT: self._compaction, REPLAY: self._replay}[name](fields)
-        return self._batch(name, arguments, slot)
-
-    def _statistics(self, fields: Mapping[str, Any]) -> Sequence[str]:
-        return statistics_arguments(self._places, day=str(fields.get("day", YESTERDAY)))
-
-    def _compaction(self, fields: Mapping[str, Any]) -> Sequence[str]:
-        return compact_arguments(self._places, days=int(fields.get("days", self.settings.limits.compaction_days)))
-
-    def _replay(self, fields: Mapping[str, Any]) -> Sequence[str]:
+    def by_hand(self, asked: StartBatch, slot: str) -> Job:
+        """Makes the batch job that is asked for."""
+        match asked:
+            case StartStatistics(day=day):
+                return self._batch(STATISTICS, statistics_arguments(self._places, day=day), slot)
+            case StartCompaction(days=days):
+                return self._compaction(slot, days)
         replay = Replay(
             queue_url=self.settings.ingress_url,
-            exchange=str(fields["exchange"]),
-            since=str(fields["since"]),
-            until=str(fields["until"]),
-            staged=bool(fields.get("staged", False)),
+            exchange=asked.exchange,
+            since=asked.since,
+            until=asked.until,
+            staged=asked.staged,
         )
-        return replay.arguments(self._places, self.settings.landing.reach)
+        return self._batch(REPLAY, replay.arguments(self._places, self.settings.landing.reach), slot)
+
+    def _compaction(self, slot: str, days: int | None = None) -> Job:
+        days = self.settings.limits.compaction_days if days is None else days
+        return self._batch(COMPACT, compact_arguments(self._places, days=days), slot)
 
     @property
     def _places(self) -> Places:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Self
 
 from sluice.pipeline.jobs import Job, Mode
+from sluice.times import DAY_MS
 
 SEPARATOR = "/"
 TOKEN_CHARACTERS = (
@@ -19,7 +20,7 @@ TOKEN_CHARACTERS = (
 )
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """Of a job run: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/job-states.html."""
 
     SUBMITTED = "SUBMITTED"
@@ -33,8 +34,8 @@ class State(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-ENDED = frozenset({State.SUCCESS, State.FAILED, State.CANCELLED})
-LIVE = tuple(state for state in State if state not in ENDED)
+ENDED = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED})
+LIVE = tuple(state for state in RunState if state not in ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ class RunName:
 
     @classmethod
     def of(cls, job: Job) -> Self:
-        """The name of a job's run."""
+        """Names a job's run."""
         return cls(job.name, job.digest, job.slot)
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """None for a run that is somebody else's."""
+        """Reads a name; None for a run that is somebody else's."""
         parts = text.split(SEPARATOR)
         return cls(*parts) if len(parts) in {2, 3} and all(parts) else None
 
@@ -66,7 +67,7 @@ class Run:
 
     run_id: str
     name: RunName
-    state: State
+    state: RunState
     created_at_ms: int
     ended_at_ms: int
     detail: str = ""
@@ -77,7 +78,7 @@ class Run:
         return self.state not in ENDED
 
 
-class Step(StrEnum):
+class JobStep(StrEnum):
     """What to do."""
 
     START = "start"
@@ -91,7 +92,7 @@ class Step(StrEnum):
 class Decision:
     """A step, the runs to cancel, the client token of a start, and why, in words; whether the last run failed."""
 
-    step: Step
+    step: JobStep
     reason: str
     cancel: tuple[str, ...] = ()
     token: str = ""
@@ -99,65 +100,49 @@ class Decision:
 
 
 def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    """What to do about the job `name`, which should run as `job`, or not at all.
+    """Says what to do about the job `name`, which should run as `job`, or not at all.
 
     `runs` are all live ones and those that ended in the last days, of any job, in any order. A stream that failed is
     started again `pause_ms` after; 0 is at once, whatever the clocks say.
     """
     ours = sorted((run for run in runs if run.name.job == name), key=lambda run: (run.created_at_ms, run.run_id))
     live = [run for run in ours if run.live]
-    if job is None:
-        return _ended(live)
-    kept = next((run for run in live if _fits(run, job) and run.state is not State.CANCELLING), None)
-    if kept is not None:
-        return _kept(kept, live)
-    if live:
-        return _ended(live)
-    return _begun(job, ours, now_ms=now_ms, pause_ms=pause_ms)
-
-
-def _fits(run: Run, job: Job) -> bool:
     # A batch that has begun goes on as it was, and no other begins beside it.
-    return bool(run.name.slot) if job.slot else run.name == RunName.of(job)
-
-
-def _kept(kept: Run, live: Sequence[Run]) -> Decision:
-    """The oldest goes on; others of the same job, which a race has started, are ended."""
-    cancel = tuple(run.run_id for run in live if run is not kept and run.state is not State.CANCELLING)
-    return Decision(step=Step.KEEP, reason=f"{kept.run_id} is {kept.state.value}", cancel=cancel)
-
-
-def _ended(live: Sequence[Run]) -> Decision:
-    cancel = tuple(run.run_id for run in live if run.state is not State.CANCELLING)
+    kept = job and next(
+        (
+            run
+            for run in live
+            if run.state is not RunState.CANCELLING
+            and (bool(run.name.slot) if job.slot else run.name == RunName.of(job))
+        ),
+        None,
+    )
+    cancel = tuple(run.run_id for run in live if run is not kept and run.state is not RunState.CANCELLING)
+    if kept:
+        # The oldest goes on; others of the same job, which a race has started, are ended.
+        return Decision(step=JobStep.KEEP, reason=f"{kept.run_id} is {kept.state.value}", cancel=cancel)
     if cancel:
-        return Decision(step=Step.STOP, reason=f"{', '.join(cancel)}: not as it should run", cancel=cancel)
+        return Decision(step=JobStep.STOP, reason=f"{', '.join(cancel)}: not as it should run", cancel=cancel)
     if live:
-        return Decision(step=Step.WAIT, reason=f"{live[0].run_id} is ending")
-    return Decision(step=Step.REST, reason="not wanted")
+        return Decision(step=JobStep.WAIT, reason=f"{live[0].run_id} is ending")
+    if job is None:
+        return Decision(step=JobStep.REST, reason="not wanted")
+    return _next(job, ours, now_ms=now_ms, pause_ms=pause_ms)
 
 
-def _begun(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    last = next((run for run in reversed(ours) if _is_of(run, job)), None)
-    if last is None or (last.state is State.CANCELLED and not job.slot):
-        return _started(job, ours, now_ms=now_ms)
-    failed, was = last.state is State.FAILED, f"{last.run_id} was {last.state.value}"
+def _next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
+    """What comes after the job's last run. A slot is done once, by whichever version of the job."""
+    start = Decision(step=JobStep.START, reason="none runs", token=_token(job, ours, now_ms=now_ms))
+    same = (run for run in reversed(ours) if run.name.slot == job.slot and (job.slot or run.name.digest == job.digest))
+    last = next(same, None)
+    if last is None or (last.state is RunState.CANCELLED and not job.slot):
+        return start
+    failed, was = last.state is RunState.FAILED, f"{last.run_id} was {last.state.value}"
     if job.slot:
-        return Decision(step=Step.REST, reason=was, failed=failed)
+        return Decision(step=JobStep.REST, reason=was, failed=failed)
     if pause_ms and now_ms < last.ended_at_ms + pause_ms:
-        return Decision(step=Step.WAIT, reason=f"{was}: started again later", failed=failed)
-    return _started(job, ours, now_ms=now_ms)
-
-
-def _started(job: Job, ours: Sequence[Run], *, now_ms: int) -> Decision:
-    return Decision(step=Step.START, reason="none runs", token=_token(job, ours, now_ms=now_ms))
-
-
-def _is_of(run: Run, job: Job) -> bool:
-    """A slot is done once, by whichever version of the job."""
-    return run.name.slot == job.slot and (bool(job.slot) or run.name.digest == job.digest)
-
-
-MS_PER_DAY = 24 * 60 * 60 * 1000
+        return Decision(step=JobStep.WAIT, reason=f"{was}: started again later", failed=failed)
+    return start
 
 
 def _token(job: Job, ours: Sequence[Run], *, now_ms: int) -> str:
@@ -165,12 +150,12 @@ def _token(job: Job, ours: Sequence[Run], *, now_ms: int) -> str:
 
     The day is in it for a job whose earlier runs are no longer listed.
     """
-    latest = ours[-1].run_id if ours else str(now_ms // MS_PER_DAY)
+    latest = ours[-1].run_id if ours else str(now_ms // DAY_MS)
     return hashlib.sha256(f"{RunName.of(job)} after {latest}".encode()).hexdigest()[:TOKEN_CHARACTERS]
 
 
 def request(job: Job, *, application_id: str, role_arn: str, token: str) -> dict[str, object]:
-    """The arguments of StartJobRun."""
+    """Makes the arguments of StartJobRun."""
     streaming = job.mode is Mode.STREAMING
     return {
         "applicationId": application_id,

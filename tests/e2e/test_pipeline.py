@@ -16,6 +16,7 @@ from sluice.aws.operator.deployment import stack_outputs
 from sluice.cli.pipeline.pipelines import STACK, reach_of, variables_of
 from sluice.local.jobs import LocalRuns
 from sluice.local.pipeline import LocalPipeline, settings
+from sluice.pipeline.operations import DrainQueue, ShowPipeline, StartLand, StopJob
 from tests.deployed import Deployed
 
 pytestmark = [
@@ -67,7 +68,7 @@ class Landing:
         ]
 
     def state(self, run_id: str) -> str:
-        [state] = [run["state"] for run in self.asked.ask("status")["runs"] if run["run"] == run_id]
+        [state] = [run.state for run in self.asked.ask(ShowPipeline()).runs if run.run == run_id]
         return str(state)
 
     def kill(self, run_id: str) -> None:
@@ -87,21 +88,21 @@ def until(holds: Callable[[], Any]) -> None:
 def landing(deployed: Deployed, tmp_path: Path) -> Iterator[Landing]:
     found = Landing(deployed, tmp_path / "site")
     yield found
-    found.asked.ask("stop")
+    found.asked.ask(StopJob())
 
 
 def test_what_is_sent_lands_once_over_three_kills_restarts_and_a_drain(landing: Landing) -> None:
     url, sent = landing.outputs["QueueUrl"], set[str]()
     for part in range(KILLS):
         sent |= landing.send(url, part * PART, PART)
-        run = landing.asked.ask("start")["run"]
-        assert landing.asked.ask("start")["step"] == "keep"
+        run = landing.asked.ask(StartLand()).run
+        assert landing.asked.ask(StartLand()).step == "keep"
         until(lambda before=part * PART: len(landing.landed()) > before)  # some of it, or all
         landing.kill(run)
-    last = landing.asked.ask("start")["run"]
+    last = landing.asked.ask(StartLand()).run
     until(lambda: len(landing.landed()) >= KILLS * PART)
     sent |= landing.send(url, KILLS * PART, PART)
-    drain = landing.asked.ask("drain")["run"]
+    drain = landing.asked.ask(DrainQueue()).run
     until(lambda: landing.state(drain) != "RUNNING")
     assert (landing.state(last), landing.state(drain)) == ("CANCELLED", "SUCCESS"), landing.asked.text(drain, lines=50)
     assert sorted(landing.landed()) == sorted(sent)

@@ -40,7 +40,7 @@ class Deployed:
         return jobs.handler({"op": op, **fields}, CONTEXT)
 
     def look(self) -> Any:
-        return {each["job"]: each["step"] for each in self.ask("look")["result"]}
+        return {each["job"]: each["step"] for each in self.ask("reconcile")["result"]}
 
     def runs(self, job: str = "land") -> list[Any]:
         found = emrserverless_backends[DEFAULT_ACCOUNT_ID][REGION].job_runs.get(self.application_id, [])
@@ -93,24 +93,24 @@ def test_the_first_look_starts_the_stream_and_what_is_due(deployed: Deployed) ->
 
 
 def test_starting_twice_is_safe(deployed: Deployed) -> None:
-    assert deployed.ask("start")["result"]["step"] == "start"
+    assert deployed.ask("start-land")["result"]["step"] == "start"
     deployed.states("RUNNING")
-    assert deployed.ask("start")["result"]["step"] == "keep"
+    assert deployed.ask("start-land")["result"]["step"] == "keep"
     assert deployed.look()["land"] == "keep"
     assert len(deployed.runs()) == 1
 
 
 def test_two_starts_at_once_have_the_same_client_token(deployed: Deployed) -> None:
-    deployed.ask("start")
+    deployed.ask("start-land")
     [first] = deployed.runs()
     emrserverless_backends[DEFAULT_ACCOUNT_ID][REGION].job_runs[deployed.application_id] = []  # not listed yet
-    deployed.ask("start")
+    deployed.ask("start-land")
     [second] = deployed.runs()
     assert first.client_token == second.client_token
 
 
 def test_a_changed_job_is_restarted_with_a_grace_period(deployed: Deployed) -> None:
-    deployed.ask("start")
+    deployed.ask("start-land")
     deployed.states("RUNNING")
     deployed.deploy(PROGRAM=VARIABLES["PROGRAM"].replace("c.tgz", "new.tgz"))
     assert deployed.look()["land"] == "stop"
@@ -122,7 +122,7 @@ def test_a_changed_job_is_restarted_with_a_grace_period(deployed: Deployed) -> N
 
 
 def test_what_was_stopped_stays_stopped(deployed: Deployed) -> None:
-    deployed.ask("start")
+    deployed.ask("start-land")
     deployed.states("RUNNING")
     assert deployed.ask("stop")["result"]["step"] == "stop"
     deployed.deploy(PROGRAM=VARIABLES["PROGRAM"].replace("c.tgz", "new.tgz"))
@@ -153,16 +153,17 @@ def test_runs_of_others_are_left_alone(deployed: Deployed) -> None:
     theirs = deployed.emr.start_job_run(
         applicationId=deployed.application_id, clientToken="t", executionRoleArn=ROLE, jobDriver=driver, name="theirs"
     )
-    deployed.ask("start")
+    deployed.ask("start-land")
     deployed.ask("stop")
     assert theirs["jobRunId"] not in {run["run"] for run in deployed.ask("status")["result"]["runs"]}
 
 
 def test_what_can_t_be_is_said_and_nothing_is_started(deployed: Deployed) -> None:
-    assert deployed.ask("start", job="dance") == {
-        "error": "no such batch job: dance; there are statistics, compact, replay"
+    assert deployed.ask("stop", job="dance") == {"error": "request: Invalid enum value 'dance' - at `$.job`"}
+    assert deployed.ask("dance") == {
+        "error": "no such operation: 'dance'; there are reconcile, start-land, start-statistics, start-compact, "
+        "start-replay, stop, drain, status"
     }
-    assert deployed.ask("dance") == {"error": "no such operation: dance"}
     assert deployed.runs("dance") == []
 
 

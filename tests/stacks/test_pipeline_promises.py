@@ -147,10 +147,10 @@ def test_the_jobs_function_may_do_exactly_this(templates: Templates) -> None:
     assert passed["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
 
 
-def test_the_jobs_function_looks_every_minute(templates: Templates) -> None:
+def test_the_jobs_function_reconciles_every_minute(templates: Templates) -> None:
     rule = one(templates.pipeline, "AWS::Events::Rule")
     assert rule["ScheduleExpression"] == "rate(1 minute)"
-    assert [(text(each["Arn"]), each["Input"]) for each in rule["Targets"]] == [("Jobs.Arn", '{"op":"look"}')]
+    assert [(text(each["Arn"]), each["Input"]) for each in rule["Targets"]] == [("Jobs.Arn", '{"op":"reconcile"}')]
     assert one(templates.pipeline, "AWS::Lambda::Function")["Timeout"] < 60
 
 

@@ -22,12 +22,13 @@ from msgspec import structs
 from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
+from sluice.errors import BadRequest
 from sluice.local.jobs import ENTRY_POINT, SPARK_PYTHON, LocalRuns, NoSpark, end_all, spark_python
 from sluice.local.pipeline import LocalPipeline, settings
-from sluice.pipeline.catalogue import BadJob
+from sluice.operations import refusal_of, reply_of, request_of
 from sluice.pipeline.jobs import Reach
-from sluice.pipeline.operations import perform
-from sluice.pipeline.runs import State
+from sluice.pipeline.operations import DrainQueue, JobsOperation, ReconcileJobs, ShowPipeline, StartLand, StopJob
+from sluice.pipeline.runs import RunState
 from tests.unit.test_pipeline_jobs import Site
 
 REGION = "eu-central-1"
@@ -64,9 +65,9 @@ class FakeAws:
 
     def _function(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            return {"result": perform(self.site.pipeline, request).result}
-        except BadJob as error:
-            return {"error": str(error)}
+            return reply_of(self.site.reconciler.perform(request_of(request, JobsOperation)))
+        except BadRequest as error:
+            return refusal_of(error)
 
     def _logs(self, action: str, asked: dict[str, Any]) -> dict[str, Any]:
         assert asked["logGroupName"] == "group"
@@ -142,13 +143,13 @@ def test_stop_and_drain_say_what_happens_and_to_which_run(aws: FakeAws) -> None:
 def test_a_batch_job_gets_its_fields(aws: FakeAws) -> None:
     assert sluice("start", "statistics", "--day", "2024-10-03").exit_code == 0
     refused = sluice("start", "replay", "--exchange", "events", "--from", "2024-10-03T00:00:00Z")
-    assert (refused.exit_code, "replay needs until" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "missing required field `until`" in refused.stderr) == (1, True)
     assert aws.site.names() == ["statistics"]
 
 
 def test_the_status_is_a_table_or_json(aws: FakeAws) -> None:
     sluice("start")
-    aws.site.runs.end("run-0", State.RUNNING)
+    aws.site.runs.end("run-0", RunState.RUNNING)
     found = json.loads(sluice("status", "--json").stdout)
     assert (found["wanted"], [run["run"] for run in found["runs"]]) == ("running", ["run-0"])
     shown = sluice("status").stdout
@@ -254,7 +255,7 @@ class Here:
         )
 
     def states(self) -> dict[str, str]:
-        return {run["run"]: run["state"] for run in self.asked.ask("status")["runs"]}
+        return {run.run: run.state.value for run in self.asked.ask(ShowPipeline()).runs}
 
     def until(self, run_id: str, state: str) -> None:
         deadline = time.monotonic() + WITHIN_S
@@ -267,20 +268,20 @@ class Here:
 def here(tmp_path: Path, script: Path) -> Iterator[Here]:
     found = Here(tmp_path / "site", script)
     yield found
-    found.asked.ask("stop")
+    found.asked.ask(StopJob())
 
 
 def test_local_jobs_start_once_and_stop(here: Here) -> None:
-    run_id = here.asked.ask("start")["run"]
-    assert here.asked.ask("start")["step"] == "keep"
+    run_id = here.asked.ask(StartLand()).run
+    assert here.asked.ask(StartLand()).step == "keep"
     assert here.states() == {run_id: "RUNNING"}
-    assert here.asked.ask("stop")["step"] == "rest"
+    assert here.asked.ask(StopJob()).step == "rest"
     assert here.states() == {run_id: "CANCELLED"}
 
 
 def test_local_jobs_started_by_two_at_once_start_once(here: Here) -> None:
     results: list[str] = []
-    threads = [threading.Thread(target=lambda: results.append(here.asked.ask("start")["step"])) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: results.append(here.asked.ask(StartLand()).step)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -290,39 +291,39 @@ def test_local_jobs_started_by_two_at_once_start_once(here: Here) -> None:
 
 
 def test_a_changed_local_job_is_restarted(here: Here) -> None:
-    first = here.asked.ask("start")["run"]
+    first = here.asked.ask(StartLand()).run
     here.queue = f"{QUEUE}-other"
-    second = here.asked.ask("start")["run"]
+    second = here.asked.ask(StartLand()).run
     assert here.states() == {first: "CANCELLED", second: "RUNNING"}
 
 
 def test_a_local_drain_takes_the_stream_s_place_and_ends(here: Here) -> None:
-    first = here.asked.ask("start")["run"]
+    first = here.asked.ask(StartLand()).run
     here.delay = ""
-    drain = here.asked.ask("drain")["run"]
+    drain = here.asked.ask(DrainQueue()).run
     here.until(drain, "FAILED")  # with the script's exit code
     assert here.states()[first] == "CANCELLED"
-    assert here.asked.ask("look")[0]["step"] == "rest"
-    assert here.asked.ask("status")["wanted"] == "stopped"
+    assert here.asked.ask(ReconcileJobs())[0].step == "rest"
+    assert here.asked.ask(ShowPipeline()).wanted == "stopped"
     assert said(here.asked.text(drain, lines=5))[-3] == "--drain"
 
 
 def test_a_local_job_that_was_killed_is_seen_as_failed_and_can_be_started_again(here: Here) -> None:
-    run_id = here.asked.ask("start")["run"]
+    run_id = here.asked.ask(StartLand()).run
     record = json.loads((here.folder / "runs" / f"{run_id}.json").read_text())
     os.killpg(record["pid"], signal.SIGKILL)
     here.until(run_id, "FAILED")
-    assert here.asked.ask("start")["step"] == "start"
+    assert here.asked.ask(StartLand()).step == "start"
 
 
 def test_local_jobs_say_which_spark_is_missing_before_anything_starts(here: Here, tmp_path: Path) -> None:
     lacking = Here(tmp_path / "lacking", Path("/nowhere/python"))
     with pytest.raises(NoSpark):
-        lacking.asked.ask("start")
+        lacking.asked.ask(StartLand())
     assert lacking.states() == {}
 
 
 def test_local_jobs_end_with_the_cloud_that_they_read_from(here: Here) -> None:
-    run_id = here.asked.ask("start")["run"]
+    run_id = here.asked.ask(StartLand()).run
     assert [end_all(here.folder.parent, grace_s=5), end_all(here.folder.parent, grace_s=5)] == [1, 0]
     assert here.states() == {run_id: "CANCELLED"}

@@ -7,20 +7,35 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from sluice.errors import BadSetting
-from sluice.pipeline.catalogue import BadJob, Catalogue
-from sluice.pipeline.jobs import COMPACT, LAND, REPLAY, STATISTICS, Job, Mode, Places, TableFormat, Workers
-from sluice.pipeline.operations import Pipeline, Wanted, Wish, perform, stream_is_down
-from sluice.pipeline.runs import LIVE, MS_PER_DAY, Decision, Run, RunName, State, Step, decide, request
+from sluice.errors import BadRequest, BadSetting
+from sluice.operations import Operation, R, request_of
+from sluice.pipeline.catalogue import Catalogue
+from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, Mode, Places, TableFormat, Workers
+from sluice.pipeline.operations import (
+    DrainQueue,
+    JobOutcome,
+    JobsOperation,
+    ReconcileJobs,
+    ShowPipeline,
+    StartCompaction,
+    StartLand,
+    StartReplay,
+    StartStatistics,
+    StopJob,
+)
+from sluice.pipeline.reconciler import Reconciler
+from sluice.pipeline.runs import LIVE, Decision, JobStep, Run, RunName, RunState, decide, request
 from sluice.pipeline.schedule import Daily
 from sluice.pipeline.settings import JobsSettings
+from sluice.pipeline.states import DesiredState, Wanted
+from sluice.times import DAY_MS
 
 PROJECT = Path(__file__).parents[2]
 VARIABLES = {
@@ -47,11 +62,11 @@ def with_format(table_format: str, **variables: str) -> dict[str, str]:
 
 SETTINGS = JobsSettings.read(VARIABLES)
 CATALOGUE = Catalogue(SETTINGS)
-NOON_MS = 20_000 * MS_PER_DAY + MS_PER_DAY // 2  # of 2024-10-04
+NOON_MS = 20_000 * DAY_MS + DAY_MS // 2  # of 2024-10-04
 PAUSE_MS = 60_000
 
 
-def run(job: Job, run_id: str, state: State = State.RUNNING, *, at_ms: int = NOON_MS) -> Run:
+def run(job: Job, run_id: str, state: RunState = RunState.RUNNING, *, at_ms: int = NOON_MS) -> Run:
     return Run(run_id=run_id, name=RunName.of(job), state=state, created_at_ms=at_ms, ended_at_ms=at_ms)
 
 
@@ -126,12 +141,12 @@ def test_a_run_of_somebody_else_is_none_of_ours(text: str) -> None:
 
 def test_a_job_that_doesn_t_run_is_started() -> None:
     found = decision(OLD)
-    assert (found.step, found.cancel) == (Step.START, ())
+    assert (found.step, found.cancel) == (JobStep.START, ())
     assert 1 <= len(found.token) <= 64
 
 
 def test_whoever_starts_the_same_job_at_the_same_time_starts_it_once() -> None:
-    ended = run(OLD, "1", State.CANCELLED)
+    ended = run(OLD, "1", RunState.CANCELLED)
     assert decision(OLD, ended).token == decision(OLD, ended, now_ms=NOON_MS + 5_000).token
     assert decision(OLD).token == decision(OLD, now_ms=NOON_MS + 5_000).token
 
@@ -139,80 +154,80 @@ def test_whoever_starts_the_same_job_at_the_same_time_starts_it_once() -> None:
 def test_a_start_after_another_run_is_another_start() -> None:
     tokens = [
         decision(OLD).token,
-        decision(OLD, now_ms=NOON_MS + MS_PER_DAY).token,
-        decision(OLD, run(OLD, "1", State.CANCELLED)).token,
-        decision(OLD, run(OLD, "2", State.CANCELLED)).token,
-        decision(NEW, run(OLD, "2", State.CANCELLED)).token,
+        decision(OLD, now_ms=NOON_MS + DAY_MS).token,
+        decision(OLD, run(OLD, "1", RunState.CANCELLED)).token,
+        decision(OLD, run(OLD, "2", RunState.CANCELLED)).token,
+        decision(NEW, run(OLD, "2", RunState.CANCELLED)).token,
     ]
     assert len(set(tokens)) == len(tokens)
 
 
-@pytest.mark.parametrize("state", [state for state in LIVE if state is not State.CANCELLING])
-def test_a_job_that_runs_or_soon_will_is_left_alone(state: State) -> None:
+@pytest.mark.parametrize("state", [state for state in LIVE if state is not RunState.CANCELLING])
+def test_a_job_that_runs_or_soon_will_is_left_alone(state: RunState) -> None:
     found = decision(OLD, run(OLD, "1", state))
-    assert (found.step, found.cancel) == (Step.KEEP, ())
+    assert (found.step, found.cancel) == (JobStep.KEEP, ())
 
 
 def test_of_two_that_were_started_the_older_goes_on() -> None:
     found = decision(OLD, run(OLD, "2", at_ms=NOON_MS + 1), run(OLD, "1"))
-    assert (found.step, found.cancel) == (Step.KEEP, ("2",))
+    assert (found.step, found.cancel) == (JobStep.KEEP, ("2",))
 
 
 def test_a_changed_job_starts_when_the_one_before_has_ended() -> None:
-    assert decision(NEW, run(OLD, "1")).step is Step.STOP
+    assert decision(NEW, run(OLD, "1")).step is JobStep.STOP
     assert decision(NEW, run(OLD, "1")).cancel == ("1",)
-    assert decision(NEW, run(OLD, "1", State.CANCELLING)).step is Step.WAIT
-    assert decision(NEW, run(OLD, "1", State.CANCELLED)).step is Step.START
+    assert decision(NEW, run(OLD, "1", RunState.CANCELLING)).step is JobStep.WAIT
+    assert decision(NEW, run(OLD, "1", RunState.CANCELLED)).step is JobStep.START
 
 
 def test_a_changed_job_doesn_t_wait_because_the_one_before_failed() -> None:
-    assert decision(NEW, run(OLD, "1", State.FAILED)).step is Step.START
+    assert decision(NEW, run(OLD, "1", RunState.FAILED)).step is JobStep.START
 
 
 def test_a_stream_that_failed_is_started_again_after_a_pause() -> None:
-    failed = run(OLD, "1", State.FAILED)
+    failed = run(OLD, "1", RunState.FAILED)
     waiting = decision(OLD, failed, now_ms=NOON_MS + PAUSE_MS - 1)
-    assert (waiting.step, waiting.failed) == (Step.WAIT, True)
-    assert decision(OLD, failed, now_ms=NOON_MS + PAUSE_MS).step is Step.START
+    assert (waiting.step, waiting.failed) == (JobStep.WAIT, True)
+    assert decision(OLD, failed, now_ms=NOON_MS + PAUSE_MS).step is JobStep.START
 
 
 def test_a_stream_that_was_cancelled_is_started_at_once() -> None:
-    assert decision(OLD, run(OLD, "1", State.CANCELLED)).step is Step.START
+    assert decision(OLD, run(OLD, "1", RunState.CANCELLED)).step is JobStep.START
 
 
 def test_what_isn_t_wanted_is_ended_once() -> None:
     assert decision(None, run(OLD, "1")).cancel == ("1",)
-    assert decision(None, run(OLD, "1", State.CANCELLING)).step is Step.WAIT
-    assert decision(None, run(OLD, "1", State.SUCCESS)).step is Step.REST
+    assert decision(None, run(OLD, "1", RunState.CANCELLING)).step is JobStep.WAIT
+    assert decision(None, run(OLD, "1", RunState.SUCCESS)).step is JobStep.REST
 
 
 def test_a_drain_takes_the_stream_s_place() -> None:
     drain = CATALOGUE.drain("s")
     assert decision(drain, run(OLD, "1")).cancel == ("1",)
-    assert decision(drain, run(OLD, "1", State.CANCELLED)).step is Step.START
+    assert decision(drain, run(OLD, "1", RunState.CANCELLED)).step is JobStep.START
     assert decision(OLD, run(drain, "2")).cancel == ("2",)
 
 
-@pytest.mark.parametrize("state", [State.SUCCESS, State.FAILED, State.CANCELLED])
-def test_a_slot_is_done_once_by_whichever_version(state: State) -> None:
+@pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED])
+def test_a_slot_is_done_once_by_whichever_version(state: RunState) -> None:
     job = CATALOGUE.scheduled(NOON_MS)[0]
     later = replace(job, attempts=9)
     found = decision(later, run(job, "1", state), name=STATISTICS)
-    assert (found.step, found.failed) == (Step.REST, state is State.FAILED)
+    assert (found.step, found.failed) == (JobStep.REST, state is RunState.FAILED)
 
 
 def test_a_batch_isn_t_begun_beside_another_of_its_job() -> None:
-    today, tomorrow = (CATALOGUE.scheduled(NOON_MS + days * MS_PER_DAY)[0] for days in (0, 1))
+    today, tomorrow = (CATALOGUE.scheduled(NOON_MS + days * DAY_MS)[0] for days in (0, 1))
     found = decision(tomorrow, run(today, "1"), name=STATISTICS)
-    assert (found.step, found.cancel) == (Step.KEEP, ())
-    assert decision(tomorrow, run(today, "1", State.SUCCESS), name=STATISTICS).step is Step.START
+    assert (found.step, found.cancel) == (JobStep.KEEP, ())
+    assert decision(tomorrow, run(today, "1", RunState.SUCCESS), name=STATISTICS).step is JobStep.START
 
 
 RUNS = st.lists(
     st.builds(
         lambda job, state, at_ms, number: run(job, f"r{number}", state, at_ms=at_ms),
         st.sampled_from([OLD, NEW, CATALOGUE.drain("s"), *CATALOGUE.scheduled(NOON_MS)]),
-        st.sampled_from(list(State)),
+        st.sampled_from(list(RunState)),
         st.integers(NOON_MS - PAUSE_MS * 2, NOON_MS),
         st.integers(0, 1_000),
     ),
@@ -226,7 +241,7 @@ WANTED = st.sampled_from([None, OLD, NEW, CATALOGUE.drain("s")])
 def test_nothing_is_ever_started_beside_a_live_run_of_the_job(runs: list[Run], wanted: Job | None) -> None:
     found = decision(wanted, *runs)
     live = {each.run_id for each in runs if each.name.job == LAND and each.state in LIVE}
-    assert found.step is not Step.START or not live
+    assert found.step is not JobStep.START or not live
     assert set(found.cancel) <= live
 
 
@@ -238,7 +253,7 @@ def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
         found = decide(LAND, wanted, cloud.all(now_ms=now_ms), now_ms=now_ms, pause_ms=PAUSE_MS)
         for run_id in found.cancel:
             cloud.cancel(run_id, grace_s=0)
-        if found.step is Step.START and wanted is not None:
+        if found.step is JobStep.START and wanted is not None:
             cloud.start(wanted, token=found.token)
         cloud.end_cancelled()
     live = [each for each in cloud.found.values() if each.live and each.name.job == LAND]
@@ -247,11 +262,11 @@ def test_it_always_settles(runs: list[Run], wanted: Job | None) -> None:
         assert not live
     elif wanted.mode is Mode.STREAMING:
         assert [each.name for each in live] == [RunName.of(wanted)]
-    assert found.step in {Step.KEEP, Step.REST}
+    assert found.step in {JobStep.KEEP, JobStep.REST}
 
 
 def test_the_order_in_which_runs_are_listed_doesn_t_matter() -> None:
-    runs = [run(OLD, "1"), run(OLD, "2", at_ms=NOON_MS + 1), run(NEW, "3"), run(OLD, "4", State.FAILED)]
+    runs = [run(OLD, "1"), run(OLD, "2", at_ms=NOON_MS + 1), run(NEW, "3"), run(OLD, "4", RunState.FAILED)]
     assert decision(OLD, *runs) == decision(OLD, *reversed(runs))
 
 
@@ -284,29 +299,15 @@ def test_statistics_are_of_the_day_before_they_are_due() -> None:
     assert statistics.arguments[statistics.arguments.index("--day") + 1] == "2024-10-03"
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "cause"),
-    [
-        ("land", {}, "no such batch job: land"),
-        ("other", {}, "no such batch job: other; there are statistics, compact, replay"),
-        (REPLAY, {"exchange": "e", "since": "s"}, "replay needs until"),
-        (STATISTICS, {"until": "u"}, "statistics knows no until"),
-    ],
-)
-def test_a_job_that_can_t_be_is_refused(name: str, fields: Mapping[str, str], cause: str) -> None:
-    with pytest.raises(BadJob, match=cause):
-        CATALOGUE.by_hand(name, fields, "s")
-
-
 def test_a_replay_goes_to_the_site_s_ingress() -> None:
     fields = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     told = ["--exchange", "events", "--from", fields["since"], "--to", fields["until"], "--region", "eu-central-1"]
-    from_tables = CATALOGUE.by_hand(REPLAY, fields, "s").arguments
+    from_tables = CATALOGUE.by_hand(StartReplay(**fields), "s").arguments
     assert list(from_tables) == [
         *("replay", *Places(root="s3://bucket").tables, "--queue-url", "https://sqs/ingress"),
         *told,
     ]
-    staged = CATALOGUE.by_hand(REPLAY, fields | {"staged": True}, "s").arguments
+    staged = CATALOGUE.by_hand(StartReplay(**fields, staged=True), "s").arguments
     assert list(staged) == ["replay", "--staging", "s3://bucket/staging", "--queue-url", "https://sqs/ingress", *told]
 
 
@@ -328,8 +329,9 @@ def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat)
     replay = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     jobs = [
         *(catalogue.land(), catalogue.drain("s"), *catalogue.scheduled(NOON_MS)),
-        *(catalogue.by_hand(REPLAY, replay, "s"), catalogue.by_hand(REPLAY, replay | {"staged": True}, "s")),
-        catalogue.by_hand(STATISTICS, {}, "s"),
+        catalogue.by_hand(StartReplay(**replay), "s"),
+        catalogue.by_hand(StartReplay(**replay, staged=True), "s"),
+        *(catalogue.by_hand(StartStatistics(), "s"), catalogue.by_hand(StartCompaction(days=7), "s")),
     ]
     done = subprocess.run(
         [sys.executable, "-c", PARSE],
@@ -369,31 +371,31 @@ class FakeRuns:
         run_id = self.tokens.setdefault(token, f"run-{len(self.tokens)}")
         if run_id not in self.found:
             self.started.append(str(RunName.of(job)))
-            self.found[run_id] = run(job, run_id, State.SUBMITTED, at_ms=NOON_MS + len(self.tokens))
+            self.found[run_id] = run(job, run_id, RunState.SUBMITTED, at_ms=NOON_MS + len(self.tokens))
         return run_id
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
         self.graces.append(grace_s)
-        self.found[run_id] = replace(self.found[run_id], state=State.CANCELLING)
+        self.found[run_id] = replace(self.found[run_id], state=RunState.CANCELLING)
 
     def end_cancelled(self) -> None:
         for run_id, each in self.found.items():
-            if each.state is State.CANCELLING:
-                self.found[run_id] = replace(each, state=State.CANCELLED)
+            if each.state is RunState.CANCELLING:
+                self.found[run_id] = replace(each, state=RunState.CANCELLED)
 
-    def end(self, run_id: str, state: State) -> None:
+    def end(self, run_id: str, state: RunState) -> None:
         self.found[run_id] = replace(self.found[run_id], state=state)
 
 
 @dataclass
-class FakeWishes:
-    wish: Wish | None = None
+class FakeDesiredStates:
+    state: DesiredState | None = None
 
-    def load(self) -> Wish | None:
-        return self.wish
+    def load(self) -> DesiredState | None:
+        return self.state
 
-    def save(self, wish: Wish) -> None:
-        self.wish = wish
+    def save(self, state: DesiredState) -> None:
+        self.state = state
 
 
 @dataclass
@@ -401,18 +403,18 @@ class Site:
     """The pipeline of one deployment, whose clock is the test's."""
 
     runs: FakeRuns = field(default_factory=FakeRuns)
-    wishes: FakeWishes = field(default_factory=FakeWishes)
+    desired: FakeDesiredStates = field(default_factory=FakeDesiredStates)
     settings: JobsSettings = SETTINGS
     at_ms: int = NOON_MS
 
     @property
-    def pipeline(self) -> Pipeline:
-        return Pipeline(
-            catalogue=Catalogue(self.settings), runs=self.runs, wishes=self.wishes, now_ms=lambda: self.at_ms
+    def reconciler(self) -> Reconciler:
+        return Reconciler(
+            catalogue=Catalogue(self.settings), runs=self.runs, desired=self.desired, now_ms=lambda: self.at_ms
         )
 
-    def ask(self, op: str, **fields: Any) -> Any:
-        return perform(self.pipeline, {"op": op, **fields}).result
+    def ask(self, operation: Operation[R]) -> R:
+        return cast("R", self.reconciler.perform(cast("JobsOperation", operation)))
 
     def names(self) -> list[str]:
         return [name.partition("/")[0] for name in self.runs.started]
@@ -426,108 +428,113 @@ def site() -> Site:
     return Site()
 
 
+def stream_is_down(outcomes: Sequence[JobOutcome]) -> bool:
+    return any(outcome.stream_is_down for outcome in outcomes)
+
+
 def test_the_first_look_after_a_deployment_starts_what_is_to_run(site: Site) -> None:
-    site.ask("look")
+    site.ask(ReconcileJobs())
     assert site.names() == [LAND, STATISTICS, COMPACT]
-    site.ask("look")
+    site.ask(ReconcileJobs())
     assert len(site.names()) == 3
 
 
 def test_looking_at_the_same_time_twice_starts_once(site: Site) -> None:
     other = Site(runs=FakeRuns(tokens=site.runs.tokens))
-    site.ask("look")
-    other.ask("look")
+    site.ask(ReconcileJobs())
+    other.ask(ReconcileJobs())
     assert len(site.runs.tokens) == 3
 
 
 def test_a_changed_job_is_restarted_with_its_grace_period(site: Site) -> None:
-    site.ask("look")
+    site.ask(ReconcileJobs())
     site.deploy("s3://assets/new.tgz")
-    outcomes = site.pipeline.look()
+    outcomes = site.reconciler.reconcile()
     assert stream_is_down(outcomes)
     assert site.runs.graces == [120]
-    site.ask("look")
+    site.ask(ReconcileJobs())
     assert site.names().count(LAND) == 1
     site.runs.end_cancelled()
-    assert not stream_is_down(site.pipeline.look())
+    assert not stream_is_down(site.reconciler.reconcile())
     assert site.names().count(LAND) == 2
 
 
 def test_a_stream_that_was_stopped_stays_so_over_deployments(site: Site) -> None:
-    site.ask("look")
-    assert site.ask("stop")["step"] == "stop"
+    site.ask(ReconcileJobs())
+    assert site.ask(StopJob()).step == "stop"
     site.runs.end_cancelled()
     site.deploy("s3://assets/new.tgz")
-    assert not stream_is_down(site.pipeline.look())
-    assert site.ask("status")["wanted"] == "stopped"
+    assert not stream_is_down(site.reconciler.reconcile())
+    assert site.ask(ShowPipeline()).wanted == "stopped"
     assert site.names().count(LAND) == 1
-    assert site.ask("start")["step"] == "start"
+    assert site.ask(StartLand()).step == "start"
 
 
 def test_starting_twice_is_safe(site: Site) -> None:
-    first, second = site.ask("start"), site.ask("start")
-    assert (first["step"], second["step"]) == ("start", "keep")
+    first, second = site.ask(StartLand()), site.ask(StartLand())
+    assert (first.step, second.step) == ("start", "keep")
     assert site.names() == [LAND]
 
 
 def test_an_operator_needn_t_wait_for_a_failed_stream_s_pause(site: Site) -> None:
-    run_id = site.ask("start")["run"]
-    site.runs.end(run_id, State.FAILED)
-    assert stream_is_down(site.pipeline.look())
-    assert site.ask("start")["step"] == "start"
+    run_id = site.ask(StartLand()).run
+    site.runs.end(run_id, RunState.FAILED)
+    assert stream_is_down(site.reconciler.reconcile())
+    assert site.ask(StartLand()).step == "start"
 
 
 def test_a_drain_ends_the_stream_lands_what_is_there_and_stops(site: Site) -> None:
-    site.ask("look")
-    assert site.ask("drain")["step"] == "stop"
+    site.ask(ReconcileJobs())
+    assert site.ask(DrainQueue()).step == "stop"
     site.runs.end_cancelled()
-    drain = site.ask("look")[0]
-    assert drain["step"] == "start"
-    assert site.ask("drain")["step"] == "keep"
-    site.runs.end(drain["run"], State.SUCCESS)
-    site.ask("look")
-    assert site.ask("status")["wanted"] == Wanted.STOPPED
+    drain = site.ask(ReconcileJobs())[0]
+    assert drain.step == "start"
+    assert site.ask(DrainQueue()).step == "keep"
+    site.runs.end(drain.run, RunState.SUCCESS)
+    site.ask(ReconcileJobs())
+    assert site.ask(ShowPipeline()).wanted == Wanted.STOPPED
     site.runs.found.clear()  # it is no longer listed
-    assert site.ask("look")[0]["step"] == "rest"
+    assert site.ask(ReconcileJobs())[0].step == "rest"
 
 
 def test_a_second_drain_is_another_one(site: Site) -> None:
     for _ in range(2):
-        drain = site.ask("drain")
-        assert drain["step"] == "start"
-        site.runs.end(drain["run"], State.SUCCESS)
-        site.ask("look")
+        drain = site.ask(DrainQueue())
+        assert drain.step == "start"
+        site.runs.end(drain.run, RunState.SUCCESS)
+        site.ask(ReconcileJobs())
         site.at_ms += 1_000
 
 
 def test_where_streaming_isn_t_wanted_nothing_starts_until_somebody_says_so() -> None:
     limits = replace(SETTINGS.limits, streaming=False, statistics_at=None, compaction_at=None)
     site = Site(settings=structs.replace(SETTINGS, limits=limits))
-    site.ask("look")
+    site.ask(ReconcileJobs())
     assert site.names() == []
-    site.ask("start")
+    site.ask(StartLand())
     assert site.names() == [LAND]
 
 
 def test_a_batch_by_hand_is_a_run_of_its_own(site: Site) -> None:
-    started = site.ask("start", job=STATISTICS, day="2024-01-01")
-    assert started["step"] == "start"
-    site.runs.end(started["run"], State.SUCCESS)
+    started = site.ask(StartStatistics(day="2024-01-01"))
+    assert started.step == "start"
+    site.runs.end(started.run, RunState.SUCCESS)
     site.at_ms += 1
-    assert site.ask("start", job=STATISTICS, day="2024-01-01")["step"] == "start"
+    assert site.ask(StartStatistics(day="2024-01-01")).step == "start"
 
 
 @pytest.mark.parametrize(
     ("asked", "cause"),
     [
-        ({"op": "dance"}, "no such operation: dance"),
+        ({"op": "dance"}, "no such operation: 'dance'; there are reconcile, start-land"),
         ({}, "no such operation: None"),
-        ({"op": "start", "job": "dance"}, "no such batch job: dance"),
-        ({"op": "start", "day": "2024-01-01"}, "land takes no day"),
-        ({"op": "stop", "job": "dance"}, "no such job: dance"),
+        ({"op": "start-land", "day": "2024-01-01"}, "unknown field `day`"),
+        ({"op": "start-statistics", "days": 2}, "unknown field `days`"),
+        ({"op": "start-replay", "exchange": "events", "since": "2024-01-01"}, "missing required field `until`"),
+        ({"op": "start-compact", "days": 0}, r"Expected `int` >= 1 - at `\$.days`"),
+        ({"op": "stop", "job": "dance"}, "Invalid enum value 'dance'"),
     ],
 )
-def test_what_can_t_be_asked_is_refused(site: Site, asked: Mapping[str, str], cause: str) -> None:
-    with pytest.raises(BadJob, match=cause):
-        perform(site.pipeline, asked)
-    assert site.runs.started == []
+def test_what_can_t_be_asked_is_refused(asked: Mapping[str, object], cause: str) -> None:
+    with pytest.raises(BadRequest, match=cause):
+        request_of(asked, JobsOperation)

@@ -1,4 +1,4 @@
-"""Job runs on EMR Serverless: `sluice.pipeline.operations.Runs`, and what is wanted of them, kept in a table."""
+"""Job runs on EMR Serverless: `sluice.pipeline.reconciler.JobRuns`, and what is wanted of them, kept in a table."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls, error_code
 from sluice.pipeline.jobs import Job
-from sluice.pipeline.operations import Wanted, Wish
-from sluice.pipeline.runs import LIVE, Run, RunName, State, request
+from sluice.pipeline.runs import LIVE, Run, RunName, RunState, request
 from sluice.pipeline.schedule import moment
+from sluice.pipeline.states import DESIRED_STATE, DesiredState
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -31,20 +31,20 @@ class EmrRuns:
     role_arn: str
 
     def all(self, *, now_ms: int) -> Sequence[Run]:
-        """See the port. Runs of others' jobs in the same application aren't in it."""
+        """List all live runs and those of the last days, but for others' in the application. Raises `CallFailed`."""
         listed = {run["id"]: run for run in self._pages(states=[state.value for state in LIVE])}
         # The second list is later, so that a run that ended in between is seen as ended.
         listed |= {run["id"]: run for run in self._pages(createdAtAfter=moment(now_ms) - LISTED_FOR)}
         return [run for fields in listed.values() if (run := _run(fields))]
 
     def start(self, job: Job, *, token: str) -> str:
-        """See the port."""
+        """Start a run, once for each token; its id. Raises `CallFailed`."""
         arguments = request(job, application_id=self.application_id, role_arn=self.role_arn, token=token)
         with calls("StartJobRun"):
             return str(self.client.start_job_run(**arguments)["jobRunId"])
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
-        """See the port."""
+        """Ask a run to end, killed after the grace period; one that has ended stays so. Raises `CallFailed`."""
         with calls("CancelJobRun"), _ended_is_fine():
             self.client.cancel_job_run(
                 applicationId=self.application_id, jobRunId=run_id, shutdownGracePeriodInSeconds=grace_s
@@ -66,18 +66,12 @@ def _run(fields: dict[str, Any]) -> Run | None:
     return Run(
         run_id=fields["id"],
         name=name,
-        state=_state(fields["state"]),
+        # A state that is new to us: as long as it isn't known to have ended, it may write.
+        state=RunState(fields["state"]) if fields["state"] in list(RunState) else RunState.RUNNING,
         created_at_ms=int(fields["createdAt"].timestamp() * 1000),
         ended_at_ms=int(fields["updatedAt"].timestamp() * 1000),
         detail=fields.get("stateDetails") or "",
     )
-
-
-def _state(text: str) -> State:
-    try:
-        return State(text)
-    except ValueError:
-        return State.RUNNING  # a state that is new to us: as long as it isn't known to have ended, it may write
 
 
 @contextlib.contextmanager
@@ -90,24 +84,22 @@ def _ended_is_fine() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DynamoWishes:
-    """One item of a table: `sluice.pipeline.operations.Wishes`."""
+class DynamoDesiredStates:
+    """Keeps what is wanted as one item of a table: `sluice.pipeline.reconciler.DesiredStates`."""
 
     client: "DynamoDBClient"
     table: str
 
-    def load(self) -> Wish | None:
-        """See the port."""
+    def load(self) -> DesiredState | None:
+        """Read what was asked for last. Raises `BadSnapshot` for what another version has written, and `CallFailed`."""
         with calls("GetItem"):
             item = self.client.get_item(TableName=self.table, Key=dict(KEY), ConsistentRead=True).get("Item")
-        return Wish(wanted=Wanted(item["wanted"]["S"]), since=item["since"]["S"]) if item else None
+        return DESIRED_STATE.of_text(item["value"]["S"]) if item else None
 
-    def save(self, wish: Wish) -> None:
-        """See the port."""
+    def save(self, state: DesiredState) -> None:
+        """Replace what was asked for. Raises `CallFailed`."""
         with calls("PutItem"):
-            self.client.put_item(
-                TableName=self.table, Item={**KEY, "wanted": {"S": wish.wanted.value}, "since": {"S": wish.since}}
-            )
+            self.client.put_item(TableName=self.table, Item={**KEY, "value": {"S": DESIRED_STATE.text(state)}})
 
 
-KEY = {"pk": {"S": "wish"}, "sk": {"S": "land"}}
+KEY = {"pk": {"S": "desired-state"}, "sk": {"S": "land"}}

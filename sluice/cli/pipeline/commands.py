@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.output import note, show_json, show_pairs, show_table
+from sluice.cli.output import note, plain, show_json, show_pairs, show_table
 from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
 from sluice.errors import BadConfiguration
 from sluice.pipeline.jobs import JOBS, LAND, STATISTICS
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.cli.pipeline.pipelines import AskedPipeline
+    from sluice.pipeline.operations import JobOutcome, StartBatch, StartLand
 
 app = typer.Typer(no_args_is_help=True, help="Spark jobs: from the main pipeline queue into tables.")
 
@@ -60,8 +61,8 @@ def start(
     """
     given = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in given.items() if value is not None}
-    asked = _pipeline(region, profile, local, spark_python)
-    _say(asked.ask("start", job=job, **fields), as_json=as_json)
+    operation = _start_operation(job, fields)
+    _say(_pipeline(region, profile, local, spark_python).ask(operation), as_json=as_json)
 
 
 @app.command(cls=SiteCommand)
@@ -74,7 +75,11 @@ def stop(
     as_json: AsJson = False,
 ) -> None:
     """End a job's runs, each after its batch. land stays stopped, over deployments too, until it is started."""
-    _say(_pipeline(region, profile, local).ask("stop", job=job), as_json=as_json)
+    from sluice.operations import request_of  # noqa: PLC0415 - what is asked is only for who asks
+    from sluice.pipeline.operations import StopJob  # noqa: PLC0415 - see above
+
+    operation: StopJob = request_of({"op": "stop", "job": job}, StopJob)
+    _say(_pipeline(region, profile, local).ask(operation), as_json=as_json)
 
 
 @app.command(cls=SiteCommand)
@@ -87,26 +92,30 @@ def drain(
     as_json: AsJson = False,
 ) -> None:
     """Land what the queue holds, then stop."""
-    _say(_pipeline(region, profile, local, spark_python).ask("drain"), as_json=as_json)
+    from sluice.pipeline.operations import DrainQueue  # noqa: PLC0415 - what is asked is only for who asks
+
+    _say(_pipeline(region, profile, local, spark_python).ask(DrainQueue()), as_json=as_json)
 
 
 @app.command(cls=SiteCommand)
 def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
     """What should run, what does, and how the latest runs ended."""
-    found = _pipeline(region, profile, local).ask("status")
+    from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - what is asked is only for who asks
+
+    found = _pipeline(region, profile, local).ask(ShowPipeline())
     if as_json:
-        show_json(found)
+        show_json(plain(found))
         return
     show_pairs(
         [
-            ("application", found["application"]),
-            ("land should be", found["wanted"] + (f" since {found['since']}" if found["since"] else "")),
-            ("as deployed", found["digest"]),
+            ("application", found.application),
+            ("land should be", found.wanted + (f" since {found.since}" if found.since else "")),
+            ("as deployed", found.digest),
         ]
     )
     rows = [
-        (each["run"], each["job"], each["digest"], each["slot"], each["state"], _clock(each), each["detail"])
-        for each in found["runs"]
+        (each.run, each.job, each.digest, each.slot, each.state.value, _clock(each.started_at_ms), each.detail)
+        for each in found.runs
     ]
     show_table(("run", "job", "version", "which", "state", "started", ""), rows)
 
@@ -185,19 +194,31 @@ def _pipeline(region: str | None, profile: str | None, local: str | None, python
     return pipeline(region=region, profile=profile, local=local, python=python)
 
 
+def _start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":
+    from sluice.operations import request_of  # noqa: PLC0415 - what is asked is only for who asks
+    from sluice.pipeline.operations import StartBatch, StartLand  # noqa: PLC0415 - see above
+
+    if job not in JOBS:
+        raise BadConfiguration(f"no such job: {job}; there are {', '.join(JOBS)}")
+    operation: StartLand | StartBatch = request_of({"op": f"start-{job}", **fields}, StartLand | StartBatch)
+    return operation
+
+
 def _latest(asked: "AskedPipeline", job: str) -> str:
-    runs = [each["run"] for each in asked.ask("status")["runs"] if each["job"] == job]
+    from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - what is asked is only for who asks
+
+    runs = [each.run for each in asked.ask(ShowPipeline()).runs if each.job == job]
     if not runs:
         raise BadConfiguration(f"{job} hasn't run lately: `sluice pipeline status`")
-    return str(runs[0])
+    return runs[0]
 
 
-def _say(outcome: Mapping[str, str], *, as_json: bool) -> None:
+def _say(outcome: "JobOutcome", *, as_json: bool) -> None:
     if as_json:
-        show_json(outcome)
+        show_json(plain(outcome))
     else:
-        note(f"{outcome['job']}: {WORDS[outcome['step']].format(**outcome)}")
+        note(f"{outcome.job}: {WORDS[outcome.step].format(run=outcome.run, reason=outcome.reason)}")
 
 
-def _clock(run: Mapping[str, Any]) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run["started_at_ms"] / 1000))
+def _clock(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from sluice.aws.clients import now_ms
 from sluice.aws.operator.connections import ENDPOINT_VARIABLE, Connection
@@ -16,6 +16,7 @@ from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD, FOLDER
 from sluice.local.jobs import JOBS_FOLDER, LocalRuns
 from sluice.local.pipeline import LocalPipeline, settings
+from sluice.operations import Operation, R
 from sluice.pipeline.jobs import Reach
 
 STACK = "SluicePipeline"
@@ -31,8 +32,8 @@ class NoQueue(BadConfiguration):
 class AskedPipeline(Protocol):
     """What answers a command."""
 
-    def ask(self, op: str, **fields: Any) -> Any:
-        """The result of an operation of `sluice.pipeline.operations.perform`. Raises our own errors."""
+    def ask(self, operation: Operation[R], /) -> R:
+        """The result of one of `sluice.pipeline.operations`. Raises `RequestRefused`, `CallFailed` or `NoSpark`."""
 
     def text(self, run_id: str, *, lines: int) -> str:
         """The end of a run's log."""
@@ -45,12 +46,12 @@ class DeployedPipeline:
     client: ControlClient
     logs: JobLogs
 
-    def ask(self, op: str, **fields: Any) -> Any:
-        """See the protocol."""
-        return self.client.ask(op, **fields)
+    def ask(self, operation: Operation[R], /) -> R:
+        """Ask the jobs function. Raises `RequestRefused`, or `CallFailed`."""
+        return self.client.ask(operation)
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """See the protocol."""
+        """Read from the jobs' log group."""
         return self.logs.text(run_id, lines=lines)
 
 
