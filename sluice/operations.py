@@ -24,7 +24,7 @@ class Operation(Struct, Generic[R], frozen=True, kw_only=True, tag_field="op"):
 
 
 def request_of(said: Mapping[str, Any] | str | bytes, operations: Any) -> Any:
-    """Reads which operation is asked for from an invocation's event, or a queue's text. Raises `BadRequest`.
+    """Read which operation is asked for from an invocation's event, or a queue's text. Raises `BadRequest`.
 
     `operations` is a union of `Operation`s and the result is one of it: no type says that of a union yet.
     """
@@ -40,12 +40,12 @@ def request_of(said: Mapping[str, Any] | str | bytes, operations: Any) -> Any:
 
 
 def reply_of(result: object) -> dict[str, Any]:
-    """Makes the reply that carries an operation's result, as a handler returns it and the asker reads it."""
+    """Make the reply that carries an operation's result, as a handler returns it and the asker reads it."""
     return {"result": msgspec.json.decode(encode(result))}
 
 
 def refusal_of(error: Exception) -> dict[str, Any]:
-    """Makes the reply to an asker who is to blame."""
+    """Make the reply to an asker who is to blame."""
     return {"error": str(error)}
 
 
@@ -55,7 +55,7 @@ class _Reply(Struct, frozen=True, kw_only=True):
 
 
 def result_of(operation: Operation[R], reply: str | bytes) -> R:
-    """Reads the operation's result. Raises `RequestRefused` for a refusal, `Malformed` for what is no reply to it."""
+    """Read the operation's result. Raises `RequestRefused` for a refusal, `Malformed` for what is no reply to it."""
     of = str(operation.__struct_config__.tag)
     said = decode(reply, _Reply, of=of)
     if said.error is not None:

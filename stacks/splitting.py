@@ -10,9 +10,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from sluice.splitting.routing.configs import SplitConfig
-from sluice.splitting.routing.names import PREFIX as TEMPORARY_PREFIX
-from sluice.splitting.settings import SplitterSettings
+from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
+from sluice.splitting.settings import SplitConfig, SplitterSettings
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,

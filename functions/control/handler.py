@@ -34,7 +34,7 @@ def parts() -> ControlParts:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Serves a batch of the control queue's messages, or one request."""
+    """Serve a batch of the control queue's messages, or one request."""
     if "Records" in event:
         return messages(Batch.parse(event), context)
     try:
@@ -44,7 +44,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 
 def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
-    """Serves ticks, and what splitters ask for; a bad one becomes a dead letter."""
+    """Serve ticks, and what splitters ask for; a bad one becomes a dead letter."""
 
     def serve(message: Message) -> None:
         try:
@@ -59,7 +59,7 @@ def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse
 
 
 def perform(operation: ControlOperation, context: LambdaContext) -> object:
-    """Performs an operation; after one that changes the registry a tick is armed if anything is under way."""
+    """Perform an operation; after one that changes the registry a tick is armed if anything is under way."""
     control = parts().control(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
     result = parts().performer(control).perform(operation)
     for queue_id, number in control.returned.items():

@@ -17,7 +17,7 @@ from sluice.splitting.control import Control, next_tick_s
 from sluice.splitting.jq_compile import compile_problem
 from sluice.splitting.operations import TickSessions
 from sluice.splitting.performer import Performer
-from sluice.splitting.routing.names import TOKEN_CHARACTERS
+from sluice.splitting.sessions.temporary_queues import TOKEN_CHARACTERS
 from sluice.splitting.settings import ControlSettings
 
 ALPHABET = string.ascii_lowercase + string.digits
@@ -62,7 +62,7 @@ class ControlParts:
         )
 
     def performer(self, control: Control) -> Performer:
-        """Performs what is asked of it."""
+        """Perform what is asked of it."""
         return Performer(
             control=control, compile_problem=compile_problem, counts=self.store.counts, url=self.queues.url
         )

@@ -24,7 +24,7 @@ def parts() -> SplitterParts:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Splits a batch: the records of one event are of one source queue."""
+    """Split a batch: the records of one event are of one source queue."""
     batch = Batch.parse(event)
     queue = parts().queue_of(batch.queue)
     outcome = parts().split(batch.messages, queue)

@@ -16,10 +16,10 @@ from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.codec import encode
 from sluice.errors import DestinationFault
 from sluice.message import Message
+from sluice.splitting.cached_registry import CachedRegistry
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StopSession
 from sluice.splitting.ports import RegistryStore
-from sluice.splitting.seen import SeenRegistry
 from sluice.splitting.sessions.state import Reason
 from sluice.splitting.settings import SplitterSettings
 from sluice.splitting.splitter import SplitOutcome, SplitQueue, split
@@ -33,7 +33,7 @@ class SplitterParts:
 
     settings: SplitterSettings
     store: RegistryStore
-    seen: SeenRegistry
+    seen: CachedRegistry
     queues: SplitQueues
     control: SqsQueues
     metadata: S3Metadata
@@ -49,7 +49,7 @@ class SplitterParts:
         return cls(
             settings=settings,
             store=store,
-            seen=SeenRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms),
+            seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms),
             queues=SplitQueues(sqs_client(), settings.dead_letters_url),
             control=SqsQueues(sqs_client(), settings.dead_letters_url),
             metadata=S3Metadata(),
@@ -58,27 +58,24 @@ class SplitterParts:
         )
 
     def queue_of(self, source: str) -> SplitQueue:
-        """The split queue whose source has this name."""
+        """Find the split queue whose source has this name."""
         config = self.settings.by_source[source]
         return SplitQueue(
             queue_id=config.queue_id, main=config.main, fifo=config.fifo, sns=config.sns, s3_event=config.s3_event
         )
 
     def split(self, messages: Sequence[Message], queue: SplitQueue) -> SplitOutcome:
-        """Forwards a batch, counts what sessions got, and has sessions cancelled whose programs never end."""
+        """Forward a batch, count what sessions got, and have sessions cancelled whose programs never end."""
         routes = self.seen.routes(queue.queue_id)
         outcome = split(messages, queue, routes, queues=self.queues, executor=self.executor, metadata=self.metadata)
         try:
-            self._tell(outcome)
+            for session_id, number in outcome.forwarded.items():
+                self.store.count(session_id, number, at_ms=now_ms())
+            for session_id in outcome.cancelled:
+                cancel = StopSession(session_id=session_id, reason=Reason.FILTER_TIMED_OUT)
+                self.control.send(self.settings.control_queue_url, encode(cancel).decode())
         except DestinationFault:
             # The messages are where they belong: for a count, or a session that the next batch cancels as well, they
             # are not sent again.
             logger.exception("OutcomeNotTold")
         return outcome
-
-    def _tell(self, outcome: SplitOutcome) -> None:
-        for session_id, number in outcome.forwarded.items():
-            self.store.count(session_id, number, at_ms=now_ms())
-        for session_id in outcome.cancelled:
-            cancel = StopSession(session_id=session_id, reason=Reason.FILTER_TIMED_OUT)
-            self.control.send(self.settings.control_queue_url, encode(cancel).decode())

@@ -1,7 +1,7 @@
 """Splitting: several sessions share one queue's traffic, each by its own filter, and nothing is lost.
 
 Pure rooms: `filters` (what a message means to a session's filter), `routing` (who gets it, and what the copies keep),
-`sessions` (what becomes of sessions and their queues). Shells: `splitter` (messages), `control` (sessions),
-`operations` (what is asked of it), `jq_runner` (jq programs, in a process of their own); `ports` is what they ask of
-AWS.
+`sessions` (what becomes of sessions and their queues), and `operations`: what the control function may be asked.
+Shells: `splitter` (messages, by `cached_registry`), `control` (sessions, with `performer` for what is asked),
+`jq_runner` (jq programs, in a process of their own); `ports` is what they ask of AWS.
 """

@@ -16,10 +16,7 @@ from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueG
 from sluice.message import Message
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
-from sluice.splitting.routing.configs import SplitConfig
 from sluice.splitting.routing.copies import returned
-from sluice.splitting.routing.names import FIFO_SUFFIX, prefix_of, session_queue_name
-from sluice.splitting.routing.queues import temporary_attributes, temporary_tags
 from sluice.splitting.sessions.actions import (
     Action,
     CountMain,
@@ -45,7 +42,15 @@ from sluice.splitting.sessions.events import (
 )
 from sluice.splitting.sessions.rules import apply
 from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
+from sluice.splitting.sessions.temporary_queues import (
+    FIFO_SUFFIX,
+    prefix_of,
+    session_queue_name,
+    temporary_attributes,
+    temporary_tags,
+)
 from sluice.splitting.sessions.writes import within_a_write
+from sluice.splitting.settings import SplitConfig
 
 MAX_RACES = 50  # lost in a row to others that write the registry
 MAX_ROUNDS = 5  # of acting and looking again, in one invocation
@@ -90,7 +95,7 @@ class Control:
     def start(
         self, filters: QueueFilters, *, owner: str, key: str | None = None, time_limit_s: int | None = None
     ) -> str:
-        """Starts a session; its id. It is ready when its status says so. Raises `SessionRefused`."""
+        """Start a session; its id. It is ready when its status says so. Raises `SessionRefused`."""
         session_id = self.new_token()
         key = session_id if key is None else key
         if not KEY.fullmatch(key):
@@ -117,17 +122,17 @@ class Control:
         return session_id
 
     def stop(self, session_id: str, *, reason: str | None = None) -> None:
-        """Ends a session. Raises `NoSuchSession`; one that is ending already goes on ending."""
+        """End a session. Raises `NoSuchSession`; one that is ending already goes on ending."""
         self._session(session_id)
         self.advance([SessionStopped(session_id) if reason is None else SessionStopped(session_id, reason)], only=set())
 
     def view(self) -> Registry:
-        """Reads the registry as it stands now, time passed included; nothing is written, and nothing done."""
+        """Read the registry as it stands now, time passed included; nothing is written, and nothing done."""
         registry, _ = self.store.load()
         return apply(self._configured(registry), TimePassed(), now_ms=self.now_ms())
 
     def heartbeat(self, session_id: str) -> Session:
-        """Notes that the session's owner is there; the session as it stands. Raises `NoSuchSession`."""
+        """Note that the session's owner is there; the session as it stands. Raises `NoSuchSession`."""
         session = self._session(session_id)
         if session.status in ALIVE:
             self.store.heartbeat(session_id, at_ms=self.now_ms())
@@ -142,7 +147,7 @@ class Control:
         return session
 
     def sweep(self) -> Sequence[str]:
-        """Deletes temporary queues of this deployment that the registry doesn't know; their names."""
+        """Delete temporary queues of this deployment that the registry doesn't know; their names."""
         # Listed before the registry is read: a queue that is being made now is known by then.
         existing = list(self.queues.names(prefix_of(self.deployment)))
         registry, _ = self.store.load()
@@ -154,7 +159,7 @@ class Control:
     # Taking in
 
     def advance(self, events: Sequence[Event] = (TimePassed(),), *, only: Collection[str] | None = None) -> None:
-        """Takes events in and does what falls due, until nothing more can be done now. Raises `TooBusy`.
+        """Take events in and do what falls due, until nothing more can be done now. Raises `TooBusy`.
 
         `only` are the names of the queues to act on, for who is in a hurry; all of them, and others' work too, is for
         ticks, of which there is one at a time. Side by side, everybody would do everybody's work.
@@ -176,21 +181,20 @@ class Control:
 
     def _take_in(self, events: Sequence[Event]) -> Registry:
         for start in range(0, len(events), EVENTS_AT_ONCE):
-            registry = self._take_in_few(events[start : start + EVENTS_AT_ONCE])
-        return registry
-
-    def _take_in_few(self, events: Sequence[Event]) -> Registry:
-        for _ in range(MAX_RACES):
-            before, revision = self.store.load()
-            after = self._configured(before)
-            for event in events:
-                after = apply(after, event, now_ms=self.now_ms())
-            after = within_a_write(before, after, events)
-            if self.store.save(before, after, revision=revision):
-                for session_id in before.sessions.keys() - after.sessions.keys():  # their owners still ask for them
-                    self.store.note_ended(session_id, before.sessions[session_id].reason, at_ms=self.now_ms())
-                return after
-        raise TooBusy(f"lost {MAX_RACES} races to write the registry of sessions")
+            few = events[start : start + EVENTS_AT_ONCE]
+            for _ in range(MAX_RACES):
+                before, revision = self.store.load()
+                after = self._configured(before)
+                for event in few:
+                    after = apply(after, event, now_ms=self.now_ms())
+                after = within_a_write(before, after, few)
+                if self.store.save(before, after, revision=revision):
+                    break
+            else:
+                raise TooBusy(f"lost {MAX_RACES} races to write the registry of sessions")
+            for session_id in before.sessions.keys() - after.sessions.keys():  # their owners still ask for them
+                self.store.note_ended(session_id, before.sessions[session_id].reason, at_ms=self.now_ms())
+        return after
 
     def _configured(self, registry: Registry) -> Registry:
         """With the splits that are configured now; one that isn't any more stays while it is used."""
@@ -267,7 +271,7 @@ class Control:
             yield CleanupFailed(action.name, str(error))
 
     def _send_back(self, messages: Sequence[Message], action: ReturnLeftovers, *, key: str) -> int:
-        """Sends, then deletes what was sent; what wasn't is received again after its visibility timeout."""
+        """Send, then delete what was sent; what wasn't is received again after its visibility timeout."""
         fifo = action.name.endswith(FIFO_SUFFIX)
         entries = [
             Entry(position=position, target=action.to, outgoing=returned(message, key=key, fifo=fifo))
@@ -292,7 +296,7 @@ class Control:
         return self.queues.count(name) == 0
 
     def _found(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
-        """The queue and its session as they are by now, None for what has left the registry."""
+        """Find the queue and its session as they are by now, None for what has left the registry."""
         registry, _ = self.store.load()
         queue = registry.queues.get(queue_name)
         return queue, registry.sessions.get(queue.session_id or "") if queue else None

@@ -6,7 +6,6 @@ A line of JSON in, `[program, document]`; a line out, `true`, `false` or `null`.
 import json
 import sys
 from functools import lru_cache
-from typing import Any
 
 import jq
 
@@ -15,16 +14,14 @@ from sluice.splitting.filters.jq import decision
 COMPILED = 1_000  # programs kept: as many as there may be sessions
 
 
-@lru_cache(maxsize=COMPILED)
-def _compiled(program: str) -> Any:
-    return jq.compile(program)
+compiled = lru_cache(maxsize=COMPILED)(jq.compile)
 
 
 def main() -> None:
     """Until its input ends."""
     for line in sys.stdin:
         program, document = json.loads(line)
-        decided = decision(iter(_compiled(program).input_text(document)))
+        decided = decision(iter(compiled(program).input_text(document)))
         sys.stdout.write(json.dumps(decided) + "\n")
         sys.stdout.flush()
 

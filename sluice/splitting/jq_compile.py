@@ -4,7 +4,7 @@ import jq
 
 
 def compile_problem(program: str) -> str | None:
-    """The compiler's own words, or None for a program that compiles."""
+    """Give the compiler's own words, or None for a program that compiles."""
     try:
         jq.compile(program)
     except ValueError as error:

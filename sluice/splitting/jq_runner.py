@@ -9,8 +9,6 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,17 +28,23 @@ class JqRunner:
     _child: "subprocess.Popen[bytes] | None" = None
 
     def __call__(self, program: str, document: str) -> bool | None:
-        """The first boolean that the program outputs, None without one. Raises `TimedOut`."""
-        with self._killed_on_failure():
+        """Find the first boolean that the program outputs, None without one. Raises `TimedOut`."""
+        try:
             if self._child is not None and self._child.poll() is not None:
                 self.close()  # it ended between two programs, by the fault of neither
             if self._child is None:
-                self._child = _start()
+                self._child = start_child()
                 self._ask("true", "null", START_LIMIT_S)
             return self._ask(program, document, self.time_limit_s)
+        except BrokenPipeError:
+            self.close()
+            raise TimedOut("the process that ran it ended") from None
+        except TimedOut:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Ends the child; the next program starts another."""
+        """End the child; the next program starts another."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -60,19 +64,9 @@ class JqRunner:
         decided: bool | None = json.loads(line)
         return decided
 
-    @contextmanager
-    def _killed_on_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            self.close()
-            raise TimedOut("the process that ran it ended") from None
-        except TimedOut:
-            self.close()
-            raise
 
-
-def _start() -> "subprocess.Popen[bytes]":
+def start_child() -> "subprocess.Popen[bytes]":
+    """Start the process that runs programs."""
     # An import, so that every bundle with this has that program too; and here, as it loads jq.
     from sluice.splitting import jq_child  # noqa: PLC0415 - see above
 

@@ -37,7 +37,7 @@ class Performer:
     url: Callable[[str], str]  # of a queue, by name
 
     def perform(self, operation: ControlOperation) -> object:
-        """Does what is asked; a result of the operation's type.
+        """Do what is asked; a result of the operation's type.
 
         Raises a `BadConfiguration` for what the asker did wrong: nothing was changed then.
         """
@@ -72,7 +72,7 @@ class Performer:
         return result
 
     def find(self, session_id: str) -> AnySession:
-        """Shows a session as it stands now."""
+        """Show a session as it stands now."""
         registry = self.control.view()
         session = registry.sessions.get(session_id)
         if session is None:
@@ -81,7 +81,7 @@ class Performer:
         return self._view(registry, session, self.counts())
 
     def sessions(self) -> SessionsView:
-        """Shows all sessions as they stand now."""
+        """Show all sessions as they stand now."""
         registry, counts = self.control.view(), self.counts()
         ordered = sorted(registry.sessions.values(), key=lambda session: (session.started_at_ms, session.session_id))
         return SessionsView(
@@ -89,7 +89,7 @@ class Performer:
         )
 
     def queues(self) -> tuple[QueueView, ...]:
-        """Shows the queues that can be split."""
+        """Show the queues that can be split."""
         return tuple(
             QueueView(
                 queue_id=config.queue_id,

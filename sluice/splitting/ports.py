@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from sluice.message import Message
-from sluice.splitting.routing.envelopes import S3Object
+from sluice.splitting.filters.envelopes import S3Object
 from sluice.splitting.sessions.state import Registry, Session
 
 NowMs = Callable[[], int]
@@ -15,7 +15,7 @@ class TargetQueues(Protocol):
     """The queues that a splitter sends to, by name, in its own account and region."""
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Sends up to ten entries; the ids of those that SQS refused, with its reason.
+        """Send up to ten entries; the ids of those that SQS refused, with its reason.
 
         Raises `QueueGone` for a queue that doesn't exist and `CallFailed` for what else goes wrong with all of them.
         """
@@ -25,7 +25,7 @@ class RegistryStore(Protocol):
     """Where the registry is. Reads are strongly consistent."""
 
     def version(self) -> int:
-        """The registry's version: one small read."""
+        """Read the registry's version: one small read."""
 
     def load(self) -> tuple[Registry, int]:
         """All of it, with the revision under which it may be replaced."""
@@ -34,19 +34,19 @@ class RegistryStore(Protocol):
         """One session as it was saved: a small read, however many there are."""
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
-        """Writes what differs, all or nothing; False where somebody else has written since `revision`."""
+        """Write what differs, all or nothing; False where somebody else has written since `revision`."""
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
-        """Notes what a splitter routes by, outside of any revision."""
+        """Note what a splitter routes by, outside of any revision."""
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
-        """Notes that a session's owner is there, outside of any revision."""
+        """Note that a session's owner is there, outside of any revision."""
 
     def count(self, session_id: str, number: int, *, at_ms: int) -> None:
-        """Adds to the number of messages that a session was sent."""
+        """Add to the number of messages that a session was sent."""
 
     def counts(self) -> Mapping[str, int]:
-        """That number, by session id."""
+        """Read that number, by session id."""
 
     def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
         """Remembers for a while why a session ended, when it leaves the registry."""
@@ -62,19 +62,19 @@ class ControlledQueues(Protocol):
     """Temporary queues as the control function deals with them. Raises `CallFailed`."""
 
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """A queue's attributes and tags. Raises `QueueGone`."""
+        """Read a queue's attributes and tags. Raises `QueueGone`."""
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Makes a queue, or finds it where it is there with the same attributes."""
+        """Make a queue, or finds it where it is there with the same attributes."""
 
     def delete(self, name: str) -> None:
-        """Deletes a queue; one that doesn't exist is no error."""
+        """Delete a queue; one that doesn't exist is no error."""
 
     def receive_batch(self, name: str) -> Sequence[Message]:
         """Up to ten messages, at once. Raises `QueueGone`."""
 
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
-        """Deletes received messages."""
+        """Delete received messages."""
 
     def count(self, name: str) -> int:
         """Messages in it, in flight and delayed ones too, as SQS counts them: a minute late. Raises `QueueGone`."""

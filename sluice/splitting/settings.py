@@ -2,10 +2,28 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sluice.settings import Settings
-from sluice.splitting.routing.configs import SplitConfig
-from sluice.splitting.routing.names import TAG_CHARACTERS
+from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX, TAG_CHARACTERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitConfig:
+    """A queue that can be split. `source` and `main` are queue names."""
+
+    queue_id: str
+    source: str
+    main: str
+    sns: bool = False
+    s3_event: bool = False
+    drain_timeout_s: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fifo(self) -> bool:
+        """Whether the queues are."""
+        return self.source.endswith(FIFO_SUFFIX)
 
 
 class SplitterSettings(Settings, frozen=True, kw_only=True):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import DestinationFault, NotDelivered, QueueGone
 from sluice.message import Message
+from sluice.splitting.filters.envelopes import s3_objects
 from sluice.splitting.filters.texts import Sight
 from sluice.splitting.ports import ObjectMetadata, TargetQueues
 from sluice.splitting.routing.copies import for_main, for_session
-from sluice.splitting.routing.envelopes import s3_objects
 from sluice.splitting.routing.router import FaultKind, Recipients, Router
 
 MAX_PASSES = 20  # of re-routing, while session after session turns out to be gone
@@ -59,7 +59,7 @@ def split(
     executor: Executor,
     metadata: ObjectMetadata,
 ) -> SplitOutcome:
-    """Forwards the batch. `messages` are in the order in which they were received.
+    """Forward the batch. `messages` are in the order in which they were received.
 
     What a session's vanished queue was to get is routed again, without that session, in as many passes as queues
     vanish; where main is gone, its messages stay on the source.
@@ -118,7 +118,7 @@ def _sight(message: Message, queue: SplitQueue, metadata: ObjectMetadata) -> Sig
 def _entries(
     position: int, message: Message, recipients: Recipients, queue: SplitQueue, routes: Routes
 ) -> Iterator[Entry]:
-    """Copies first, then the message itself, to a session or to main. A copy whose place is unknown has vanished."""
+    """Copy first, then the message itself, to a session or to main. A copy whose place is unknown has vanished."""
     stealing = recipients.stealing
     shares = [*recipients.mirroring, *([stealing] if stealing else [])]
     there = [share for share in shares if share.session_id in routes.queues]

@@ -21,10 +21,10 @@ from sluice.splitting.control import (
     next_tick_s,
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.routing.configs import SplitConfig
 from sluice.splitting.sessions.events import SessionStopped, TimePassed
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
 from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
+from sluice.splitting.settings import SplitConfig
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues
 

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.routing.copies import for_main, for_session, returned
-from sluice.splitting.routing.names import MAX_NAME, is_ours, main_queue_name, session_queue_name
-from sluice.splitting.routing.queues import MAX_TAGS, renamed_policy, temporary_attributes, temporary_tags
+from sluice.splitting.sessions.temporary_queues import (
+    MAX_NAME,
+    MAX_TAGS,
+    is_ours,
+    main_queue_name,
+    renamed_policy,
+    session_queue_name,
+    temporary_attributes,
+    temporary_tags,
+)
 
 SYSTEM = {"SentTimestamp": "1700000000000", "MessageGroupId": "g", "MessageDeduplicationId": "d", "AWSTraceHeader": "t"}
 MESSAGE = Message(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sluice.errors import BadFilter
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
+from sluice.splitting.filters.envelopes import S3Object, envelope_attributes, s3_objects
 from sluice.splitting.filters.files import document_of, parse_filters
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, filter_of
-from sluice.splitting.routing.envelopes import S3Object, envelope_attributes, s3_objects
 
 
 def compile_problem(program: str) -> str | None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.routing.names import main_queue_name, session_queue_name
 from sluice.splitting.sessions.actions import (
     Action,
     CountMain,
@@ -41,6 +40,7 @@ from sluice.splitting.sessions.events import (
 )
 from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, apply
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Phase, Reason, Registry, Sighting, Split, Status
+from sluice.splitting.sessions.temporary_queues import main_queue_name, session_queue_name
 
 STEAL = QueueFilter(filter=Filter(attributes=(("a", "b"),)))
 MIRROR = replace(STEAL, mode=Mode.MIRROR)

@@ -24,7 +24,7 @@ class ControlClient:
 
     @classmethod
     def of(cls, connection: Connection, where: tuple[str, str] = SPLITTING) -> "ControlClient":
-        """The one deployed at the site; `where` are its stack and the output. Raises `NotUsable` where it isn't."""
+        """Find the one deployed at the site; `where` are its stack and the output. Raises `NotUsable`."""
         stack, output = where
         outputs = stack_outputs(connection, stack)
         if output not in outputs:
@@ -38,7 +38,7 @@ class ControlClient:
     def ask(self, operation: str, /, **fields: Any) -> dict[str, Any]: ...
 
     def ask(self, operation: Operation[R] | str, /, **fields: Any) -> R | dict[str, Any]:
-        """The operation's result. Raises `RequestRefused`, or `CallFailed`."""
+        """Ask for an operation; its result. Raises `RequestRefused`, or `CallFailed`."""
         if isinstance(operation, Operation):
             return result_of(operation, self._invoke(encode(operation)))
         answer = json.loads(self._invoke(json.dumps({"op": operation, **fields}).encode()))

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls, make_client
 from sluice.errors import CallFailed
-from sluice.splitting.routing.envelopes import S3Object
+from sluice.splitting.filters.envelopes import S3Object
 
 # Gone, or not ours to see: the filter then sees no metadata, and the message goes its way.
 ABSENT = frozenset({"404", "NoSuchKey", "403", "AccessDenied"})
@@ -24,7 +24,7 @@ class S3Metadata:
         return make_client("s3")
 
     def __call__(self, found: S3Object) -> dict[str, str]:
-        """See the port."""
+        """Ask for the object's metadata; empty where the object is gone or may not be read. Raises `CallFailed`."""
         version = {"VersionId": found.version_id} if found.version_id else {}
         try:
             with calls("HeadObject"):

@@ -26,24 +26,21 @@ COUNTS: tuple["QueueAttributeNameType", ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SplitQueues:
-    """SQS through a client. `sibling_url` is the URL of any queue of the same account and region."""
+    """SQS through a client; raises `CallFailed`. `sibling_url` is that of any queue of the same account and region."""
 
     client: "SQSClient"
     sibling_url: str
 
     def url(self, name: str) -> str:
-        """The URL of a queue."""
+        """Make the URL of a queue."""
         return self.sibling_url.rsplit("/", 1)[0] + "/" + name
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Sends up to ten entries to a queue; the ids of those that SQS refused, with its reason.
-
-        Raises `QueueGone` with the name, and `CallFailed`.
-        """
+        """Send up to ten entries; the ids of those that SQS refused, with its reason. Raises `QueueGone`."""
         return send_batch(self.client, self.url(name), entries, queue=name)
 
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """See the port."""
+        """Read a queue's attributes and tags. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
             found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=["All"])
         with calls("ListQueueTags", queue=name):
@@ -51,13 +48,13 @@ class SplitQueues:
         return {str(key): value for key, value in found["Attributes"].items()}, tags
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """See the port."""
+        """Make a queue, or find it where it is there with the same attributes."""
         with calls("CreateQueue"):
             # boto3's type names every attribute; ours are those of another queue.
             self.client.create_queue(QueueName=name, Attributes=dict(attributes), tags=dict(tags))  # type: ignore[arg-type]
 
     def delete(self, name: str) -> None:
-        """See the port."""
+        """Delete a queue; one that doesn't exist is no error."""
         try:
             with calls("DeleteQueue", queue=name):
                 self.client.delete_queue(QueueUrl=self.url(name))
@@ -65,7 +62,7 @@ class SplitQueues:
             return
 
     def receive_batch(self, name: str) -> Sequence[Message]:
-        """See the port."""
+        """Receive up to ten messages, without waiting for more. Raises `QueueGone`."""
         with calls("ReceiveMessage", queue=name):
             received = self.client.receive_message(
                 QueueUrl=self.url(name),
@@ -76,7 +73,7 @@ class SplitQueues:
         return [Message.of_api(message) for message in received.get("Messages", [])]
 
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
-        """See the port. Raises `CallFailed` where SQS refuses one."""
+        """Delete received messages. Raises `CallFailed` where SQS refuses one."""
         entries = [{"Id": str(n), "ReceiptHandle": message.receipt_handle} for n, message in enumerate(messages)]
         with calls("DeleteMessageBatch", queue=name):
             # boto3's type is a TypedDict of the same two fields.
@@ -85,13 +82,13 @@ class SplitQueues:
             raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
 
     def count(self, name: str) -> int:
-        """See the port."""
+        """Count its messages, in flight and delayed ones too, as SQS does: a minute late. Raises `QueueGone`."""
         with calls("GetQueueAttributes", queue=name):
             found = self.client.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=list(COUNTS))
         return sum(int(found["Attributes"][key]) for key in COUNTS)
 
     def names(self, prefix: str) -> Iterator[str]:
-        """See the port."""
+        """Yield the names of all queues that begin so."""
         pages = iter(
             self.client.get_paginator("list_queues").paginate(
                 QueueNamePrefix=prefix, PaginationConfig={"PageSize": 1000}

@@ -57,11 +57,11 @@ class DynamoRegistryStore:
     table: str
 
     def version(self) -> int:
-        """Reads the registry's version."""
+        """Read the registry's version."""
         return number(self._item(REGISTRY, HEAD), "version")
 
     def load(self) -> tuple[Registry, int]:
-        """Reads all of it, again where it changed between its pages, with its revision."""
+        """Read all of it, again where it changed between its pages, with its revision."""
         for _ in range(MAX_READS):
             items = {text(item, "sk"): item for item in self._items(REGISTRY)}
             head = items.pop(HEAD, {})
@@ -90,12 +90,12 @@ class DynamoRegistryStore:
         )
 
     def session(self, session_id: str) -> Session | None:
-        """Reads one session as it was saved."""
+        """Read one session as it was saved."""
         item = self._item(REGISTRY, SESSION + session_id)
         return SESSIONS.of_text(text(item, "value")) if item else None
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
-        """Writes what differs in one transaction; False where somebody else has written since `revision`.
+        """Write what differs in one transaction; False where somebody else has written since `revision`.
 
         Splitters and heartbeats aren't written: they have writers of their own. Raises `TooManyChanges`.
         """
@@ -131,15 +131,15 @@ class DynamoRegistryStore:
                 yield {"Put": {"TableName": self.table, "Item": item}}
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
-        """Notes what a splitter routes by."""
+        """Note what a splitter routes by."""
         self._note(SPLITTERS, splitter_id, {"version": version, "at": at_ms}, at_ms=at_ms)
 
     def heartbeat(self, session_id: str, *, at_ms: int) -> None:
-        """Notes that a session's owner is there."""
+        """Note that a session's owner is there."""
         self._note(HEARTBEATS, session_id, {"at": at_ms}, at_ms=at_ms)
 
     def count(self, session_id: str, number: int, *, at_ms: int) -> None:
-        """Adds to the number of messages that a session was sent."""
+        """Add to the number of messages that a session was sent."""
         with calls("UpdateItem"):
             self.client.update_item(
                 TableName=self.table,
@@ -149,7 +149,7 @@ class DynamoRegistryStore:
             )
 
     def counts(self) -> Mapping[str, int]:
-        """Reads that number, by session id."""
+        """Read that number, by session id."""
         return {text(item, "sk"): number(item, "messages") for item in self._items(COUNTS)}
 
     def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
@@ -157,7 +157,7 @@ class DynamoRegistryStore:
         self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
     def ended_reason(self, session_id: str) -> str | None:
-        """Reads why a session ended, None where that isn't remembered."""
+        """Read why a session ended, None where that isn't remembered."""
         item = self._item(ENDED, session_id)
         return text(item, "reason") if item else None
 
@@ -171,7 +171,7 @@ class DynamoRegistryStore:
             self.client.put_item(TableName=self.table, Item=item)
 
     def _item(self, partition: str, sort_key: str) -> Item:
-        """An item, empty where it isn't there."""
+        """Read an item, empty where it isn't there."""
         key = attributes({"pk": partition, "sk": sort_key})
         with calls("GetItem"):
             return self.client.get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item", {})
@@ -189,7 +189,7 @@ class DynamoRegistryStore:
 
 
 def texts_of(registry: Registry) -> Mapping[str, str]:
-    """What is stored of a registry, by sort key; of equal values the texts are equal."""
+    """Spell a registry as it is stored, by sort key; of equal values the texts are equal."""
     splits = {SPLIT + split.queue_id: SPLITS.text(split) for split in registry.splits.values()}
     sessions = {SESSION + session.session_id: SESSIONS.text(session) for session in registry.sessions.values()}
     queues = {QUEUE + queue.name: TEMPORARY_QUEUES.text(queue) for queue in registry.queues.values()}

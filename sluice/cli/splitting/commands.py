@@ -45,7 +45,7 @@ TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seco
 def list_queues(
     *, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False
 ) -> None:
-    """The queues that can be split: where producers send to, and what the deployed consumer reads."""
+    """List the queues that can be split: where producers send to, and what the deployed consumer reads."""
     from sluice.splitting.operations import ListQueues  # noqa: PLC0415 - what is asked is only for who asks
 
     queues = _client(region, profile, local).ask(ListQueues())
@@ -156,7 +156,7 @@ def status(
 
 @app.command(cls=SiteCommand)
 def watch(*, region: Region = None, profile: Profile = None, local: Local = None) -> None:
-    """The same as `status`, kept up to date until ctrl-C."""
+    """Show the same as `status`, kept up to date until ctrl-C."""
     from sluice.splitting.operations import ListSessions  # noqa: PLC0415 - what is asked is only for who asks
 
     client = _client(region, profile, local)
@@ -236,7 +236,7 @@ def _owner() -> str:
 
 
 def plain(value: "AnySession | QueueView") -> dict[str, Any]:
-    """Makes JSON of what the control function says. What tells the kinds of sessions apart is between the two."""
+    """Make JSON of what the control function says. What tells the kinds of sessions apart is between the two."""
     from msgspec import to_builtins  # noqa: PLC0415 - what is asked is only for who asks
 
     document: dict[str, Any] = to_builtins(value)
@@ -245,7 +245,7 @@ def plain(value: "AnySession | QueueView") -> dict[str, Any]:
 
 
 def show_sessions(sessions: "Iterable[SessionView]") -> None:
-    """Shows a line a session."""
+    """Show a line a session."""
     rows = [
         (
             each.session_id,

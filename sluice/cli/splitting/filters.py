@@ -16,7 +16,7 @@ from sluice.splitting.jq_compile import compile_problem
 def filters_of(
     file: Path | None, options: Sequence[str], *, jq: Sequence[str] = (), mirror: Sequence[str] = ()
 ) -> QueueFilters:
-    """Reads and checks the filters that start a session. Raises `BadFilter`, which names the place."""
+    """Read and check the filters that start a session. Raises `BadFilter`, which names the place."""
     if file is not None:
         if options or jq or mirror:
             raise BadFilter("--filter-file", "goes without --filter, --jq and --mirror: put them into the file")

@@ -33,7 +33,7 @@ def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
-    """Runs the program; its exit code. It gets our signals and ends in its own way; the session is there until it has.
+    """Run the program; its exit code. It gets our signals and ends in its own way; the session is there until it has.
 
     Where the session ends first, the program is asked to end: it would read a queue that goes away. Raises
     `SessionFailed` where it can't be run.
@@ -55,7 +55,7 @@ def run_program(command: Sequence[str], environment: Mapping[str, str], opened: 
 
 
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs a program that gets our signals and has the whole of this environment; its exit code."""
+    """Run a program that gets our signals and has the whole of this environment; its exit code."""
     program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - our own arguments
     with _signals_to(program):
         while program.poll() is None:

@@ -13,7 +13,7 @@ class BadRegistration(BadConfiguration):
 
 
 def register_queue(cdk_json: Path, queue: Mapping[str, Any]) -> None:
-    """Adds the queue, checked as the next synth would check it. Raises `BadRegistration`, or `BadParameter`."""
+    """Add the queue, checked as the next synth would check it. Raises `BadRegistration`, or `BadParameter`."""
     # CDK's library takes seconds to import, but its parameters are plain Python.
     from stacks.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
 

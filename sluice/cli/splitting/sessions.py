@@ -31,14 +31,14 @@ class OpenSession:
     reason: str = ""
 
     def url_of(self, queue_id: str) -> str:
-        """Gives the URL of its queue for this split queue. Raises `SessionFailed` where it has none."""
+        """Give the URL of its queue for this split queue. Raises `SessionFailed` where it has none."""
         for queue in self.view.queues:
             if queue.queue_id == queue_id and queue.url is not None:
                 return queue.url
         raise SessionFailed(f"the session has no queue for {queue_id!r}")
 
     def beat(self) -> None:
-        """Sends one heartbeat; a call that fails is made up for by the next."""
+        """Send one heartbeat; a call that fails is made up for by the next."""
         try:
             kept = self.client.ask(KeepSession(session_id=self.view.session_id))
         except RequestRefused as error:
@@ -64,7 +64,7 @@ def session(
     time_limit_s: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[OpenSession]:
-    """Starts a session, gives it when it is ready, keeps its heartbeat, and stops it at the end, whatever ends it.
+    """Start a session, give it when it is ready, keep its heartbeat, and stop it at the end, whatever ends it.
 
     Raises `SessionFailed` where it doesn't become ready, and whatever asking raises.
     """

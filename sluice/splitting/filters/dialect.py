@@ -48,14 +48,20 @@ _SINGLE = {")": Kind.CLOSE, "|": Kind.OR, "^": Kind.START, "$": Kind.END, ".": K
 
 
 def tokens(pattern: str) -> Iterator[Token]:
-    """The pattern's tokens in order; joined, their texts are the pattern. The pattern compiles."""
+    """Yield the pattern's tokens in order; joined, their texts are the pattern. The pattern compiles."""
     modes = [_Modes()]
     at = 0
     while at < len(pattern):
         kind, end = _next(pattern, at, verbose=modes[-1].verbose)
         text = pattern[at:end]
         yield Token(kind, text, modes[-1].multiline, modes[-1].verbose)
-        _track(modes, kind, text)
+        if kind is Kind.FLAGS:
+            modes[-1] = modes[-1].after(text[2:-1])
+        elif kind is Kind.OPEN:
+            match = _GROUP.fullmatch(text)
+            modes.append(modes[-1].after((match["flags"] or "") if match else ""))
+        elif kind is Kind.CLOSE and len(modes) > 1:
+            modes.pop()
         at = end
 
 
@@ -72,53 +78,29 @@ class _Modes:
         )
 
 
-def _track(modes: list[_Modes], kind: Kind, text: str) -> None:
-    if kind is Kind.FLAGS:
-        modes[-1] = modes[-1].after(text[2:-1])
-    elif kind is Kind.OPEN:
-        flags = _flags(text)
-        modes.append(modes[-1].after(flags))
-    elif kind is Kind.CLOSE and len(modes) > 1:
-        modes.pop()
-
-
-def _flags(opening: str) -> str:
-    match = _GROUP.fullmatch(opening)
-    return (match["flags"] or "") if match else ""
-
-
 def _next(pattern: str, at: int, *, verbose: bool) -> tuple[Kind, int]:
+    """Tell the kind of the token that begins here, and where it ends."""
     character = pattern[at]
-    if verbose and (character.isspace() or character == "#"):
-        return Kind.SKIPPED, _skipped(pattern, at)
-    if character == "\\":
-        match = _ESCAPE.match(pattern, at)
-        return Kind.ESCAPE, match.end() if match else at + 1
-    if character == "[":
-        return Kind.SET, _set_end(pattern, at)
-    if character == "(":
-        return _group(pattern, at)
-    match = _QUANTIFIER.match(pattern, at)
-    if match:
-        return Kind.QUANTIFIER, match.end()
-    return _SINGLE.get(character, Kind.LITERAL), at + 1
-
-
-def _skipped(pattern: str, at: int) -> int:
-    if pattern[at] != "#":
-        return at + 1
-    end = pattern.find("\n", at)
-    return len(pattern) if end < 0 else end
-
-
-def _group(pattern: str, at: int) -> tuple[Kind, int]:
-    comment = _COMMENT.match(pattern, at)
-    if comment:
-        return Kind.SKIPPED, comment.end()
-    match = _GROUP.match(pattern, at)
-    if match is None:  # the expression matches a bare parenthesis
-        return Kind.OPEN, at + 1
-    return Kind.FLAGS if match["end"] == ")" else Kind.OPEN, match.end()
+    kind, end = _SINGLE.get(character, Kind.LITERAL), at + 1
+    if verbose and character.isspace():
+        kind = Kind.SKIPPED
+    elif verbose and character == "#":
+        line_end = pattern.find("\n", at)
+        kind, end = Kind.SKIPPED, len(pattern) if line_end < 0 else line_end
+    elif character == "\\":
+        escape = _ESCAPE.match(pattern, at)
+        kind, end = Kind.ESCAPE, escape.end() if escape else at + 1
+    elif character == "[":
+        kind, end = Kind.SET, _set_end(pattern, at)
+    elif character == "(":
+        comment, group = _COMMENT.match(pattern, at), _GROUP.match(pattern, at)
+        if comment:
+            kind, end = Kind.SKIPPED, comment.end()
+        elif group:  # a bare parenthesis is one too
+            kind, end = Kind.FLAGS if group["end"] == ")" else Kind.OPEN, group.end()
+    elif quantifier := _QUANTIFIER.match(pattern, at):
+        kind, end = Kind.QUANTIFIER, quantifier.end()
+    return kind, end
 
 
 def _set_end(pattern: str, at: int) -> int:

@@ -24,7 +24,7 @@ LISTED_FIELDS = FIELDS | {"queue_id"}
 
 
 def parse_filters(document: object, *, compile_problem: CompileProblem) -> QueueFilters:
-    """Reads a decoded filter file: a map by queue id, or a list of entries with `queue_id`.
+    """Read a decoded filter file: a map by queue id, or a list of entries with `queue_id`.
 
     `queue_type` is SQS and `queue_mode` steal where they aren't given. Raises `BadFilter` for the first fault found.
     """
@@ -45,7 +45,7 @@ def parse_filters(document: object, *, compile_problem: CompileProblem) -> Queue
 
 
 def check_filters(filters: QueueFilters, *, compile_problem: CompileProblem) -> None:
-    """Checks the patterns and programs of filters that didn't come from a file; their limits are their types'.
+    """Check the patterns and programs of filters that didn't come from a file; their limits are their types'.
 
     Raises `BadFilter`, with the place that it would have in a file.
     """
@@ -54,7 +54,7 @@ def check_filters(filters: QueueFilters, *, compile_problem: CompileProblem) -> 
 
 
 def check(place: str, asked: Filter, *, compile_problem: CompileProblem) -> None:
-    """Checks that a filter's patterns and program can be used. Raises `BadFilter`."""
+    """Check that a filter's patterns and program can be used. Raises `BadFilter`."""
     for name, pattern in asked.attributes:
         cause = patterns.problem(pattern)
         if cause is not None:
@@ -104,7 +104,7 @@ def _queue_filter(place: str, fields: Mapping[str, Any]) -> QueueFilter:
 
 
 def _fields(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:
-    """A map by name; of a map with `known` names any other is refused."""
+    """Read a map by name; of a map with `known` names any other is refused."""
     if not isinstance(value, dict):
         raise BadFilter(place, f"is {_kind(value)}, not a map")
     for name in value:
@@ -128,7 +128,7 @@ def _kind(value: object) -> str:
 
 
 def document_of(options: Iterable[str]) -> dict[str, Any]:
-    """Makes the filter file that `--filter QUEUE:ATTRIBUTE=REGEX` options stand for; all of a queue's must match.
+    """Make the filter file that `--filter QUEUE:ATTRIBUTE=REGEX` options stand for; all of a queue's must match.
 
     The queue id ends at the first colon, the name at the first equals sign. Raises `BadFilter`.
     """

@@ -71,16 +71,12 @@ class _Entries:
         folded = fold(text)
         yield self.equal.get(folded, ())
         for length, table in self.windows.items():
-            windows = _windows_in(folded, length, table)
-            yield [number for window in windows for literal, number in table[window] if literal in folded]
-
-
-def _windows_in(folded: str, length: int, table: Mapping[str, object]) -> Iterable[str]:
-    """The table's windows that the text may hold: all, where they are few, as their literals are looked for anyway."""
-    places = len(folded) - length + 1
-    if PLACES_A_WINDOW * len(table) <= places:
-        return table
-    return {folded[at : at + length] for at in range(places)} & table.keys()
+            places = len(folded) - length + 1
+            # All windows, where they are few, as their literals are looked for anyway.
+            held: Iterable[str] = table
+            if PLACES_A_WINDOW * len(table) > places:
+                held = {folded[at : at + length] for at in range(places)} & table.keys()
+            yield [number for window in held for literal, number in table[window] if literal in folded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +88,8 @@ class Index:
 
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> "Index":
-        """Builds the index: once for each version of the sessions."""
-        options = [_options(filter_) for filter_ in filters]
+        """Build the index: once for each version of the sessions."""
+        options = [list(_options(filter_)) for filter_ in filters]
         crowds = Counter(
             key
             for of_filter in options
@@ -108,7 +104,7 @@ class Index:
         return cls(dict(by_name), unconditional)
 
     def candidates(self, texts: Texts) -> list[int]:
-        """The filters that a message with these texts can match, in order, each once; it can't match any other."""
+        """List the filters that a message with these texts can match, in order, each once; it can't match any other."""
         found = set(self._unconditional)
         for name, values in texts.items():
             entries = self._by_name.get(name)
@@ -118,19 +114,16 @@ class Index:
         return sorted(found)
 
 
-def _options(filter_: Filter) -> list[_Option]:
-    """The filter's conditions: a message that matches meets them all, so it may stand under any one."""
-    return [option for name, pattern in filter_.attributes for option in _options_of(fold_name(name), pattern)]
-
-
-def _options_of(name: str, pattern: str) -> Iterator[_Option]:
-    need = need_of(pattern)
-    if need.equal is not None:
-        yield [_Choice(literal, [_Key(name, 0, literal)]) for literal in need.equal]
-        return
-    yield [_Choice("", [_Key(name, 0, None)])]
-    for literals in need.within:
-        yield [_Choice(literal, _windows(name, literal)) for literal in literals]
+def _options(filter_: Filter) -> Iterator[_Option]:
+    """List the filter's conditions: a message that matches meets them all, so it may stand under any one."""
+    for attribute, pattern in filter_.attributes:
+        name, need = fold_name(attribute), need_of(pattern)
+        if need.equal is not None:
+            yield [_Choice(literal, [_Key(name, 0, literal)]) for literal in need.equal]
+            continue
+        yield [_Choice("", [_Key(name, 0, None)])]
+        for literals in need.within:
+            yield [_Choice(literal, _windows(name, literal)) for literal in literals]
 
 
 def _windows(name: str, literal: str) -> list[_Key]:
@@ -139,12 +132,9 @@ def _windows(name: str, literal: str) -> list[_Key]:
 
 
 def _most_telling(options: list[_Option], crowds: Counter[_Key]) -> Iterable[_Place]:
-    """The condition whose keys lead to the fewest filters; of equals, one that asks for more than presence."""
-    if not options:
-        return ()
-    chosen = [[_least_crowded(choice, crowds) for choice in option] for option in options]
-    return min(chosen, key=lambda places: max((crowds[place.key], place.key.text is None) for place in places))
-
-
-def _least_crowded(choice: _Choice, crowds: Counter[_Key]) -> _Place:
-    return _Place(min(choice.keys, key=lambda key: (crowds[key], key)), choice.literal)
+    """Choose the condition whose keys lead to the fewest filters; of equals, one that asks for more than presence."""
+    chosen = [
+        [_Place(min(choice.keys, key=lambda key: (crowds[key], key)), choice.literal) for choice in option]
+        for option in options
+    ]
+    return min(chosen, key=lambda places: max((crowds[at.key], at.key.text is None) for at in places), default=())

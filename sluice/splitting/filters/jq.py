@@ -4,12 +4,11 @@ An endless program holds the interpreter lock and ignores signals and threads, s
 process that it can kill; compiling and running come in as ports.
 """
 
-import base64
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-from sluice.message import Message, Value
+from sluice.message import Message
 from sluice.splitting.filters.values import MAX_PROGRAM_CHARACTERS
 
 TIME_LIMIT_S = 1.0  # one program on one message
@@ -23,7 +22,7 @@ class TimedOut(Exception):  # control flow between the port and the router, no e
 
 
 def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
-    """Why the program can't be used, or None where it can. An empty one, which jq takes for `.`, can't decide."""
+    """Says why the program can't be used, or None where it can. An empty one, which jq takes for `.`, can't decide."""
     if not program.strip():
         return "is empty"
     if len(program) > MAX_PROGRAM_CHARACTERS:
@@ -33,7 +32,7 @@ def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
 
 
 def decision(outputs: Iterable[object]) -> bool | None:
-    """The first boolean among the outputs, read no further than that; None without one, or where an error comes first.
+    """Find the first boolean among the outputs, read no further than that; None where there is none before an error.
 
     The jq library's errors are ValueErrors.
     """
@@ -44,22 +43,19 @@ def decision(outputs: Iterable[object]) -> bool | None:
 
 
 def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
-    """The message as JSON, as the SQS API shows it; binary values in Base64.
+    """Spells the message as JSON, as the SQS API shows it; binary values in Base64.
 
     `s3_metadata`, where the queue carries S3 events, is the metadata of the event's object.
     """
-    shown: dict[str, Any] = {
+    attributes: dict[str, dict[str, str]] = {}
+    for name, value in message.attributes.items():
+        content = value.content
+        shown = {"BinaryValue": b64encode(content).decode()} if isinstance(content, bytes) else {"StringValue": content}
+        attributes[name] = {"DataType": value.data_type, **shown}
+    document = {
         "MessageId": message.message_id,
         "Body": message.body,
         "Attributes": dict(message.system),
-        "MessageAttributes": {name: _shown(value) for name, value in message.attributes.items()},
+        "MessageAttributes": attributes,
     }
-    if s3_metadata is not None:
-        shown["S3Metadata"] = dict(s3_metadata)
-    return json.dumps(shown)
-
-
-def _shown(value: Value) -> dict[str, str]:
-    if isinstance(value.content, bytes):
-        return {"DataType": value.data_type, "BinaryValue": base64.b64encode(value.content).decode("ascii")}
-    return {"DataType": value.data_type, "StringValue": value.content}
+    return json.dumps(document if s3_metadata is None else {**document, "S3Metadata": dict(s3_metadata)})

@@ -41,13 +41,13 @@ class Need:
 
 
 def fold(text: str) -> str:
-    """The text as needs are written: what the dialect takes for equal to an ASCII character becomes that character."""
+    """Write the text as needs are: what the dialect takes for equal to an ASCII character becomes that one."""
     return text.lower() if text.isascii() else text.translate(_TURKISH).casefold()
 
 
 @lru_cache(MAX_REMEMBERED)
 def need_of(pattern: str) -> Need:
-    """The need of a pattern that compiles."""
+    """Tells the need of a pattern that compiles."""
     try:
         branches = list(_branches(_Reader(tokens(pattern))))
     except (_TooClever, RecursionError):
@@ -86,7 +86,7 @@ class _Part:
     held: tuple[frozenset[str], ...] = ()
 
     def required(self) -> tuple[frozenset[str], ...]:
-        """What any match holds one of each of; sets with nothing in one of their literals say nothing."""
+        """List what any match holds one of each of; sets with nothing in one of their literals say nothing."""
         return tuple(literals for literals in (self.exact, *self.held) if literals and "" not in literals)
 
 
@@ -102,7 +102,7 @@ def _worth(literals: frozenset[str]) -> tuple[int, int]:
 
 
 def _required_of_all(branches: Sequence[_Branch]) -> tuple[frozenset[str], ...]:
-    """What is held whichever branch matches: all that a single one requires, or the best of each together."""
+    """List what is held whichever branch matches: all that a single one requires, or the best of each together."""
     if len(branches) == 1:
         return branches[0].required()
     best = _union(max(branch.required(), key=_worth, default=None) for branch in branches)
@@ -118,90 +118,73 @@ def _union(sets: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
     return frozenset(union) if len(union) <= MAX_LITERALS else None
 
 
+_START = _Part()
+_END = _Part()
+
+
 def _branches(reader: _Reader) -> Iterator[_Branch]:
-    """The alternatives up to the end of the group or of the pattern, which is left in the reader."""
-    yield _branch(reader)
-    while reader.token is not None and reader.token.kind is Kind.OR:
+    """Yield the alternatives up to the end of the group or of the pattern, which is left in the reader."""
+    while True:
+        parts = list(_parts(reader))
+        started = bool(parts) and parts[0] is _START
+        ended = bool(parts) and parts[-1] is _END
+        inner = parts[1 if started else 0 : -1 if ended else None]
+        yield replace(_sequence(inner), anchored=started and ended and len(parts) > 1)
+        if reader.token is None or reader.token.kind is not Kind.OR:
+            return
         reader.take()
-        yield _branch(reader)
-
-
-def _branch(reader: _Reader) -> _Branch:
-    parts = list(_parts(reader))
-    started = bool(parts) and parts[0] is _START
-    ended = bool(parts) and parts[-1] is _END
-    inner = parts[1 if started else 0 : -1 if ended else None]
-    return replace(_sequence(inner), anchored=started and ended and len(parts) > 1)
 
 
 def _sequence(parts: list[_Part]) -> _Branch:
     """Neighbours that are exact are joined; where that isn't all, each run of them is held."""
-    run: frozenset[str] = _EMPTY
-    whole = True
-    held: list[frozenset[str]] = []
+    run, held, whole = _EMPTY, set[frozenset[str]](), True
     for part in parts:
-        joined = _joined(run, part.exact)
-        if joined is not None:
-            run = joined
+        if part.exact is not None and len(run) * len(part.exact) <= MAX_LITERALS:
+            run = frozenset(map("".join, product(run, part.exact)))
             continue
         whole = False
-        held.append(run)
+        held |= {run, *part.held}
         # Where the joint set got too large, this part starts the next run.
         run = part.exact if part.exact is not None else _EMPTY
-        held.extend(part.held)
     if whole:
         return _Branch(exact=run)
-    held.append(run)
-    return _Branch(held=_best(held))
-
-
-def _best(held: Iterable[frozenset[str]]) -> tuple[frozenset[str], ...]:
-    telling = {literals for literals in held if "" not in literals}
-    return tuple(sorted(telling, key=lambda literals: (_worth(literals), sorted(literals)), reverse=True)[:MAX_RUNS])
-
-
-def _joined(run: frozenset[str], exact: frozenset[str] | None) -> frozenset[str] | None:
-    if exact is None or len(run) * len(exact) > MAX_LITERALS:
-        return None
-    return frozenset(map("".join, product(run, exact)))
-
-
-_START = _Part()
-_END = _Part()
+    telling = [literals for literals in held | {run} if "" not in literals]
+    telling.sort(key=lambda literals: (_worth(literals), sorted(literals)), reverse=True)
+    return _Branch(held=tuple(telling[:MAX_RUNS]))
 
 
 def _parts(reader: _Reader) -> Iterator[_Part]:
     while reader.token is not None and reader.token.kind not in {Kind.OR, Kind.CLOSE}:
         part = _part(reader)
-        if part is not None:
-            yield _repeated(part, reader)
+        if part is None:
+            continue
+        if reader.token is not None and reader.token.kind is Kind.QUANTIFIER:
+            part = _Part() if _OPTIONAL.match(reader.take().text) else _Part(held=part.required())
+        yield part
 
 
 def _part(reader: _Reader) -> _Part | None:
     token = reader.take()
     if token.verbose or token.text == "{":  # a brace that is no quantifier may be a fuzzy constraint
         raise _TooClever
+    part: _Part | None = _Part()
     match token.kind:
         case Kind.LITERAL | Kind.ESCAPE:
-            return _character(token.text)
+            part = _character(token.text)
         case Kind.SET | Kind.ANY:
-            return _Part()
+            pass
         case Kind.START | Kind.END:
-            return _anchor(token)
+            if not token.multiline:
+                part = _START if token.kind is Kind.START else _END
         case Kind.OPEN:
-            return _group(token, reader)
+            part = _group(token, reader)
         case Kind.FLAGS if _HARMLESS_FLAGS.fullmatch(token.text):
-            return None
+            part = None
         case Kind.SKIPPED:
-            return None
+            part = None
         case _:
             raise _TooClever
-
-
-def _anchor(token: Token) -> _Part:
-    if token.multiline:
-        return _Part()
-    return _START if token.kind is Kind.START else _END
+    return part
 
 
 def _character(text: str) -> _Part:
@@ -227,12 +210,3 @@ def _group(opening: Token, reader: _Reader) -> _Part:
         exact=_union(branch.exact for branch in branches),
         held=_required_of_all(branches),
     )
-
-
-def _repeated(part: _Part, reader: _Reader) -> _Part:
-    if reader.token is None or reader.token.kind is not Kind.QUANTIFIER:
-        return part
-    quantifier = reader.take().text
-    if _OPTIONAL.match(quantifier):
-        return _Part()
-    return _Part(held=part.required())

@@ -55,7 +55,7 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
 
 
 def with_true_ends(pattern: str) -> str:
-    r"""The pattern with `\Z` for each `$` that is the text's end: not in a class, not in multiline mode."""
+    r"""Write the pattern with `\Z` for each `$` that is the text's end: not in a class, not in multiline mode."""
     if "$" not in pattern:
         return pattern
     return "".join(r"\Z" if token.kind is Kind.END and not token.multiline else token.text for token in tokens(pattern))

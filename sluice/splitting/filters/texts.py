@@ -7,9 +7,9 @@ own and its envelope's): a pattern is satisfied by any of them. Binary attribute
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sluice.message import Attributes, Message
+from sluice.message import Message
 from sluice.splitting.filters import jq
-from sluice.splitting.routing.envelopes import envelope_attributes
+from sluice.splitting.filters.envelopes import envelope_attributes
 
 Texts = Mapping[str, tuple[str, ...]]  # by folded attribute name
 
@@ -25,29 +25,22 @@ class Sight:
 
     @classmethod
     def of(cls, message: Message, *, sns: bool = False, s3_metadata: Mapping[str, str] | None = None) -> "Sight":
-        """`sns` and `s3_metadata` as the split queue has them: with S3 events, a map, empty where none was found."""
-        sources = [message.attributes]
-        if sns:
-            sources.append(envelope_attributes(message.body))
-        return cls(message=message, texts=_texts(sources), s3_metadata=s3_metadata)
+        """Prepare a message of a split queue; with S3 events `s3_metadata` is a map, empty where none was found."""
+        texts: dict[str, tuple[str, ...]] = {}
+        for attributes in (message.attributes, envelope_attributes(message.body) if sns else {}):
+            for name, value in attributes.items():
+                if value.text is not None and not value.data_type.startswith("Binary"):
+                    folded = fold_name(name)
+                    texts[folded] = (*texts.get(folded, ()), value.text)
+        return cls(message=message, texts=texts, s3_metadata=s3_metadata)
 
     def document(self) -> str:
-        """What jq sees, made when the first program asks."""
+        """Give what jq sees, made when the first program asks."""
         if not self._document:
             self._document.append(jq.document(self.message, s3_metadata=self.s3_metadata))
         return self._document[0]
 
 
 def fold_name(name: str) -> str:
-    """The form in which attribute names are compared."""
+    """Give the form in which attribute names are compared."""
     return name.casefold()
-
-
-def _texts(sources: list[Attributes]) -> Texts:
-    texts: dict[str, tuple[str, ...]] = {}
-    for attributes in sources:
-        for name, value in attributes.items():
-            if value.text is not None and not value.data_type.startswith("Binary"):
-                folded = fold_name(name)
-                texts[folded] = (*texts.get(folded, ()), value.text)
-    return texts

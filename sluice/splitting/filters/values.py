@@ -50,5 +50,5 @@ QueueFilters = Mapping[str, QueueFilter]  # by queue id, or EVERY_QUEUE
 
 
 def filter_of(filters: QueueFilters, queue_id: str) -> QueueFilter | None:
-    """Finds the session's filter for a queue: an explicit id wins over `*`. None where the session doesn't name it."""
+    """Find the session's filter for a queue: an explicit id wins over `*`. None where the session doesn't name it."""
     return filters.get(queue_id) or filters.get(EVERY_QUEUE)

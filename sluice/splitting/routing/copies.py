@@ -10,20 +10,25 @@ SESSION_ATTRIBUTE = "sluice-session"
 
 
 def for_main(message: Message, *, fifo: bool) -> Outgoing:
-    """The message as the deployed consumer gets it; `fifo` where the queues are."""
+    """Copy the message as the deployed consumer gets it; `fifo` where the queues are."""
     return _forwarded(message, message.attributes, fifo=fifo)
 
 
 def for_session(message: Message, *, key: str, fifo: bool, max_bytes: int = MAX_MESSAGE_BYTES) -> Outgoing:
-    """A session's copy, with the session's key as an attribute where there is room for it.
+    """Make a session's copy, with the session's key as an attribute where there is room for it.
 
     `max_bytes` is the queue's MaximumMessageSize.
     """
-    return _forwarded(message, _marked(message, key, max_bytes), fifo=fifo)
+    attributes = message.attributes
+    if len(attributes) < MAX_ATTRIBUTES and SESSION_ATTRIBUTE not in attributes:
+        marked = {**attributes, SESSION_ATTRIBUTE: Value("String", key)}
+        # A message of the greatest size has no room for it either.
+        attributes = marked if size_of(message.body, marked) <= max_bytes else attributes
+    return _forwarded(message, attributes, fifo=fifo)
 
 
 def returned(message: Message, *, key: str, fifo: bool) -> Outgoing:
-    """A session's copy on its way back to main: without the session's key."""
+    """Turn a session's copy into what goes back to main: without the session's key."""
     marked = message.attributes.get(SESSION_ATTRIBUTE) == Value("String", key)
     kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
     return _forwarded(message, kept, fifo=fifo)
@@ -39,11 +44,3 @@ def _forwarded(message: Message, attributes: Attributes, *, fifo: bool) -> Outgo
         deduplication_id=message.message_id if fifo else None,
         trace_header=message.trace_header,
     )
-
-
-def _marked(message: Message, key: str, max_bytes: int) -> Attributes:
-    if len(message.attributes) >= MAX_ATTRIBUTES or SESSION_ATTRIBUTE in message.attributes:
-        return message.attributes
-    marked = {**message.attributes, SESSION_ATTRIBUTE: Value("String", key)}
-    # A message of the greatest size has no room for it either.
-    return marked if size_of(message.body, marked) <= max_bytes else message.attributes

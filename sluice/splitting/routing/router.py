@@ -6,7 +6,7 @@ behind it, the deployed consumer last, never see it. So a mirroring session sees
 consumer without it, and no more.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -75,7 +75,7 @@ class Router:
         return cls(version=version, decide=decide, _line=line, _groups=groups, _index=index)
 
     def recipients(self, sight: Sight, *, gone: AbstractSet[str] = NOBODY) -> Recipients:
-        """The message's recipients. Sessions in `gone`, by id, are passed over: their queues have vanished.
+        """Find the message's recipients. Sessions in `gone`, by id, are passed over: their queues have vanished.
 
         Faults are those of filters that had to be evaluated; one that can't match whatever it does has none.
         """
@@ -87,25 +87,18 @@ class Router:
             group = self._groups[number]
             if group.positions[0] > taker:
                 break
-            present = group.positions if not gone else self._present(group, gone)
+            present = group.positions
+            if gone:
+                present = tuple(position for position in present if self._line[position].session_id not in gone)
             if not present:
                 continue
-            outcome = evaluation.outcome(group.filter)
-            if isinstance(outcome, FaultKind):
-                faulty.update(dict.fromkeys(present, outcome))
-            elif outcome:
+            decided = evaluation.decided(group.filter)
+            if isinstance(decided, FaultKind):
+                faulty.update(dict.fromkeys(present, decided))
+            elif decided:
                 matched.extend(present)
-                taker = min(taker, self._first_stealing(present))
-        return self._recipients(matched, faulty, taker)
-
-    def _present(self, group: _Group, gone: AbstractSet[str]) -> tuple[int, ...]:
-        return tuple(position for position in group.positions if self._line[position].session_id not in gone)
-
-    def _first_stealing(self, positions: Sequence[int]) -> int:
-        stealing = (position for position in positions if self._line[position].mode is Mode.STEAL)
-        return next(stealing, len(self._line))
-
-    def _recipients(self, matched: list[int], faulty: Mapping[int, FaultKind], taker: int) -> Recipients:
+                stealing = (position for position in present if self._line[position].mode is Mode.STEAL)
+                taker = min(taker, next(stealing, taker))
         if not matched and not faulty:
             return _TO_MAIN
         return Recipients(
@@ -120,9 +113,7 @@ class Router:
 
 
 _TO_MAIN = Recipients()
-
-
-_Outcome = bool | FaultKind
+_Decided = bool | FaultKind
 
 
 @dataclass(slots=True)
@@ -131,36 +122,30 @@ class _Evaluation:
 
     sight: Sight
     decide: jq.Decide
-    _found: dict[tuple[str, str], _Outcome] = field(default_factory=dict)
-    _decided: dict[str, _Outcome] = field(default_factory=dict)
+    _of_patterns: dict[tuple[str, str], _Decided] = field(default_factory=dict)
+    _of_programs: dict[str, _Decided] = field(default_factory=dict)
 
-    def outcome(self, filter_: Filter) -> _Outcome:
+    def decided(self, filter_: Filter) -> _Decided:
         """Whether the message matches. What costs little is asked first, and the first no ends it."""
         for name, pattern in filter_.attributes:
-            found = self._find(fold_name(name), pattern)
+            condition = fold_name(name), pattern
+            found = self._of_patterns.get(condition)
+            if found is None:
+                found = self._of_patterns[condition] = _found_in(self.sight.texts.get(condition[0], ()), pattern)
             if found is not True:
                 return found
-        return True if filter_.jq is None else self._decide(filter_.jq)
-
-    def _find(self, name: str, pattern: str) -> _Outcome:
-        condition = name, pattern
-        if condition not in self._found:
-            self._found[condition] = _found_in(self.sight.texts.get(name, ()), pattern)
-        return self._found[condition]
-
-    def _decide(self, program: str) -> _Outcome:
-        if program not in self._decided:
-            self._decided[program] = self._run(program)
-        return self._decided[program]
-
-    def _run(self, program: str) -> _Outcome:
-        try:
-            return self.decide(program, self.sight.document()) is True
-        except jq.TimedOut:
-            return FaultKind.JQ_TIMED_OUT
+        program = filter_.jq
+        if program is None:
+            return True
+        if program not in self._of_programs:
+            try:
+                self._of_programs[program] = self.decide(program, self.sight.document()) is True
+            except jq.TimedOut:
+                self._of_programs[program] = FaultKind.JQ_TIMED_OUT
+        return self._of_programs[program]
 
 
-def _found_in(texts: Iterable[str], pattern: str) -> _Outcome:
+def _found_in(texts: Iterable[str], pattern: str) -> _Decided:
     timed_out = False
     for text in texts:
         try:

@@ -1,1 +1,1 @@
-"""Sessions and their queues: what is known of them, what happens, what follows, and what is to be done. Pure."""
+"""Sessions and their queues: what is known of them, what happens, what follows, what is to be done. Pure."""

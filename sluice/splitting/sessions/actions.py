@@ -7,8 +7,8 @@ where the last one stopped. An action is answered with an event.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sluice.splitting.routing.names import is_ours
 from sluice.splitting.sessions.state import Phase, QueueState, Registry, TemporaryQueue
+from sluice.splitting.sessions.temporary_queues import is_ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ Action = CreateQueue | PointConsumer | ReturnLeftovers | DeleteQueue | CountMain
 
 
 def due(registry: Registry, *, now_ms: int) -> Iterator[Action]:
-    """Yields everything to be done in this state, all of it safe to do again."""
+    """Yield everything to be done in this state, all of it safe to do again."""
     for split in registry.splits.values():
         wanted = split.wanted_consumer_at
         is_elsewhere = not split.static and split.consumer_at != wanted
@@ -95,7 +95,7 @@ def _due_of_condemned(registry: Registry, queue: TemporaryQueue, *, now_ms: int)
 
 
 def orphans(existing: Iterable[str], registry: Registry, *, deployment: str) -> list[str]:
-    """Lists, of the queues that exist, those of this deployment that the registry doesn't know: to be deleted.
+    """List, of the queues that exist, those of this deployment that the registry doesn't know: to be deleted.
 
     The queues are to be listed before the registry is read: then a queue that has just been made is known.
     """

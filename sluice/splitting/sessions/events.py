@@ -45,7 +45,7 @@ class SessionRequested:
     time_limit_s: int | None = None
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Adds the session and plans its queues. Raises `StartRefused`."""
+        """Add the session and plans its queues. Raises `StartRefused`."""
         if self.session_id in registry.sessions:
             return registry
         self._refuse(registry)
@@ -83,7 +83,7 @@ class SessionRequested:
             raise StartRefused("each queue needs a new name")
 
     def _opened(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
-        """The split with a main queue. One that drains, or has let go of nothing yet, is taken over as it is."""
+        """Give the split a main queue. One that drains, or has let go of nothing yet, is taken over as it is."""
         split = registry.splits[queue_id]
         if split.phase is Phase.ACTIVE:
             return registry
@@ -105,7 +105,7 @@ class SessionStopped:
     reason: str = Reason.STOPPED
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Ends the session, unless it is ending already."""
+        """End the session, unless it is ending already."""
         session = registry.sessions.get(self.session_id)
         if session is None or session.status not in ALIVE:
             return registry
@@ -119,7 +119,7 @@ class QueueCreated:
     name: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Takes the queue for created."""
+        """Take the queue for created."""
         queue = registry.queues.get(self.name)
         if queue is None or queue.state is not QueueState.PLANNED:
             return registry
@@ -134,7 +134,7 @@ class QueueNotCreated:
     reason: str
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Ends the sessions that wait for the queue."""
+        """End the sessions that wait for the queue."""
         queue = registry.queues.get(self.name)
         if queue is None or queue.condemned:
             return registry
@@ -167,7 +167,7 @@ class LeftoversReturned:
     empty: bool
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Counts the messages, and takes the queue for emptied where it is."""
+        """Count the messages, and takes the queue for emptied where it is."""
         queue = registry.queues.get(self.name)
         if queue is None or not queue.condemned:
             return registry
@@ -200,7 +200,7 @@ class CleanupFailed:
     reason: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Shows the reason at the session, where it is ending."""
+        """Show the reason at the session, where it is ending."""
         queue = registry.queues.get(self.name)
         session = registry.sessions.get(queue.session_id or "") if queue is not None else None
         if session is None or session.status not in {Status.CLOSING, Status.CLEANUP_ERROR}:
@@ -229,7 +229,7 @@ class TimePassed:
     """Time has passed."""
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Ends sessions that have exceeded a limit, forgets splitters that are silent for their lease."""
+        """End sessions that have exceeded a limit, forgets splitters that are silent for their lease."""
         for session in registry.sessions.values():
             reason = self._overdue(session, now_ms)
             if reason is not None:
@@ -239,7 +239,7 @@ class TimePassed:
 
     @staticmethod
     def _overdue(session: Session, now_ms: int) -> Reason | None:
-        """The limit that a session has exceeded. One that is being set up is waited for, not asked for heartbeats."""
+        """Name the limit that a session has exceeded. While it is set up it is not asked for heartbeats."""
         age_s = (now_ms - session.started_at_ms) / 1_000
         if session.status not in ALIVE:
             return None

@@ -21,7 +21,7 @@ KEEP_FAILED_S = 3_600  # how long a session that failed to start can be looked a
 
 
 def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
-    """Takes the event and all that follows from it into the registry. Raises `StartRefused`."""
+    """Take the event and all that follows from it into the registry. Raises `StartRefused`."""
     registry = event(registry, now_ms)
     while True:  # each rule moves things forward only, so this ends
         before = registry
@@ -53,7 +53,7 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
 
 
 def make_ready(registry: Registry, now_ms: int) -> Registry:
-    """Makes those ready whom messages will find: a splitter at rest announces itself with its next batch."""
+    """Make those ready whom messages will find: a splitter at rest announces itself with its next batch."""
     for session in registry.sessions.values():
         if session.status is Status.RESOURCES_READY and (
             registry.all_have_seen(session.changed_at_version, now_ms=now_ms)
@@ -64,7 +64,7 @@ def make_ready(registry: Registry, now_ms: int) -> Registry:
 
 
 def move_splits(registry: Registry, now_ms: int) -> Registry:
-    """Takes each split one phase on, where it is time."""
+    """Take each split one phase on, where it is time."""
     for split in registry.splits.values():
         match split.phase:
             case Phase.ACTIVE if not _is_used(registry, split):

@@ -147,15 +147,15 @@ class Registry(Struct, frozen=True, kw_only=True):
     # What it says
 
     def queues_of(self, session_id: str) -> list[TemporaryQueue]:
-        """Lists the session's queues."""
+        """List the session's queues."""
         return [queue for queue in self.queues.values() if queue.session_id == session_id]
 
     def queue_of(self, session_id: str, queue_id: str) -> TemporaryQueue | None:
-        """Finds the session's queue for this split queue."""
+        """Find the session's queue for this split queue."""
         return next((queue for queue in self.queues_of(session_id) if queue.queue_id == queue_id), None)
 
     def shares_of(self, queue_id: str) -> list[Share]:
-        """Lists the shares that the splitter of this queue routes by, at this version."""
+        """List the shares that the splitter of this queue routes by, at this version."""
         return [
             Share(
                 session_id=session.session_id,
@@ -180,23 +180,23 @@ class Registry(Struct, frozen=True, kw_only=True):
     # What changes it
 
     def with_session(self, session: Session) -> "Registry":
-        """Adds or replaces the session."""
+        """Add or replaces the session."""
         return replace(self, sessions={**self.sessions, session.session_id: session})
 
     def with_split(self, split: Split) -> "Registry":
-        """Adds or replaces the split."""
+        """Add or replaces the split."""
         return replace(self, splits={**self.splits, split.queue_id: split})
 
     def with_queues(self, queues: Iterable[TemporaryQueue]) -> "Registry":
-        """Adds or replaces the queues."""
+        """Add or replaces the queues."""
         return replace(self, queues={**self.queues, **{queue.name: queue for queue in queues}})
 
     def with_routing_changed(self) -> "Registry":
-        """Counts the version up: splitters have something to learn."""
+        """Count the version up: splitters have something to learn."""
         return replace(self, version=self.version + 1)
 
     def with_ended(self, session: Session, reason: str, *, now_ms: int) -> "Registry":
-        """Ends the session: nothing is routed to it any more, and its queues are condemned."""
+        """End the session: nothing is routed to it any more, and its queues are condemned."""
         failed = session.status is not Status.READY and reason not in {Reason.STOPPED, Reason.TIME_LIMIT_EXCEEDED}
         changed = self.with_routing_changed()
         ended = replace(

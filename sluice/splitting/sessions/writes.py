@@ -12,7 +12,7 @@ CHANGES_AT_ONCE = 90  # of queues and sessions in one write: a DynamoDB transact
 
 
 def within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:
-    """Takes as much of the change as one write: whole sessions with their queues, first those the events are about.
+    """Take as much of the change as one write: whole sessions with their queues, first those the events are about.
 
     The other sessions stay as they were: what follows from a state follows again at the next event.
     """
@@ -41,7 +41,7 @@ def within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -
 
 
 def _about(registry: Registry, events: Sequence[Event]) -> set[str]:
-    """The sessions that the events name, or whose queues they name."""
+    """Find the sessions that the events name, or whose queues they name."""
     named = {getattr(event, "name", "") for event in events}
     owners = {registry.queues[name].session_id or "" for name in named if name in registry.queues}
     return owners | {getattr(event, "session_id", "") for event in events}

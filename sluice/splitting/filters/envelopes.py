@@ -4,7 +4,7 @@ A body that is no such notification has none of them: nothing here raises.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
@@ -24,7 +24,7 @@ class S3Object:
 
 
 def envelope_attributes(body: str) -> Mapping[str, Value]:
-    """The attributes of an SNS notification, `{Type, Value}` each; an attribute without both as text is left out.
+    """Read the attributes of an SNS notification, `{Type, Value}` each; an attribute without both as text is left out.
 
     A FIFO topic's notification lacks the signature fields, so only what all have is asked for.
     """
@@ -42,13 +42,20 @@ def envelope_attributes(body: str) -> Mapping[str, Value]:
 
 
 def s3_objects(body: str, *, sns: bool) -> tuple[S3Object, ...]:
-    """The objects of an S3 event notification, also within an SNS envelope where `sns`."""
+    """Read the objects of an S3 event notification, also within an SNS envelope where `sns`."""
     envelope = _envelope(body) if sns else None
     event = _object(envelope["Message"] if envelope is not None else body)
     records = event.get("Records") if event is not None else None
-    if not isinstance(records, list):
-        return ()
-    return tuple(_s3_objects(records[:MAX_OBJECTS]))
+    found: list[S3Object] = []
+    for record in records[:MAX_OBJECTS] if isinstance(records, list) else []:
+        bucket = _at(record, "s3", "bucket", "name")
+        key = _at(record, "s3", "object", "key")
+        version_id = _at(record, "s3", "object", "versionId")
+        if _at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
+            version = version_id if isinstance(version_id, str) else None
+            # Keys are form-encoded in events: a space is a plus.
+            found.append(S3Object(bucket=bucket, key=unquote_plus(key), version_id=version))
+    return tuple(found)
 
 
 def _envelope(body: str) -> dict[str, Any] | None:
@@ -69,20 +76,6 @@ def _object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return decoded if isinstance(decoded, dict) else None
-
-
-def _s3_objects(records: list[Any]) -> Iterator[S3Object]:
-    for record in records:
-        bucket = _at(record, "s3", "bucket", "name")
-        key = _at(record, "s3", "object", "key")
-        version_id = _at(record, "s3", "object", "versionId")
-        if _at(record, "eventSource") == "aws:s3" and isinstance(bucket, str) and isinstance(key, str):
-            # Keys are form-encoded in events: a space is a plus.
-            yield S3Object(
-                bucket=bucket,
-                key=unquote_plus(key),
-                version_id=version_id if isinstance(version_id, str) else None,
-            )
 
 
 def _at(decoded: Any, *path: str) -> Any:

@@ -4,16 +4,16 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed
+from sluice.splitting.cached_registry import BATCH_MS, CACHED_MS, CachedRegistry, Unsettled
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.seen import BATCH_MS, CACHED_MS, SeenRegistry, Unsettled
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, QueueState, Registry, Session, Status, TemporaryQueue
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore
 
 
-def seen_and_store() -> tuple[SeenRegistry, FakeRegistryStore, Clock]:
+def seen_and_store() -> tuple[CachedRegistry, FakeRegistryStore, Clock]:
     clock, store = Clock(), FakeRegistryStore(Registry(version=1))
-    return SeenRegistry(store, splitter_id="s", decide=lambda: lambda _, __: None, now_ms=clock), store, clock
+    return CachedRegistry(store, splitter_id="s", decide=lambda: lambda _, __: None, now_ms=clock), store, clock
 
 
 def change(store: FakeRegistryStore) -> None:

@@ -1,11 +1,20 @@
-"""What a temporary queue takes over from its original: attributes, policy, tags. Pure."""
+"""Temporary queues: what their names say, and what they take over from their originals. Pure: randomness comes in.
+
+`sluice-tmp-<random>-<original>` for a session, `sluice-tmp-<random>-main-<original>` for the deployed consumer. The
+random part begins with the deployment's tag, so that a sweep knows this deployment's queues by their names alone.
+"""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from sluice.splitting.routing.names import FIFO_SUFFIX
-
+PREFIX = "sluice-tmp-"
+MAIN = "main-"
+FIFO_SUFFIX = ".fifo"
+MAX_NAME = 80  # characters, of SQS
+TAG_CHARACTERS = 6
+TOKEN_CHARACTERS = 12
 MAX_TAGS = 50  # of SQS
 RESERVED_TAG = "aws:"  # nobody but AWS may set these, CloudFormation's for one
 # Not here: DelaySeconds (the delay was already served), RedriveAllowPolicy, and what SQS reports but doesn't take.
@@ -25,9 +34,42 @@ COPIED = (
     "Policy",
 )
 
+_TAG = re.compile(rf"[a-z0-9]{{{TAG_CHARACTERS}}}")
+_TOKEN = re.compile(rf"[a-z0-9]{{{TOKEN_CHARACTERS}}}")
+
+
+def session_queue_name(original: str, *, deployment: str, token: str) -> str:
+    """Names a session's queue for the split queue `original`, which is shortened where it is too long."""
+    return _name(deployment, token, "", original)
+
+
+def main_queue_name(original: str, *, deployment: str, token: str) -> str:
+    """Names the queue that the deployed consumer reads while `original` is split."""
+    return _name(deployment, token, MAIN, original)
+
+
+def is_ours(name: str, *, deployment: str) -> bool:
+    """Whether a queue of this name is a temporary one of this deployment."""
+    return name.startswith(prefix_of(deployment))
+
+
+def prefix_of(deployment: str) -> str:
+    """Give what all names of this deployment's temporary queues begin with. Raises ValueError for no such tag."""
+    if not _TAG.fullmatch(deployment):
+        raise ValueError(f"a deployment's tag is {TAG_CHARACTERS} of a-z0-9, not {deployment!r}")
+    return PREFIX + deployment
+
+
+def _name(deployment: str, token: str, role: str, original: str) -> str:
+    if not _TOKEN.fullmatch(token):
+        raise ValueError(f"a token is {TOKEN_CHARACTERS} of a-z0-9, not {token!r}")
+    suffix = FIFO_SUFFIX if original.endswith(FIFO_SUFFIX) else ""
+    head = f"{prefix_of(deployment)}{token}-{role}"
+    return head + original.removesuffix(FIFO_SUFFIX)[: MAX_NAME - len(head) - len(suffix)] + suffix
+
 
 def temporary_attributes(original: Mapping[str, str], *, original_name: str, name: str) -> dict[str, str]:
-    """The attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original."""
+    """Chooses the attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original."""
     copied = {key: original[key] for key in COPIED if original.get(key)}
     if not original_name.endswith(FIFO_SUFFIX):
         # CreateQueue refuses even `false` for a standard queue.
@@ -42,7 +84,7 @@ def temporary_attributes(original: Mapping[str, str], *, original_name: str, nam
 
 
 def renamed_policy(policy: str, *, original_name: str, name: str) -> str:
-    """The policy with `name` for `original_name` in the queue ARNs of its statements' resources; nothing else changes.
+    """Put `name` for `original_name` into the queue ARNs of the statements' resources; nothing else changes.
 
     A policy that isn't JSON, which SQS doesn't let through, is returned as it is.
     """
@@ -69,7 +111,7 @@ def _renamed(resource: Any, original_name: str, name: str) -> Any:
 
 
 def temporary_tags(original: Mapping[str, str], *, configured: Mapping[str, str]) -> dict[str, str]:
-    """The original's tags and the configured ones, which win, also where there are more than a queue can have."""
+    """Join the original's tags and the configured ones, which win, also where there are more than a queue can have."""
     inherited = {key: value for key, value in original.items() if not key.startswith(RESERVED_TAG)}
     merged = dict(configured) | {key: value for key, value in sorted(inherited.items()) if key not in configured}
     return dict(list(merged.items())[:MAX_TAGS])

@@ -25,7 +25,7 @@ class Unsettled(RuntimeError):
 
 
 @dataclass(slots=True)
-class SeenRegistry:
+class CachedRegistry:
     """What a splitter's execution environment keeps. Not for threads."""
 
     store: RegistryStore
@@ -38,7 +38,7 @@ class SeenRegistry:
     _announced_at_ms: int = 0
 
     def routes(self, queue_id: str) -> Routes:
-        """Gives the routes of a split queue, compiled at the first batch after a change. Raises `Unsettled`."""
+        """Give the routes of a split queue, compiled at the first batch after a change. Raises `Unsettled`."""
         self._refresh()
         if queue_id not in self._routes:
             registry = self._registry
@@ -55,20 +55,14 @@ class SeenRegistry:
         if now_ms - self._checked_at_ms < CACHED_MS and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
             return
         for _ in range(MAX_READS):
-            now_ms = self.now_ms()
-            if self._is_announced(self.store.version(), now_ms):
+            now_ms, version = self.now_ms(), self.store.version()
+            if version == self._registry.version and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
                 self._checked_at_ms = now_ms
                 return
+            if version != self._registry.version:
+                self._registry, _ = self.store.load()
+                self._routes.clear()
+                self._announced_at_ms = 0  # where announcing fails, the next batch begins with it
+            self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
+            self._announced_at_ms = now_ms
         raise Unsettled("the registry of sessions changes too fast to be read")
-
-    def _is_announced(self, version: int, now_ms: int) -> bool:
-        """Whether this version is ours and announced; where not, makes it so, to be looked at again."""
-        if version == self._registry.version and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:
-            return True
-        if version != self._registry.version:
-            self._registry, _ = self.store.load()
-            self._routes.clear()
-            self._announced_at_ms = 0  # where announcing fails, the next batch begins with it
-        self.store.announce(self.splitter_id, version=self._registry.version, at_ms=now_ms)
-        self._announced_at_ms = now_ms
-        return False
