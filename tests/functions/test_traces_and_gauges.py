@@ -47,13 +47,13 @@ def traces(surroundings: Surroundings, url: str) -> dict[str, str | None]:
 def test_an_offers_own_trace_is_read_from_its_message(surroundings: Surroundings) -> None:
     send_traced(surroundings, surroundings.offers_url, "offer", ClientID="c")
     [record] = surroundings.event(surroundings.offers_url)["Records"]
-    assert broker.post_of(Message.of_lambda(record)).trace == TRACE
+    assert broker.offer_of(Message.of_lambda(record)).trace == TRACE
 
 
 def test_an_offer_without_a_trace_has_none(surroundings: Surroundings) -> None:
     surroundings.send(surroundings.offers_url, "offer", {"ClientID": "c"})
     [record] = surroundings.event(surroundings.offers_url)["Records"]
-    assert broker.post_of(Message.of_lambda(record)).trace is None
+    assert broker.offer_of(Message.of_lambda(record)).trace is None
 
 
 def test_a_dead_letter_keeps_its_trace_and_one_without_gets_none(surroundings: Surroundings) -> None:

@@ -23,6 +23,7 @@ def test_a_warm_offers_way(surroundings: Surroundings, monkeypatch: pytest.Monke
     """An offer that finds its proxy: the second of its environment."""
     broker.parts.cache_clear()
     parts = broker.parts()
+    broker.parts.cache_clear()
     parts = replace(parts, reporter=replace(parts.reporter, executor=Inline()))
     monkeypatch.setattr(broker, "parts", lambda: parts)
     mailbox = surroundings.sqs.create_queue(QueueName="mailbox")["QueueUrl"]
