@@ -132,12 +132,12 @@ def test_a_message_goes_to_the_queues_that_are_bound(federation: Surroundings) -
         ({"exchange": "nowhere"}, "UnknownExchange: no such exchange: nowhere"),
         ({}, "names no exchange"),
         ({"x-qpid": "no JSON"}, "Malformed: x-qpid"),
-        ({"x-qpid": "[]"}, "no JSON object"),
-        ({"x-qpid": '{"exchange": "amq.fanout", "key": "' + "k" * 257 + '"}'}, "key of 257 characters"),
+        ({"x-qpid": "[]"}, "x-qpid: Expected `object`, got `array`"),
+        ({"x-qpid": '{"exchange": "amq.fanout", "key": "' + "k" * 257 + '"}'}, "length <= 256 - at `$.key`"),
         ({"exchange": "amq.fanout", "routing-key": "k" * 257}, "257 characters, more than 256"),
-        ({"x-qpid": '{"exchange": "amq.fanout", "trace": ["not a tag"]}'}, "no tag"),
-        ({"x-qpid": json.dumps({"exchange": "amq.fanout", "trace": ["A"] * 65})}, "trace of 65 tags"),
-        ({"x-qpid": '{"exchange": "amq.fanout", "id": "../../etc"}'}, "id is no"),
+        ({"x-qpid": '{"exchange": "amq.fanout", "trace": ["not a tag"]}'}, "at `$.trace[0]`"),
+        ({"x-qpid": json.dumps({"exchange": "amq.fanout", "trace": ["A"] * 65})}, "length <= 64 - at `$.trace`"),
+        ({"x-qpid": '{"exchange": "amq.fanout", "id": "../../etc"}'}, "at `$.id`"),
     ],
 )
 def test_what_can_never_be_routed_is_a_dead_letter_with_the_reason_and_the_rest_goes_on(
@@ -229,8 +229,8 @@ def test_a_queue_that_no_route_reads_waits(federation: Surroundings) -> None:
     ("claims", "reason"),
     [
         ("no JSON", "Malformed: x-qpid"),
-        ('{"trace": "THERE"}', "trace is no list"),
-        ('{"overflow": {"a": 5}}', "no attribute"),
+        ('{"trace": "THERE"}', "at `$.trace`"),
+        ('{"overflow": {"a": 5}}', "at `$.overflow"),
     ],
 )
 def test_what_can_never_cross_is_a_dead_letter_with_the_reason(
