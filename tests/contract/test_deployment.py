@@ -148,4 +148,6 @@ def test_the_embedded_cloud_is_reached_with_its_own_credentials_alone(nothing_co
     )
     client = found.client("sqs")
     assert client.meta.endpoint_url == "http://127.0.0.1:1"
-    assert found.session.get_credentials().access_key == "000000000000"
+    credentials = found.session.get_credentials()
+    assert credentials is not None
+    assert credentials.access_key == "000000000000"

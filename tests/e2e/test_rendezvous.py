@@ -5,8 +5,10 @@ import base64
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import aiohttp
 import pytest
@@ -16,13 +18,15 @@ from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
-from sluice.peers.methods import Denied, RendezvousMethod, over_http, over_sqs, parse_reply
+from sluice.peers.methods import Denied, RendezvousMethod, Reply, over_http, over_sqs, parse_reply
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.ports import OfferRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT, OfferMethod
 from tests.deployed import Deployed
+
+T = TypeVar("T")
 
 ON_LOOPBACK = Network(loopback=True)
 WITHIN_S = 60
@@ -51,7 +55,7 @@ def pools_of(deployed: Deployed) -> DynamoProxyPools:
     return DynamoProxyPools(deployed.dynamodb, deployed.deployment.table_name)
 
 
-def run(work):
+def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, WITHIN_S))
 
 
@@ -122,14 +126,14 @@ def test_a_malformed_offer_gets_its_reply(deployed: Deployed, body: str, error: 
     assert run(reply_to(deployed, body)) == Denied(error)
 
 
-async def reply_to(deployed: Deployed, body: str):
+async def reply_to(deployed: Deployed, body: str) -> Reply:
     await nobody_waits(deployed)
     async with clients_of(deployed) as queues:
         return await over_sqs(queues)(body)
 
 
 def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
-    async def timed_out():
+    async def timed_out() -> tuple[Reply, bool, str]:
         await nobody_waits(deployed)
         async with proxies_of(deployed) as proxies, clients_of(deployed) as queues:
             silent = asyncio.create_task(proxies.poll())
@@ -173,7 +177,7 @@ def test_a_stale_offer_takes_no_proxy_and_leaves_no_queue(deployed: Deployed) ->
     assert deployed.sqs.list_queues(QueueNamePrefix=PREFIX + "stale").get("QueueUrls", []) == []
 
 
-def offer_event(deployed: Deployed, *, client_id: str, sent_at_ms: int) -> dict:
+def offer_event(deployed: Deployed, *, client_id: str, sent_at_ms: int) -> dict[str, Any]:
     """What the trigger gives the broker for one offer."""
     queue = deployed.offers_queue_url.rsplit("/", 1)[1]
     return {
@@ -305,10 +309,14 @@ async def start_environments(deployed: Deployed, proxies: Proxies, number: int) 
     while len(polling) < number:
         polling += [asyncio.create_task(proxies.serve()) for _ in range(AT_ONCE)]
         most = len(polling) - AT_ONCE  # some are just between two polls
-        await until(lambda most=most: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > most)
+        await until(partial(more_wait_than, pools, most))
     for task in polling:
         task.cancel()
     await asyncio.gather(*polling, return_exceptions=True)
+
+
+def more_wait_than(pools: DynamoProxyPools, number: int) -> bool:
+    return pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > number
 
 
 async def answer_once(proxies: Proxies, name: str) -> None:

@@ -66,7 +66,7 @@ class Site:
             ).get("Messages", [])
             for message in received:
                 self.deployed.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-            found += [message for message in received if ms_of(json.loads(message["Body"])["at"]) >= since_ms]
+            found += [dict(message) for message in received if ms_of(json.loads(message["Body"])["at"]) >= since_ms]
         return found
 
     def publish(self, body: str, key: str) -> None:
@@ -125,7 +125,7 @@ async def a_scripted_minute(deployed: Deployed) -> int:
         for answers in (True, False):
             poll = asyncio.create_task(proxies.poll())
             await somebody_waits(pools)
-            offered = asyncio.create_task(exchange(offer_body("2")))
+            offered = asyncio.ensure_future(exchange(offer_body("2")))
             polled = await poll
             assert polled.matched
             if answers:

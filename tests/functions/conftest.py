@@ -13,7 +13,7 @@ from sluice.aws.clients import dynamodb_client, sqs_client
 
 FINGERPRINT = "KygLI+EQe7Yqv8QN3MiCSBT4CnI="  # 2B280B23E1107BB62ABFC40DDCC8824814F80A72
 BRIDGES = f'[{{"display_name": "d", "websocket_address": "wss://relay.example/", "fingerprint": "{FINGERPRINT}"}}]'
-CONTEXT = SimpleNamespace(
+CONTEXT: Any = SimpleNamespace(
     function_name="f",
     memory_limit_in_mb=128,
     invoked_function_arn="arn:aws:lambda:eu-central-1:123456789012:function:f",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deployed import Deployed
 from tests.interop.programs import FetchFailed, Programs, fetch
 from tests.interop.servers import Servers
 
@@ -21,7 +22,7 @@ def programs() -> Programs:
 
 
 @pytest.fixture
-def servers(deployed) -> Iterator[Servers]:
+def servers(deployed: Deployed) -> Iterator[Servers]:
     """STUN, NAT probe and relay; the relay where the deployed bridge list has it."""
     with Servers(deployed.relay_port) as running:
         yield running

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from sluice.peers.methods import over_sqs
 from sluice.peers.services import Relay
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, VolunteerStep
 from sluice.rendezvous.protocol.matching import Nat
+from tests.deployed import Deployed
 from tests.interop.programs import Programs, Running, RunningClient, start_client, start_proxy
 from tests.interop.servers import Servers
 
@@ -26,9 +27,13 @@ ATTEMPTS = 4
 STREAM_BEGINS = bytes.fromhex("1293605d278175f5")  # what the real client sends first: Turbo Tunnel's token
 ON_LOOPBACK = Network(loopback=True)
 
+StartClient = Callable[[], RunningClient]
+
 
 @pytest.fixture
-def start_real_client(deployed, programs: Programs, servers: Servers, tmp_path: Path):
+def start_real_client(
+    deployed: Deployed, programs: Programs, servers: Servers, tmp_path: Path
+) -> Iterator[StartClient]:
     """Starts the real client, which begins a rendezvous at once."""
     with ExitStack() as running:
         yield lambda: running.enter_context(
@@ -44,7 +49,7 @@ def start_real_client(deployed, programs: Programs, servers: Servers, tmp_path: 
 
 
 @pytest.fixture
-def real_proxy(deployed, programs: Programs, servers: Servers, tmp_path: Path):
+def real_proxy(deployed: Deployed, programs: Programs, servers: Servers, tmp_path: Path) -> Iterator[Running]:
     """The real proxy, its NAT found unrestricted: without a NAT its client's is unknown, and gets no other."""
     with start_proxy(
         programs.proxy,
@@ -57,13 +62,10 @@ def real_proxy(deployed, programs: Programs, servers: Servers, tmp_path: Path):
         yield proxy
 
 
-def aws_queue_url(deployed) -> str:
+def aws_queue_url(deployed: Deployed) -> str:
     """The offers queue's URL in the form that the real client takes the region from."""
     queue = deployed.offers_queue_url.rsplit("/", 1)[1]
     return f"https://sqs.{deployed.region}.amazonaws.com/{deployed.account}/{queue}"
-
-
-StartClient = Callable[[], RunningClient]
 
 
 def test_a_client_without_proxies_is_told_so(start_real_client: StartClient) -> None:
@@ -83,13 +85,13 @@ def test_the_real_client_gets_the_real_proxys_answer_and_its_bytes_reach_the_rel
 
 
 def test_our_client_gets_the_real_proxy_and_its_bytes_come_back_from_the_relay(
-    deployed, real_proxy: Running, servers: Servers
+    deployed: Deployed, real_proxy: Running, servers: Servers
 ) -> None:
     assert asyncio.run(asyncio.wait_for(echoed_by_relay(deployed, b"ours to theirs"), WITHIN_S)) == b"ours to theirs"
     real_proxy.waits_for("Connected to relay", within_s=WITHIN_S)
 
 
-async def echoed_by_relay(deployed, data: bytes) -> bytes:
+async def echoed_by_relay(deployed: Deployed, data: bytes) -> bytes:
     """What comes back through the first proxy that lets a channel be opened."""
     credentials = ClientCredentials.parse(deployed.client_sqscreds)
     client = open_client(credentials, region=deployed.region, endpoint_url=deployed.endpoint)
@@ -104,7 +106,7 @@ async def echoed_by_relay(deployed, data: bytes) -> bytes:
 
 
 def test_the_real_client_gets_our_proxy_and_its_bytes_reach_the_relay(
-    deployed, start_real_client: StartClient, servers: Servers
+    deployed: Deployed, start_real_client: StartClient, servers: Servers
 ) -> None:
     def until_bytes_came() -> None:
         start_real_client().waits_for("DataChannel.OnOpen", within_s=WITHIN_S)
@@ -113,7 +115,7 @@ def test_the_real_client_gets_our_proxy_and_its_bytes_reach_the_relay(
     assert asyncio.run(serve_while(deployed, until_bytes_came))[VolunteerStep.OPENED] == 1
 
 
-async def serve_while(deployed, work: Callable[[], None]) -> Counter[VolunteerStep]:
+async def serve_while(deployed: Deployed, work: Callable[[], None]) -> Counter[VolunteerStep]:
     """What happened to our proxy while that was done."""
     async with aiohttp.ClientSession() as session:
         relay = Relay(session, relay_pattern="$", allow_plain=True, allow_private=True)

@@ -87,7 +87,9 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def deploy(outputs: dict[str, str]) -> Site:
-    sqs, dynamodb, iam = (boto3.client(service, region_name=REGION) for service in ("sqs", "dynamodb", "iam"))
+    sqs = boto3.client("sqs", region_name=REGION)
+    dynamodb = boto3.client("dynamodb", region_name=REGION)
+    iam = boto3.client("iam", region_name=REGION)
     iam.create_user(UserName="clients")
     dynamodb.create_table(
         TableName="t",

@@ -390,7 +390,11 @@ def test_the_brokers_next_poll_is_kept_up_to_our_own_pause_unless_it_refused_us(
     status: str, next_poll_ms: int, pause_s: float, expected_s: float
 ) -> None:
     volunteer = Volunteer(
-        Unused(), "http://broker", Echo(), network=ON_LOOPBACK, limits=VolunteerLimits(pause_s=pause_s)
+        UNUSED,
+        "http://broker",
+        Echo(),
+        network=ON_LOOPBACK,
+        limits=VolunteerLimits(pause_s=pause_s),
     )
     match, pause = volunteer._read_poll("sid", {"Status": status, "NextPoll": next_poll_ms})
     assert (match, pause) == (None, expected_s)
@@ -559,7 +563,7 @@ async def test_a_refused_relay_gets_no_answer() -> None:
 def test_a_relay_must_meet_the_volunteers_conditions(
     relay_url: str, allowed: dict[str, Any], refusal: str | None
 ) -> None:
-    assert Relay(Unused(), **allowed).refusal(relay_url) == refusal
+    assert Relay(UNUSED, **allowed).refusal(relay_url) == refusal
 
 
 # WebRTC
@@ -595,7 +599,8 @@ async def test_on_loopback_the_other_ends_further_addresses_are_not_tried() -> N
         line = next(line for line in offer["sdp"].splitlines(keepends=True) if line.startswith("a=candidate:"))
         offer["sdp"] += line.replace(LOOPBACK, "192.0.2.9") + "a=candidate:short\r\n"
         await proxy.answer(json.dumps(offer))
-        gatherer = proxy._connection.sctp.transport.transport
+        channels: Any = proxy._connection.sctp
+        gatherer = channels.transport.transport
         assert {candidate.ip for candidate in gatherer.getRemoteCandidates()} == {LOOPBACK}
 
 
@@ -614,6 +619,9 @@ class Unused:
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(name)
+
+
+UNUSED: Any = Unused()
 
 
 def local_relay(session: aiohttp.ClientSession) -> Relay:

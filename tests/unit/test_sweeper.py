@@ -90,11 +90,10 @@ def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
 
 def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
     world = World()
-    world.offers.sent_before = lambda until_ms: iter(
-        [[OfferRecord(client_id=c, sent_at_ms=0, method=OfferMethod.SQS)] for c in "ab"]
-    )  # type: ignore[method-assign]  # two pages
-    for client_id in "ab":
-        world.queues.create(f"snowflake-client-{client_id}", {})
-        world.offers.record(OfferRecord(client_id=client_id, sent_at_ms=0, method=OfferMethod.SQS))
+    pages = [[OfferRecord(client_id=client_id, sent_at_ms=0, method=OfferMethod.SQS)] for client_id in "ab"]
+    world.offers.sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # two pages
+    for [offer] in pages:
+        world.queues.create(f"snowflake-client-{offer.client_id}", {})
+        world.offers.record(offer)
     assert world.sweep(may_go_on=[False]).answer_queues == 1
     assert [client_id for client_id, _ in world.offers.offers] == ["b"]
