@@ -173,32 +173,28 @@ class DynamoOfferStore:
 
     def matched(self, *, since_ms: int, until_ms: int) -> Sequence[OfferRecord]:
         """Find the offers sent in [since, until] that wait for their proxy's answer, oldest first."""
-        until = {":until": _milliseconds(until_ms + 1), ":since": _milliseconds(since_ms), ":matched": "matched"}
-        found = [
-            offer_record(item)
-            for shard in range(SHARDS)
-            for page in query_pages(
-                self.client,
-                TableName=self.table,
-                ConsistentRead=True,
-                KeyConditionExpression="pk = :pk AND sk BETWEEN :since AND :until",
-                FilterExpression="#state = :matched",
-                ExpressionAttributeNames={"#state": "state"},
-                ExpressionAttributeValues=attributes({":pk": f"offers#{shard}"} | until),
-            )
-            for item in page
-        ]
-        return sorted(found, key=lambda offer: offer.sent_at_ms)
+        pages = self._pages(
+            "sk BETWEEN :since AND :until",
+            {":since": _milliseconds(since_ms), ":until": _milliseconds(until_ms + 1), ":matched": OfferState.MATCHED},
+            FilterExpression="#state = :matched",
+            ExpressionAttributeNames={"#state": "state"},
+        )
+        return sorted((offer for page in pages for offer in page), key=lambda offer: offer.sent_at_ms)
 
     def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Read all offers sent before, page by page, oldest first within a shard."""
+        return self._pages("sk < :until", {":until": _milliseconds(until_ms)})
+
+    def _pages(self, condition: str, values: dict[str, str | int], **how: Any) -> Iterator[Sequence[OfferRecord]]:
+        """Read offers of all shards, one after the other."""
         for shard in range(SHARDS):
             for page in query_pages(
                 self.client,
                 TableName=self.table,
                 ConsistentRead=True,
-                KeyConditionExpression="pk = :pk AND sk < :until",
-                ExpressionAttributeValues=attributes({":pk": f"offers#{shard}", ":until": _milliseconds(until_ms)}),
+                KeyConditionExpression=f"pk = :pk AND {condition}",
+                ExpressionAttributeValues=attributes({":pk": f"offers#{shard}"} | values),
+                **how,
             ):
                 yield [offer_record(item) for item in page]
 
