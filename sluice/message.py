@@ -29,11 +29,6 @@ class Value:
         """The text of a String or a Number; None of a Binary."""
         return self.content if isinstance(self.content, str) else None
 
-    @property
-    def size(self) -> int:
-        """Bytes, as SQS counts them: type and content."""
-        return _bytes(self.data_type) + (len(self.content) if isinstance(self.content, bytes) else _bytes(self.content))
-
     def api(self) -> dict[str, Any]:
         """As the SQS API takes it."""
         key = "BinaryValue" if isinstance(self.content, bytes) else "StringValue"
@@ -169,7 +164,9 @@ def size_of(body: str, attributes: Attributes) -> int:
     """Bytes as SQS counts them: the body and each attribute's name, type and value."""
     size = _bytes(body)
     for name, value in attributes.items():
-        size += _bytes(name) + value.size
+        content = value.content
+        size += _bytes(name) + _bytes(value.data_type)
+        size += len(content) if isinstance(content, bytes) else _bytes(content)
     return size
 
 

@@ -26,7 +26,7 @@ def parts() -> SplitterParts:
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
     """Split a batch: the records of one event are of one source queue."""
     batch = Batch.parse(event)
-    queue = parts().queue_of(batch.queue)
+    queue = parts().by_source[batch.queue]
     outcome = parts().split(batch.messages, queue)
     publish(SERVICE, outcome.counts, dimensions={"queue": queue.queue_id})
     for session_id, number in outcome.forwarded.items():

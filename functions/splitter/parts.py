@@ -1,6 +1,6 @@
 """Puts the splitter function together: adapters, clock, ids and the jq process, from its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -32,6 +32,7 @@ class SplitterParts:
     """What an environment of the splitter function keeps between its batches."""
 
     settings: SplitterSettings
+    by_source: Mapping[str, SplitQueue]  # by the source queue's name
     store: RegistryStore
     seen: CachedRegistry
     queues: SplitQueues
@@ -48,6 +49,12 @@ class SplitterParts:
         executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
+            by_source={
+                source: SplitQueue(
+                    queue_id=each.queue_id, main=each.main, fifo=each.fifo, sns=each.sns, s3_event=each.s3_event
+                )
+                for source, each in settings.by_source.items()
+            },
             store=store,
             seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms),
             queues=SplitQueues(sqs_client(), settings.dead_letters_url),
@@ -55,13 +62,6 @@ class SplitterParts:
             metadata=S3Metadata(),
             executor=executor,
             reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
-        )
-
-    def queue_of(self, source: str) -> SplitQueue:
-        """Find the split queue whose source has this name."""
-        config = self.settings.by_source[source]
-        return SplitQueue(
-            queue_id=config.queue_id, main=config.main, fifo=config.fifo, sns=config.sns, s3_event=config.s3_event
         )
 
     def split(self, messages: Sequence[Message], queue: SplitQueue) -> SplitOutcome:

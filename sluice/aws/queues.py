@@ -37,6 +37,25 @@ def send_batch(client: "SQSClient", url: str, entries: Sequence[dict[str, Any]],
 
 
 @dataclass(frozen=True, slots=True)
+class QueuesByName:
+    """Queues of one account and region by name. `sibling_url` is any one's URL: to look one up would be a request."""
+
+    client: "SQSClient"
+    sibling_url: str
+
+    def url(self, name: str) -> str:
+        """The URL of a queue."""
+        return self.sibling_url.rsplit("/", 1)[0] + "/" + name
+
+    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+        """Send up to ten entries to a queue; the ids of those that SQS refused, with its reason.
+
+        Raises `QueueGone` with the name, and `CallFailed`.
+        """
+        return send_batch(self.client, self.url(name), entries, queue=name)
+
+
+@dataclass(frozen=True, slots=True)
 class SqsQueues:
     """SQS through a client. `sibling_url` is the URL of any queue of the same account and region."""
 

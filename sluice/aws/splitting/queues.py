@@ -5,15 +5,14 @@ A queue's URL is made from a sibling's: looking it up would be a request for eac
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
-from sluice.aws.queues import send_batch
+from sluice.aws.queues import QueuesByName
 from sluice.errors import CallFailed, QueueGone
 from sluice.message import Message
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
-    from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 
 RECEIVED_AT_ONCE = 10
@@ -25,19 +24,8 @@ COUNTS: tuple["QueueAttributeNameType", ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class SplitQueues:
+class SplitQueues(QueuesByName):
     """SQS through a client; raises `CallFailed`. `sibling_url` is that of any queue of the same account and region."""
-
-    client: "SQSClient"
-    sibling_url: str
-
-    def url(self, name: str) -> str:
-        """Make the URL of a queue."""
-        return self.sibling_url.rsplit("/", 1)[0] + "/" + name
-
-    def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries; the ids of those that SQS refused, with its reason. Raises `QueueGone`."""
-        return send_batch(self.client, self.url(name), entries, queue=name)
 
     def describe(self, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Read a queue's attributes and tags. Raises `QueueGone`."""
