@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 
 from sluice.errors import BadConfiguration
@@ -148,26 +149,28 @@ def _content(path: Path) -> bytes:
 
 def _imported(project: Path, source: PurePosixPath) -> Iterator[PurePosixPath]:
     """The project's files that running `source` reads. Imports inside functions count: they happen later."""
-    if source.suffix != ".py":
-        return
-    unread: list[ast.AST] = [ast.parse((project / source).read_bytes())]
+    if source.suffix == ".py":
+        for module in _modules((project / source).read_bytes()):
+            yield from _files(project, module)
+
+
+@cache
+def _modules(code: bytes) -> frozenset[str]:
+    """The modules that it names. A synth asks for each file once a function, and tests for many synths."""
+    found: set[str] = set()
+    unread: list[ast.AST] = [ast.parse(code)]
     while unread:
         node = unread.pop()
         match node:
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):  # nobody imports these at run time
                 unread += node.orelse
                 continue
-        for module in _modules(node):
-            yield from _files(project, module)
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                found |= {f"{module}.{alias.name}" for alias in names}  # each may be a module of the package
         unread += ast.iter_child_nodes(node)
-
-
-def _modules(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.Import(names=names):
-            yield from (alias.name for alias in names)
-        case ast.ImportFrom(module=str(module), names=names, level=0):
-            yield from (f"{module}.{alias.name}" for alias in names)  # each may be a module of the package
+    return frozenset(found)
 
 
 def _files(project: Path, module: str) -> Iterator[PurePosixPath]:

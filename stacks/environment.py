@@ -31,8 +31,9 @@ from stacks.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
 ENTRY_POINT = "sluice_job.py"
-FORMAT = b"tgz 1"  # a key covers it: counted up where equal content is packed otherwise
+FORMAT = b"tgz 2"  # a key covers it: counted up where equal content is packed otherwise
 NOT_RUN = ("__pycache__",)
+COMPRESSION = 6  # of 9, which takes twice as long or more for half a hundredth less
 MTIME = 0  # a date of its own would make equal content another archive
 
 
@@ -112,7 +113,7 @@ def _pack(folder: Path, archive: Path) -> None:
     """Equal content gives equal bytes: files in order, without times, owners or the archive's own name."""
     with (
         archive.open("wb") as file,
-        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=MTIME) as packed,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=MTIME, compresslevel=COMPRESSION) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for path in sorted(folder.rglob("*")):

@@ -15,6 +15,8 @@ from sluice.local.sites import Site
 
 CDK = PROJECT / "node_modules" / ".bin" / "cdk"
 TIMEOUT_S = 600
+# The templates' validation takes eight seconds to start, only warns, and says of these what it says of AWS's.
+UNATTENDED = {"CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
 STACKS_AT_ONCE = "4"  # those that depend on nothing but the state
 
 
@@ -85,7 +87,7 @@ class Deployer:
                 subprocess.run(  # noqa: S603 - our own arguments
                     [str(CDK), *arguments, "--no-notices", "--ci"],
                     cwd=PROJECT,
-                    env={**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"},
+                    env={**environment, **UNATTENDED, "PATH": path},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -1,6 +1,8 @@
 """Our stacks synthesized in this process, as the CDK command line would with cdk.json and `-c`."""
 
+import fcntl
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +13,15 @@ from aws_cdk.cx_api import CloudAssembly
 
 import app
 from stacks.assets import Assets, Target
+from stacks.environment import SparkAssets, image_target
 from stacks.parameters import Architecture
 from tests.timeouts import end_the_process
 
 PROJECT = app.PROJECT
 CONTEXT: Mapping[str, Any] = json.loads((PROJECT / "cdk.json").read_text())["context"]
 Resource = Mapping[str, Any]
+# CDK's own validation of templates takes each process eight seconds to start, and only warns.
+os.environ["CDK_VALIDATION"] = "false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def layer() -> Path:
-    """The layer's folder, built by pip where it isn't yet: the only step that needs a package index."""
-    assets = Assets(PROJECT)
-    assets.layer(assets.bundle("functions", "splitter"), Target.of(Architecture.ARM64))
-    return assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64)).folder
+    """The layer's folder. It and all else that a synth builds is built by pip where it isn't yet, by one worker."""
+    assets, target = Assets(PROJECT), Target.of(Architecture.ARM64)
+    build = PROJECT / "build"
+    build.mkdir(exist_ok=True)
+    with (build / ".suite").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assets.layer(assets.bundle("functions", "splitter"), target)
+        SparkAssets(PROJECT).environment(image_target(Architecture.ARM64, CONTEXT["sluice"]["pipeline"]["python"]))
+        return assets.layer(assets.bundle("functions"), target).folder
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,8 @@ UNLIKELY = {
 
 def run_app(outdir: Path, *, project: Path = PROJECT, **environment: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own, as the CDK command line starts it."""
-    given = {"PATH": NODE_PATH, "CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(CONTEXT), **environment}
+    said = {"CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(CONTEXT), "CDK_VALIDATION": "false"}
+    given = {"PATH": NODE_PATH, **said, **environment}
     return subprocess.run(
         [sys.executable, "app.py"], cwd=project, env=given, capture_output=True, text=True, check=False
     )
