@@ -3,5 +3,5 @@
 Pure rooms: `matching` (exchanges, bindings, which messages they match, loops), `messages` (what one carries, what is
 sent where of it), `links` (links and bridges, how they live), `dynamic` (routes that follow what is wanted), `map`
 (what operators see). Shells: `router` (an exchange's messages), `forwarder` (a bridge's), `registrar` and
-`dynamic_shell` (links and routes), `operations` (what is asked of them); `ports` is what they ask of AWS.
+`dynamic_shell` (links and routes), `administration` (performs what is asked); `ports` is what they ask of AWS.
 """
