@@ -35,9 +35,9 @@ from sluice.splitting.sessions.events import (
     QueueCreated,
     QueueDeleted,
     QueueNotCreated,
+    SessionRefused,
     SessionRequested,
     SessionStopped,
-    StartRefused,
     TimePassed,
 )
 from sluice.splitting.sessions.rules import apply
@@ -61,10 +61,6 @@ EVENTS_AT_ONCE = 20  # taken in by one write
 KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # of a session: it goes into an attribute
 SOON_S = 1  # until the next tick while something moves
 LATER_S = 10  # while sessions only live: a third of what a heartbeat may be late
-
-
-class SessionRefused(BadConfiguration):
-    """A session that can't be started; nothing was created."""
 
 
 class NoSuchSession(BadConfiguration):
@@ -115,10 +111,7 @@ class Control:
         requested = SessionRequested(
             session_id=session_id, key=key, owner=owner, filters=chosen, names=names, time_limit_s=time_limit_s
         )
-        try:
-            self.advance([requested], only=set(names.values()))
-        except StartRefused as error:
-            raise SessionRefused(str(error)) from error
+        self.advance([requested], only=set(names.values()))
         return session_id
 
     def stop(self, session_id: str, *, reason: str | None = None) -> None:

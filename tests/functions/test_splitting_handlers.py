@@ -12,7 +12,25 @@ from functions.splitter import handler as splitter
 from sluice.aws.clients import sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.records import Batch, Reporter
+from sluice.codec import encode
 from sluice.errors import HeldBack, NotDelivered
+from sluice.operations import Operation, R, result_of
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+from sluice.splitting.operations import (
+    EndedSession,
+    FindSession,
+    KeepSession,
+    ListQueues,
+    ListSessions,
+    QueueView,
+    SessionQueueView,
+    SessionStatus,
+    SessionView,
+    StartSession,
+    StopSession,
+    SweepQueues,
+    TickSessions,
+)
 from tests.functions.conftest import CONTEXT, Surroundings
 
 ANYTHING = {"q": {"filter": {}}}
@@ -166,6 +184,43 @@ def test_what_the_asker_did_wrong_is_said_and_changes_nothing(
 ) -> None:
     assert error in control.handler(request_, CONTEXT)["error"]
     assert control.handler({"op": "status"}, CONTEXT)["result"]["sessions"] == []
+
+
+def asked(operation: Operation[R]) -> R:
+    """As the command line asks."""
+    return result_of(operation, json.dumps(control.handler(json.loads(encode(operation)), CONTEXT)))
+
+
+def test_each_operation_gives_its_own_result(splitting: Surroundings) -> None:
+    filters = {"*": QueueFilter(filter=Filter(attributes=(("client", "^a$"),)), mode=Mode.MIRROR)}
+    started = asked(StartSession(filters=filters, owner="me", key="mine", time_limit_s=60))
+    assert isinstance(started, SessionView)
+    assert (started.key, started.owner, started.messages) == ("mine", "me", 0)
+    assert started.filters == {"q": filters["*"]}
+    [queue] = started.queues
+    assert queue.name is not None
+    assert queue == SessionQueueView(
+        queue_id="q", mode=Mode.MIRROR, name=queue.name, url=url_of(splitting, queue.name), returned=0
+    )
+    session_id = started.session_id
+    kept = asked(KeepSession(session_id=session_id))
+    assert kept == SessionStatus(session_id=session_id, status=started.status, reason="")
+    assert [each.session_id for each in asked(ListSessions()).sessions] == [session_id]
+    assert asked(ListQueues()) == (
+        QueueView(
+            queue_id="q",
+            source=splitting.offers_url,
+            main=url_of(splitting, "main"),
+            fifo=False,
+            sns=False,
+            s3_event=False,
+        ),
+    )
+    assert asked(StopSession(session_id=session_id)).reason == "Stopped"
+    assert asked(TickSessions()) is None
+    assert asked(SweepQueues()) == ()
+    gone = asked(FindSession(session_id="unheard-of"))
+    assert gone == EndedSession(session_id="unheard-of", reason="")
 
 
 @pytest.mark.parametrize("body", ["no JSON", "[]", "5", '{"op": "dance"}', '{"op": "stop"}'])

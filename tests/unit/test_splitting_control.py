@@ -16,12 +16,11 @@ from sluice.splitting.control import (
     SOON_S,
     Control,
     NoSuchSession,
-    SessionRefused,
     TooBusy,
     next_tick_s,
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.sessions.events import SessionStopped, TimePassed
+from sluice.splitting.sessions.events import SessionRefused, SessionStopped, TimePassed
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
 from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
 from sluice.splitting.settings import SplitConfig

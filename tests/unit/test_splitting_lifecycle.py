@@ -33,9 +33,9 @@ from sluice.splitting.sessions.events import (
     QueueCreated,
     QueueDeleted,
     QueueNotCreated,
+    SessionRefused,
     SessionRequested,
     SessionStopped,
-    StartRefused,
     TimePassed,
 )
 from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, apply
@@ -189,7 +189,7 @@ def test_an_event_that_comes_twice_changes_nothing() -> None:
     ],
 )
 def test_a_session_that_cannot_be_taken_on_is_refused(event: SessionRequested) -> None:
-    with pytest.raises(StartRefused):
+    with pytest.raises(SessionRefused):
         after(ready(), event)
 
 

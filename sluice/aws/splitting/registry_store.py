@@ -99,7 +99,15 @@ class DynamoRegistryStore:
 
         Splitters and heartbeats aren't written: they have writers of their own. Raises `TooManyChanges`.
         """
-        changes = list(self._changes(before, after))
+        old, new = texts_of(before), texts_of(after)
+        changes: list[Any] = [
+            {"Delete": {"TableName": self.table, "Key": attributes({"pk": REGISTRY, "sk": sort_key})}}
+            for sort_key in sorted(old.keys() - new.keys())
+        ]
+        for sort_key, value in sorted(new.items()):
+            if old.get(sort_key) != value:
+                item = attributes({"pk": REGISTRY, "sk": sort_key, "value": value})
+                changes.append({"Put": {"TableName": self.table, "Item": item}})
         if len(changes) > MAX_CHANGES:
             raise TooManyChanges(f"{len(changes)} queues and sessions at once; at most {MAX_CHANGES} can be written")
         if not changes and before.version == after.version:
@@ -120,15 +128,6 @@ class DynamoRegistryStore:
                 return False
             raise
         return True
-
-    def _changes(self, before: Registry, after: Registry) -> Iterator[Any]:
-        old, new = texts_of(before), texts_of(after)
-        for sort_key in sorted(old.keys() - new.keys()):
-            yield {"Delete": {"TableName": self.table, "Key": attributes({"pk": REGISTRY, "sk": sort_key})}}
-        for sort_key, value in sorted(new.items()):
-            if old.get(sort_key) != value:
-                item = attributes({"pk": REGISTRY, "sk": sort_key, "value": value})
-                yield {"Put": {"TableName": self.table, "Item": item}}
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
         """Note what a splitter routes by."""

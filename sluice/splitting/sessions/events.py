@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from sluice.errors import BadConfiguration
 from sluice.splitting.filters.values import Mode, QueueFilter
 from sluice.splitting.routing.shares import MAX_SESSIONS
 from sluice.splitting.sessions.state import (
@@ -28,8 +29,8 @@ HEARTBEAT_LIMIT_S = 30
 Event = Callable[[Registry, int], Registry]
 
 
-class StartRefused(ValueError):  # translated by the control function, which knows how to say it
-    """The session can't be taken on; nothing was changed."""
+class SessionRefused(BadConfiguration):
+    """A session that can't be started; nothing was changed, and nothing created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class SessionRequested:
     time_limit_s: int | None = None
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Add the session and plans its queues. Raises `StartRefused`."""
+        """Add the session and plan its queues. Raises `SessionRefused`."""
         if self.session_id in registry.sessions:
             return registry
         self._refuse(registry)
@@ -73,14 +74,14 @@ class SessionRequested:
 
     def _refuse(self, registry: Registry) -> None:
         if len(registry.sessions) >= MAX_SESSIONS:
-            raise StartRefused(f"there are {MAX_SESSIONS} sessions already")
+            raise SessionRefused(f"there are {MAX_SESSIONS} sessions already")
         unknown = [queue_id for queue_id in self.filters if queue_id not in registry.splits]
         if unknown:
-            raise StartRefused(f"no such queue: {', '.join(sorted(unknown))}")
+            raise SessionRefused(f"no such queue: {', '.join(sorted(unknown))}")
         names = [*self.names.values(), *self.main_names.values()]
         are_new = len({*names, *registry.queues}) == len(names) + len(registry.queues)
         if self.names.keys() < self.filters.keys() or not are_new:
-            raise StartRefused("each queue needs a new name")
+            raise SessionRefused("each queue needs a new name")
 
     def _opened(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
         """Give the split a main queue. One that drains, or has let go of nothing yet, is taken over as it is."""
@@ -91,7 +92,7 @@ class SessionRequested:
         if split.phase in {Phase.IDLE, Phase.RESTORING} and not split.static:
             main = self.main_names.get(queue_id)
             if main is None:
-                raise StartRefused(f"{queue_id} needs a name for its main queue")
+                raise SessionRefused(f"{queue_id} needs a name for its main queue")
             opened = replace(opened, main=main)
             registry = registry.with_queues([TemporaryQueue(name=main, queue_id=queue_id)])
         return registry.with_split(opened).with_routing_changed()

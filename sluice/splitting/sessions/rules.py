@@ -21,7 +21,7 @@ KEEP_FAILED_S = 3_600  # how long a session that failed to start can be looked a
 
 
 def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
-    """Take the event and all that follows from it into the registry. Raises `StartRefused`."""
+    """Take the event and all that follows from it into the registry. Raises `SessionRefused`."""
     registry = event(registry, now_ms)
     while True:  # each rule moves things forward only, so this ends
         before = registry

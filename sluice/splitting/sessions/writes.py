@@ -24,7 +24,9 @@ def within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -
         changed[session_id] += before.sessions.get(session_id) != after.sessions.get(session_id)
     if changed.total() <= CHANGES_AT_ONCE:
         return after
-    about = _about(before, events)
+    about = {getattr(event, "session_id", "") for event in events}
+    for name in {getattr(event, "name", "") for event in events} & before.queues.keys():
+        about.add(before.queues[name].session_id or "")
     left, room = set[str](), CHANGES_AT_ONCE
     for session_id in sorted(+changed, key=lambda session_id: (session_id not in about, session_id)):
         if changed[session_id] <= room or room == CHANGES_AT_ONCE:
@@ -38,10 +40,3 @@ def within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -
         session_id: session for session_id, session in after.sessions.items() if session_id not in left
     }
     return replace(after, sessions=sessions, queues=queues)
-
-
-def _about(registry: Registry, events: Sequence[Event]) -> set[str]:
-    """Find the sessions that the events name, or whose queues they name."""
-    named = {getattr(event, "name", "") for event in events}
-    owners = {registry.queues[name].session_id or "" for name in named if name in registry.queues}
-    return owners | {getattr(event, "session_id", "") for event in events}
