@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.drawings import as_svg, as_text
-from sluice.federation.map.topology import Concern, Site, Topology
+from sluice.federation.map.topology import Concern, MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 
@@ -30,7 +30,7 @@ def joined(joins: Iterable[Join], *, key: str = "#") -> Topology:
     joins = list(joins)
     tags = sorted({tag for join in joins for tag in join})
     return Topology.of(
-        Site(
+        MappedSite(
             tag=tag,
             exchanges=TYPES,
             links=tuple(link_to(dest) for source, dest in joins if source == tag),
@@ -88,7 +88,11 @@ def test_five_sites_with_a_cycle_a_multi_path_and_a_missing_reverse_have_each_na
 
 def two_ways(one: str, other: str) -> Topology:
     return Topology.of(
-        [Site(tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B", key=one), push("B", key=other)))]
+        [
+            MappedSite(
+                tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B", key=one), push("B", key=other))
+            )
+        ]
     )
 
 
@@ -105,9 +109,9 @@ def test_two_routes_that_no_message_takes_both_are_none(one: str, other: str) ->
 
 
 def test_opposite_queue_routes_are_a_cycle_where_bindings_close_it() -> None:
-    def site(tag: str, peer: str, *feeds: Binding) -> Site:
+    def site(tag: str, peer: str, *feeds: Binding) -> MappedSite:
         bridge = Bridge(name="q", link=f"to-{peer}", src="jobs", dest="x", src_is_queue=True, src_is_local=True)
-        return Site(tag=tag, exchanges=TYPES, links=(link_to(peer),), bridges=(bridge,), feeds=feeds)
+        return MappedSite(tag=tag, exchanges=TYPES, links=(link_to(peer),), bridges=(bridge,), feeds=feeds)
 
     feed = Binding(exchange="x", queue="jobs", key="#")
     closed = Topology.of([site("A", "B", feed), site("B", "A", feed)])
@@ -117,22 +121,22 @@ def test_opposite_queue_routes_are_a_cycle_where_bindings_close_it() -> None:
 
 def test_a_route_between_exchanges_of_two_types_is_named() -> None:
     sites = [
-        Site(tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B", to="other"),)),
-        Site(tag="B", exchanges=TYPES),
+        MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B", to="other"),)),
+        MappedSite(tag="B", exchanges=TYPES),
     ]
     assert found(Topology.of(sites), Concern.TYPE_MISMATCH) == [("A", "B")]
 
 
 def test_a_link_that_is_refused_lacks_permission() -> None:
     denied = LinkStatus(state=LinkState.FAILED, last_error="AccessDenied")
-    site = Site(tag="A", links=(link_to("B"),), statuses={"to-B": denied})
+    site = MappedSite(tag="A", links=(link_to("B"),), statuses={"to-B": denied})
     (finding,) = Topology.of([site]).findings()
     assert str(finding) == "missing permission: A at B over to-B: AccessDenied"
 
 
 def test_a_pull_is_drawn_from_its_source() -> None:
     pull = Bridge(name="p", link="to-B", src="x", dest="x", key="a.#", paused=True)
-    topology = Topology.of([Site(tag="A", region="eu-west-1", links=(link_to("B"),), bridges=(pull,))])
+    topology = Topology.of([MappedSite(tag="A", region="eu-west-1", links=(link_to("B"),), bridges=(pull,))])
     assert as_text(topology) == (
         "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, paused\n\n"
         "! missing reverse route: B → A, and nothing back\n"
@@ -140,7 +144,7 @@ def test_a_pull_is_drawn_from_its_source() -> None:
 
 
 def test_a_site_that_is_linked_to_itself_is_not_believed() -> None:
-    site = Site(tag="A", links=(link_to("A"),), bridges=(push("A"),))
+    site = MappedSite(tag="A", links=(link_to("A"),), bridges=(push("A"),))
     assert Topology.of([site]).routes == ()
 
 

@@ -14,8 +14,8 @@ from sluice.cli.federation.sites import OpenSite, SiteName, open_named
 from sluice.cli.output import note, show_table
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.federation.map.drawings import as_svg, as_text
-from sluice.federation.map.topology import Site, Topology
-from sluice.federation.operations import LinkView, ListWays, SiteView, WayView
+from sluice.federation.map.topology import MappedSite, Topology
+from sluice.federation.operations import ListWays, SiteView, WayView
 
 MAX_SITES = 200
 
@@ -33,11 +33,14 @@ class Walked:
 
 
 def walk(names: Iterable[str]) -> Walked:
-    """From these sites over all links. Raises what asking one of these themselves raises; the others are noted."""
+    """Asks these sites, and all that links lead to.
+
+    Raises what asking one of these themselves raises; the others are noted.
+    """
     views: dict[str, SiteView] = {}
     ways: dict[str, Sequence[WayView]] = {}
     not_reached: dict[str, str] = {}
-    to_visit = deque[_Stop]()
+    to_visit = deque[_Neighbour]()
     for name in names:
         opened = open_named(SiteName.parse(name))
         view = opened.view()
@@ -72,7 +75,7 @@ def _ways(opened: OpenSite, view: SiteView) -> Sequence[WayView]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stop:
+class _Neighbour:
     """A site that a link leads to. `name` is None where it can't be asked by who asked the site that has the link."""
 
     tag: str
@@ -80,23 +83,22 @@ class _Stop:
     name: SiteName | None
 
 
-def _take_in(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> list[_Stop]:
+def _take_in(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> list[_Neighbour]:
     known = views.setdefault(view.tag, view)
     if known.address.control_queue_url != view.address.control_queue_url:
         raise BadConfiguration(
             f"two sites have the tag {view.tag}: in {known.address.account}/{known.address.region}"
             f" and {view.address.account}/{view.address.region}"
         )
-    return [_stop(opened.name, account=view.address.account, link=link) for link in view.links]
+    neighbours: list[_Neighbour] = []
+    for link in view.links:
+        there = link.endpoints[0]
+        name = opened.name.beside(there.region, there.account, of_account=view.address.account)
+        neighbours.append(_Neighbour(tag=link.peer, account=there.account, name=name))
+    return neighbours
 
 
-def _stop(known_by: SiteName, *, account: str, link: LinkView) -> _Stop:
-    endpoint = link.endpoints[0]
-    where = endpoint.region, endpoint.account
-    return _Stop(tag=link.peer, account=endpoint.account, name=known_by.beside(*where, of_account=account))
-
-
-def _visited(stop: _Stop) -> tuple[OpenSite, SiteView]:
+def _visited(stop: _Neighbour) -> tuple[OpenSite, SiteView]:
     if stop.name is None:
         raise BadConfiguration(
             f"account {stop.account} isn't asked with these credentials: name the site, too, as PROFILE@REGION"
@@ -108,12 +110,12 @@ def _visited(stop: _Stop) -> tuple[OpenSite, SiteView]:
     return opened, view
 
 
-def _site(view: SiteView, reached: Iterable[str]) -> Site:
+def _site(view: SiteView, reached: Iterable[str]) -> MappedSite:
     """What a peer declared over a link, the peer says itself if it was reached; here it would be there twice."""
     links = [each for each in view.links if not (each.served and each.peer in reached)]
     names = {each.name for each in links}
     shown_names = {each.src: each.reads for each in view.bridges if each.src_is_queue and each.reads}
-    return Site(
+    return MappedSite(
         tag=view.tag,
         region=view.address.region,
         exchanges={exchange.name: exchange.type for exchange in view.exchanges},
@@ -129,7 +131,7 @@ def _site(view: SiteView, reached: Iterable[str]) -> Site:
 
 
 def show(walked: Walked) -> None:
-    """The drawing on standard output; beside it, why sites weren't reached."""
+    """Prints the drawing on standard output; beside it, why sites weren't reached."""
     typer.echo(as_text(walked.topology), nl=False)
     rows = [(tag, *way_row(way)) for tag, ways in sorted(walked.ways.items()) for way in ways]
     if rows:
@@ -139,7 +141,7 @@ def show(walked: Walked) -> None:
 
 
 def write_svg(walked: Walked, file: Path) -> None:
-    """The drawing, in a file."""
+    """Writes the drawing into a file. Raises `BadConfiguration`."""
     try:
         file.write_text(as_svg(walked.topology), encoding="utf-8")
     except OSError as error:
@@ -147,7 +149,7 @@ def write_svg(walked: Walked, file: Path) -> None:
 
 
 def document(walked: Walked) -> dict[str, Any]:
-    """For `--json`."""
+    """Says what was found, for `--json`."""
     topology = walked.topology
     return {
         "sites": [

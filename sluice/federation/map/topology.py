@@ -16,11 +16,11 @@ from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.topics import overlap
 
-_BY_KEY = frozenset({ExchangeType.DIRECT, ExchangeType.TOPIC})
+_BY_KEY = frozenset({ExchangeType.DIRECT, ExchangeType.TOPIC, None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class MappedSite:
     """What one site says of itself. `statuses` are by link; `feeds` are its bindings to queues that routes read."""
 
     tag: str
@@ -68,14 +68,23 @@ class Finding:
 class Topology:
     """All sites that were reached, by tag, and the routes between them and to those that weren't."""
 
-    sites: Mapping[str, Site]
+    sites: Mapping[str, MappedSite]
     routes: tuple[Route, ...]
 
     @classmethod
-    def of(cls, sites: Iterable[Site]) -> "Topology":
+    def of(cls, sites: Iterable[MappedSite]) -> "Topology":
         """Puts the sites' words together. In order of tags, so equal sites give equal drawings."""
         by_tag = {site.tag: site for site in sorted(sites, key=lambda site: site.tag)}
-        routes = [route for site in by_tag.values() for route in _routes(site)]
+        routes: list[Route] = []
+        for site in by_tag.values():
+            links = {link.name: link for link in site.links}
+            for bridge in site.bridges:
+                if bridge.link not in links:
+                    continue
+                source, dest = ends(bridge, links[bridge.link], here=site.tag)
+                state = site.statuses.get(bridge.link, LinkStatus()).state
+                if source != dest:  # a site that is linked to itself is refused; one that says so is not believed
+                    routes.append(Route(source=source, dest=dest, bridge=bridge, state=state))
         routes.sort(key=lambda route: (route.source, route.dest, route.bridge.way, route.bridge.name))
         return cls(sites=by_tag, routes=tuple(routes))
 
@@ -84,6 +93,11 @@ class Topology:
         """The tags of all sites, also those that only a link names."""
         named = {link.peer for site in self.sites.values() for link in site.links}
         return tuple(sorted(named | self.sites.keys()))
+
+    def type_of(self, tag: str, exchange: str) -> ExchangeType | None:
+        """The type of a site's exchange; None where the site wasn't reached, or says nothing of it."""
+        site = self.sites.get(tag)
+        return None if site is None else site.exchanges.get(exchange)
 
     def findings(self) -> tuple[Finding, ...]:
         """All that looks wrong, in order of concern and sites, each once."""
@@ -96,18 +110,6 @@ class Topology:
         ]
         order = list(Concern)
         return tuple(sorted(set(found), key=lambda finding: (order.index(finding.concern), finding)))
-
-
-def _routes(site: Site) -> Iterator[Route]:
-    links = {link.name: link for link in site.links}
-    for bridge in site.bridges:
-        link = links.get(bridge.link)
-        if link is not None:
-            source, dest = ends(bridge, link, here=site.tag)
-            status = site.statuses.get(link.name, LinkStatus())
-            if source == dest:
-                continue  # a site that is linked to itself is refused; one that says so is not believed
-            yield Route(source=source, dest=dest, bridge=bridge, state=status.state)
 
 
 class _Stop(NamedTuple):
@@ -128,43 +130,34 @@ class _Edge(NamedTuple):
 
 
 _Way = tuple[_Edge, ...]
+_ARROW = " → "
 
 
-def _edges(topology: Topology) -> list[_Edge]:
-    over_routes = [_route_edge(topology, route) for route in topology.routes]
-    at_sites = [
-        _Edge(
-            _Stop(site.tag, binding.exchange, is_queue=False),
-            _Stop(site.tag, binding.queue, is_queue=True),
-            _key(site, binding.exchange, binding.key),
-            "",
+def _edges(topology: Topology) -> Iterator[_Edge]:
+    """Over routes, and over bindings on to what routes read. An exchange that isn't known goes by key."""
+    for route in topology.routes:
+        bridge = route.bridge
+        by_key = bridge.kind is RouteKind.STATIC and topology.type_of(route.source, bridge.src) in _BY_KEY
+        yield _Edge(
+            _Stop(route.source, bridge.src, bridge.src_is_queue),
+            _Stop(route.dest, bridge.dest, is_queue=False),
+            bridge.key if by_key else None,
+            f"{bridge.link}/{bridge.name}",
         )
-        for site in topology.sites.values()
-        for binding in site.feeds
-    ]
-    return over_routes + at_sites
-
-
-def _route_edge(topology: Topology, route: Route) -> _Edge:
-    bridge = route.bridge
-    source = topology.sites.get(route.source)
-    key = _key(source, bridge.src, bridge.key) if bridge.kind is RouteKind.STATIC else None
-    return _Edge(
-        _Stop(route.source, bridge.src, bridge.src_is_queue),
-        _Stop(route.dest, bridge.dest, is_queue=False),
-        key,
-        f"{bridge.link}/{bridge.name}",
-    )
-
-
-def _key(site: Site | None, exchange: str, key: str) -> str | None:
-    by_key = site is None or site.exchanges.get(exchange, ExchangeType.TOPIC) in _BY_KEY
-    return key if by_key else None
+    for site in topology.sites.values():
+        for binding in site.feeds:
+            by_key = topology.type_of(site.tag, binding.exchange) in _BY_KEY
+            yield _Edge(
+                _Stop(site.tag, binding.exchange, is_queue=False),
+                _Stop(site.tag, binding.queue, is_queue=True),
+                binding.key if by_key else None,
+                "",
+            )
 
 
 def _graphs(topology: Topology) -> Iterator[Mapping[_Stop, Sequence[_Edge]]]:
     """The ways open to one message: for each key of a route, those that a message with such a key can take."""
-    edges = _edges(topology)
+    edges = list(_edges(topology))
     keys: Sequence[str | None] = sorted({edge.key for edge in edges if edge.key is not None})
     for key in keys or [None]:
         graph: dict[_Stop, list[_Edge]] = {}
@@ -196,25 +189,19 @@ def _cycles(topology: Topology) -> Iterator[Finding]:
             way_back = _shortest(graph, edge.dest, reverse).get(edge.source)
             if way_back is None:
                 continue
-            ring = frozenset(step.source for step in (edge, *way_back))
-            if ring not in seen:
-                seen.add(ring)
-                sites = _turned(_sites_of((edge, *way_back)))
-                yield Finding(Concern.CYCLE, sites, _arrows((*sites, sites[0])))
+            ring = (edge, *way_back)
+            stops = frozenset(step.source for step in ring)
+            if stops not in seen:
+                seen.add(stops)
+                sites = _sites_of(ring)
+                first = sites.index(min(sites))
+                sites = sites[first:] + sites[:first]
+                yield Finding(Concern.CYCLE, sites, _ARROW.join((*sites, sites[0])))
 
 
 def _sites_of(way: _Way) -> tuple[str, ...]:
     """The sites that a way leaves."""
     return tuple(edge.source.site for edge in way if edge.source.site != edge.dest.site)
-
-
-def _turned(ring: tuple[str, ...]) -> tuple[str, ...]:
-    first = ring.index(min(ring))
-    return ring[first:] + ring[:first]
-
-
-def _arrows(sites: Iterable[str]) -> str:
-    return " → ".join(sites)
 
 
 def _multi_paths(topology: Topology) -> Iterator[Finding]:
@@ -230,20 +217,16 @@ def _multi_paths(topology: Topology) -> Iterator[Finding]:
                 pair = start.site, stop.site
                 if start.site == stop.site or pair in seen:
                     continue
-                other = _another(graph, start, way)
+                # The shortest other one, with neither the first nor the last edge of this one.
+                other = _shortest(graph, start, frozenset({way[0], way[-1]})).get(stop)
                 if other is not None:
                     seen.add(pair)
-                    yield Finding(Concern.MULTI_PATH, pair, _two_in_words(way, other))
+                    yield Finding(Concern.MULTI_PATH, pair, _in_words(way, other))
 
 
-def _another(graph: Mapping[_Stop, Sequence[_Edge]], start: _Stop, way: _Way) -> _Way | None:
-    """The shortest way to the same stop with neither the first nor the last edge of this one."""
-    return _shortest(graph, start, frozenset({way[0], way[-1]})).get(way[-1].dest)
-
-
-def _two_in_words(one: _Way, other: _Way) -> str:
-    """By their sites; by their routes where both go by the same sites."""
-    by_site = [_arrows((*_sites_of(way), way[-1].dest.site)) for way in (one, other)]
+def _in_words(one: _Way, other: _Way) -> str:
+    """Two ways by their sites; by their routes where both go by the same sites."""
+    by_site = [_ARROW.join((*_sites_of(way), way[-1].dest.site)) for way in (one, other)]
     if by_site[0] != by_site[1]:
         return " and ".join(by_site)
     by_route = [", ".join(edge.name for edge in way if edge.name) for way in (one, other)]
@@ -260,15 +243,13 @@ def _missing_reverses(topology: Topology) -> Iterator[Finding]:
 
 def _type_mismatches(topology: Topology) -> Iterator[Finding]:
     for route in topology.routes:
-        source, dest = _type(topology, route.source, route.bridge.src), _type(topology, route.dest, route.bridge.dest)
-        if not route.bridge.src_is_queue and source is not None and dest is not None and source is not dest:
+        if route.bridge.src_is_queue:
+            continue
+        source = topology.type_of(route.source, route.bridge.src)
+        dest = topology.type_of(route.dest, route.bridge.dest)
+        if source is not None and dest is not None and source is not dest:
             text = f"{route.source} {route.bridge.src} is {source}, {route.dest} {route.bridge.dest} is {dest}"
             yield Finding(Concern.TYPE_MISMATCH, (route.source, route.dest), text)
-
-
-def _type(topology: Topology, tag: str, exchange: str) -> ExchangeType | None:
-    site = topology.sites.get(tag)
-    return None if site is None else site.exchanges.get(exchange)
 
 
 def _missing_permissions(topology: Topology) -> Iterator[Finding]:

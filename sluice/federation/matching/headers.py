@@ -85,7 +85,10 @@ class HeadersIndex:
         tables: defaultdict[_Shape, defaultdict[_Values, list[int]]] = defaultdict(lambda: defaultdict(list))
         for conditions, member in bindings:
             if conditions.match is Match.ANY:
-                self._add_any(conditions, member)
+                for condition in conditions.equal.items():
+                    self._any_equal[condition].append(member)
+                for name in conditions.present:
+                    self._any_present[name].append(member)
             elif conditions.equal or conditions.present:
                 names = tuple(sorted(conditions.equal))
                 values = tuple(conditions.equal[name] for name in names)
@@ -93,12 +96,6 @@ class HeadersIndex:
             else:
                 self._unconditional.append(member)
         self._shapes = _by_rarest_name(tables)
-
-    def _add_any(self, conditions: Conditions, member: int) -> None:
-        for condition in conditions.equal.items():
-            self._any_equal[condition].append(member)
-        for name in conditions.present:
-            self._any_present[name].append(member)
 
     def matches(self, headers: Headers) -> set[int]:
         """The members of all bindings that match."""

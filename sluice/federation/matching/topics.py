@@ -5,7 +5,7 @@ one token and `#` any number of them, none included; within a longer token they 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from types import MappingProxyType
 
@@ -14,52 +14,33 @@ ONE = "*"
 ANY = "#"
 
 
-def normalised(pattern: str) -> str:
-    """The pattern that stands for all that match the same keys: in a run of wildcards the `*` first, then one `#`."""
-    return SEPARATOR.join(_tokens(pattern))
-
-
 def _tokens(pattern: str) -> list[str]:
+    """The tokens of the pattern that stands for all that match the same keys: of wildcards in a row the `*` first."""
     tokens = pattern.split(SEPARATOR)
     if ANY not in tokens:
         return tokens
-    runs = [(wild, list(run)) for wild, run in groupby(tokens, key=_is_wildcard)]
-    return [token for wild, run in runs for token in (_wildcards(run) if wild else run)]
-
-
-def _is_wildcard(token: str) -> bool:
-    return token in {ONE, ANY}
-
-
-def _wildcards(run: Sequence[str]) -> list[str]:
-    return [ONE] * run.count(ONE) + [ANY] * (ANY in run)
+    found: list[str] = []
+    for is_wild, run in groupby(tokens, key={ONE, ANY}.__contains__):
+        row = list(run)
+        found += [ONE] * row.count(ONE) + [ANY] * (ANY in row) if is_wild else row
+    return found
 
 
 def overlap(one: str, other: str) -> bool:
     """Whether some key matches both patterns."""
     left, right = _tokens(one), _tokens(other)
     # reachable[j]: the tokens of `left` so far and `right[:j]` have a key in common.
-    reachable = _after_nothing(right)
-    for token in left:
-        reachable = _after(token, reachable, right)
-    return reachable[-1]
-
-
-def _after_nothing(right: Sequence[str]) -> list[bool]:
     reachable = [True]
     for token in right:
         reachable.append(reachable[-1] and token == ANY)
-    return reachable
-
-
-def _after(token: str, before: Sequence[bool], right: Sequence[str]) -> list[bool]:
-    reachable = [before[0] and token == ANY]
-    for place, other in enumerate(right, start=1):
-        if ANY in {token, other}:
-            reachable.append(before[place] or reachable[-1] or before[place - 1])
-        else:
-            reachable.append(before[place - 1] and (token == other or ONE in {token, other}))
-    return reachable
+    for token in left:
+        before, reachable = reachable, [reachable[0] and token == ANY]
+        for place, against in enumerate(right, start=1):
+            if ANY in {token, against}:
+                reachable.append(before[place] or reachable[-1] or before[place - 1])
+            else:
+                reachable.append(before[place - 1] and (token == against or ONE in {token, against}))
+    return reachable[-1]
 
 
 class _Node:
@@ -77,11 +58,6 @@ class _Node:
         self.after_any: _Node | None = None
         self.members: tuple[int, ...] = ()
 
-    @property
-    def is_last(self) -> bool:
-        # Nothing but a literal follows a `#` in a normalised pattern.
-        return not self.literals
-
     def child(self, token: str) -> "_Node":
         if token == ANY:
             self.after_any = self.after_any or _Node(follows_any=True)
@@ -90,13 +66,11 @@ class _Node:
             self.after_one = self.after_one or _Node()
             return self.after_one
         found = self.literals.get(token)
-        return self._new_literal(token) if found is None else found
-
-    def _new_literal(self, token: str) -> "_Node":
-        if not isinstance(self.literals, dict):
-            self.literals = {}
-        self.literals[token] = node = _Node()
-        return node
+        if found is None:
+            if not isinstance(self.literals, dict):
+                self.literals = {}
+            found = self.literals[token] = _Node()
+        return found
 
 
 _NO_NODES: Mapping[str, _Node] = MappingProxyType({})
@@ -117,13 +91,10 @@ class TopicIndex:
         for pattern, member in patterns:
             by_pattern[pattern].append(member)
         for pattern, members in by_pattern.items():
-            self._add(pattern, members)
-
-    def _add(self, pattern: str, members: Iterable[int]) -> None:
-        node = self._root
-        for token in _tokens(pattern):
-            node = node.child(token)
-        node.members += tuple(members)  # more than once only where patterns differ before they are normalised
+            node = self._root
+            for token in _tokens(pattern):
+                node = node.child(token)
+            node.members += tuple(members)  # more than once only where patterns differ before wildcards are in order
 
     def matches(self, key: str) -> set[int]:
         """The members of all patterns that match the key."""
@@ -167,7 +138,8 @@ def _carried(reached: Iterable[_Node], found: set[int]) -> list[_Node]:
     """The nodes to go on from; a pattern that ends in `#` has matched already, and is done with."""
     carried: list[_Node] = []
     for node in reached:
-        if node.follows_any and node.is_last:
+        # Nothing but a literal follows a `#`: its tokens are in order.
+        if node.follows_any and not node.literals:
             found.update(node.members)
         else:
             carried.append(node)

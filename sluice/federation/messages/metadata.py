@@ -87,7 +87,7 @@ def seal(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
     """
     outside = dict(attributes)
     if len(attributes) > MAX_USER_ATTRIBUTES:
-        by_size = sorted(attributes, key=lambda name: (attributes[name].size, name))
+        by_size = sorted(attributes, key=lambda name: (size_of("", {"": attributes[name]}), name))
         overflow = {name: _packed(outside.pop(name)) for name in by_size[: len(attributes) - MAX_USER_ATTRIBUTES]}
     else:
         overflow = {}
