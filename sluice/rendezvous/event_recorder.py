@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.rendezvous.counts.events import (
-    UNKNOWN_TYPE,
     AnswerEvent,
     AnswerOutcome,
     Event,
@@ -115,23 +114,16 @@ class EventRecorder:
 
     def answered_too_late(self, *, address: str) -> None:
         """Note an answer that nobody waits for: its offer's end is told of by who saw it."""
-        now_ms = self.now_ms()
-        self._events.append(
-            AnswerEvent(
-                id=event_id(AnswerEvent.kind, self.new_id(), at_ms=now_ms),
-                at_ms=now_ms,
-                outcome=AnswerOutcome.TIMEOUT,
-                country=self.country_of(address),
-                proxy_type=UNKNOWN_TYPE,
-                trace=self.trace() or None,
-            )
-        )
+        self._answer_ended(AnswerOutcome.TIMEOUT, None, country=self.country_of(address))
 
-    def _answer_ended(self, outcome: AnswerOutcome, offer: OfferRecord) -> None:
-        profile = offer.proxy.profile if offer.proxy else Profile()
+    def _answer_ended(
+        self, outcome: AnswerOutcome, offer: OfferRecord | None, *, country: str = UNKNOWN_COUNTRY
+    ) -> None:
+        profile = offer.proxy.profile if offer and offer.proxy else Profile(country=country)
+        name, began_ms = (offer.client_id, offer.sent_at_ms) if offer else (self.new_id(), self.now_ms())
         self._events.append(
             AnswerEvent(
-                id=event_id(AnswerEvent.kind, offer.client_id, at_ms=offer.sent_at_ms),
+                id=event_id(AnswerEvent.kind, name, at_ms=began_ms),
                 at_ms=self.now_ms(),
                 outcome=outcome,
                 nat=profile.nat,

@@ -11,14 +11,13 @@ from sluice.errors import Malformed
 from sluice.rendezvous.broker import OfferMetric
 from sluice.rendezvous.counts.daily_log import daily_log
 from sluice.rendezvous.counts.exposition import CONTENT_TYPE, exposition
-from sluice.rendezvous.http_clients import ClientReply, HttpClients
+from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.ports import NowMs, ProxyPools, StatisticsStore
 from sluice.rendezvous.protocol.amp import armor, decode_path
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.messages import (
     MAX_BODY_BYTES,
     OfferMethod,
-    answer_reply,
     answer_status,
     error_reply,
     parse_answer,
@@ -138,7 +137,7 @@ class BrokerSite:
             body = "1.0\n" + json.dumps({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
         reply = self.clients.serve(body, client_id=self.new_id(), method=OfferMethod.HTTP)
         if not legacy:
-            return _json(_body_of(reply), reply.metric)
+            return _json(reply.body, reply.metric)
         answer = reply.text if reply.metric is OfferMetric.MATCHED else ""
         return HttpResponse(status=LEGACY_STATUS[reply.metric], body=answer, metrics=(reply.metric,))
 
@@ -150,7 +149,7 @@ class BrokerSite:
         except ValueError as error:
             return HttpResponse(status=200, body=armor(error_reply(str(error))), headers=headers)
         reply = self.clients.serve(body, client_id=self.new_id(), method=OfferMethod.AMP_CACHE)
-        return HttpResponse(status=200, body=armor(_body_of(reply)), headers=headers, metrics=(reply.metric,))
+        return HttpResponse(status=200, body=armor(reply.body), headers=headers, metrics=(reply.metric,))
 
     def debug(self) -> HttpResponse:
         """Tell how many proxies wait."""
@@ -179,7 +178,3 @@ class BrokerSite:
 
 def _json(body: str, metric: str) -> HttpResponse:
     return HttpResponse(status=200, body=body, headers={"Content-Type": "application/json"}, metrics=(metric,))
-
-
-def _body_of(reply: ClientReply) -> str:
-    return answer_reply(reply.text) if reply.metric is OfferMetric.MATCHED else error_reply(reply.text)

@@ -13,7 +13,15 @@ from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.ports import NowMs, OfferRecord, OfferStore
 from sluice.rendezvous.protocol.matching import PATIENCE_MS
-from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT, Bridge, OfferMethod, parse_offer
+from sluice.rendezvous.protocol.messages import (
+    NO_PROXIES,
+    TIMED_OUT,
+    Bridge,
+    OfferMethod,
+    answer_reply,
+    error_reply,
+    parse_offer,
+)
 from sluice.rendezvous.volunteers import LETTER_MS
 
 
@@ -23,6 +31,11 @@ class ClientReply:
 
     metric: OfferMetric
     text: str
+
+    @property
+    def body(self) -> str:
+        """The protocol's reply."""
+        return answer_reply(self.text) if self.metric is OfferMetric.MATCHED else error_reply(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
