@@ -25,6 +25,7 @@ from benchmarks.imports import COMPILED, FROM_SOURCES, import_ms, slowest_ratio
 from benchmarks.report import Figure, report
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.federation.operations import SweepSite
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
@@ -136,7 +137,7 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
 
 def declare(site: SiteAccess) -> None:
     """Makes the exchange that events go to, as the links function does by itself within a minute."""
-    ControlClient.of(site.connection, FEDERATION).ask("sweep")
+    ControlClient.of(site.connection, FEDERATION).ask(SweepSite())
 
 
 async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None:

@@ -29,6 +29,11 @@ class Value:
         """The text of a String or a Number; None of a Binary."""
         return self.content if isinstance(self.content, str) else None
 
+    @property
+    def size(self) -> int:
+        """Bytes, as SQS counts them: type and content."""
+        return _bytes(self.data_type) + (len(self.content) if isinstance(self.content, bytes) else _bytes(self.content))
+
     def api(self) -> dict[str, Any]:
         """As the SQS API takes it."""
         key = "BinaryValue" if isinstance(self.content, bytes) else "StringValue"

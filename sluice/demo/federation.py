@@ -4,7 +4,6 @@ Link, route and binding are declared as the command line declares them. What a r
 what SQS was asked on each hop is here too, as the benchmark asks the same.
 """
 
-import asyncio
 import statistics
 import time
 from collections import Counter
@@ -165,7 +164,7 @@ def _name(url: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Federated:
     """What was published and consumed, in order; ms from the one to the other of messages alone; requests by hop."""
 
     sites: tuple[Site, Site]
@@ -184,29 +183,20 @@ class Result:
     def rows(self) -> list[tuple[str, str]]:
         """For the summary."""
         source, dest = self.sites
+        per_hop = [hop.total() / TOGETHER for hop in self.hops]
         return [
             (f"published at {source}", f"{len(self.published)}"),
             (f"consumed at {dest}", f"{len(self.consumed)}"),
             ("in the order in which they were published", "yes" if self.consumed == self.published else "no"),
             ("link and route carry messages after", f"{self.ready_s:.1f} s"),
             ("published to consumable, each alone, median", f"{statistics.median(self.alone_ms):,.0f} ms"),
-            (f"SQS requests per message, by batches of ten, over {len(self.hops)} hops", f"{self._per_message():.2f}"),
-            ("for each hop: exchange, bridge, exchange", ", ".join(f"{each:.2f}" for each in self._per_hop())),
+            (f"SQS requests per message, by batches of ten, over {len(self.hops)} hops", f"{sum(per_hop):.2f}"),
+            ("for each hop: exchange, bridge, exchange", ", ".join(f"{each:.2f}" for each in per_hop)),
         ]
 
-    def _per_hop(self) -> list[float]:
-        return [hop.total() / TOGETHER for hop in self.hops]
 
-    def _per_message(self) -> float:
-        return sum(self._per_hop())
-
-
-async def run(source: SiteAccess, dest: SiteAccess, *, progress: Callable[[str], None]) -> Result:
-    """In a thread: nothing here waits for the loop."""
-    return await asyncio.to_thread(_run, source, dest, progress)
-
-
-def _run(source: SiteAccess, dest: SiteAccess, progress: Callable[[str], None]) -> Result:
+def run(source: SiteAccess, dest: SiteAccess, *, progress: Callable[[str], None]) -> Federated:
+    """Lay a route, publish at one site, consume at the other. Raises `Missing`."""
     progress(f"{dest.site} pulls from {source.site}")
     started = time.monotonic()
     way = lay(source, dest, BridgeDeclaration(src=EXCHANGE, dest=EXCHANGE, key=PATTERN), queue=QUEUE)
@@ -228,7 +218,7 @@ def _run(source: SiteAccess, dest: SiteAccess, progress: Callable[[str], None]) 
     together = receive(queues, queue, TOGETHER)
     requests = requests_since(source.cloud.request_log, offset, way)
     arrived = [*alone, *together]
-    return Result(
+    return Federated(
         sites=(source.site, dest.site),
         published=[*(f"alone {number}" for number in range(ALONE)), *bodies],
         consumed=[message.body for message in arrived],

@@ -39,7 +39,7 @@ from sluice.local.countries import write_database
 from sluice.local.jobs import command, environment
 from sluice.local.pipeline import landing
 from sluice.message import Message, Outgoing, Value
-from sluice.pipeline.jobs import Landing, Places, Reach, statistics_arguments
+from sluice.pipeline.jobs import Places, Reach, statistics_arguments
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import ListQueues, QueueView
 
@@ -79,7 +79,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Reconciled:
     """Ids by where they came; `published` is what both sites' exchanges were given, `own` the part of the first."""
 
     sites: tuple[str, str]
@@ -160,7 +160,8 @@ class Joined:
         """
         progress(f"{ORDERS} messages go from {self.source.site} to {self.dest.site}")
         publisher = Publisher(_output(self.source, FEDERATION, "IngressUrl"), self.source.connection.client("sqs"))
-        publisher.publish_all(_order(number) for number in range(ORDERS))
+        orders = (json.dumps({"order": number}) for number in range(ORDERS))
+        publisher.publish_all(Publishing(exchange=EXCHANGE, key="orders.new", body=body) for body in orders)
         astray = Publisher(_output(self.dest, FEDERATION, "IngressUrl"), self.dest.connection.client("sqs"))
         astray.publish_all(Publishing(exchange="nowhere", body="to nobody") for _ in range(ASTRAY))
         queue = self._split()
@@ -171,11 +172,13 @@ class Joined:
         while _count(self.dest, queue.main) < ORDERS + UNREADABLE and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
 
-    def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Result:
+    def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Reconciled:
         """Once all has arrived: lands, counts, draws. `offers`: by site."""
         progress("what was published arrives")
         seen = _Audits(self.source, self.dest).until_quiet()
-        self._until_split()
+        deadline = time.monotonic() + ARRIVED_WITHIN_S
+        while _count(self.dest, self._split().source) and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
         progress("Spark lands the rest, and the session's own Spark its part")
         main, mine = FOLDER / "main", FOLDER / "session"
         with ThreadPoolExecutor(2) as both:
@@ -188,13 +191,13 @@ class Joined:
         self._run(statistics_arguments(Places(root=str(main)), day=day))
         text = (main / "statistics" / f"snowflake-stats-{day}.log").read_text()
         landed, split = _landed(main), _landed(mine)
-        result = Result(
+        result = Reconciled(
             sites=(str(self.source.site), str(self.dest.site)),
             published=seen[self.dest],
             own=seen[self.source],
             landed=landed,
             split=split,
-            quarantined=_quarantined(main),
+            quarantined=len(_table(main / "quarantine" / "quarantine", ["reason"])),
             dead_letters=_count(self.dest, _output(self.dest, FEDERATION, "FederationDeadLettersUrl")),
             offers={_output(each, FEDERATION, "SiteTag"): offers[str(each.site)] for each in (self.source, self.dest)},
             statistics=text,
@@ -208,20 +211,11 @@ class Joined:
         queues = ControlClient.of(self.dest.connection).ask(ListQueues())
         return next(queue for queue in queues if queue.queue_id == QUEUE)
 
-    def _until_split(self) -> None:
-        """Nothing is on its way through the splitter any more."""
-        source, deadline = self._split().source, time.monotonic() + ARRIVED_WITHIN_S
-        while _count(self.dest, source) and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
-
     def _land(self, folder: Path, url: str) -> float:
         started = time.monotonic()
-        self._run(self._landing(folder, url).arguments(drain=True))
-        return time.monotonic() - started
-
-    def _landing(self, folder: Path, url: str) -> Landing:
         reach = Reach(region=self.dest.site.region, endpoint=self.dest.cloud.endpoint)
-        return landing(folder, queue_url=url, reach=reach)
+        self._run(landing(folder, queue_url=url, reach=reach).arguments(drain=True))
+        return time.monotonic() - started
 
     def _run(self, arguments: Sequence[str]) -> None:
         """The entry point that EMR Serverless runs, with its arguments."""
@@ -260,10 +254,6 @@ def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Call
         yield Joined(source, dest, opened, python)
 
 
-def _order(number: int) -> Publishing:
-    return Publishing(exchange=EXCHANGE, key="orders.new", body=json.dumps({"order": number}))
-
-
 # What was published
 
 
@@ -287,7 +277,11 @@ class _Audits:
                 break
             else:
                 time.sleep(LOOK_EVERY_S)
-        return {site: _arrived(found) for site, found in messages.items()}
+        arrived = {}
+        for site, found in messages.items():
+            bodies = (json.loads(message.body) for message in found.values())
+            arrived[site] = Arrived(ids=list(found), events=[body for body in bodies if "kind" in body])
+        return arrived
 
     @staticmethod
     def _received(site: SiteAccess, into: dict[str, Message]) -> int:
@@ -298,11 +292,6 @@ class _Audits:
             queues.delete_batch(name, found)
         into |= {_id(message): message for message in found}
         return len(found)
-
-
-def _arrived(messages: Mapping[str, Message]) -> Arrived:
-    bodies = (json.loads(message.body) for message in messages.values())
-    return Arrived(ids=list(messages), events=[body for body in bodies if "kind" in body])
 
 
 def _id(message: Message) -> str:
@@ -322,10 +311,6 @@ def _landed(folder: Path) -> Arrived:
     return Arrived(ids=[row["origin_id"] for row in rows], events=[body for body in bodies if "kind" in body])
 
 
-def _quarantined(folder: Path) -> int:
-    return len(_table(folder / "quarantine" / "quarantine", ["reason"]))
-
-
 def _table(path: Path, columns: Collection[str]) -> list[dict[str, Any]]:
     if not path.exists():
         return []
@@ -333,7 +318,7 @@ def _table(path: Path, columns: Collection[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(result: Result) -> None:
+def draw(result: Reconciled) -> None:
     """Offers by country, from the tables and the session together; and where the messages came."""
     import matplotlib as mpl  # noqa: PLC0415 - takes a second, and only here
 

@@ -54,7 +54,7 @@ LARGE, SMALL = Size(early=3, clients=24), Size(early=2, clients=9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Rendezvoused:
     """What the clients say, and what SQS was asked meanwhile, by action."""
 
     early: Sequence[Attempt]
@@ -70,6 +70,7 @@ class Result:
         """For the summary."""
         answered = [attempt.answered_ms for attempt in self.attempts if attempt.answered_ms is not None]
         opened = [attempt.opened_ms for attempt in self.attempts if attempt.opened_ms is not None]
+        each = f"{self.requests.total() / max(len(self.attempts), 1):.1f}"
         return [
             ("offers", f"{len(self.early) + len(self.attempts)}"),
             ("denied, as no proxy was there yet", f"{_count(self.early, AttemptOutcome.DENIED)}"),
@@ -78,11 +79,11 @@ class Result:
             ("bytes echoed", f"{sum(attempt.bytes_back for attempt in self.attempts):,}"),
             ("offer to answer, median (the client waits 1 s before it looks)", _ms(answered)),
             ("offer to open channel, median", _ms(opened)),
-            ("SQS requests per rendezvous, without its events and the 1 of the sweep", self._requests_per_rendezvous()),
+            (
+                "SQS requests per rendezvous, without its events and the 1 of the sweep",
+                f"{self.requests.total() / max(len(self.attempts), 1):.1f}",
+            ),
         ]
-
-    def _requests_per_rendezvous(self) -> str:
-        return f"{self.requests.total() / max(len(self.attempts), 1):.1f}"
 
 
 def _count(attempts: Sequence[Attempt], outcome: AttemptOutcome) -> int:
@@ -93,7 +94,7 @@ def _ms(values: Sequence[float]) -> str:
     return f"{statistics.median(values):,.0f} ms" if values else "none"
 
 
-async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) -> Result:
+async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) -> Rendezvoused:
     """Some clients too early, then volunteers, then clients."""
     async with (
         sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as method,
@@ -106,7 +107,10 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
         ]
         try:
             progress(f"{VOLUNTEERS} proxies start to poll")
-            await _until_waiting(session, site.deployment.broker_url)
+            # Until most polls are held: a cold function takes a second or two.
+            async with asyncio.timeout(WAITING_WITHIN_S):
+                while await _waiting(session, site.deployment.broker_url) < CLIENTS_AT_ONCE:
+                    await asyncio.sleep(0.2)
             offset = site.cloud.request_log.stat().st_size
             progress(f"{size.clients} clients, {CLIENTS_AT_ONCE} at once")
             attempts = await attempt_all(method, size.plans(size.clients), concurrency=CLIENTS_AT_ONCE)
@@ -115,28 +119,17 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
                 task.cancel()
             await asyncio.gather(*volunteers, return_exceptions=True)
     noted = read_requests(site.cloud.request_log, offset=offset)
-    requests = by_action(request for request in noted if _is_of_rendezvous(request.queue, site))
+    # Not those that its events cause.
+    own = {url.rsplit("/", 1)[1] for url in (site.deployment.offers_queue_url, site.deployment.timeouts_queue_url)}
+    prefixes = ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX
+    requests = by_action(each for each in noted if each.queue in own or each.queue.startswith(prefixes))
     del requests["DeleteQueue"]  # of the early clients' queues, if their sweep came meanwhile
-    return Result(early=early, attempts=attempts, requests=requests)
-
-
-def _is_of_rendezvous(queue: str, site: SiteAccess) -> bool:
-    """Not of what its events cause."""
-    deployment = site.deployment
-    own = {url.rsplit("/", 1)[1] for url in (deployment.offers_queue_url, deployment.timeouts_queue_url)}
-    return queue in own or queue.startswith((ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX))
+    return Rendezvoused(early=early, attempts=attempts, requests=requests)
 
 
 def _volunteer(session: aiohttp.ClientSession, broker_url: str) -> Volunteer:
     limits = VolunteerLimits(pause_s=0)
     return Volunteer(session, broker_url, Echo(), network=ON_LOOPBACK, nat=Nat.UNRESTRICTED, limits=limits)
-
-
-async def _until_waiting(session: aiohttp.ClientSession, broker_url: str) -> None:
-    """Until most polls are held: a cold function takes a second or two."""
-    async with asyncio.timeout(WAITING_WITHIN_S):
-        while await _waiting(session, broker_url) < CLIENTS_AT_ONCE:
-            await asyncio.sleep(0.2)
 
 
 async def _waiting(session: aiohttp.ClientSession, broker_url: str) -> int:

@@ -1,14 +1,13 @@
 """The demo's split: two people and the deployed consumer share one queue's traffic, each with their own messages."""
 
-import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.splitting.queues import SplitQueues
-from sluice.cli.splitting.sessions import OpenSession, session
+from sluice.cli.splitting.sessions import session
 from sluice.local.access import SiteAccess
 from sluice.message import Outgoing, Value
 from sluice.splitting.filters.values import Filter, QueueFilter
@@ -23,7 +22,7 @@ PARAMETERS: dict[str, object] = {"sluice.splitting.queues": [{"queue_id": QUEUE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Divided:
     """How many of whose messages arrived where: receiver to the owners of what it got."""
 
     received: dict[str, list[str]]
@@ -44,30 +43,25 @@ class Result:
         ]
 
 
-async def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Result:
-    """In a thread: nothing here waits for the loop."""
-    return await asyncio.to_thread(_run, site, progress)
-
-
-def _run(site: SiteAccess, progress: Callable[[str], None]) -> Result:
+def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Divided:
+    """Start sessions, send everybody's messages to one queue, and receive what came where."""
     control = ControlClient.of(site.connection)
     [queue] = [each for each in control.ask(ListQueues()) if each.queue_id == QUEUE]
     queues = SplitQueues(site.connection.client("sqs"), queue.source)
     started = time.monotonic()
     with ExitStack() as sessions:
         progress(f"{len(PEOPLE)} people start sessions")
-        opened = {name: sessions.enter_context(_session_of(control, name)) for name in PEOPLE}
+        filters = {name: {QUEUE: QueueFilter(filter=Filter(attributes=(("user", f"^{name}$"),)))} for name in PEOPLE}
+        opened = {
+            name: sessions.enter_context(session(control, asked, owner=name, key=name))
+            for name, asked in filters.items()
+        }
         ready_s = time.monotonic() - started
         progress("messages for all of them go to one queue")
         _send(queues, _name(queue.source))
         received = {name: _receive(queues, _name(opened[name].url_of(QUEUE)), PEOPLE[name]) for name in PEOPLE}
         received["consumer"] = _receive(queues, _name(queue.main), OTHERS)
-    return Result(received=received, ready_s=ready_s)
-
-
-def _session_of(control: ControlClient, name: str) -> AbstractContextManager[OpenSession]:
-    asked = {QUEUE: QueueFilter(filter=Filter(attributes=(("user", f"^{name}$"),)))}
-    return session(control, asked, owner=name, key=name)
+    return Divided(received=received, ready_s=ready_s)
 
 
 def _send(queues: SplitQueues, source: str) -> None:
