@@ -70,7 +70,7 @@ class Rendezvoused:
         """For the summary."""
         answered = [attempt.answered_ms for attempt in self.attempts if attempt.answered_ms is not None]
         opened = [attempt.opened_ms for attempt in self.attempts if attempt.opened_ms is not None]
-        each = f"{self.requests.total() / max(len(self.attempts), 1):.1f}"
+        per_rendezvous = f"{self.requests.total() / max(len(self.attempts), 1):.1f}"
         return [
             ("offers", f"{len(self.early) + len(self.attempts)}"),
             ("denied, as no proxy was there yet", f"{_count(self.early, AttemptOutcome.DENIED)}"),
@@ -81,7 +81,7 @@ class Rendezvoused:
             ("offer to open channel, median", _ms(opened)),
             (
                 "SQS requests per rendezvous, without its events and the 1 of the sweep",
-                f"{self.requests.total() / max(len(self.attempts), 1):.1f}",
+                per_rendezvous,
             ),
         ]
 
