@@ -12,7 +12,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from stacks.functions import METRICS_NAMESPACE
 from stacks.state import SplitQueues
 

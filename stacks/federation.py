@@ -15,8 +15,8 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sluice.federation import router
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
-from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
 from stacks.assets import Assets
 from stacks.functions import CONSUME_ACTIONS, METRICS_NAMESPACE, Functions, Plan, allow, queue_arn

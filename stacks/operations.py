@@ -19,8 +19,8 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.links.links import Bridge
-from sluice.federation.registrar import bridge_queue_name
 from stacks.dashboard import AGE, VISIBLE, Watched, WatchedQueue, deletions_failed, denied_percent, draw, of_queue, ours
 from stacks.parameters import Architecture, OperationsParameters, Parameters
 from stacks.state import SPLIT_RETENTION, Ingress, StateStack

@@ -2,6 +2,7 @@
 
 Pure rooms: `matching` (exchanges, bindings, which messages they match, loops), `messages` (what one carries, what is
 sent where of it), `links` (links and bridges, how they live), `dynamic` (routes that follow what is wanted), `map`
-(what operators see). Shells: `router` (an exchange's messages), `forwarder` (a bridge's), `registrar` and
-`dynamic_shell` (links and routes), `administration` (performs what is asked); `ports` is what they ask of AWS.
+(what operators see). Shells: `router` (an exchange's messages), `forwarder` (a bridge's), `registrar` (links),
+`bridge_works` (what bridges need), `dynamic_shell` (dynamic routes), `administration` (performs what is asked, which is
+`operations`); `ports` is what they ask of AWS.
 """

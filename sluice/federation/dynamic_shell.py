@@ -37,12 +37,11 @@ from sluice.federation.dynamic.steps import step
 from sluice.federation.exchange_store import TooBusy, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
-from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
 from sluice.federation.matching.bindings import Bindings
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.ports import Document, PeerRefused, PeerUnreachable
-from sluice.federation.registrar import Registrar
+from sluice.federation.registrar import Registrar, news_of
 
 MAX_RACES = 50
 
@@ -182,8 +181,7 @@ class Dynamics:
                 self.registrar.peers.tell(record.link, record.endpoint, encode_control(message))
             except (PeerUnreachable, PeerRefused) as error:
                 silent.add(sending.link)
-                news = AccessRefused(str(error)) if isinstance(error, PeerRefused) else Unreachable(str(error))
-                self.registrar.take_in([LinkTold(sending.link, news)])
+                self.registrar.take_in([LinkTold(sending.link, news_of(error))])
 
 
 def _local(registry: Registry, bound: Bindings, exchange: str) -> Wants:

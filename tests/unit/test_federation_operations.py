@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sluice.codec import encode
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
 from sluice.federation.administration import Administration
+from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.states import Command, LinkState
@@ -160,7 +161,7 @@ def test_a_link_and_a_route_are_told(what: Command) -> None:
 def test_redriving_is_of_the_routes_own_queue() -> None:
     desk = Desk().linked(PUSH, replace(PUSH, name="pull", src_is_local=False))
     assert desk.ask(Redrive(name="push")).redriven == 3
-    assert desk.redriven == [desk.here.registrar().queue_name(PUSH)]
+    assert desk.redriven == [bridge_queue_name("A", PUSH)]
     with pytest.raises(BadRoute, match="at its source"):
         desk.ask(Redrive(name="pull"))
 

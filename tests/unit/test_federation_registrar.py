@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import BadRoute, CallFailed
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name
 from sluice.federation.exchange_store import with_binding
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord
@@ -21,7 +22,6 @@ from sluice.federation.links.transitions import (
     RegistryEvent,
 )
 from sluice.federation.matching.bindings import Binding, Destination
-from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World
 
 DEST = "amq.direct"  # nothing is bound there: what arrives goes no further
@@ -301,7 +301,7 @@ def test_what_a_gone_route_still_had_becomes_dead_letters_with_the_reason() -> N
 def test_a_queue_that_cannot_be_made_is_said_and_tried_again() -> None:
     world = World(("A", "B"))
     here = world["A"]
-    name = here.registrar().queue_name(bridge("route", "to-B"))
+    name = bridge_queue_name("A", bridge("route", "to-B"))
     here.queues.failing.add(name)
     advance(here, LinkAdded(world.link("A", "B")), BridgeAdded(bridge("route", "to-B", src_is_local=True)))
     error = here.registry().bridges["route"].error

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.registry import BridgeRecord, LinkRecord, Registry, routes_down
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.registrar import BRIDGE_QUEUE_PREFIX, bridge_queue_name
 
 LINK = Link(name="link", peer="WEST", endpoints=(Endpoint(region="r", account="1" * 12, control_queue_url="u"),))
 PUSHED = Bridge(name="pushed", link="link", src="amq.topic", dest="amq.topic", src_is_local=True)

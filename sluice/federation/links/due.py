@@ -82,10 +82,8 @@ class TearDown:
     bridge: str
 
 
-DueAction = (
-    SendHello | SendParting | MakeQueue | SetBinding | MakeMapping | SwitchMapping | CountQueue | BuryLeftovers
-    | TearDown
-)  # fmt: skip
+BridgeAction = MakeQueue | SetBinding | MakeMapping | SwitchMapping | CountQueue | BuryLeftovers | TearDown
+DueAction = SendHello | SendParting | BridgeAction
 
 
 def due(registry: Registry, *, now_ms: int, empty_for_ms: int = EMPTY_FOR_MS) -> Iterator[DueAction]:

@@ -1,0 +1,162 @@
+"""Makes what bridges need, and takes it away: queues, bindings, event source mappings.
+
+All of it is safe to do again: whoever did it may have died before saying so.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sluice.errors import BadConfiguration, CallFailed, QueueGone
+from sluice.federation.exchange_store import ExchangeStore, feeding, with_binding, without_binding, without_queue
+from sluice.federation.links.due import (
+    BridgeAction,
+    BuryLeftovers,
+    CountQueue,
+    MakeMapping,
+    MakeQueue,
+    SetBinding,
+    SwitchMapping,
+    TearDown,
+)
+from sluice.federation.links.links import Bridge, RouteKind
+from sluice.federation.links.registry import BridgeRecord, Registry, bridge_destination, fed_queues
+from sluice.federation.links.transitions import BridgeGone, Counted, Done
+from sluice.federation.matching.bindings import Binding
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.typed_values import Headers
+from sluice.federation.ports import DeadLetters, MappingGone, Mappings, SiteQueues
+from sluice.message import DeadLetter
+
+BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
+FIFO_SUFFIX = ".fifo"
+FIFO_BATCH = 10
+NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
+# A headers exchange's binding that takes everything.
+EVERYTHING: Headers = {"x-match": "all"}
+
+
+def bridge_queue_name(tag: str, bridge: Bridge) -> str:
+    """The queue that is made for a bridge whose messages come from the site with this tag: known before it is there."""
+    digest = hashlib.sha256(f"{tag}/{bridge.name}".encode()).hexdigest()[:NAME_CHARACTERS]
+    return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeWorks:
+    """One invocation's, at the site `tag`."""
+
+    tag: str
+    exchanges: ExchangeStore
+    queues: SiteQueues
+    mappings: Mappings
+    dead_letters: DeadLetters
+    bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
+    readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
+    may_go_on: Callable[[], bool]
+
+    def perform(  # noqa: C901, PLR0911 - one case an action
+        self, action: BridgeAction, registry: Registry
+    ) -> Done | Counted | BridgeGone:
+        """Does what is due; what has become of it, also where AWS refuses it, or it can't be."""
+        record, name = registry.bridges[action.bridge], action.bridge
+        try:
+            match action:
+                case MakeQueue():
+                    return Done(bridge=name, queue=self.make_queue(record.bridge, registry))
+                case SetBinding(bound=bound):
+                    self.set_binding(record, registry, bound=bound)
+                    return Done(bridge=name, bound=bound)
+                case MakeMapping(on=on):
+                    return Done(bridge=name, mapping=self.make_mapping(record, on=on), on=on)
+                case SwitchMapping(on=on):
+                    self.mappings.switch(record.mapping or "", on=on)
+                    return Done(bridge=name, on=on)
+                case CountQueue():
+                    return Counted(name, self.count(record.queue or ""))
+                case BuryLeftovers():
+                    return Counted(name, self.tear_down(record, registry))
+                case TearDown():
+                    if record.bridge.src_is_local and self.tear_down(record, registry):
+                        return Counted(name, 1)  # it isn't empty after all
+                    if record.makes_queue:
+                        self.queues.delete(bridge_queue_name(self.tag, record.bridge))
+                    return BridgeGone(name)
+        except MappingGone:
+            return Done(bridge=name, mapping="", on=False)
+        except (CallFailed, BadConfiguration, QueueGone) as error:
+            return Done(bridge=name, error=str(error))
+
+    def make_queue(self, bridge: Bridge, registry: Registry) -> str:
+        """The queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""
+        existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
+        if existing is not None:
+            queue = self.readable(existing)
+            self.queues.count(queue)  # it has to be there
+            self.exchanges.change(feeding(fed_queues(registry) | {queue}))
+            return queue
+        name = bridge_queue_name(self.tag, bridge)
+        tags = {"sluice:site": self.tag, "sluice:bridge": bridge.name}
+        self.queues.create(name, self.bridge_queue_attributes(bridge.fifo), tags)
+        return name
+
+    def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
+        """Binds a static route's queue, or unbinds it. Raises `BadBinding`."""
+        bridge, queue = record.bridge, record.queue or ""
+        if not bound:
+            self.unbind(bridge, queue)
+            return
+        takes_all = self.exchanges.bindings().exchange(bridge.src).type is ExchangeType.HEADERS
+        binding = Binding(exchange=bridge.src, queue=queue, key=bridge.key, arguments=EVERYTHING if takes_all else {})
+        destination = bridge_destination(registry, record, url=self.queues.url(queue))
+        self.exchanges.change(with_binding(binding, destination))
+
+    def unbind(self, bridge: Bridge, queue: str) -> None:
+        """Takes the bridge's binding away; of its own queue there is no other, of an existing one there may be."""
+        id_ = bridge.src, queue, bridge.key
+        self.exchanges.change(without_queue(queue) if bridge.dynamic else without_binding(id_, missing_ok=True))
+
+    def make_mapping(self, record: BridgeRecord, *, on: bool) -> str:
+        """Lets the bridge function read the queue; the mapping's id. Raises `CallFailed`."""
+        bridge, queue = record.bridge, record.queue or ""
+        batch_size = min(bridge.sync, max(1, bridge.credit // 2)) if bridge.credit else bridge.sync
+        if queue.endswith(FIFO_SUFFIX):
+            batch_size = min(batch_size, FIFO_BATCH)
+        max_concurrency = max(2, bridge.credit // batch_size) if bridge.credit else None
+        return self.mappings.create(queue, batch_size=batch_size, max_concurrency=max_concurrency, on=on)
+
+    def count(self, queue: str) -> int:
+        """How many messages are in it; none where it is gone. Raises `CallFailed`."""
+        try:
+            return self.queues.count(queue)
+        except QueueGone:
+            return 0
+
+    def tear_down(self, record: BridgeRecord, registry: Registry) -> int:
+        """Takes away all but the queue, known to be there or not; how many messages are left in that."""
+        bridge = record.bridge
+        queue = bridge_queue_name(self.tag, bridge) if record.makes_queue else record.queue
+        if queue is None:
+            return 0
+        if not bridge.src_is_queue:
+            self.unbind(bridge, queue)
+        # Another route may go on reading the queue, through the one mapping that a queue and a function have.
+        others = [each for each in registry.bridges_reading(queue) if each.bridge.name != bridge.name]
+        if all(each.closing for each in others):
+            self.mappings.delete(queue)
+        if not record.makes_queue:
+            return 0
+        return self.count(queue) if self.bury(queue, f"the route {bridge.name} is gone") else 1
+
+    def bury(self, queue: str, reason: str) -> bool:
+        """Lets what is left become dead letters; False where the time ran out. Raises `CallFailed`."""
+        try:
+            while messages := self.queues.receive_batch(queue):
+                if not self.may_go_on():
+                    return False
+                for message in messages:
+                    self.dead_letters.bury(DeadLetter(message=message, reason=reason, source=self.queues.arn(queue)))
+                self.queues.delete_batch(queue, messages)
+        except QueueGone:
+            return True
+        return True
