@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.splitting.filters.jq import TIME_LIMIT_S, TimedOut
+from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut
 
 START_LIMIT_S = 10.0  # importing jq in a cold environment
 CODE = Path(__file__).parents[2]  # the folder with `sluice`
@@ -28,7 +28,7 @@ class JqRunner:
     _child: "subprocess.Popen[bytes] | None" = None
 
     def __call__(self, program: str, document: str) -> bool | None:
-        """Find the first boolean that the program outputs, None without one. Raises `TimedOut`."""
+        """Find the first boolean that the program outputs, None without one. Raises `ProgramTimedOut`."""
         try:
             if self._child is not None and self._child.poll() is not None:
                 self.close()  # it ended between two programs, by the fault of neither
@@ -38,8 +38,8 @@ class JqRunner:
             return self._ask(program, document, self.time_limit_s)
         except BrokenPipeError:
             self.close()
-            raise TimedOut("the process that ran it ended") from None
-        except TimedOut:
+            raise ProgramTimedOut("the process that ran it ended") from None
+        except ProgramTimedOut:
             self.close()
             raise
 
@@ -53,14 +53,14 @@ class JqRunner:
     def _ask(self, program: str, document: str, limit_s: float) -> bool | None:
         child = self._child
         if child is None or child.stdin is None or child.stdout is None:
-            raise TimedOut("no process to run it")
+            raise ProgramTimedOut("no process to run it")
         child.stdin.write((json.dumps([program, document]) + "\n").encode())
         child.stdin.flush()
         if not select.select([child.stdout], [], [], limit_s)[0]:
-            raise TimedOut(f"still running after {limit_s:g} s")
+            raise ProgramTimedOut(f"still running after {limit_s:g} s")
         line = child.stdout.readline()
         if not line:
-            raise TimedOut("the process that ran it ended, for want of memory or by a fault of jq")
+            raise ProgramTimedOut("the process that ran it ended, for want of memory or by a fault of jq")
         decided: bool | None = json.loads(line)
         return decided
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.splitting.filters.jq import TimedOut
+from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.jq_compile import compile_problem
 from sluice.splitting.jq_runner import JqRunner
 
@@ -36,7 +36,7 @@ def test_the_first_boolean_decides(runner: JqRunner, program: str, decided: bool
 
 def test_an_endless_program_times_out_and_the_next_one_runs(runner: JqRunner) -> None:
     for _ in range(2):
-        with pytest.raises(TimedOut, match="still running"):
+        with pytest.raises(ProgramTimedOut, match="still running"):
             runner("def f: f; f", "{}")
         assert runner("true", "{}") is True
 
@@ -57,7 +57,7 @@ def test_a_process_that_ends_amid_a_program_is_blamed_on_it(runner: JqRunner) ->
     runner.time_limit_s = 20
     killing = threading.Timer(0.2, child.kill)
     killing.start()
-    with pytest.raises(TimedOut, match="ended"):
+    with pytest.raises(ProgramTimedOut, match="ended"):
         runner("def f: f; f", "{}")
     killing.join()
     assert runner("true", "{}") is True
@@ -67,7 +67,7 @@ def test_a_program_that_has_timed_out_leaves_no_process_behind(runner: JqRunner)
     assert runner("true", "{}") is True
     child = runner._child
     assert child is not None
-    with pytest.raises(TimedOut):
+    with pytest.raises(ProgramTimedOut):
         runner("def f: f; f", "{}")
     assert child.returncode is not None
 

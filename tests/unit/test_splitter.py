@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.errors import HeldBack
 from sluice.message import Message, Value
-from sluice.splitting.filters.jq import TimedOut
+from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.filters.values import Filter, Mode
 from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.shares import Share
@@ -39,7 +39,7 @@ def message(body: str, *, client: str | None = None, group: str | None = None) -
 
 
 def endless(program: str, document: str) -> bool | None:
-    raise TimedOut("by script")
+    raise ProgramTimedOut("by script")
 
 
 def run(

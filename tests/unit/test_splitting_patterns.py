@@ -11,7 +11,7 @@ from regex import _regex_core
 
 from sluice.splitting.filters.dialect import tokens
 from sluice.splitting.filters.literals import Need, fold, need_of
-from sluice.splitting.filters.patterns import TimedOut, problem, searches, with_true_ends
+from sluice.splitting.filters.patterns import PatternTimedOut, problem, searches, with_true_ends
 
 FLAGS = regex.VERSION1 | regex.IGNORECASE
 
@@ -49,7 +49,7 @@ def test_what_does_not_compile_says_why(pattern: str) -> None:
 
 
 def test_a_pattern_that_backtracks_without_end_times_out() -> None:
-    with pytest.raises(TimedOut):
+    with pytest.raises(PatternTimedOut):
         searches("^(a|aa)+$", "a" * 60 + "!", time_limit_s=0.01)
 
 
@@ -121,7 +121,7 @@ def test_a_text_in_which_a_pattern_is_found_meets_its_need(pattern: str, text: s
         assume(False)
     try:
         found = searches(pattern, text)
-    except TimedOut:
+    except PatternTimedOut:
         assume(False)
     if found:
         assert need_of(pattern).met_by(fold(text))

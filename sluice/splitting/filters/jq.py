@@ -14,10 +14,10 @@ from sluice.splitting.filters.values import MAX_PROGRAM_CHARACTERS
 TIME_LIMIT_S = 1.0  # one program on one message
 
 CompileProblem = Callable[[str], str | None]  # why a program doesn't compile, or None where it does
-Decide = Callable[[str, str], bool | None]  # (program, document) to `decision` of its outputs; raises `TimedOut`
+Decide = Callable[[str, str], bool | None]  # (program, document) to `decision` of its outputs; raises `ProgramTimedOut`
 
 
-class TimedOut(Exception):  # control flow between the port and the router, no error of Sluice's
+class ProgramTimedOut(Exception):  # control flow between the port and the router, no error of Sluice's
     """A program exceeded its time limit; its sessions are to be cancelled."""
 
 

@@ -19,19 +19,19 @@ _FLAGS = regex.VERSION1 | regex.IGNORECASE
 _SIMPLE_CASE = "(?-f)"  # version 1 folds full case (one character to several) unless told otherwise
 
 
-class TimedOut(Exception):  # control flow between this module and the router, no error of Sluice's
+class PatternTimedOut(Exception):  # control flow between this module and the router, no error of Sluice's
     """A search exceeded its time limit: no match, and a fault to be counted."""
 
 
 def searches(pattern: str, text: str, *, time_limit_s: float = TIME_LIMIT_S) -> bool:
-    """Whether the pattern is found in the text. Raises `TimedOut`.
+    """Whether the pattern is found in the text. Raises `PatternTimedOut`.
 
     Also for a pattern that doesn't compile: it was checked, but perhaps by another version of the library.
     """
     try:
         return _compiled(pattern).search(text, timeout=time_limit_s, concurrent=False) is not None
     except (TimeoutError, MemoryError, regex.error) as error:
-        raise TimedOut(pattern) from error
+        raise PatternTimedOut(pattern) from error
 
 
 def problem(pattern: str) -> str | None:

@@ -140,7 +140,7 @@ class _Evaluation:
         if program not in self._of_programs:
             try:
                 self._of_programs[program] = self.decide(program, self.sight.document()) is True
-            except jq.TimedOut:
+            except jq.ProgramTimedOut:
                 self._of_programs[program] = FaultKind.JQ_TIMED_OUT
         return self._of_programs[program]
 
@@ -151,6 +151,6 @@ def _found_in(texts: Iterable[str], pattern: str) -> _Decided:
         try:
             if patterns.searches(pattern, text):
                 return True
-        except patterns.TimedOut:
+        except patterns.PatternTimedOut:
             timed_out = True
     return FaultKind.PATTERN_TIMED_OUT if timed_out else False
