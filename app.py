@@ -25,7 +25,7 @@ PROJECT = Path(__file__).parent
 
 
 def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None = None) -> App:
-    """An app whose assembly has nothing that differs from one synth to the next.
+    """Give an app whose assembly has nothing that differs from one synth to the next.
 
     Without arguments, the CDK command line says where the assembly goes and gives the context.
     """
@@ -49,7 +49,7 @@ def add_stacks(app: App) -> None:
 
 
 def main() -> None:
-    """Writes the assembly to where the CDK command line asks for it."""
+    """Write the assembly to where the CDK command line asks for it."""
     app = new_app()
     try:
         add_stacks(app)

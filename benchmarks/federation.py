@@ -132,7 +132,7 @@ class OverRoute:
     others: Counter[str]
 
     def per_hop(self, function: str) -> float:
-        """Requests per message, on the hops that go through the function."""
+        """Count the requests per message on the hops that go through the function."""
         hops = [hop for name, hop in zip(FUNCTIONS, self.hops, strict=True) if name == function]
         return sum(hop.total() for hop in hops) / len(hops) / OVER_ROUTES
 
@@ -143,7 +143,7 @@ class OverRoute:
 
 
 def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str, OverRoute], float]:
-    """What each kind of route asks of SQS, and the messages per core and second of the whole bridge function."""
+    """Measure what each kind of route asks of SQS, and the messages per core and second of the whole bridge function."""
     queues = [{"name": kind, "fifo": fifo} for kind, fifo in KINDS.items()]
     context = {**PARAMETERS, "sluice.federation.queues": queues, "sluice.splitting.queues": []}
     cloud = Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE, PEER_SITE)
@@ -178,7 +178,7 @@ def _sent_over(way: Way, kind: str, source: SiteAccess, dest: SiteAccess) -> Ove
 
 
 def _others(requests: Iterable[SqsRequest], way: Way) -> Counter[str]:
-    """What neither the hops nor the publisher and the consumer asked."""
+    """Count what neither the hops nor the publisher and the consumer asked."""
     stops = {way.hops[0].src, *(hop.dest for hop in way.hops)}
     return by_action(request for request in requests if request.queue not in stops)
 
@@ -204,7 +204,7 @@ def function_msgs_per_core_s(site: SiteAccess, way: Way) -> float:
 
 
 def _variables(site: SiteAccess) -> dict[str, str]:
-    """The environment that the site's bridge function has on the embedded cloud."""
+    """Give the environment that the site's bridge function has on the embedded cloud."""
     client = site.connection.client("lambda")
 
     def of_function(name: str) -> dict[str, str]:
@@ -228,7 +228,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def memory_sqs() -> Iterator[str]:
-    """The URL of an SQS in memory, in a process of its own so that its CPU isn't ours."""
+    """Give the URL of an SQS in memory, in a process of its own so that its CPU isn't ours."""
     command = [sys.executable, "-m", "tests.sqs", "--queues", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as server:
         try:
@@ -300,7 +300,7 @@ def _forward() -> Forward:
 
 
 def records_of(number: int, *, queue: str) -> Iterator[dict[str, Any]]:
-    """What a trigger gives of a bridge's queue: messages as an exchange has left them there."""
+    """Make what a trigger gives of a bridge's queue: messages as an exchange has left them there."""
     table = table_of(ExchangeType.TOPIC, 1)
     for place in range(number):
         message = Message.of_lambda(_published(place, of=1))
@@ -311,7 +311,7 @@ def records_of(number: int, *, queue: str) -> Iterator[dict[str, Any]]:
 
 
 def _published(place: int, *, of: int = PUBLISHED_TO) -> dict[str, Any]:
-    """What a trigger gives of an ingress: a message of one of so many objects."""
+    """Make what a trigger gives of an ingress: a message of one of so many objects."""
     key = _publication(ExchangeType.TOPIC, place % of).key
     outgoing = Publishing(exchange=ExchangeType.TOPIC.value, key=key, body=BODY).outgoing(fifo=True)
     return _record(f"{place:032x}", outgoing, "ingress.fifo")
@@ -389,13 +389,13 @@ BOUND: Mapping[ExchangeType, Callable[[int], Binding]] = {
 
 
 def _publication(kind: ExchangeType, number: int) -> Publication:
-    """A message of one object, which one binding wants."""
+    """Give a message of one object, which one binding wants."""
     headers: dict[str, TypedValue] = {"order": number, "event": "created", "region": "eu"}
     return Publication(exchange=kind.value, key=f"eu.orders.{number}.created", headers=headers)
 
 
 def table_of(kind: ExchangeType, number: int) -> RoutingTable:
-    """An exchange of the kind, called as the kind is, with so many bindings."""
+    """Give an exchange of the kind, called as the kind is, with so many bindings."""
     queues = [_queue(place) for place in range(min(number, QUEUES))]
     return RoutingTable(
         bound(

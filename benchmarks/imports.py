@@ -36,7 +36,7 @@ def import_ms(functions: Sequence[str], *, layer: str, environment: Mapping[str,
 
 
 def slowest_ratio(imports_ms: Mapping[str, float]) -> float:
-    """The slowest handler's time to boto3's."""
+    """Give the slowest handler's time to boto3's."""
     return max(took for name, took in imports_ms.items() if name != BOTO3) / imports_ms[BOTO3]
 
 

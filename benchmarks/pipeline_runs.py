@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def by_land(spark: SparkSession, server: Server, queue: str, place: Path) -> Run:
-    """The job as `sluice_job.py land` runs it."""
+    """Run the job as `sluice_job.py land` does."""
     landing = Landing(
         source={
             "queueUrl": server.queue_url(queue),

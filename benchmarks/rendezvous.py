@@ -136,7 +136,7 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
 
 
 def declare(site: SiteAccess) -> None:
-    """Makes the exchange that events go to, as the links function does by itself within a minute."""
+    """Make the exchange that events go to, as the links function does by itself within a minute."""
     ControlClient.of(site.connection, FEDERATION).ask(SweepSite())
 
 
@@ -197,7 +197,7 @@ class Client:
 
 
 async def at_rate(work: Callable[[], Awaitable[float]], *, rate: float, seconds: float) -> list[float]:
-    """What `work` gives, begun at random times, as independent clients would: a Poisson process."""
+    """Give what `work` returns, begun at random times, as independent clients would: a Poisson process."""
     draw = random.Random(SEED)
     begun, ends_at = [], time.monotonic() + seconds
     while time.monotonic() < ends_at:
@@ -207,7 +207,7 @@ async def at_rate(work: Callable[[], Awaitable[float]], *, rate: float, seconds:
 
 
 async def until_swept(log: Path, offset: int, *, queues: int) -> Sequence[SqsRequest]:
-    """The requests since `offset`, once that many queues are deleted; not those for earlier clients' queues."""
+    """Give the requests since `offset`, once that many queues are deleted; not those for earlier clients' queues."""
     made = {request.queue for request in read_requests(log) if request.action == "CreateQueue"}
     later = {request.queue for request in read_requests(log, offset=offset) if request.action == "CreateQueue"}
     before = {queue for queue in made - later if queue.startswith(ANSWER_QUEUE_PREFIX)}
@@ -223,7 +223,7 @@ async def until_swept(log: Path, offset: int, *, queues: int) -> Sequence[SqsReq
 
 
 def figures(measured: Measured) -> dict[str, Figure]:
-    """The keys are what programs read."""
+    """Name the figures by the keys that programs read."""
     hundredths = statistics.quantiles(measured.answer_ms, n=100, method="inclusive")
     requests = measured.requests_per_rendezvous
     with_events = requests + measured.event_requests_per_rendezvous

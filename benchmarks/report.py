@@ -22,7 +22,7 @@ class Figure:
 def report(
     title: str, figures: Mapping[str, Figure], *, as_json: bool, series: Mapping[str, Mapping[str, str]] | None = None
 ) -> None:
-    """A table; with `as_json` the numbers follow as one line.
+    """Print a table; with `as_json` the numbers follow as one line.
 
     `series` are figures that belong together: its name to the keys of its figures by what they were measured at.
     """

@@ -64,7 +64,7 @@ class Server:
     url: str
 
     def control(self, command: str, **request: Any) -> Any:
-        """Raises URLError."""
+        """Ask the server for its counts. Raises URLError."""
         body = json.dumps(request).encode()
         asked = urllib.request.Request(f"{self.url}/_memory/{command}", data=body, method="POST")
         with urllib.request.urlopen(asked) as answer:
@@ -124,7 +124,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def by_source(spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path) -> Run:
-    """The `sqs` source."""
+    """Run the `sqs` source."""
     options = {
         "queueUrl": server.queue_url(queue),
         "endpoint": server.url,
@@ -155,7 +155,7 @@ def by_source(spark: SparkSession, server: Server, queue: str, latency_ms: int, 
 
 
 def by_boto3(spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path) -> Run:
-    """The loop."""
+    """Run the loop."""
     client = boto3.client("sqs", endpoint_url=server.url, region_name="eu-west-1", config=Config(user_agent="loop"))
     queue_url, written = server.queue_url(queue), [0]
 
@@ -197,7 +197,7 @@ def by_boto3(spark: SparkSession, server: Server, queue: str, latency_ms: int, p
 def measured(
     done: Callable[[], bool], server: Server, query: Any, *, way: str, latency_ms: int, messages: int, queue: str
 ) -> Run:
-    """Fills the queue and waits."""
+    """Fill the queue and wait."""
     requests, before = server.requests(), cpu_by_process()
     server.fill(queue, messages)
     started = time.perf_counter()
@@ -215,7 +215,7 @@ def measured(
 
 
 def until(done: Callable[[], bool], query: Any) -> None:
-    """Looks rarely, as looking costs CPU of what is measured. Raises what ended the query, or TimeoutError."""
+    """Look rarely, as looking costs CPU of what is measured. Raises what ended the query, or TimeoutError."""
     deadline = time.monotonic() + WITHIN_S
     while not done():
         if not query.isActive:
@@ -242,7 +242,7 @@ def cpu_by_process() -> Mapping[int, float]:
 
 
 def pythons() -> list[int]:
-    """This process and its descendants that are Pythons."""
+    """Give this process and its descendants that are Pythons."""
     alive = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     parents = {pid: int(_stat(pid)[1]) for pid in alive}
     mine = {os.getpid()}
@@ -266,7 +266,7 @@ def memory_mb(pid: int, name: str) -> float:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields after the name, from the state on; a process that is gone has zeros."""
+    """Give the fields after the name, from the state on; a process that is gone has zeros."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

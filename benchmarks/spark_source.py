@@ -72,7 +72,7 @@ def main(
 
 
 def spark_python() -> Path:
-    """The environment with Spark, made as `make test-spark` makes it."""
+    """Give the environment with Spark, made as `make test-spark` makes it."""
     subprocess.run(["make", f"SPARK={SPARK}", f"build/spark-{SPARK}/ready"], cwd=ROOT, check=True, stdout=sys.stderr)
     return ROOT / "build" / f"spark-{SPARK}" / "bin" / "python"
 
@@ -90,7 +90,7 @@ def memory_sqs() -> Iterator[str]:
 
 
 def runs(python: Path, url: str, *, module: str = "benchmarks.spark_runs") -> dict[str, Any]:
-    """What the module prints. Raises CalledProcessError, with Spark's own complaint on standard error."""
+    """Run the module and give what it prints. Raises CalledProcessError, with Spark's own complaint on standard error."""
     environment = os.environ | KEYS | {"PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [python, "-m", module, url],

@@ -52,7 +52,7 @@ class InPlace(Executor):
     """Runs at once what it is given: threads would blur whose CPU it is."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        """A future that is done."""
+        """Give a future that is done."""
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
@@ -95,7 +95,7 @@ def main(
 
 
 def measure(number: int, *, tenants: int) -> Measured:
-    """The fastest of some rounds, as others use the machine too."""
+    """Give the fastest of some rounds, as others use the machine too."""
     shares = [_share(each) for each in range(number)]
     routes = Routes(
         router=Router.of(shares, version=1, decide=lambda _, __: None),
@@ -114,7 +114,7 @@ def measure(number: int, *, tenants: int) -> Measured:
 
 
 def _share(tenant: int) -> Share:
-    """A session that wants one tenant's messages."""
+    """Give a session that wants one tenant's messages."""
     ways = (
         (("tenant", f"^{tenant}$"),),
         (("baggage", f".*tenant={tenant},.*"),),

@@ -52,7 +52,7 @@ Round = tuple[Request, ...]
 
 
 def standard_round(entries: Iterable[Entry]) -> Round:
-    """Makes the requests for standard queues. The order of entries is kept for each target."""
+    """Make the requests for standard queues. The order of entries is kept for each target."""
     by_target: dict[str, list[list[Entry]]] = {}
     sizes: dict[str, int] = {}  # of each target's last request
     for entry in entries:
@@ -70,7 +70,7 @@ def standard_round(entries: Iterable[Entry]) -> Round:
 
 
 def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
-    """Makes the rounds for FIFO queues. Order by position is kept for each group and target.
+    """Make the rounds for FIFO queues. Order by position is kept for each group and target.
 
     A group's next message goes in the same round as the last one where it has the same targets, else in the next.
     """
@@ -116,7 +116,7 @@ class Dispatcher:
     _first_failed: dict[str | None, int] = field(default_factory=dict)
 
     def dispatch(self, entries: Iterable[Entry]) -> Stopped:
-        """Sends, round by round, up to the end of the round in which a target turns out to be gone.
+        """Send, round by round, up to the end of the round in which a target turns out to be gone.
 
         What was sent already isn't sent again, nor what has failed: its successors may be ahead of it.
         """
@@ -134,7 +134,7 @@ class Dispatcher:
         return Stopped()
 
     def fail(self, entry: Entry, fault: DestinationFault) -> None:
-        """Notes an entry that wasn't sent: its source message is to come again."""
+        """Note an entry that wasn't sent: its source message is to come again."""
         self.failures[entry.position] = fault
         group = entry.outgoing.group_id
         self._first_failed[group] = min(entry.position, self._first_failed.get(group, entry.position))
@@ -148,7 +148,7 @@ class Dispatcher:
         return self.executor.map(self._send, lanes.values())
 
     def _send(self, requests: Sequence[Request]) -> list[Entry]:
-        """Sends requests one after the other; the entries whose target is gone."""
+        """Send requests one after the other; the entries whose target is gone."""
         gone: list[Entry] = []
         for request in requests:
             left = self._not_held_back(request)
@@ -169,7 +169,7 @@ class Dispatcher:
         return gone
 
     def _not_held_back(self, request: Request) -> Request | None:
-        """The request without what is held back, which is noted as failed; None where nothing is left."""
+        """Take out of the request what is held back, which is noted as failed; None where nothing is left."""
         if not self.fifo:
             return request
         left: list[Entry] = []

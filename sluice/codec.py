@@ -37,12 +37,12 @@ def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 
 def encode(value: object) -> bytes:
-    """The value as JSON; equal values give equal bytes."""
+    """Write the value as JSON; equal values give equal bytes."""
     return _ENCODER.encode(value)
 
 
 def decode(text: bytes | str, type_: type[T], *, of: str) -> T:
-    """Reads what `encode` wrote, or what somebody else says of this type.
+    """Read what `encode` wrote, or what somebody else says of this type.
 
     Raises `Malformed`, which names `of` and the place in it, such as `$.links[0].name`.
     """
@@ -55,7 +55,7 @@ def decode(text: bytes | str, type_: type[T], *, of: str) -> T:
 
 
 def convert(document: object, type_: type[T], *, of: str) -> T:
-    """Reads a value from what a JSON reader has made of it already. Raises `Malformed`, as `decode` does."""
+    """Read a value from what a JSON reader has made of it already. Raises `Malformed`, as `decode` does."""
     try:
         return msgspec.convert(document, type_)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -80,11 +80,11 @@ class Format(Generic[T]):
     max_bytes: int | None = None
 
     def text(self, value: T) -> str:
-        """The value as a JSON text; equal values give equal texts."""
+        """Write the value as a JSON text; equal values give equal texts."""
         return self._json(value).decode()
 
     def of_text(self, text: str | bytes) -> T:
-        """Reads what `text` wrote. Raises `BadSnapshot` for another kind or version, and for what doesn't decode."""
+        """Read what `text` wrote. Raises `BadSnapshot` for another kind or version, and for what doesn't decode."""
         try:
             envelope = decode(text, _Envelope, of=self.kind)
             if (envelope.kind, envelope.version) != (self.kind, self.version):
@@ -96,11 +96,11 @@ class Format(Generic[T]):
             raise BadSnapshot(str(error)) from None
 
     def pack(self, value: T) -> bytes:
-        """The value compressed; equal values give equal bytes."""
+        """Write the value compressed; equal values give equal bytes."""
         return zlib.compress(self._json(value))
 
     def unpack(self, packed: bytes) -> T:
-        """Reads what `pack` wrote. Raises `BadSnapshot`, also for what would be over the limit."""
+        """Read what `pack` wrote. Raises `BadSnapshot`, also for what would be over the limit."""
         inflate = zlib.decompressobj()
         try:
             text = inflate.decompress(packed, self.max_bytes or MAX_BYTES)

@@ -7,7 +7,7 @@ from sluice.errors import Malformed
 
 
 def json_object(body: str, *, of: str) -> dict[str, Any]:
-    """The object. Raises `Malformed`, in the decoder's words, or with what the body is `of`: `an event`."""
+    """Read the object. Raises `Malformed`, in the decoder's words, or with what the body is `of`: `an event`."""
     try:
         document = json.loads(body)
     except RecursionError:

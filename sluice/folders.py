@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def take_place(new: Path, folder: Path) -> None:
-    """Renames `new` to `folder`. Of two that are made at once, the first stays; the other is its maker's to remove."""
+    """Rename `new` to `folder`. Of two that are made at once, the first stays; the other is its maker's to remove."""
     try:
         new.rename(folder)
     except OSError:

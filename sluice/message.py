@@ -138,7 +138,7 @@ class Outgoing:
         return size_of(self.body, self.attributes)
 
     def fields(self) -> dict[str, Any]:
-        """What `SendMessage` takes, or an entry of `SendMessageBatch` beside its `Id`."""
+        """Give what `SendMessage` takes, or an entry of `SendMessageBatch` beside its `Id`."""
         fields: dict[str, Any] = {"MessageBody": self.body}
         if self.attributes:
             fields["MessageAttributes"] = {name: value.api() for name, value in self.attributes.items()}
@@ -151,7 +151,7 @@ class Outgoing:
         return fields
 
     def entry(self, entry_id: str) -> dict[str, Any]:
-        """An entry of `SendMessageBatch`."""
+        """Give an entry of `SendMessageBatch`."""
         return {"Id": entry_id} | self.fields()
 
 
@@ -161,7 +161,7 @@ def is_attribute_name(name: str) -> bool:
 
 
 def trace_attributes(trace_header: str | None) -> dict[str, Any]:
-    """The system attributes of a message to be sent; none without a trace."""
+    """Give the system attributes of a message to be sent; none without a trace."""
     return {} if trace_header is None else {TRACE_HEADER: Value("String", trace_header).api()}
 
 

@@ -23,7 +23,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """
 
     def environment(self) -> dict[str, str]:
-        """Writes the variables for the function that calls `read`."""
+        """Write the variables for the function that calls `read`."""
         values = {name.upper(): getattr(self, name) for name in self.__struct_fields__}
         return {
             name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -33,7 +33,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
-        """Reads what `environment` wrote. Raises `BadSetting`, which names the variable."""
+        """Read what `environment` wrote. Raises `BadSetting`, which names the variable."""
         values: dict[str, Any] = {}
         for field in msgspec.structs.fields(cls):
             name = field.name.upper()

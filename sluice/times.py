@@ -23,7 +23,7 @@ def ms_of(text: str) -> int:
 
 
 def day_of(at_ms: int) -> str:
-    """The UTC day, as `2026-11-21`."""
+    """Give the UTC day, as `2026-11-21`."""
     return _utc(at_ms).date().isoformat()
 
 

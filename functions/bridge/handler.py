@@ -31,7 +31,7 @@ def parts() -> BridgeParts:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Forwards a batch: the records of one event are of one queue, which one route reads, or several share."""
+    """Forward a batch: the records of one event are of one queue, which one route reads, or several share."""
     batch = Batch.parse(event)
     routes = parts().routes(batch.queue)
     failures: dict[int, Exception] = {}

@@ -65,11 +65,11 @@ class BridgeParts:
         )
 
     def routes(self, queue: str) -> list[Forward]:
-        """The bridges that read the queue with this name and can; none where they are gone, or not there yet."""
+        """Give the bridges that read the queue with this name and can; none where they are gone, or not there yet."""
         return forwards_of(self.registry.value(), queue)
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
-        """Forwards a batch, and tells the link what that showed."""
+        """Forward a batch, and tell the link what that showed."""
         outcome = forward_all(
             messages,
             route,
@@ -98,7 +98,7 @@ class BridgeParts:
             self._note(route.bridge.name)
 
     def _note(self, bridge: str) -> None:
-        """That the bridge forwards: evidence that its link is well, now and then."""
+        """Note that the bridge forwards: evidence that its link is well, now and then."""
         at_ms = now_ms()
         if at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
             self.noted_at_ms[bridge] = at_ms

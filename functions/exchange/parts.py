@@ -41,11 +41,11 @@ class ExchangeParts:
         )
 
     def ingress(self, queue: str) -> Ingress:
-        """The ingress queue with this name."""
+        """Give the ingress queue with this name."""
         return self.settings.ingresses[queue]
 
     def route(self, messages: Sequence[Message], ingress: Ingress) -> RoutingOutcome:
-        """Sends a batch to the queues that are bound."""
+        """Send a batch to the queues that are bound."""
         return route(
             messages,
             ingress,

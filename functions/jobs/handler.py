@@ -33,7 +33,7 @@ def parts() -> Reconciler:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Serves one request; the schedule's is to reconcile."""
+    """Serve one request; the schedule's is to reconcile."""
     try:
         result = parts().perform(request_of(event, JobsOperation))
     except BadConfiguration as error:

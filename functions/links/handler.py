@@ -37,7 +37,7 @@ def parts() -> LinksParts:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Serves a batch of peers' messages or ticks, or one request."""
+    """Serve a batch of peers' messages or ticks, or one request."""
     if "Records" in event:
         return messages(Batch.parse(event), context)
     try:
@@ -47,7 +47,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 
 def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
-    """Serves what peers say, in order, or ticks and outages; a bad one becomes a dead letter."""
+    """Serve what peers say, in order, or ticks and outages; a bad one becomes a dead letter."""
 
     def serve(message: Message) -> None:
         try:

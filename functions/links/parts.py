@@ -106,7 +106,7 @@ class LinksParts:
         return attributes
 
     def administration(self, registrar: Registrar, dynamics: Dynamics) -> Administration:
-        """What performs operations."""
+        """Give what performs operations."""
         return Administration(
             registrar=registrar,
             names=self.settings.names,

@@ -35,7 +35,7 @@ CONFIG = Config(
 
 
 def make_client(service: str, *, config: Config = CONFIG) -> Any:
-    """A client of the environment's region and credentials."""
+    """Make a client of the environment's region and credentials."""
     return _session().create_client(service, config=config)
 
 
@@ -47,28 +47,28 @@ def _session() -> Session:
 
 @cache
 def sqs_client() -> "SQSClient":
-    """The environment's SQS client; safe for threads."""
+    """Give the environment's SQS client; safe for threads."""
     client: SQSClient = make_client("sqs")
     return client
 
 
 @cache
 def dynamodb_client() -> "DynamoDBClient":
-    """The environment's DynamoDB client; safe for threads."""
+    """Give the environment's DynamoDB client; safe for threads."""
     client: DynamoDBClient = make_client("dynamodb")
     return client
 
 
 @cache
 def lambda_client() -> "LambdaClient":
-    """The environment's Lambda client; safe for threads."""
+    """Give the environment's Lambda client; safe for threads."""
     client: LambdaClient = make_client("lambda")
     return client
 
 
 @contextmanager
 def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
-    """Turns what a call raises into `CallFailed`, or `QueueGone` where the `queue`, by URL or name, isn't there."""
+    """Turn what a call raises into `CallFailed`, or `QueueGone` where the `queue`, by URL or name, isn't there."""
     try:
         yield
     except ClientError as error:

@@ -31,13 +31,13 @@ class DeadLetters:
     url: str
 
     def bury(self, letter: DeadLetter) -> None:
-        """Sends the message there with the reason. Raises `CallFailed`."""
+        """Send the message there with the reason. Raises `CallFailed`."""
         with calls("SendMessage"):
             self.client.send_message(QueueUrl=self.url, **outgoing(letter).fields())
 
 
 def outgoing(letter: DeadLetter) -> Outgoing:
-    """The message as the dead-letter queue gets it. Its reason is cut to a thousand characters."""
+    """Spell the message as the dead-letter queue gets it. Its reason is cut to a thousand characters."""
     kept = dict(letter.message.attributes)
     if len(kept) + SAID > MAX_ATTRIBUTES:
         packed = {name: value.of_event() for name, value in kept.items()}
@@ -47,7 +47,7 @@ def outgoing(letter: DeadLetter) -> Outgoing:
 
 
 def read(message: Message) -> DeadLetter:
-    """The dead letter that was received: the message with its own attributes, as before it died.
+    """Read the dead letter that was received: the message with its own attributes, as before it died.
 
     `reason` is Lambda's own where that sent it, and empty where SQS moved it, `source` is empty for both.
     """

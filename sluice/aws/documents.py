@@ -84,7 +84,7 @@ class DynamoDocument:
         return True
 
     def _forget(self, head: Item) -> None:
-        """Deletes the parts of a version that nobody will read."""
+        """Delete the parts of a version that nobody will read."""
         delete_all(self.client, self.table, [self._key(key) for key in _keys(head)])
 
     def _item(self, sort_key: str) -> Item:

@@ -8,7 +8,7 @@ NAMESPACE = "Sluice"
 
 
 def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[str, str] | None = None) -> None:
-    """Sends the counts of one invocation, with the function as the dimension `service`; nothing where there are none.
+    """Send the counts of one invocation, with the function as the dimension `service`; nothing where there are none.
 
     Names of metrics are an interface: dashboards, alarms and operators' own queries hold on to them.
     """

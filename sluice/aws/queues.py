@@ -44,7 +44,7 @@ class QueuesByName:
     sibling_url: str
 
     def url(self, name: str) -> str:
-        """The URL of a queue."""
+        """Give the URL of a queue."""
         return self.sibling_url.rsplit("/", 1)[0] + "/" + name
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:

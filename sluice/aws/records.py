@@ -32,7 +32,7 @@ class Batch:
 
     @classmethod
     def parse(cls, event: Mapping[str, Any]) -> "Batch":
-        """Reads an event of an SQS event source mapping."""
+        """Read an event of an SQS event source mapping."""
         records = event["Records"]
         return cls(records[0]["eventSourceARN"], tuple(map(Message.of_lambda, records)))
 
@@ -57,7 +57,7 @@ class Reporter:
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
     ) -> PartialItemFailureResponse:
-        """The response to Lambda, given by position what failed and why.
+        """Answer Lambda, given by position what failed and why.
 
         What failed by its sender's fault, or for the `max_receives`th time, becomes a dead letter; what is only held
         back never does. A dead letter that can't be sent comes again.
@@ -94,7 +94,7 @@ class Reporter:
     def serve(
         self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
     ) -> PartialItemFailureResponse:
-        """Handles each message by itself and reports those that raised.
+        """Handle each message by itself and report those that raised.
 
         Of a standard queue as many at once as the executor has threads; of a FIFO queue one after the other, and what
         follows a failed one of its group waits for it.
@@ -121,5 +121,5 @@ class Reporter:
         return self.report(batch, failures, max_receives=max_receives)
 
     def bury(self, batch: Batch, position: int, reason: str) -> None:
-        """Sends a message of the batch to the dead letters. Raises `CallFailed`."""
+        """Send a message of the batch to the dead letters. Raises `CallFailed`."""
         self.dead_letters.bury(DeadLetter(message=batch.messages[position], reason=reason, source=batch.source))

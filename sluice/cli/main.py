@@ -20,7 +20,7 @@ class Commands(TyperGroup):
     """What we raise on purpose is told in its own words; whatever else is raised is a bug and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command. Exit code 1 for an error of ours."""
+        """Run the command. Exit code 1 for an error of ours."""
         try:
             return super().invoke(ctx)
         except SluiceError as error:
@@ -66,7 +66,7 @@ app.add_typer(local.app, name="local")
 
 
 def main() -> None:
-    """The program."""
+    """Run the program."""
     app()
 
 

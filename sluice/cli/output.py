@@ -17,14 +17,14 @@ WIDTH_WITHOUT_TERMINAL = 200  # else rich would fold addresses at the 80th colum
 
 
 def console() -> "Console":
-    """Standard output, in colour on a terminal."""
+    """Open standard output, in colour on a terminal."""
     from rich.console import Console  # noqa: PLC0415 - only where something is drawn
 
     return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
 
 
 def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """A name and its value a line."""
+    """Print a name and its value a line."""
     from rich.table import Table  # noqa: PLC0415 - only where something is drawn
 
     table = Table.grid(padding=(0, 2))
@@ -36,7 +36,7 @@ def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table with a head; numbers stand to the right."""
+    """Print a table with a head; numbers stand to the right."""
     from rich.table import Table  # noqa: PLC0415 - only where something is drawn
 
     listed = [list(row) for row in rows]
@@ -50,7 +50,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def text_of(value: object) -> str:
-    """A cell: nothing for None, milliseconds and the like without a fraction; what looks like markup stays as it is."""
+    """Spell a cell: nothing for None, no fraction of milliseconds and the like; markup stays as it is."""
     from rich.markup import escape  # noqa: PLC0415 - only where something is drawn
 
     if value is None:
@@ -77,10 +77,10 @@ def note(text: str) -> None:
 
 
 def show_error(text: str) -> None:
-    """What failed, in red, on standard error."""
+    """Print what failed, in red, on standard error."""
     typer.secho(text, fg=typer.colors.RED, err=True)
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:
-    """The smallest value that at least this part of all reach; None where there are none."""
+    """Give the smallest value that at least this part of all reach; None where there are none."""
     return sorted(values)[max(math.ceil(part * len(values)) - 1, 0)] if values else None

@@ -44,7 +44,7 @@ class SiteReport:
 
 
 def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
-    """The whole site: rendezvous, split queues, federation, the pipeline, dead letters.
+    """Show the whole site: rendezvous, split queues, federation, the pipeline, dead letters.
 
     Exit code 1 where a part is there and can't be asked.
     """

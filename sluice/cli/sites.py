@@ -36,7 +36,7 @@ class SiteCommand(TyperCommand):
 
 
 def with_first_site(arguments: list[str]) -> list[str]:
-    """The arguments with a value after every `--local`; what follows a `--` is another program's."""
+    """Give the arguments with a value after every `--local`; what follows a `--` is another program's."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     said: list[str] = []
     for argument, following in zip_longest(own, own[1:], fillvalue=""):

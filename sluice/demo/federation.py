@@ -65,7 +65,7 @@ class Hop:
     dest: str
 
     def requests(self, requests: Iterable[SqsRequest]) -> Counter[str]:
-        """What was asked of SQS on it, by action: the trigger's receives and deletes, the function's sends."""
+        """Count what was asked of SQS on it, by action: the trigger's receives and deletes, the function's sends."""
         return Counter(
             request.action
             for request in requests
@@ -108,7 +108,7 @@ def lay(source: SiteAccess, dest: SiteAccess, route: BridgeDeclaration, *, queue
 
 
 def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
-    """The command line's sites are those of the cloud that `sluice local up` starts; ours are another's."""
+    """Let the command line ask this cloud's sites, in place of those that `sluice local up` starts."""
 
     def ask(name: SiteName) -> ControlClient:
         site = Site(name.local_account or DEFAULT_SITE.account, name.region)
@@ -118,7 +118,7 @@ def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
 
 
 def _reads(source: OpenSite, route: str) -> str:
-    """The queue at the source that holds the messages of a route that is pulled."""
+    """Give the queue at the source that holds the messages of a route that is pulled."""
     [queue] = [each.reads for each in source.view().bridges if each.served and each.name.rpartition("@")[0] == route]
     if queue is None:
         raise Missing(f"{route} has no queue at its source")
@@ -126,7 +126,7 @@ def _reads(source: OpenSite, route: str) -> str:
 
 
 def receive(queues: SplitQueues, name: str, number: int) -> list[Message]:
-    """The messages that arrive until they are as many, and whatever more is there, deleted. Raises `Missing`."""
+    """Receive until messages are as many, and whatever more is there, and delete them. Raises `Missing`."""
     messages: list[Message] = []
     deadline = time.monotonic() + ARRIVED_WITHIN_S
     while (batch := queues.receive_batch(name)) or len(messages) < number:
@@ -141,7 +141,7 @@ def receive(queues: SplitQueues, name: str, number: int) -> list[Message]:
 
 
 def requests_since(log: Path, offset: int, way: Way) -> list[SqsRequest]:
-    """The requests noted after `offset` bytes of the log, once the triggers have deleted what went the way.
+    """Give the requests noted after `offset` bytes of the log, once the triggers have deleted what went the way.
 
     A trigger deletes when its function is done: a moment after the message has come. A batch that came again whole was
     received once more than deleted; that is waited for in vain, for `DELETED_WITHIN_S`.

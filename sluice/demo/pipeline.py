@@ -139,7 +139,7 @@ class Reconciled:
 
 
 def prepare() -> None:
-    """What the deployment needs, the countries, in a folder that has nothing of an earlier run."""
+    """Make what the deployment needs, the countries, in a folder that has nothing of an earlier run."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     write_database(DATABASE)
 
@@ -154,7 +154,7 @@ class Joined:
     python: Path
 
     def publish(self, *, progress: Callable[[str], None]) -> None:
-        """The application's messages at the first site; at the second, those that can't arrive.
+        """Publish the application's messages at the first site; at the second, those that can't arrive.
 
         Returns when the first have come: then all functions on the way have started.
         """
@@ -218,7 +218,7 @@ class Joined:
         return time.monotonic() - started
 
     def _run(self, arguments: Sequence[str]) -> None:
-        """The entry point that EMR Serverless runs, with its arguments."""
+        """Run the entry point that EMR Serverless runs, with its arguments."""
         variables = self.dest.cloud.environment(self.dest.site)
         done = subprocess.run(  # noqa: S603 - our own arguments
             command(self.python, arguments),
@@ -265,7 +265,7 @@ class _Audits:
     dest: SiteAccess
 
     def until_quiet(self) -> Mapping[SiteAccess, Arrived]:
-        """What came to each, once nothing has come to any for a while and the second site has all of the first's."""
+        """Give what came to each, once nothing more comes and the second site has all of the first's."""
         messages: dict[SiteAccess, dict[str, Message]] = {self.source: {}, self.dest: {}}
         deadline, quiet_since = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic()
         while time.monotonic() < deadline:
@@ -305,7 +305,7 @@ def _id(message: Message) -> str:
 
 
 def _landed(folder: Path) -> Arrived:
-    """The rows of table `messages`, by another reader than the one that wrote them."""
+    """Read the rows of table `messages`, by another reader than the one that wrote them."""
     rows = _table(folder / "tables" / "messages", ["origin_id", "body"])
     bodies = (json.loads(row["body"]) for row in rows)
     return Arrived(ids=[row["origin_id"] for row in rows], events=[body for body in bodies if "kind" in body])

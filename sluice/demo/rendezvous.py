@@ -95,7 +95,7 @@ def _ms(values: Sequence[float]) -> str:
 
 
 async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) -> Rendezvoused:
-    """Some clients too early, then volunteers, then clients."""
+    """Let some clients come too early, then volunteers, then clients."""
     async with (
         sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as method,
         aiohttp.ClientSession() as session,

@@ -77,7 +77,7 @@ def _send(queues: SplitQueues, source: str) -> None:
 
 
 def _receive(queues: SplitQueues, name: str, number: int) -> list[str]:
-    """The bodies that arrive until they are as many, or the time is up; then whatever more is there."""
+    """Receive until bodies are as many, or the time is up; then whatever more is there."""
     bodies: list[str] = []
     deadline = time.monotonic() + WITHIN_S
     while (messages := queues.receive_batch(name)) or (len(bodies) < number and time.monotonic() < deadline):

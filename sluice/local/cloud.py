@@ -57,7 +57,7 @@ class Cloud:
         return self.folder / "requests.jsonl"
 
     def environment(self, site: Site) -> dict[str, str]:
-        """The variables with which any AWS program acts as the root of the site's account, and reaches nothing else."""
+        """Give the variables with which any AWS program is the root of the site's account, and reaches nothing else."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": site.account,
@@ -70,7 +70,7 @@ class Cloud:
         }
 
     def with_site(self, site: Site) -> "Cloud":
-        """The cloud after a deployment to `site`, also in its file."""
+        """Note a deployment to `site`, also in the cloud's file."""
         cloud = replace(self, sites=(*(known for known in self.sites if known != site), site))
         _write(cloud)
         return cloud
@@ -80,7 +80,7 @@ class Cloud:
         return _runs(self.pid) and _answers(self.endpoint)
 
     def stop(self) -> None:
-        """Ends the server and the functions it runs, which are in its process group."""
+        """End the server and the functions it runs, which are in its process group."""
         # The second signal also goes where the server has ended, for functions that outlived it.
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
@@ -92,7 +92,7 @@ class Cloud:
 
 
 def start(folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool = False) -> Cloud:
-    """Starts a cloud on a free port and waits until it answers. With `keep_state` it comes back as it was stopped.
+    """Start a cloud on a free port and wait until it answers. With `keep_state` it comes back as it was stopped.
 
     With `ends_with_us` it ends when this process does, also where that is killed.
 
@@ -124,7 +124,7 @@ def start(folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool
 
 
 def find(folder: Path = FOLDER) -> Cloud | None:
-    """The running cloud of this folder; None where there is none."""
+    """Find the running cloud of this folder; None where there is none."""
     try:
         fields = json.loads((folder / FILE).read_text())
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def find(folder: Path = FOLDER) -> Cloud | None:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log."""
+    """Give the last lines of a log."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join(lines[-LOG_TAIL_LINES:])
 

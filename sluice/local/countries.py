@@ -11,7 +11,7 @@ COUNTRIES: Mapping[str, str] = {"DE": "127.49.0.0/16", "FR": "127.33.0.0/16", "I
 
 
 def address_in(country: str) -> str:
-    """The first address of a country."""
+    """Give the first address of a country."""
     network, _, _ = COUNTRIES[country].partition("/")
     return network.removesuffix("0") + "1"
 

@@ -58,7 +58,7 @@ class Deployer:
         self._cdk(site, ["deploy", "--all", *assembly, "--require-approval", "never", "--concurrency", STACKS_AT_ONCE])
 
     def destroy(self, site: Site) -> None:
-        """Deletes the stacks; what is protected stays."""
+        """Delete the stacks; what is protected stays."""
         self.progress(f"{site}: destroying")
         self._cdk(site, ["destroy", "--all", "--force", "--app", str(self._assembly)])
 

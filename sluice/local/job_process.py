@@ -13,7 +13,7 @@ SUFFIX = ".exit"
 
 
 def main(record: str, *command: str) -> None:
-    """Runs the command until it ends."""
+    """Run the command until it ends."""
     job = subprocess.Popen(command)  # noqa: S603 - our own arguments
 
     def pass_on(number: int, _: Any) -> None:

@@ -38,7 +38,7 @@ class NoSpark(BadConfiguration):
 
 
 def spark_python(given: str | None) -> Path:
-    """The interpreter with PySpark: what is given, or the environment says, or `make test-spark` has made.
+    """Find the interpreter with PySpark: what is given, or the environment says, or `make test-spark` has made.
 
     Raises `NoSpark`.
     """
@@ -58,7 +58,7 @@ def spark_python(given: str | None) -> Path:
 
 
 def code_key() -> str:
-    """Changes with the jobs' code."""
+    """Give a digest that changes with the jobs' code."""
     digest = hashlib.sha256(ENTRY_POINT.read_bytes())
     for folder in (SPARK / "sluice_jobs", SPARK / "sluice_spark", PROJECT / "sluice"):
         for path in sorted(folder.rglob("*.py")):
@@ -72,7 +72,7 @@ def command(python: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """A job's: ours, `variables`, and our packages. Spark's workers are to be of the same Python."""
+    """Give a job's environment: ours, `variables`, and our packages. Spark's workers are to be of the same Python."""
     path = os.pathsep.join(part for part in (str(SPARK), str(PROJECT), os.environ.get("PYTHONPATH", "")) if part)
     return {**os.environ, **variables, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python), "PYTHONUNBUFFERED": "1"}
 
@@ -129,7 +129,7 @@ class LocalRuns:
             _ends(record, fields["pid"], within_s=KILLED_WITHIN_S)
 
     def log(self, run_id: str) -> Path:
-        """What a run says."""
+        """Give the file with what a run says."""
         return self._folder / f"{run_id}.log"
 
     def _run(self, record: Path) -> Run:
@@ -204,7 +204,7 @@ def _ends(record: Path, pid: int, *, within_s: float) -> bool:
 
 
 def end_all(folder: Path, *, grace_s: int) -> int:
-    """Ends whatever runs for any site below a folder; how many that were."""
+    """End whatever runs for any site below a folder; how many that were."""
     ended = 0
     for site in sorted(folder.glob("*/runs")):
         runs = LocalRuns(folder=site.parent, given_python=None, variables={})

@@ -39,7 +39,7 @@ RECORD_BYTES = 1_000  # of a record beside its body and attributes, at most
 
 
 def authorize_batches_as_aws_does() -> None:
-    """A batch action is checked as the single one."""
+    """Check a batch action as the single one."""
     actions = ministack.core.iam_actions
     extract = actions.extract_iam_action
 
@@ -61,7 +61,7 @@ def take_loopback_as_secure() -> None:
 
 
 def know_mappings_functions() -> None:
-    """The condition key `lambda:FunctionArn` is there for event source mappings: the function that they are of.
+    """Have the condition key `lambda:FunctionArn` for event source mappings: the function that they are of.
 
     https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslambda.html
     """
@@ -85,7 +85,7 @@ def know_mappings_functions() -> None:
 
 
 def refuse_second_mappings() -> None:
-    """A queue and a function have one event source mapping between them."""
+    """Let a queue and a function have one event source mapping between them."""
     functions = ministack.services.lambda_svc
     create = functions._create_esm  # noqa: SLF001 - no public hook
 
@@ -101,7 +101,7 @@ def refuse_second_mappings() -> None:
 
 
 def name_by_region() -> None:
-    """Generated names differ from region to region: what is global, as roles and users are, is there for each."""
+    """Let generated names differ from region to region: what is global, as roles and users are, is there for each."""
     provisioners, responses = ministack.services.cloudformation.provisioners, ministack.core.responses
     physical, seed = provisioners._physical_name, provisioners._NAME_SEED  # noqa: SLF001 - no public hook
 
@@ -118,7 +118,7 @@ def name_by_region() -> None:
 
 
 def keep_traces_of_batches() -> None:
-    """An entry of `SendMessageBatch` keeps its trace header, as a message that is sent alone does.
+    """Let an entry of `SendMessageBatch` keep its trace header, as a message that is sent alone does.
 
     https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html
     """
@@ -154,7 +154,7 @@ def run_functions_with(python: Path) -> None:
 
 
 def let_environments_fail_alone() -> None:
-    """An execution environment that doesn't start fails its own invocation; those beside it run on.
+    """Let an execution environment that doesn't start fail its own invocation; those beside it run on.
 
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
     """
@@ -172,7 +172,7 @@ def let_environments_fail_alone() -> None:
 
 
 def log_requests(log: RequestLog) -> None:
-    """Notes every SQS request, and what the triggers do where AWS's would make one."""
+    """Note every SQS request, and what the triggers do where AWS's would make one."""
     sqs = ministack.services.sqs
     handle = sqs.handle_request
 
@@ -202,7 +202,7 @@ def log_requests(log: RequestLog) -> None:
 
 
 def fill_batches() -> None:
-    """A trigger waits for a full batch as long as its batching window says, from the first message on.
+    """Let a trigger wait for a full batch as long as its batching window says, from the first message on.
 
     It takes ten messages a request, and no more than a function is handed.
 

@@ -33,7 +33,7 @@ LIMITS = JobLimits(
 
 
 def landing(folder: Path, *, queue_url: str, reach: Reach) -> Landing:
-    """What lands in a local folder: Parquet, the one format that needs no jars."""
+    """Describe what lands in a local folder: Parquet, the one format that needs no jars."""
     places = Places(root=str(folder))
     return Landing(queue_url=queue_url, places=places, reach=reach, trigger_s=TRIGGER_S, connections=CONNECTIONS)
 
@@ -67,7 +67,7 @@ class LocalPipeline:
         return cls(Reconciler(catalogue=Catalogue(told), runs=runs, desired=desired, now_ms=now_ms), runs)
 
     def ask(self, operation: Operation[R], /) -> R:
-        """Performs an operation of the jobs function; its result. Raises `NoSpark`."""
+        """Perform an operation of the jobs function and give its result. Raises `NoSpark`."""
         with alone(self.runs.folder):
             for _ in range(SETTLES_AFTER):
                 result = self.reconciler.perform(cast("JobsOperation", operation))
@@ -76,7 +76,7 @@ class LocalPipeline:
             return cast("R", result)
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """The end of a run's log."""
+        """Give the end of a run's log."""
         log = self.runs.log(run_id)
         said = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "\n".join(said[-lines:])

@@ -33,12 +33,12 @@ class RequestLog:
     """The file. Safe for threads; each line is written whole, so it can be read while it grows."""
 
     def __init__(self, path: Path) -> None:
-        """Appends, so a cloud that comes back goes on where it was."""
+        """Open the file to append, so a cloud that comes back goes on where it was."""
         self._file: TextIO = path.open("a", buffering=1)
         self._lock = Lock()
 
     def note(self, *, action: str, queue: str, by: str, status: int = 200) -> None:
-        """Adds a line."""
+        """Add a line."""
         line = {"at_ms": time.time_ns() // 1_000_000, "action": action, "queue": queue, "by": by, "status": status}
         with self._lock:
             self._file.write(json.dumps(line) + "\n")
@@ -59,7 +59,7 @@ def by_action(requests: Iterator[SqsRequest]) -> Counter[str]:
 
 
 def action_and_queue(headers: dict[str, str], body: bytes, query: dict[str, Any]) -> tuple[str, str]:
-    """What a request asks for, in either of SQS's protocols; the queue is empty where it names none."""
+    """Tell what a request asks for, in either of SQS's protocols; the queue is empty where it names none."""
     target = headers.get("x-amz-target", "")
     if target.startswith("AmazonSQS."):
         try:

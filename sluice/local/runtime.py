@@ -17,7 +17,7 @@ PREINSTALLED = "boto3"
 
 
 def runtime_python(build: Path, lock: Path) -> Path:
-    """The interpreter, made under `build` at the first call: about ten seconds, then none.
+    """Give the interpreter, made under `build` at the first call: about ten seconds, then none.
 
     `lock` is the project's requirements.txt, which fixes the versions.
     """

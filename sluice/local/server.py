@@ -16,7 +16,7 @@ LOOK_EVERY_S = 1.0
 
 
 def main(runtime_python: str, request_log: str, parent: str = "") -> None:
-    """Serves until it is ended by a signal, or by the end of `parent` where that pid is given."""
+    """Serve until it is ended by a signal, or by the end of `parent` where that pid is given."""
     if parent:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     patches.authorize_batches_as_aws_does()
@@ -34,7 +34,7 @@ def main(runtime_python: str, request_log: str, parent: str = "") -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process and the functions it runs when the parent has ended, however that came."""
+    """End this process and the functions it runs when the parent has ended, however that came."""
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
     os.killpg(0, signal.SIGKILL)

@@ -37,22 +37,22 @@ a=max-message-size:262144
 
 
 def draw_number() -> str:
-    """What tells a description from all others, in the form of an SDP session id."""
+    """Draw what tells a description from all others, in the form of an SDP session id."""
     return str(secrets.randbits(62))
 
 
 def offer(name: str) -> str:
-    """An offer as the JSON text of `{type, sdp}`."""
+    """Write an offer as the JSON text of `{type, sdp}`."""
     return json.dumps({"type": "offer", "sdp": SDP.format(name=name, setup="actpass").replace("\n", "\r\n")})
 
 
 def answer(name: str) -> str:
-    """An answer as the JSON text of `{type, sdp}`."""
+    """Write an answer as the JSON text of `{type, sdp}`."""
     return json.dumps({"type": "answer", "sdp": SDP.format(name=name, setup="active").replace("\n", "\r\n")})
 
 
 def offer_body(name: str, *, nat: Nat = Nat.UNKNOWN, fingerprint: str = DEFAULT_FINGERPRINT) -> str:
-    """The message that carries an offer."""
+    """Give the message that carries an offer."""
     return offer_message(offer(name), nat=nat, fingerprint=fingerprint)
 
 
@@ -98,7 +98,7 @@ class Proxies:
         )
 
     async def answer(self, sid: str, text: str) -> str:
-        """Sends an answer; the broker's status."""
+        """Send an answer; the broker's status."""
         body = json.dumps({"Version": ANSWER_VERSION, "Sid": sid, "Answer": text}).encode()
         reply = await post(self.session, f"{self.broker_url.rstrip('/')}/answer", body, timeout_s=POLL_TIMEOUT_S)
         status: str = read_object(reply, {"Status": str})["Status"]

@@ -31,7 +31,7 @@ class Connection:
         return self.session.region_name
 
     def client(self, service: str) -> Any:
-        """A boto3 client; the caller knows its type by the service's name. Raises `NoConnection`."""
+        """Make a boto3 client; the caller knows its type by the service's name. Raises `NoConnection`."""
         try:
             # The stubs name every service: ours is an argument.
             return self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
@@ -40,7 +40,7 @@ class Connection:
 
 
 def of_user(*, region: str | None = None, profile: str | None = None) -> Connection:
-    """What the AWS command line would use: profile, environment, configuration files. Raises `NoConnection`."""
+    """Connect as the AWS command line would: by profile, environment, configuration files. Raises `NoConnection`."""
     try:
         session = boto3.session.Session(
             region_name=region or os.environ.get("AWS_REGION"),  # boto3 itself knows only AWS_DEFAULT_REGION
@@ -54,7 +54,7 @@ def of_user(*, region: str | None = None, profile: str | None = None) -> Connect
 
 
 def of_environment(variables: Mapping[str, str]) -> Connection:
-    """What these variables say, and nothing else: as the embedded cloud gives them for one of its sites."""
+    """Connect by what these variables say, and nothing else: as the embedded cloud gives them for one of its sites."""
     session = boto3.session.Session(
         aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],

@@ -21,7 +21,7 @@ _QUEUE_OUTPUT = re.compile(r"Queue\d+Url")
 
 
 def queue_url(connection: Connection, name: str) -> str:
-    """The URL of a queue by its name in cdk.json, or in SQS, or itself. Raises `QueueGone`, or `CallFailed`."""
+    """Give the URL of a queue by its name in cdk.json, or in SQS, or itself. Raises `QueueGone`, or `CallFailed`."""
     if name.startswith(("http://", "https://")):
         return name
     made = _made(connection, name)
@@ -33,7 +33,7 @@ def queue_url(connection: Connection, name: str) -> str:
 
 
 def _made(connection: Connection, name: str) -> str | None:
-    """The stack tells its queues' names in the descriptions of its outputs; where there is none, it made none."""
+    """Read the queues' names in the descriptions of the stack's outputs; without a stack there are none."""
     client: CloudFormationClient = connection.client("cloudformation")
     try:
         with calls("DescribeStacks"):
@@ -66,7 +66,7 @@ class Consumer:
         return [Message.of_api(message) for message in received.get("Messages", [])]
 
     def delete(self, message: Message) -> None:
-        """It is done."""
+        """Delete the message, which is done."""
         with calls("DeleteMessage", queue=self.url):
             self.client.delete_message(QueueUrl=self.url, ReceiptHandle=message.receipt_handle)
 

@@ -16,7 +16,7 @@ class JobLogs:
     log_group: str
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """The last lines of the driver's output of a run; nothing where it hasn't said anything yet."""
+        """Give the last lines of the driver's output of a run; nothing where it hasn't said anything yet."""
         streams = self._streams(run_id)
         if not streams:
             return ""

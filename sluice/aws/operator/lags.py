@@ -49,7 +49,7 @@ def _waiting(queue: str) -> Mapping[str, Any]:
 
 
 def _latest(cloudwatch: Any, wanted: Mapping[str, Mapping[str, Any]], now: datetime) -> dict[str, float]:
-    """The newest value of each metric, by its id."""
+    """Give the newest value of each metric, by its id."""
     queries = [
         {"Id": id_, "MetricStat": {"Metric": metric, "Period": PERIOD_S, "Stat": "Maximum"}}
         for id_, metric in wanted.items()
