@@ -143,7 +143,7 @@ class OverRoute:
 
 
 def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str, OverRoute], float]:
-    """Measure what each kind of route asks of SQS, and the messages per core and second of the whole bridge function."""
+    """Measure what each kind of route asks of SQS, and how many messages a core takes a second."""
     queues = [{"name": kind, "fifo": fifo} for kind, fifo in KINDS.items()]
     context = {**PARAMETERS, "sluice.federation.queues": queues, "sluice.splitting.queues": []}
     cloud = Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE, PEER_SITE)

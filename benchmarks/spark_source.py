@@ -90,7 +90,7 @@ def memory_sqs() -> Iterator[str]:
 
 
 def runs(python: Path, url: str, *, module: str = "benchmarks.spark_runs") -> dict[str, Any]:
-    """Run the module and give what it prints. Raises CalledProcessError, with Spark's own complaint on standard error."""
+    """Run the module and give what it prints. Raises CalledProcessError; Spark's complaint is on standard error."""
     environment = os.environ | KEYS | {"PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
         [python, "-m", module, url],
