@@ -12,7 +12,7 @@ from sluice.aws.documents import EXCHANGES, LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.mappings import BridgeMappings
 from sluice.aws.federation.peers import PeerQueues
-from sluice.aws.federation.queues import SiteQueues
+from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter
@@ -41,7 +41,7 @@ class LinksParts:
     """What an environment of the links function keeps between its invocations."""
 
     settings: LinksSettings
-    queues: SiteQueues
+    queues: SqsSiteQueues
     peers: PeerQueues
     ticks: SqsQueues
     reporter: Reporter
@@ -51,7 +51,7 @@ class LinksParts:
         """With AWS behind it."""
         return cls(
             settings=settings,
-            queues=SiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
+            queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
             peers=PeerQueues(),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             reporter=Reporter(

@@ -10,7 +10,7 @@ from moto import mock_aws
 
 from sluice.aws.dead_letters import MAX_REASON, PACKED, REASON, SOURCE, DeadLetters
 from sluice.aws.federation.peers import PeerQueues, _classified, _outages
-from sluice.aws.federation.queues import SiteQueues
+from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
 from sluice.aws.queues import QueuesByUrl
 from sluice.errors import CallFailed, QueueGone
@@ -37,8 +37,8 @@ def dead_url(sqs: Any) -> str:
     return str(sqs.create_queue(QueueName="dead")["QueueUrl"])
 
 
-def site_queues(sqs: Any, dead_url: str) -> SiteQueues:
-    return SiteQueues(sqs, dead_url, f"arn:aws:sqs:{REGION}:123456789012:")
+def site_queues(sqs: Any, dead_url: str) -> SqsSiteQueues:
+    return SqsSiteQueues(sqs, dead_url, f"arn:aws:sqs:{REGION}:123456789012:")
 
 
 def received(sqs: Any, url: str) -> list[Message]:

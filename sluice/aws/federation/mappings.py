@@ -1,5 +1,7 @@
 """Event source mappings of the bridge function: `sluice.federation.ports.Mappings`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ class BridgeMappings:
     arn_prefix: str
 
     def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
-        """See the port."""
+        """The id of a mapping for the queue with this name; one that is there already is taken. Raises `CallFailed`."""
         options: dict[str, Any] = {}
         if max_concurrency is not None:
             options["ScalingConfig"] = {"MaximumConcurrency": max_concurrency}
@@ -45,12 +47,26 @@ class BridgeMappings:
         except CallFailed as error:
             if error.code != EXISTS:
                 raise
-        return self._taken(queue, on=on)
-
-    def _taken(self, queue: str, *, on: bool) -> str:
         mapping = self._of(queue)[0]
         self.switch(mapping, on=on)
         return mapping
+
+    def switch(self, mapping: str, *, on: bool) -> None:
+        """Enables or disables it. Raises `MappingGone`, `CallFailed`."""
+        with _known(mapping), calls("UpdateEventSourceMapping"):
+            self.client.update_event_source_mapping(UUID=mapping, Enabled=on)
+
+    def is_on(self, mapping: str) -> bool:
+        """Whether it is enabled, or about to be. Raises `MappingGone`, `CallFailed`."""
+        with _known(mapping), calls("GetEventSourceMapping"):
+            found = self.client.get_event_source_mapping(UUID=mapping)
+        return found["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
+
+    def delete(self, queue: str) -> None:
+        """Deletes the queue's mapping; none is no error. Raises `CallFailed`."""
+        for mapping in self._of(queue):
+            with suppress(MappingGone), _known(mapping), calls("DeleteEventSourceMapping"):
+                self.client.delete_event_source_mapping(UUID=mapping)
 
     def _of(self, queue: str) -> list[str]:
         with calls("ListEventSourceMappings"):
@@ -59,36 +75,13 @@ class BridgeMappings:
             )
         return [mapping["UUID"] for mapping in found["EventSourceMappings"]]
 
-    def switch(self, mapping: str, *, on: bool) -> None:
-        """See the port."""
-        try:
-            with calls("UpdateEventSourceMapping"):
-                self.client.update_event_source_mapping(UUID=mapping, Enabled=on)
-        except CallFailed as error:
-            if error.code == GONE:
-                raise MappingGone(mapping) from error
-            raise
 
-    def is_on(self, mapping: str) -> bool:
-        """Whether it is enabled, or about to be. Raises `MappingGone`."""
-        try:
-            with calls("GetEventSourceMapping"):
-                found = self.client.get_event_source_mapping(UUID=mapping)
-        except CallFailed as error:
-            if error.code == GONE:
-                raise MappingGone(mapping) from error
-            raise
-        return found["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
-
-    def delete(self, queue: str) -> None:
-        """See the port."""
-        for mapping in self._of(queue):
-            self._delete(mapping)
-
-    def _delete(self, mapping: str) -> None:
-        try:
-            with calls("DeleteEventSourceMapping"):
-                self.client.delete_event_source_mapping(UUID=mapping)
-        except CallFailed as error:
-            if error.code != GONE:
-                raise
+@contextmanager
+def _known(mapping: str) -> Iterator[None]:
+    """Turns what a call says of a mapping that isn't there into `MappingGone`."""
+    try:
+        yield
+    except CallFailed as error:
+        if error.code == GONE:
+            raise MappingGone(mapping) from error
+        raise

@@ -58,7 +58,10 @@ class PeerQueues:
     _clients: dict[_Key, "SQSClient"] = field(default_factory=dict)
 
     def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
-        """See the port. The group is the link, so that what is said over one comes in order."""
+        """Sends to the peer's control queue, in order for each link: it is the group.
+
+        Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
+        """
         with _outages("SendMessage"):
             self._client(link, endpoint).send_message(
                 QueueUrl=endpoint.control_queue_url,
@@ -70,7 +73,10 @@ class PeerQueues:
     def send_batch(
         self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
     ) -> Mapping[str, str]:
-        """See the port."""
+        """Sends up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason.
+
+        Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
+        """
         with _outages("SendMessageBatch"):
             # boto3's type names every field of an entry; `sluice.message` makes them.
             done = self._client(link, endpoint).send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]

@@ -14,13 +14,13 @@ VISIBLE_AGAIN_S = 5  # after an outage: by then nobody reads the queue until the
 
 
 @dataclass(frozen=True, slots=True)
-class SiteQueues(SplitQueues):
+class SqsSiteQueues(SplitQueues):
     """`sluice.federation.ports.SiteQueues`. `arn_prefix` is an ARN of the site's queues without the name."""
 
     arn_prefix: str = ""
 
     def arn(self, name: str) -> str:
-        """See the port."""
+        """A queue's ARN."""
         return self.arn_prefix + name
 
 

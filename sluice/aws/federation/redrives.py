@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
 from sluice.aws.dead_letters import read
-from sluice.aws.federation.queues import SiteQueues
+from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.errors import CallFailed
 from sluice.message import DeadLetter, Message, Outgoing
 
@@ -23,7 +23,7 @@ RECEIVED_AT_ONCE = 10
 class Redrives:
     """Through a boto3 client. Dead letters say which queue they were in."""
 
-    queues: SiteQueues
+    queues: SqsSiteQueues
     client: "SQSClient"
     dead_letters_url: str
 

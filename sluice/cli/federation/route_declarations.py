@@ -164,25 +164,20 @@ def add_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> Bri
 
     Raises `Duplicate`, `BadRoute`, or what the site refuses it with.
     """
-    _check_exchanges(ends, wanted)
+    source, dest = (ends.view, ends.peer.view) if wanted.src_is_local else (ends.peer.view, ends.view)
+    named = [(dest, wanted.dest)] if wanted.src_is_queue else [(dest, wanted.dest), (source, wanted.src)]
+    for view, exchange in named:  # of a site that wasn't asked the sites find out
+        if view is not None and exchange not in {each.name for each in view.exchanges}:
+            raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
     link_name = link_between(ends, name=link, durable=wanted.durable)
-    named = Bridge(**asdict(wanted), link=link_name, name=route_name(wanted, link_name))
+    route = Bridge(**asdict(wanted), link=link_name, name=route_name(wanted, link_name))
     for other in ends.view.bridges:
-        if named.name == other.name or named.way == other.way:
+        if route.name == other.name or route.way == other.way:
             if other.state == LinkState.CLOSING:
                 raise BadRoute(f"{other.name} is there, and about to go: try again in a minute")
             raise Duplicate(f"duplicate route: it is {other.name}, {other.state}")
-    ends.site.client.ask(AddBridge(bridge=named))
-    return named
-
-
-def _check_exchanges(ends: Ends, wanted: BridgeDeclaration) -> None:
-    """Only what was asked is known: the rest the sites find out."""
-    source, dest = (ends.view, ends.peer.view) if wanted.src_is_local else (ends.peer.view, ends.view)
-    named = [(dest, wanted.dest)] if wanted.src_is_queue else [(dest, wanted.dest), (source, wanted.src)]
-    for view, exchange in named:
-        if view is not None and exchange not in {each.name for each in view.exchanges}:
-            raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
+    ends.site.client.ask(AddBridge(bridge=route))
+    return route
 
 
 def route_name(bridge: BridgeDeclaration, link: str) -> str:
@@ -209,7 +204,8 @@ def find_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> Br
         raise BadRoute(f"{len(found)} routes: say which with --link: {', '.join(each.link for each in found)}")
     if not found:
         what = f"{wanted.src} to {wanted.dest}" + (f" by {wanted.key!r}" if wanted.key else "")
-        raise BadRoute(f"no such route between {ends.view.tag} and {ends.peer.tag}: {what}, {_way(wanted)}")
+        way = "pushed" if wanted.src_is_local else "pulled"
+        raise BadRoute(f"no such route between {ends.view.tag} and {ends.peer.tag}: {what}, {way}")
     return found[0]
 
 
@@ -223,10 +219,6 @@ def _goes_like(bridge: BridgeView, wanted: BridgeDeclaration) -> bool:
     )
 
 
-def _way(bridge: BridgeDeclaration) -> str:
-    return "pushed" if bridge.src_is_local else "pulled"
-
-
 def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> BridgeView:
     """The route once it carries messages, or as it is where `timeout_s` is 0. Raises `NotOperational`."""
     deadline = time.monotonic() + timeout_s
@@ -235,7 +227,9 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
         shown = view.bridge_named(name)
         if shown is None:
             raise NotOperational(f"{name}: it is gone")
-        if timeout_s == 0 or _carries(shown):
+        has_queue = shown.reads is not None or not shown.src_is_local
+        carries = shown.state == LinkState.OPERATIONAL and shown.error is None and has_queue
+        if timeout_s == 0 or carries:
             return shown
         link = view.link_named(shown.link)
         said = _in_words(shown, link)
@@ -244,11 +238,6 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
         if time.monotonic() > deadline:
             raise NotOperational(f"{name} was added, but isn't Operational after {timeout_s:g} s: {said}")
         time.sleep(POLL_S)
-
-
-def _carries(shown: BridgeView) -> bool:
-    has_queue = shown.reads is not None or not shown.src_is_local
-    return shown.state == LinkState.OPERATIONAL and shown.error is None and has_queue
 
 
 def _in_words(shown: BridgeView, link: LinkView | None) -> str:

@@ -168,7 +168,7 @@ def are_wants_same(before: DynamicRoutes, after: DynamicRoutes) -> bool:
     )
 
 
-class _Change(NamedTuple):
+class _News(NamedTuple):
     """Of what is told of an origin: `reach` None for what is wanted no more, `want` None for the origin itself."""
 
     origin: str
@@ -176,21 +176,21 @@ class _Change(NamedTuple):
     want: Want | None
 
 
-def _changes(before: Mapping[str, Reach], after: Mapping[str, Reach]) -> Iterator[_Change]:
+def _changes(before: Mapping[str, Reach], after: Mapping[str, Reach]) -> Iterator[_News]:
     for origin in sorted(before.keys() - after.keys()):
-        yield _Change(origin, None, None)
+        yield _News(origin, None, None)
     for origin, reach in sorted(after.items()):
         known = before.get(origin)
         wanted = NO_WANTS if known is None else known.wants
         removed = NO_WANTS if wanted is reach.wants else wanted - reach.wants
         added = NO_WANTS if wanted is reach.wants else reach.wants - wanted
-        yield from (_Change(origin, None, want) for want in sorted(removed))
+        yield from (_News(origin, None, want) for want in sorted(removed))
         if not added and (known is None or replace(known, wants=NO_WANTS) != replace(reach, wants=NO_WANTS)):
-            yield _Change(origin, reach, None)
-        yield from (_Change(origin, reach, want) for want in sorted(added))
+            yield _News(origin, reach, None)
+        yield from (_News(origin, reach, want) for want in sorted(added))
 
 
-def _tell_wants(routes: DynamicRoutes, name: str, changes: Sequence[_Change]) -> DynamicStep:
+def _tell_wants(routes: DynamicRoutes, name: str, changes: Sequence[_News]) -> DynamicStep:
     """Tells the changes one by one, or all that is wanted where they are many, or nothing over a link that is down."""
     pull = routes.pulls[name]
     if not changes:
