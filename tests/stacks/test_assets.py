@@ -200,8 +200,10 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_handler_imports_from_its_bundle_alone(function: str, layer: Path, runtime: Path) -> None:
-    code = Assets(PROJECT).code(function).folder
+def test_a_handler_imports_from_its_bundle_alone(function: str, runtime: Path) -> None:
+    assets = Assets(PROJECT)
+    code = assets.code(function).folder
+    layer = assets.layer(assets.bundle("functions"), Target.of(Architecture.LOCAL)).folder  # compiled parts, too, load
     program = (
         f"import sys; sys.path += {[str(code), str(layer / 'python'), str(runtime)]!r}; "
         f"from functions.{function}.handler import handler; assert callable(handler)"
