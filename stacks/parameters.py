@@ -168,6 +168,12 @@ class SplittingParameters(Model):
     batch_size: v.Batch = of(1_000, "of standard queues; FIFO queues have ten at most")
     batching_window_s: v.Window = of(1, "of standard queues; how long a batch may wait to be filled")
     max_concurrency: v.Concurrency = of(10, "splitters of one queue side by side")
+    counts_settle_s: int = of(
+        60,
+        "how long after a session's end SQS's count of its queue isn't believed: counts are right within a minute",
+        ge=0,
+        le=600,
+    )
     splitter_memory_mb: v.Memory = of(512, "of the function")
     control_memory_mb: v.Memory = of(256, "of the function")
     kms_key_arns: tuple[str, ...] = of((), "of adopted queues", max_length=100)

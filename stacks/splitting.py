@@ -3,6 +3,7 @@
 Every role's statements stand here, whole: nothing is granted by a construct on the side.
 """
 
+import msgspec
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
@@ -11,7 +12,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
-from sluice.splitting.settings import SplitConfig, SplitterSettings
+from sluice.splitting.settings import ControlSettings, SplitConfig, SplitterSettings
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
@@ -104,13 +105,15 @@ def _splitter_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
 
 
 def _control(stack: SplittingStack) -> lambda_.Function:
-    state = stack.state
+    state, parameters = stack.state, stack.parameters.splitting
     function = stack.functions.make(
         Plan(
             name="control",
             timeout=CONTROL_TIMEOUT,
-            memory_mb=stack.parameters.splitting.control_memory_mb,
-            settings=_settings(stack),
+            memory_mb=parameters.control_memory_mb,
+            settings=ControlSettings(
+                **msgspec.structs.asdict(_settings(stack)), counts_settle_s=parameters.counts_settle_s
+            ),
             run_time_queues=[TEMPORARY_PREFIX],
             wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."},
             allowed=_control_statements(stack),
@@ -159,7 +162,7 @@ def _kms(stack: SplittingStack) -> list[iam.PolicyStatement]:
 
 
 def _settings(stack: SplittingStack) -> SplitterSettings:
-    """What both functions are told; the control function's class reads the same variables."""
+    """What both functions are told."""
     state = stack.state
     return SplitterSettings(
         table=state.splitting_table.table_name,

@@ -64,6 +64,7 @@ def deployed(cloud: Cloud) -> Deployed:
         "sluice.rendezvous.held_proxies_min": HELD_PROXIES,
         "sluice.rendezvous.keep_state": False,
         "sluice.splitting.queues": SPLIT_QUEUES,
+        "sluice.splitting.counts_settle_s": 0,  # this cloud's counts are right at once
         "sluice.pipeline.queue_id": PIPELINE_QUEUE,
     }
     return Deployed(Deployer(cloud=cloud, context=parameters).deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)

@@ -59,6 +59,7 @@ class ControlParts:
             now_ms=now_ms,
             new_token=new_token,
             may_go_on=may_go_on,
+            counts_settle_ms=self.settings.counts_settle_s * 1000,
         )
 
     def performer(self, control: Control) -> Performer:

@@ -54,9 +54,6 @@ from sluice.splitting.settings import SplitConfig
 
 MAX_RACES = 50  # lost in a row to others that write the registry
 MAX_ROUNDS = 5  # of acting and looking again, in one invocation
-# What a session's consumer has in flight when the session ends is in SQS's counts within a minute:
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
-COUNTS_SETTLE_MS = 60_000
 EVENTS_AT_ONCE = 20  # taken in by one write
 KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # of a session: it goes into an attribute
 SOON_S = 1  # until the next tick while something moves
@@ -83,7 +80,9 @@ class Control:
     now_ms: NowMs
     new_token: Callable[[], str]  # twelve of a-z0-9
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
-    counts_settle_ms: int = COUNTS_SETTLE_MS
+    # Until then, what a session's consumer has in flight when the session ends need not be in SQS's counts:
+    # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
+    counts_settle_ms: int
     returned: Counter[str] = field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     # What is asked

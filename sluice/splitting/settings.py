@@ -43,6 +43,8 @@ class SplitterSettings(Settings, frozen=True, kw_only=True):
 class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     """Settings of the control function."""
 
+    counts_settle_s: int
+
     @property
     def by_id(self) -> Mapping[str, SplitConfig]:
         """The split queues by their ids."""

@@ -43,6 +43,7 @@ def splitting(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> It
     queues = [{"queue_id": "q", "source": "offers", "main": "main"}]
     monkeypatch.setenv("CONTROL_QUEUE_URL", surroundings.timeouts_url)
     monkeypatch.setenv("SPLIT_QUEUES", json.dumps(queues))
+    monkeypatch.setenv("COUNTS_SETTLE_S", "60")
     for function in (splitter, control):
         function.parts.cache_clear()
     yield surroundings
