@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-alone test-spark test-spark-others check format parameters bench deploy destroy lock clean
+.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check format parameters bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
@@ -30,19 +30,21 @@ demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud:
 	python -m sluice.demo
 
 test: setup ## all suites but the slow ones, side by side where they mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-alone
-	+$(MAKE) test-spark
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-beside
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
-	nice python -m pytest -m "not slow" --numprocesses=2 $(UNIT)
+	nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
 
+# A file's tests share synths: they stay with one worker.
 test-stacks: setup ## those that synthesize the stacks
-	nice python -m pytest -m "not slow" --numprocesses=2 tests/stacks
+	nice python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
-# They leave the processors to those whose stacks run in real time. The simulation has the most seeds here.
-test-alone: export SLUICE_SIMULATION_SEEDS := 2000
-test-alone: test-unit
+# What has no stacks that run in real time, one after the other: it takes what the others leave of the processors. The
+# simulation has the most seeds here.
+test-beside: export SLUICE_SIMULATION_SEEDS := 2000
+test-beside: test-unit build/spark-$(SPARK)/ready
 	+$(MAKE) test-stacks
+	+$(MAKE) test-spark
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site.
 test-slow: setup build/spark-$(SPARK)/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
@@ -56,7 +58,7 @@ test-federated: setup ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
-	build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark --numprocesses=2 $(SPARK_TESTS) tests/spark
+	nice build/spark-$(SPARK)/bin/python -m pytest --confcutdir=tests/spark --numprocesses=2 $(SPARK_TESTS) tests/spark
 
 test-spark-others: ## the same on each other version
 	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version; done
