@@ -37,11 +37,14 @@ class DynamoDocument:
     new_token: Callable[[], str]
 
     def version(self) -> int:
-        """See the port."""
+        """Reads the version: one small read; 0 before the first save. Raises `CallFailed`."""
         return number(self._item(HEAD), "version")
 
     def load(self) -> tuple[bytes | None, int]:
-        """See the port."""
+        """Reads the bytes and their version; None before the first save. Raises `CallFailed`.
+
+        Parts that were replaced while they were read are read again, ten times at most.
+        """
         for _ in range(MAX_READS):
             head = self._item(HEAD)
             if not head:
@@ -52,7 +55,7 @@ class DynamoDocument:
         raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
 
     def save(self, content: bytes, *, after: int) -> bool:
-        """See the port."""
+        """Writes version `after` + 1, in parts; False where somebody else has written since. Raises `CallFailed`."""
         before = self._item(HEAD)
         if number(before, "version") != after:
             return False
@@ -65,7 +68,9 @@ class DynamoDocument:
                     TableName=self.table, Item={**key, "data": {"B": content[start : start + PART_BYTES]}}
                 )
         is_ours = self._put_head(head, after=after)
-        self._forget(before if is_ours else attributes(head))
+        # What nobody will read: the version before, or the one that came too late.
+        unread = _keys(before if is_ours else attributes(head))
+        delete_all(self.client, self.table, [self._key(key) for key in unread])
         return is_ours
 
     def _put_head(self, head: dict[str, str | int], *, after: int) -> bool:
@@ -82,10 +87,6 @@ class DynamoDocument:
                 return False
             raise
         return True
-
-    def _forget(self, head: Item) -> None:
-        """Delete the parts of a version that nobody will read."""
-        delete_all(self.client, self.table, [self._key(key) for key in _keys(head)])
 
     def _item(self, sort_key: str) -> Item:
         with calls("GetItem"):

@@ -286,4 +286,5 @@ def test_every_file_has_its_test() -> None:
     names = {"links", "dynamic_routes", "declared", "snapshot"}
     names |= {f"control_{name}" for name in CONTROLS} | {f"op_{name}" for name in OPS}
     names |= {f"operation_{name}" for name in TICKS}
-    assert {path.stem for path in STORED.iterdir()} == names
+    of_bindings = ("bindings", "x_qpid_")  # their test is test_stored_bindings
+    assert {path.stem for path in STORED.iterdir() if not path.stem.startswith(of_bindings)} == names

@@ -1,7 +1,6 @@
 """`sluice binding`: which queues of a site get what of its exchanges."""
 
 import json
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -63,16 +62,13 @@ def list_bindings(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """A site's bindings. Queues that the site made for its routes are among them."""
+    """List a site's bindings. Queues that the site made for its routes are among them."""
     bindings = open_site(site).client.ask(ListBindings(exchange=exchange)).bindings
     if as_json:
         show_json(bindings)
-    else:
-        show_table(("exchange", "queue", "key", "arguments"), _rows(bindings))
-
-
-def _rows(bindings: Sequence[BindingDeclaration]) -> list[tuple[str, ...]]:
-    return [
-        (each.exchange, each.queue, each.key, json.dumps(to_json(each.binding().arguments)) if each.arguments else "")
-        for each in bindings
-    ]
+        return
+    rows: list[tuple[str, ...]] = []
+    for each in bindings:
+        arguments = json.dumps(to_json(each.binding().arguments)) if each.arguments else ""
+        rows.append((each.exchange, each.queue, each.key, arguments))
+    show_table(("exchange", "queue", "key", "arguments"), rows)

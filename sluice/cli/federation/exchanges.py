@@ -42,7 +42,7 @@ def delete(site: SiteText, name: str, *, quiet: Quiet = False) -> None:
 
 @app.command("list")
 def list_exchanges(site: SiteText, *, as_json: AsJson = False) -> None:
-    """A site's exchanges, with their types and alternates."""
+    """List a site's exchanges, with their types and alternates."""
     exchanges = open_site(site).view().exchanges
     if as_json:
         show_json(exchanges)

@@ -12,7 +12,7 @@ from sluice.cli.federation.typed_options import attributes, typed_values
 from sluice.cli.output import note, show_json
 from sluice.errors import BadConfiguration, Malformed
 from sluice.federation.matching.typed_values import headers_of, to_json
-from sluice.federation.messages.metadata import Metadata, open_attributes
+from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
 from sluice.message import Message
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
@@ -150,20 +150,13 @@ def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iter
 
 
 def document(message: Message) -> dict[str, Any]:
-    """A message for programs; one whose `x-qpid` can't be read says so, and has its attributes as they are."""
+    """Says a message, for programs; where its `x-qpid` can't be read the error, and its attributes as they are."""
+    error: dict[str, str] = {}
     try:
         opened = open_attributes(message.attributes)
-    except Malformed as error:
-        return (
-            _document(message, Metadata())
-            | {"headers": to_json(headers_of(message.attributes, {}))}
-            | {"error": str(error)}
-        )
+    except Malformed as fault:
+        opened, error = Opened(attributes=message.attributes, metadata=None), {"error": str(fault)}
     metadata = opened.metadata or Metadata()
-    return _document(message, metadata) | {"headers": to_json(headers_of(opened.attributes, metadata.headers))}
-
-
-def _document(message: Message, metadata: Metadata) -> dict[str, Any]:
     return {
         "body": message.body,
         "exchange": metadata.exchange,
@@ -172,4 +165,5 @@ def _document(message: Message, metadata: Metadata) -> dict[str, Any]:
         "id": metadata.message_id,
         "ttl_ms": metadata.ttl_ms,
         "group": message.group_id,
-    }
+        "headers": to_json(headers_of(opened.attributes, metadata.headers)),
+    } | error

@@ -85,13 +85,3 @@ def of_json(values: Mapping[str, Any]) -> dict[str, TypedValue]:
     if not all(math.isfinite(value) for value in stored.values() if isinstance(value, float)):
         raise Malformed("headers: infinite, or no number")
     return of_stored(stored)
-
-
-def decode_bytes(text: object) -> bytes:
-    """Bytes from base64. Raises `Malformed`."""
-    if not isinstance(text, str):
-        raise Malformed("bytes that are not base64")
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        raise Malformed("bytes that are not base64") from None
