@@ -37,11 +37,11 @@ class DynamoDocument:
     new_token: Callable[[], str]
 
     def version(self) -> int:
-        """Reads the version: one small read; 0 before the first save. Raises `CallFailed`."""
+        """Read the version: one small read; 0 before the first save. Raises `CallFailed`."""
         return number(self._item(HEAD), "version")
 
     def load(self) -> tuple[bytes | None, int]:
-        """Reads the bytes and their version; None before the first save. Raises `CallFailed`.
+        """Read the bytes and their version; None before the first save. Raises `CallFailed`.
 
         Parts that were replaced while they were read are read again, ten times at most.
         """
@@ -55,7 +55,7 @@ class DynamoDocument:
         raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
 
     def save(self, content: bytes, *, after: int) -> bool:
-        """Writes version `after` + 1, in parts; False where somebody else has written since. Raises `CallFailed`."""
+        """Write version `after` + 1, in parts; False where somebody else has written since. Raises `CallFailed`."""
         before = self._item(HEAD)
         if number(before, "version") != after:
             return False

@@ -42,11 +42,11 @@ class ExchangeStore:
     document: Document
 
     def bindings(self) -> Bindings:
-        """The bindings as they stand. Raises `BadSnapshot`."""
+        """Read the bindings as they stand. Raises `BadSnapshot`."""
         return unpack(self.document.load()[0])
 
     def change(self, change: Change) -> Bindings:
-        """The bindings after the change; nothing is written where nothing changes. Raises `TooBusy`."""
+        """Change the bindings, and return them; nothing is written where nothing changes. Raises `TooBusy`."""
         for _ in range(MAX_RACES):
             snapshot, version = self.document.load()
             before = unpack(snapshot)
@@ -57,7 +57,7 @@ class ExchangeStore:
 
 
 def with_exchange(exchange: Exchange) -> Change:
-    """Adds an exchange; one that is there already stays."""
+    """Add an exchange; one that is there already stays."""
 
     def change(bindings: Bindings) -> Bindings:
         exchanges = {each.name: each for each in bindings.exchanges}
@@ -73,7 +73,7 @@ def with_exchange(exchange: Exchange) -> Change:
 
 
 def without_exchange(name: str) -> Change:
-    """Takes an exchange away that nothing is bound to, and that is no other's alternate."""
+    """Take an exchange away that nothing is bound to, and that is no other's alternate."""
 
     def change(bindings: Bindings) -> Bindings:
         gone = bindings.exchange(name)
@@ -92,7 +92,7 @@ def without_exchange(name: str) -> Change:
 
 
 def with_binding(binding: Binding, destination: Destination) -> Change:
-    """Binds a queue; the same binding once more changes nothing but what is known of the queue."""
+    """Bind a queue; the same binding once more changes nothing but what is known of the queue."""
 
     def change(bindings: Bindings) -> Bindings:
         if not bindings.lacks(binding) and bindings.destination(binding.queue) == destination:
@@ -104,7 +104,7 @@ def with_binding(binding: Binding, destination: Destination) -> Change:
 
 
 def without_binding(id_: BindingId, *, missing_ok: bool = False) -> Change:
-    """Takes one binding away; one that isn't there is an error unless `missing_ok`."""
+    """Take one binding away; one that isn't there is an error unless `missing_ok`."""
     exchange, queue, key = id_
 
     def change(bindings: Bindings) -> Bindings:
@@ -119,7 +119,7 @@ def without_binding(id_: BindingId, *, missing_ok: bool = False) -> Change:
 
 
 def without_queue(queue: str) -> Change:
-    """Takes all of a queue's bindings away."""
+    """Take all of a queue's bindings away."""
 
     def change(bindings: Bindings) -> Bindings:
         gone: dict[str, BoundKeys] = {exchange: {} for exchange, queues in bindings.bound.items() if queue in queues}
@@ -129,7 +129,7 @@ def without_queue(queue: str) -> Change:
 
 
 def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change:
-    """Lets a queue have these bindings, of which no two have one id, and no others."""
+    """Let a queue have these bindings, of which no two have one id, and no others."""
     queue = destination.queue
 
     def change(bindings: Bindings) -> Bindings:
@@ -149,7 +149,7 @@ def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change
 
 
 def feeding(queues: Iterable[str]) -> Change:
-    """Notes which bound queues are read by queue routes."""
+    """Note which bound queues are read by queue routes."""
     fed = frozenset(queues)
 
     def change(bindings: Bindings) -> Bindings:
@@ -162,7 +162,7 @@ def feeding(queues: Iterable[str]) -> Change:
 def _with_keys(
     bindings: Bindings, queue: str, by_exchange: Mapping[str, BoundKeys], destination: Destination | None = None
 ) -> Bindings:
-    """The queue's keys at these exchanges, and what is known of it; with none left anywhere it is forgotten."""
+    """Set the queue's keys at these exchanges, and what is known of it; with none left anywhere it is forgotten."""
     bound = dict(bindings.bound)
     for exchange, keys in by_exchange.items():
         others = {name: each for name, each in bound.pop(exchange, {}).items() if name != queue}

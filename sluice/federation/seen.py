@@ -23,7 +23,7 @@ class Seen(Generic[T]):
     _value: T | None = None
 
     def value(self) -> T:
-        """The document's value, at most a second old."""
+        """Read the document's value, at most a second old."""
         now_ms = self.now_ms()
         if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
             if self._value is None or self.document.version() != self._version:

@@ -66,7 +66,7 @@ class Publishing:
     trace_header: str | None = None
 
     def outgoing(self, *, fifo: bool) -> Outgoing:
-        """As SQS takes it. Raises `Malformed` or `TooLarge`, which say what of it can't be."""
+        """Make it as SQS takes it. Raises `Malformed` or `TooLarge`, which say what of it can't be."""
         self._check()
         attributes = {name: _attribute(name, value) for name, value in self.attributes.items()}
         typed: dict[str, TypedValue] = {}
@@ -98,7 +98,7 @@ class Publishing:
         )
 
     def _check(self) -> None:
-        """Raises `Malformed` for what can be said without reading headers and attributes."""
+        """Check what can be said without reading headers and attributes. Raises `Malformed`."""
         if not 1 <= len(self.exchange) <= MAX_NAME_CHARACTERS:
             raise Malformed(f"an exchange's name of {len(self.exchange)} characters, not 1 to {MAX_NAME_CHARACTERS}")
         if len(self.key) > MAX_KEY_CHARACTERS:
@@ -116,7 +116,7 @@ class Publishing:
 
 
 def _attribute(name: str, value: Attribute) -> Value:
-    """The user's attribute, which has to be one as it is. Raises `Malformed`."""
+    """Make the user's attribute, which has to be one as it is. Raises `Malformed`."""
     made = value if isinstance(value, Value) else _native(name, value)
     if made is None or name == ATTRIBUTE:
         raise Malformed(f"attribute {name}: {'the name is taken' if name == ATTRIBUTE else 'SQS has none such'}")
@@ -124,7 +124,7 @@ def _attribute(name: str, value: Attribute) -> Value:
 
 
 def _native(name: str, value: TypedValue) -> Value | None:
-    """The attribute that reads back as this value; None where SQS has none."""
+    """Make the attribute that reads back as this value; None where SQS has none."""
     if name == ATTRIBUTE or not is_attribute_name(name):
         return None
     match value:
@@ -175,13 +175,13 @@ class Publisher:
 
     @classmethod
     def of_environment(cls) -> "Publisher":
-        """To the queue that variable `SLUICE_INGRESS_URL` names. Raises `BadSetting` where it doesn't."""
+        """Publish to the queue that variable `SLUICE_INGRESS_URL` names. Raises `BadSetting` where it doesn't."""
         url = os.environ.get(INGRESS_VARIABLE)
         return cls.at(url) if url else _no_ingress()
 
     @classmethod
     def at(cls, ingress_url: str) -> "Publisher":
-        """With the environment's credentials, in the queue's own region where its URL has one."""
+        """Publish with the environment's credentials, in the queue's own region where its URL has one."""
         return cls(ingress_url, _client(_region(ingress_url)))
 
     @property
@@ -190,13 +190,13 @@ class Publisher:
         return self.ingress_url.endswith(FIFO_SUFFIX)
 
     def publish(self, publishing: Publishing) -> str:
-        """Publishes one; SQS's id of it. Raises `Malformed`, `TooLarge`, `QueueGone`, or `CallFailed`."""
+        """Publish one, and return SQS's id of it. Raises `Malformed`, `TooLarge`, `QueueGone`, or `CallFailed`."""
         fields = publishing.outgoing(fifo=self.fifo).fields()
         with calls("SendMessage", queue=self.ingress_url):
             return self.client.send_message(QueueUrl=self.ingress_url, **fields)["MessageId"]
 
     def publish_all(self, publishings: Iterable[Publishing]) -> int:
-        """Publishes them in order, ten or 1 MiB a request; how many there were.
+        """Publish them in order, ten or 1 MiB a request, and return how many there were.
 
         Stops at the first request that isn't taken whole. Raises `BadPublishing`, `NotPublished`, or `QueueGone`.
         """
@@ -244,7 +244,7 @@ def publish(
     ingress_url: str | None = None,
     client: "SQSClient | None" = None,
 ) -> str:
-    """Publishes one message to an exchange of the site whose ingress queue this is; SQS's id of it.
+    """Publish one message to an exchange of the site whose ingress queue this is, and return SQS's id of it.
 
     `ingress_url` is output `IngressUrl` of stack `SluiceFederation`, or `FifoIngressUrl`, which keeps the order of each
     `group`; None is what variable `SLUICE_INGRESS_URL` says. For the rest see `Publishing`. Raises `Malformed` or

@@ -150,7 +150,7 @@ def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iter
 
 
 def document(message: Message) -> dict[str, Any]:
-    """Says a message, for programs; where its `x-qpid` can't be read the error, and its attributes as they are."""
+    """Say a message, for programs; where its `x-qpid` can't be read the error, and its attributes as they are."""
     error: dict[str, str] = {}
     try:
         opened = open_attributes(message.attributes)

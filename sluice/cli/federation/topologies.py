@@ -33,7 +33,7 @@ class Walked:
 
 
 def walk(names: Iterable[str]) -> Walked:
-    """Asks these sites, and all that links lead to.
+    """Ask these sites, and all that links lead to.
 
     Raises what asking one of these themselves raises; the others are noted.
     """
@@ -111,7 +111,7 @@ def _visited(stop: _Neighbour) -> tuple[OpenSite, SiteView]:
 
 
 def _site(view: SiteView, reached: Iterable[str]) -> MappedSite:
-    """What a peer declared over a link, the peer says itself if it was reached; here it would be there twice."""
+    """Leave out what a peer declared over a link and was reached to say itself: it would be there twice."""
     links = [each for each in view.links if not (each.served and each.peer in reached)]
     names = {each.name for each in links}
     shown_names = {each.src: each.reads for each in view.bridges if each.src_is_queue and each.reads}
@@ -131,7 +131,7 @@ def _site(view: SiteView, reached: Iterable[str]) -> MappedSite:
 
 
 def show(walked: Walked) -> None:
-    """Prints the drawing on standard output; beside it, why sites weren't reached."""
+    """Print the drawing on standard output; beside it, why sites weren't reached."""
     typer.echo(as_text(walked.topology), nl=False)
     rows = [(tag, *way_row(way)) for tag, ways in sorted(walked.ways.items()) for way in ways]
     if rows:
@@ -141,7 +141,7 @@ def show(walked: Walked) -> None:
 
 
 def write_svg(walked: Walked, file: Path) -> None:
-    """Writes the drawing into a file. Raises `BadConfiguration`."""
+    """Write the drawing into a file. Raises `BadConfiguration`."""
     try:
         file.write_text(as_svg(walked.topology), encoding="utf-8")
     except OSError as error:
@@ -149,7 +149,7 @@ def write_svg(walked: Walked, file: Path) -> None:
 
 
 def document(walked: Walked) -> dict[str, Any]:
-    """Says what was found, for `--json`."""
+    """Say what was found, for `--json`."""
     topology = walked.topology
     return {
         "sites": [

@@ -15,7 +15,7 @@ TYPES = ("String", "Number", "Binary")
 
 
 def typed_values(options: Iterable[str], *, option: str) -> dict[str, TypedValue]:
-    """Reads values by name: what is a JSON scalar has its type, everything else is text; `NAME` alone is void.
+    """Read values by name: what is a JSON scalar has its type, everything else is text; `NAME` alone is void.
 
     So `n=2` is an integer, `n="2"` with its quotes a text, `n={"base64": "AA=="}` are bytes. Raises `BadParameter`.
     """
@@ -32,7 +32,7 @@ def typed_values(options: Iterable[str], *, option: str) -> dict[str, TypedValue
 
 
 def attributes(options: Iterable[str], *, option: str) -> dict[str, Value]:
-    """Reads SQS's attributes from `NAME[:TYPE]=VALUE`; a Binary's value is base64. Raises `BadParameter`."""
+    """Read SQS's attributes from `NAME[:TYPE]=VALUE`; a Binary's value is base64. Raises `BadParameter`."""
     found: dict[str, Value] = {}
     for text in options:
         declared, equals, value = text.partition("=")

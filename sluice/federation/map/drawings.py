@@ -28,7 +28,7 @@ _GREY = "#6b7280"
 
 
 def as_text(topology: Topology) -> str:
-    """Each site with the routes that leave it, then the warnings. `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
+    """Write each site with the routes that leave it, then warnings. `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
     lines = [line for tag in topology.tags for line in _site_lines(topology, tag)]
     warnings = [f"! {warning}" for warning in topology.findings()]
     return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
@@ -52,7 +52,7 @@ def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
 
 
 def as_svg(topology: Topology) -> str:
-    """The sites on a circle, an arrow for each route, the warnings below. Stands alone: no script, no style sheet."""
+    """Draw the sites on a circle, an arrow for each route, warnings below. It stands alone: no script, no style sheet."""
     tags = topology.tags
     radius = max(_RADIUS_MIN, _RADIUS_PER_SITE * len(tags))
     centre = complex(_MARGIN + radius, _MARGIN + radius)

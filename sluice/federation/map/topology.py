@@ -73,7 +73,7 @@ class Topology:
 
     @classmethod
     def of(cls, sites: Iterable[MappedSite]) -> "Topology":
-        """Puts the sites' words together. In order of tags, so equal sites give equal drawings."""
+        """Put the sites' words together. In order of tags, so equal sites give equal drawings."""
         by_tag = {site.tag: site for site in sorted(sites, key=lambda site: site.tag)}
         routes: list[Route] = []
         for site in by_tag.values():
@@ -95,12 +95,12 @@ class Topology:
         return tuple(sorted(named | self.sites.keys()))
 
     def type_of(self, tag: str, exchange: str) -> ExchangeType | None:
-        """The type of a site's exchange; None where the site wasn't reached, or says nothing of it."""
+        """Look up the type of a site's exchange; None where the site wasn't reached, or says nothing of it."""
         site = self.sites.get(tag)
         return None if site is None else site.exchanges.get(exchange)
 
     def findings(self) -> tuple[Finding, ...]:
-        """All that looks wrong, in order of concern and sites, each once."""
+        """Find all that looks wrong, in order of concern and sites, each once."""
         found = [
             *_cycles(self),
             *_multi_paths(self),
@@ -156,7 +156,7 @@ def _edges(topology: Topology) -> Iterator[_Edge]:
 
 
 def _graphs(topology: Topology) -> Iterator[Mapping[_Stop, Sequence[_Edge]]]:
-    """The ways open to one message: for each key of a route, those that a message with such a key can take."""
+    """Find the ways open to one message: for each key of a route, those that a message with such a key can take."""
     edges = list(_edges(topology))
     keys: Sequence[str | None] = sorted({edge.key for edge in edges if edge.key is not None})
     for key in keys or [None]:
@@ -168,7 +168,7 @@ def _graphs(topology: Topology) -> Iterator[Mapping[_Stop, Sequence[_Edge]]]:
 
 
 def _shortest(graph: Mapping[_Stop, Sequence[_Edge]], start: _Stop, without: frozenset[_Edge]) -> dict[_Stop, _Way]:
-    """The shortest way to each stop that can be reached without those edges; never back to a site that was left."""
+    """Find the shortest way to each stop that can be reached without those edges."""
     ways: dict[_Stop, _Way] = {start: ()}
     to_visit = deque([start])
     while to_visit:
@@ -200,7 +200,7 @@ def _cycles(topology: Topology) -> Iterator[Finding]:
 
 
 def _sites_of(way: _Way) -> tuple[str, ...]:
-    """The sites that a way leaves."""
+    """List the sites that a way leaves."""
     return tuple(edge.source.site for edge in way if edge.source.site != edge.dest.site)
 
 

@@ -70,12 +70,12 @@ class Bindings(Struct, frozen=True, kw_only=True):
     bound: Mapping[str, Mapping[str, BoundKeys]] = {}
 
     def __iter__(self) -> Iterator[Binding]:
-        """Every binding."""
+        """Go through every binding."""
         for exchange in self.bound:
             yield from self.of(exchange)
 
     def of(self, exchange: str) -> Iterator[Binding]:
-        """One exchange's bindings; none where there is no such exchange."""
+        """Go through one exchange's bindings; none where there is no such exchange."""
         for queue, keys in self.bound.get(exchange, {}).items():
             for key, arguments in keys.items():
                 yield Binding(exchange=exchange, queue=queue, key=key, arguments=of_stored(arguments))
@@ -86,18 +86,18 @@ class Bindings(Struct, frozen=True, kw_only=True):
         return sum(len(keys) for queues in self.bound.values() for keys in queues.values())
 
     def exchange(self, name: str) -> Exchange:
-        """The exchange of this name. Raises `BadBinding` where there is none."""
+        """Find the exchange of this name. Raises `BadBinding` where there is none."""
         for each in self.exchanges:
             if each.name == name:
                 return each
         raise BadBinding(f"no such exchange: {name}")
 
     def destination(self, queue: str) -> Destination | None:
-        """The bound queue of this name."""
+        """Find the bound queue of this name."""
         return next((each for each in self.queues if each.queue == queue), None)
 
     def keys(self, exchange: str, queue: str) -> BoundKeys:
-        """By what keys a queue is bound to an exchange, with the arguments."""
+        """Find the keys by which a queue is bound to an exchange, with the arguments."""
         return self.bound.get(exchange, {}).get(queue, {})
 
     def lacks(self, binding: Binding) -> bool:
@@ -115,7 +115,7 @@ class Bindings(Struct, frozen=True, kw_only=True):
 
 
 def check(binding: Binding, exchange: Exchange) -> None:
-    """Raises `BadBinding` where the binding can't be one of the exchange."""
+    """Check a binding to the exchange. Raises `BadBinding` where it can't be one."""
     if len(binding.key) > MAX_KEY_CHARACTERS:
         raise BadBinding(f"a key of {len(binding.key)} characters, more than {MAX_KEY_CHARACTERS}")
     if len(binding.arguments) > MAX_ARGUMENTS:
@@ -132,12 +132,12 @@ _FORMAT = Format(kind="bindings", version=1, type=Bindings)
 
 
 def pack(bindings: Bindings) -> bytes:
-    """The bindings for storage. Equal ones give equal bytes."""
+    """Write the bindings for storage. Equal ones give equal bytes."""
     return _FORMAT.pack(bindings)
 
 
 def unpack(snapshot: bytes | None) -> Bindings:
-    """Reads what `pack` wrote; what every site begins with where there is none.
+    """Read what `pack` wrote; what every site begins with where there is none.
 
     Raises `BadSnapshot`, also where something refers to what isn't there: compiling meets no surprise.
     """
@@ -152,7 +152,7 @@ def unpack(snapshot: bytes | None) -> Bindings:
 
 
 def _check_references(bindings: Bindings) -> None:
-    """Looks each exchange and queue up once, not once a binding."""
+    """Look each exchange and queue up once, not once a binding."""
     exchanges = {each.name: each for each in bindings.exchanges}
     queues = {each.queue for each in bindings.queues}
     for name in exchanges:

@@ -28,7 +28,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     alternate: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises `BadBinding` for what is no name."""
+        """Check the name. Raises `BadBinding`."""
         if not _NAME.fullmatch(self.name):
             raise BadBinding(f"an exchange's name is 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_.:-, not {self.name!r}")
 
@@ -43,7 +43,7 @@ STANDARD_EXCHANGES = (
 
 
 def way(exchange: str, exchanges: Mapping[str, Exchange]) -> tuple[str, ...]:
-    """The exchanges that a message tries in turn: this one, its alternate, that one's.
+    """List the exchanges that a message tries in turn: this one, its alternate, that one's.
 
     Each once, though they form a ring. Raises `BadBinding` for an alternate that isn't there.
     """

@@ -34,7 +34,7 @@ class Conditions:
 
     @classmethod
     def of(cls, arguments: Headers) -> "Conditions":
-        """Reads a binding's arguments. Raises `BadBinding` where `x-match` is missing or another."""
+        """Read a binding's arguments. Raises `BadBinding` where `x-match` is missing or another."""
         asked = {name: value for name, value in arguments.items() if name != X_MATCH and not name.startswith(NOT_ASKED)}
         return cls(
             match=match_of(arguments),
@@ -44,7 +44,7 @@ class Conditions:
 
 
 def match_of(arguments: Headers) -> Match:
-    """What a binding's `x-match` says. Raises `BadBinding` where it is missing or another."""
+    """Read a binding's `x-match`. Raises `BadBinding` where it is missing or another."""
     match = _MATCHES.get(arguments.get(X_MATCH))
     if match is None:
         raise BadBinding(f"{X_MATCH} must be all or any, not {arguments.get(X_MATCH)!r}")
@@ -98,7 +98,7 @@ class HeadersIndex:
         self._shapes = _by_rarest_name(tables)
 
     def matches(self, headers: Headers) -> set[int]:
-        """The members of all bindings that match."""
+        """Find the members of all bindings that match."""
         found = set(self._unconditional)
         values = {name: identity(value) for name, value in headers.items()}
         for condition in values.items():

@@ -36,7 +36,7 @@ class RoutingTable:
     __slots__ = ("_ways", "version")
 
     def __init__(self, bindings: Bindings) -> None:
-        """Compiles all of the bindings. Raises `BadBinding` for an alternate that isn't there."""
+        """Compile all of the bindings. Raises `BadBinding` for an alternate that isn't there."""
         self.version = bindings.version
         numbers = {each.queue: number for number, each in enumerate(bindings.queues)}
         matchers = {}
@@ -48,7 +48,7 @@ class RoutingTable:
         self._ways = {name: tuple(matchers[stop] for stop in way(name, exchanges)) for name in exchanges}
 
     def route(self, publication: Publication) -> Destinations:
-        """The queues that get a copy, each once; none where neither the exchange nor an alternate has a match.
+        """Find the queues that get a copy, each once; none where neither the exchange nor an alternate has a match.
 
         Whether a bridge's queue may have it is the bridge's `crossing` to say: a message that is held back there counts
         as routed, and goes to no alternate. Raises `UnknownExchange`.

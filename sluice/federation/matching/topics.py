@@ -15,7 +15,7 @@ ANY = "#"
 
 
 def _tokens(pattern: str) -> list[str]:
-    """The tokens of the pattern that stands for all that match the same keys: of wildcards in a row the `*` first."""
+    """Split into tokens, of wildcards in a row the `*` first: so patterns for the same keys have the same ones."""
     tokens = pattern.split(SEPARATOR)
     if ANY not in tokens:
         return tokens
@@ -97,7 +97,7 @@ class TopicIndex:
             node.members += tuple(members)  # more than once only where patterns differ before wildcards are in order
 
     def matches(self, key: str) -> set[int]:
-        """The members of all patterns that match the key."""
+        """Find the members of all patterns that match the key."""
         found: set[int] = set()
         reached: list[_Node] = []
         _enter(self._root, reached)
@@ -135,7 +135,7 @@ def _reached(here: Iterable[_Node], token: str) -> Iterable[_Node]:
 
 
 def _carried(reached: Iterable[_Node], found: set[int]) -> list[_Node]:
-    """The nodes to go on from; a pattern that ends in `#` has matched already, and is done with."""
+    """Choose the nodes to go on from; a pattern that ends in `#` has matched already, and is done with."""
     carried: list[_Node] = []
     for node in reached:
         # Nothing but a literal follows a `#`: its tokens are in order.

@@ -52,7 +52,7 @@ def held_back(trace: Trace, crossing: Crossing) -> DropReason | None:
 
 
 def crossed(trace: Trace, crossing: Crossing) -> Trace:
-    """The trace on the other side."""
+    """Append the bridge's tag: the trace on the other side."""
     return (*trace, crossing.tag)
 
 

@@ -31,7 +31,7 @@ StoredValue = str | int | float | bool | Base64 | None
 
 
 def identity(value: TypedValue) -> Identity:
-    """What two values share exactly when they are the same: integers by value, and 2 is neither "2" nor 2.0."""
+    """Make what two values share exactly when they are the same: integers by value; 2 is neither "2" nor 2.0."""
     return type(value), value
 
 
@@ -41,14 +41,14 @@ def same(one: Headers, other: Headers) -> bool:
 
 
 def headers_of(attributes: Attributes, typed: Headers) -> dict[str, TypedValue]:
-    """A message's headers: its attributes, and the `typed` ones, which win."""
+    """Collect a message's headers: its attributes, and the `typed` ones, which win."""
     found = {name: of_attribute(value) for name, value in attributes.items()}
     found.update(typed)
     return found
 
 
 def of_attribute(value: Value) -> TypedValue:
-    """An attribute as a header: a Number without a point or an exponent is an integer, any other a float."""
+    """Read an attribute as a header: a Number without a point or an exponent is an integer, any other a float."""
     content = value.content
     if isinstance(content, bytes) or not value.data_type.startswith("Number"):
         return content
@@ -62,17 +62,17 @@ def of_attribute(value: Value) -> TypedValue:
 
 
 def to_stored(values: Headers) -> dict[str, StoredValue]:
-    """The values as a `Struct` keeps them."""
+    """Make the values as a `Struct` keeps them."""
     return {name: Base64(base64=value) if isinstance(value, bytes) else value for name, value in values.items()}
 
 
 def of_stored(values: Mapping[str, StoredValue]) -> dict[str, TypedValue]:
-    """What `to_stored` made."""
+    """Read what `to_stored` made."""
     return {name: value.base64 if isinstance(value, Base64) else value for name, value in values.items()}
 
 
 def to_json(values: Headers) -> dict[str, Any]:
-    """The values as a JSON writer takes them."""
+    """Make the values as a JSON writer takes them."""
     return {
         name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
         for name, value in values.items()
@@ -80,7 +80,7 @@ def to_json(values: Headers) -> dict[str, Any]:
 
 
 def of_json(values: Mapping[str, Any]) -> dict[str, TypedValue]:
-    """What a JSON reader has made of `to_json`'s. Raises `Malformed` for a value that is no header's."""
+    """Read what a JSON reader has made of `to_json`'s. Raises `Malformed` for a value that is no header's."""
     stored = convert(values, dict[str, StoredValue], of="headers")
     if not all(math.isfinite(value) for value in stored.values() if isinstance(value, float)):
         raise Malformed("headers: infinite, or no number")

@@ -67,7 +67,7 @@ class Published:
 
 
 def publish(receipt: Receipt, *, table: RoutingTable, trusted: bool, exchange: str | None = None) -> Published:
-    """What the exchange does with a message; where `exchange` is None, the one that the message names.
+    """Decide what the exchange does with a message; where `exchange` is None, the one that the message names.
 
     `trusted` is for what came over a link, or where a site chooses to trust its publishers. Otherwise the trace, the id
     and the times that a message claims are forgotten, as if it had none.
@@ -108,7 +108,7 @@ def publish(receipt: Receipt, *, table: RoutingTable, trusted: bool, exchange: s
 
 
 def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> Outgoing | Drop:
-    """What a bridge sends to its peer's ingress, a FIFO queue or not, for the exchange `dest`; or why it sends nothing.
+    """Decide what a bridge sends to its peer's ingress, FIFO or not, for the exchange `dest`; or why it sends nothing.
 
     What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
     message on for ever, while a false one only stops the message that has it. Raises `SenderFault`.
@@ -132,7 +132,7 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
 
 
 def _stamped(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple[Metadata, str]:
-    """The metadata, complete, and the message's id. What an exchange has sent is so already."""
+    """Complete the metadata, and give the message's id. What an exchange has sent is so already."""
     if believed.message_id is not None and None not in {believed.key, believed.published_at_ms, believed.stamped_at_ms}:
         return believed, believed.message_id
     message_id = believed.message_id or message_id_of(receipt.site, receipt.ulid)
@@ -150,7 +150,7 @@ def _stamped(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tu
 
 
 def _text(attributes: Attributes, name: str) -> str:
-    """What a producer that knows nothing of `x-qpid` says in an attribute of its own; "" where there is none."""
+    """Read what a producer that knows nothing of `x-qpid` says in an attribute of its own; "" where there is none."""
     attribute = attributes.get(name)
     if attribute is None:
         return ""

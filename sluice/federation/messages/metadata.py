@@ -55,7 +55,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     headers: Headers = {}
 
     def ttl_left_ms(self, now_ms: int) -> int | None:
-        """What is left of the TTL, 0 at least; None where the message lives on."""
+        """Count what is left of the TTL, 0 at least; None where the message lives on."""
         if self.ttl_ms is None:
             return None
         since = now_ms if self.stamped_at_ms is None else self.stamped_at_ms
@@ -71,14 +71,14 @@ class Opened:
 
 
 def message_id_of(site: str, ulid: str) -> str:
-    """The id of a message that is first published at the site. Raises `ValueError` for what is no tag or no ULID."""
+    """Make the id of a message first published at the site. Raises `ValueError` for what is no tag or no ULID."""
     if not is_tag(site) or not is_ulid(ulid):
         raise ValueError(f"no tag and ULID: {site!r}, {ulid!r}")
     return f"{site}.{ulid}"
 
 
 def seal(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
-    """The attributes to send: the user's, as far as there is room, and `x-qpid`.
+    """Make the attributes to send: the user's, as far as there is room, and `x-qpid`.
 
     Those without room go inside, the smallest, as inside they take a third more.
 
@@ -136,7 +136,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_attributes(attributes: Attributes) -> Opened:
-    """Takes a message's attributes apart. Raises `Malformed` for an `x-qpid` that can't be read.
+    """Take a message's attributes apart. Raises `Malformed` for an `x-qpid` that can't be read.
 
     What it says is a claim: whether to believe it is the caller's to decide.
     """
@@ -165,7 +165,7 @@ def open_attributes(attributes: Attributes) -> Opened:
 
 
 def _unpacked(name: str, data_type: str, packed: str | Base64) -> Value:
-    """An attribute that SQS will take: one that it wouldn't could never be delivered."""
+    """Make an attribute that SQS will take: one that it wouldn't could never be delivered."""
     content = packed.base64 if isinstance(packed, Base64) else packed
     is_binary = data_type.startswith("Binary")
     if name == ATTRIBUTE or not is_attribute_name(name) or not content or is_binary is not isinstance(content, bytes):

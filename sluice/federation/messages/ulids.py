@@ -17,7 +17,7 @@ def is_ulid(text: str) -> bool:
 
 
 def ulid_of(message_id: str, *, sent_at_ms: int) -> str:
-    """The ULID of a message as SQS knows it: the same each time that the message is received.
+    """Make the ULID of a message as SQS knows it: the same each time that the message is received.
 
     So a retry sends the same ids, and a FIFO queue suppresses it.
     """
