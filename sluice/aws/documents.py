@@ -67,13 +67,6 @@ class DynamoDocument:
                 self.client.put_item(
                     TableName=self.table, Item={**key, "data": {"B": content[start : start + PART_BYTES]}}
                 )
-        is_ours = self._put_head(head, after=after)
-        # What nobody will read: the version before, or the one that came too late.
-        unread = _keys(before if is_ours else attributes(head))
-        delete_all(self.client, self.table, [self._key(key) for key in unread])
-        return is_ours
-
-    def _put_head(self, head: dict[str, str | int], *, after: int) -> bool:
         try:
             with calls("PutItem"):
                 self.client.put_item(
@@ -82,11 +75,15 @@ class DynamoDocument:
                     ConditionExpression="attribute_not_exists(pk) OR version = :after",
                     ExpressionAttributeValues=attributes({":after": after}),
                 )
+            is_ours = True
         except CallFailed as error:
-            if error.code == CONDITION_FAILED:
-                return False
-            raise
-        return True
+            if error.code != CONDITION_FAILED:
+                raise
+            is_ours = False
+        # What nobody will read: the version before, or the one that came too late.
+        unread = _keys(before if is_ours else attributes(head))
+        delete_all(self.client, self.table, [self._key(key) for key in unread])
+        return is_ours
 
     def _item(self, sort_key: str) -> Item:
         with calls("GetItem"):

@@ -52,7 +52,7 @@ def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
 
 
 def as_svg(topology: Topology) -> str:
-    """Draw the sites on a circle, an arrow for each route, warnings below. It stands alone: no script, no style sheet."""
+    """Draw the sites on a circle, an arrow a route, warnings below. It stands alone: no script or style sheet."""
     tags = topology.tags
     radius = max(_RADIUS_MIN, _RADIUS_PER_SITE * len(tags))
     centre = complex(_MARGIN + radius, _MARGIN + radius)

@@ -101,10 +101,16 @@ class Topology:
 
     def findings(self) -> tuple[Finding, ...]:
         """Find all that looks wrong, in order of concern and sites, each once."""
+        # Queue routes go one way by their nature.
+        ways = {(route.source, route.dest) for route in self.routes if not route.bridge.src_is_queue}
+        one_way = {(source, dest) for source, dest in ways if (dest, source) not in ways}
         found = [
             *_cycles(self),
             *_multi_paths(self),
-            *_missing_reverses(self),
+            *(
+                Finding(Concern.NO_REVERSE, (source, dest), f"{source} → {dest}, and nothing back")
+                for source, dest in one_way
+            ),
             *_type_mismatches(self),
             *_missing_permissions(self),
         ]
@@ -221,24 +227,12 @@ def _multi_paths(topology: Topology) -> Iterator[Finding]:
                 other = _shortest(graph, start, frozenset({way[0], way[-1]})).get(stop)
                 if other is not None:
                     seen.add(pair)
-                    yield Finding(Concern.MULTI_PATH, pair, _in_words(way, other))
-
-
-def _in_words(one: _Way, other: _Way) -> str:
-    """Two ways by their sites; by their routes where both go by the same sites."""
-    by_site = [_ARROW.join((*_sites_of(way), way[-1].dest.site)) for way in (one, other)]
-    if by_site[0] != by_site[1]:
-        return " and ".join(by_site)
-    by_route = [", ".join(edge.name for edge in way if edge.name) for way in (one, other)]
-    return f"{by_site[0]} by {' and by '.join(by_route)}"
-
-
-def _missing_reverses(topology: Topology) -> Iterator[Finding]:
-    """Exchange routes without one the other way. Queue routes go one way by their nature."""
-    ways = {(route.source, route.dest) for route in topology.routes if not route.bridge.src_is_queue}
-    for source, dest in ways:
-        if (dest, source) not in ways:
-            yield Finding(Concern.NO_REVERSE, (source, dest), f"{source} → {dest}, and nothing back")
+                    # By their sites; by their routes where both go by the same sites.
+                    by_site = [_ARROW.join((*_sites_of(each), stop.site)) for each in (way, other)]
+                    by_route = [", ".join(edge.name for edge in each if edge.name) for each in (way, other)]
+                    same_sites = by_site[0] == by_site[1]
+                    text = f"{by_site[0]} by {' and by '.join(by_route)}" if same_sites else " and ".join(by_site)
+                    yield Finding(Concern.MULTI_PATH, pair, text)
 
 
 def _type_mismatches(topology: Topology) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ It is made anew of each version; what is stored is `bindings`'.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sluice.errors import UnknownExchange
@@ -43,7 +43,7 @@ class RoutingTable:
         for exchange in bindings.exchanges:
             by_queue = bindings.bound.get(exchange.name, {})
             bound = [(numbers[queue], keys) for queue, keys in by_queue.items()]
-            matchers[exchange.name] = _COMPILERS[exchange.type](bound, bindings.queues)
+            matchers[exchange.name] = _compiled(exchange.type, bound, bindings.queues)
         exchanges = {each.name: each for each in bindings.exchanges}
         self._ways = {name: tuple(matchers[stop] for stop in way(name, exchanges)) for name in exchanges}
 
@@ -66,38 +66,25 @@ class RoutingTable:
 Bound = list[tuple[int, BoundKeys]]  # queues by their place among the destinations, with their keys
 
 
-def _direct(bound: Bound, line: Destinations) -> Matcher:
-    by_key: defaultdict[str, set[int]] = defaultdict(set)
-    for number, keys in bound:
-        for key in keys:
-            by_key[key].add(number)
-    destinations = {key: _those(numbers, line) for key, numbers in by_key.items()}
-    return lambda publication: destinations.get(publication.key, NOWHERE)
-
-
-def _fanout(bound: Bound, line: Destinations) -> Matcher:
-    everyone = _those({number for number, _ in bound}, line)
-    return lambda _publication: everyone
-
-
-def _topic(bound: Bound, line: Destinations) -> Matcher:
-    index = TopicIndex((key, number) for number, keys in bound for key in keys)
-    return lambda publication: _those(index.matches(publication.key), line)
-
-
-def _headers(bound: Bound, line: Destinations) -> Matcher:
-    index = HeadersIndex(
-        (Conditions.of(of_stored(arguments)), number) for number, keys in bound for arguments in keys.values()
-    )
-    return lambda publication: _those(index.matches(publication.headers), line)
-
-
-_COMPILERS: Mapping[ExchangeType, Callable[[Bound, Destinations], Matcher]] = {
-    ExchangeType.DIRECT: _direct,
-    ExchangeType.FANOUT: _fanout,
-    ExchangeType.TOPIC: _topic,
-    ExchangeType.HEADERS: _headers,
-}
+def _compiled(type_: ExchangeType, bound: Bound, line: Destinations) -> Matcher:
+    match type_:
+        case ExchangeType.DIRECT:
+            by_key: defaultdict[str, set[int]] = defaultdict(set)
+            for number, keys in bound:
+                for key in keys:
+                    by_key[key].add(number)
+            destinations = {key: _those(numbers, line) for key, numbers in by_key.items()}
+            return lambda publication: destinations.get(publication.key, NOWHERE)
+        case ExchangeType.FANOUT:
+            everyone = _those({number for number, _ in bound}, line)
+            return lambda _publication: everyone
+        case ExchangeType.TOPIC:
+            topics = TopicIndex((key, number) for number, keys in bound for key in keys)
+            return lambda publication: _those(topics.matches(publication.key), line)
+        case ExchangeType.HEADERS:
+            asked = ((Conditions.of(of_stored(each)), number) for number, keys in bound for each in keys.values())
+            headers = HeadersIndex(asked)
+            return lambda publication: _those(headers.matches(publication.headers), line)
 
 
 def _those(numbers: set[int], line: Destinations) -> Destinations:

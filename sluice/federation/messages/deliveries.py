@@ -83,7 +83,7 @@ def publish(receipt: Receipt, *, table: RoutingTable, trusted: bool, exchange: s
     named = exchange or claimed.exchange or _text(opened.attributes, EXCHANGE_ATTRIBUTE)
     if not named:
         raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
-    reason = turned_away(metadata.trace, site=receipt.site) or _expired(metadata, receipt.now_ms)
+    reason = turned_away(metadata.trace, site=receipt.site) or metadata.expired(receipt.now_ms)
     if reason is not None:
         return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))
     headers = headers_of(opened.attributes, metadata.headers)
@@ -115,7 +115,7 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
     """
     opened = open_attributes(receipt.message.attributes)
     metadata, message_id = _stamped(opened.metadata or Metadata(), opened.attributes, receipt)
-    reason = held_back(metadata.trace, crossing) or _expired(metadata, receipt.now_ms)
+    reason = held_back(metadata.trace, crossing) or metadata.expired(receipt.now_ms)
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)
     gone = replace(
@@ -159,10 +159,6 @@ def _text(attributes: Attributes, name: str) -> str:
     if len(attribute.text) > MAX_KEY_CHARACTERS:
         raise Malformed(f"{name} of {len(attribute.text)} characters, more than {MAX_KEY_CHARACTERS}")
     return attribute.text
-
-
-def _expired(metadata: Metadata, now_ms: int) -> DropReason | None:
-    return DropReason.TTL if metadata.ttl_left_ms(now_ms) == 0 else None
 
 
 def _outgoing(message: Message, attributes: Attributes, message_id: str, *, fifo: bool, known_as: str) -> Outgoing:

@@ -21,7 +21,7 @@ from msgspec import Meta
 from sluice.codec import decode
 from sluice.errors import Malformed, TooLarge
 from sluice.federation.matching.bindings import Key
-from sluice.federation.matching.tracing import MAX_TRACE_TAGS, TAG, Tag, Trace, is_tag
+from sluice.federation.matching.tracing import MAX_TRACE_TAGS, TAG, DropReason, Tag, Trace, is_tag
 from sluice.federation.matching.typed_values import Base64, Headers, StoredValue, of_stored, to_json
 from sluice.federation.messages.ulids import ULID, is_ulid
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, Attributes, Value, is_attribute_name, size_of
@@ -60,6 +60,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
             return None
         since = now_ms if self.stamped_at_ms is None else self.stamped_at_ms
         return max(self.ttl_ms - max(now_ms - since, 0), 0)
+
+    def expired(self, now_ms: int) -> DropReason | None:
+        """Say why the message is dropped where nothing is left of its TTL."""
+        return DropReason.TTL if self.ttl_left_ms(now_ms) == 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
