@@ -1,4 +1,4 @@
-"""What splitting asks of AWS. Adapters are in `sluice.aws`, fakes in the tests; both keep these promises."""
+"""What splitting asks of AWS. Adapters are in `sluice.aws.splitting`, fakes in the tests; both keep these promises."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -28,10 +28,10 @@ class RegistryStore(Protocol):
         """Read the registry's version: one small read."""
 
     def load(self) -> tuple[Registry, int]:
-        """All of it, with the revision under which it may be replaced."""
+        """Read all of it, with the revision under which it may be replaced."""
 
     def session(self, session_id: str) -> Session | None:
-        """One session as it was saved: a small read, however many there are."""
+        """Read one session as it was saved: a small read, however many there are."""
 
     def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
         """Write what differs, all or nothing; False where somebody else has written since `revision`."""
@@ -49,10 +49,10 @@ class RegistryStore(Protocol):
         """Read that number, by session id."""
 
     def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
-        """Remembers for a while why a session ended, when it leaves the registry."""
+        """Remember for a while why a session ended, when it leaves the registry."""
 
     def ended_reason(self, session_id: str) -> str | None:
-        """Why it ended, None where nobody remembers."""
+        """Read why it ended, None where nobody remembers."""
 
     def claim_tick(self, *, due_at_ms: int, now_ms: int) -> bool:
         """Whether the caller is to arm a tick for then; False where one is armed that comes as soon."""
@@ -65,19 +65,19 @@ class ControlledQueues(Protocol):
         """Read a queue's attributes and tags. Raises `QueueGone`."""
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Make a queue, or finds it where it is there with the same attributes."""
+        """Make a queue, or find it where it is there with the same attributes."""
 
     def delete(self, name: str) -> None:
         """Delete a queue; one that doesn't exist is no error."""
 
     def receive_batch(self, name: str) -> Sequence[Message]:
-        """Up to ten messages, at once. Raises `QueueGone`."""
+        """Receive up to ten messages, without waiting for more. Raises `QueueGone`."""
 
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
         """Delete received messages."""
 
     def count(self, name: str) -> int:
-        """Messages in it, in flight and delayed ones too, as SQS counts them: a minute late. Raises `QueueGone`."""
+        """Count its messages, in flight and delayed ones too, as SQS counts them: a minute late. Raises `QueueGone`."""
 
     def names(self, prefix: str) -> Iterator[str]:
-        """All queues whose names begin so."""
+        """Yield the names of all queues that begin so."""

@@ -152,7 +152,7 @@ class DynamoRegistryStore:
         return {text(item, "sk"): number(item, "messages") for item in self._items(COUNTS)}
 
     def note_ended(self, session_id: str, reason: str, *, at_ms: int) -> None:
-        """Remembers for an hour why a session ended."""
+        """Remember for an hour why a session ended."""
         self._note(ENDED, session_id, {"reason": reason}, at_ms=at_ms)
 
     def ended_reason(self, session_id: str) -> str | None:

@@ -17,7 +17,7 @@ END_WITHIN_S = 20.0  # after the session's end, before the program is killed
 
 
 def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
-    """Names the variables that lead the program to the session's queues, from `[VARIABLE=]QUEUE` options.
+    """Name the variables that lead the program to the session's queues, from `[VARIABLE=]QUEUE` options.
 
     Raises `SessionFailed` for a queue that the session doesn't have, and where it isn't clear which is meant.
     """

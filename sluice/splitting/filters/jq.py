@@ -22,7 +22,7 @@ class ProgramTimedOut(Exception):  # control flow between the port and the route
 
 
 def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
-    """Says why the program can't be used, or None where it can. An empty one, which jq takes for `.`, can't decide."""
+    """Say why the program can't be used, or None where it can. An empty one, which jq takes for `.`, can't decide."""
     if not program.strip():
         return "is empty"
     if len(program) > MAX_PROGRAM_CHARACTERS:
@@ -43,7 +43,7 @@ def decision(outputs: Iterable[object]) -> bool | None:
 
 
 def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
-    """Spells the message as JSON, as the SQS API shows it; binary values in Base64.
+    """Spell the message as JSON, as the SQS API shows it; binary values in Base64.
 
     `s3_metadata`, where the queue carries S3 events, is the metadata of the event's object.
     """

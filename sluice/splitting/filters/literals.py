@@ -47,7 +47,7 @@ def fold(text: str) -> str:
 
 @lru_cache(MAX_REMEMBERED)
 def need_of(pattern: str) -> Need:
-    """Tells the need of a pattern that compiles."""
+    """Tell the need of a pattern that compiles."""
     try:
         branches = list(_branches(_Reader(tokens(pattern))))
     except (_TooClever, RecursionError):

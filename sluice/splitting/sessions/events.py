@@ -154,7 +154,7 @@ class ConsumerPointed:
     at: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Remembers where the consumer is."""
+        """Remember where the consumer is."""
         split = registry.splits.get(self.queue_id)
         return registry if split is None else registry.with_split(replace(split, consumer_at=self.at))
 
@@ -168,7 +168,7 @@ class LeftoversReturned:
     empty: bool
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Count the messages, and takes the queue for emptied where it is."""
+        """Count the messages, and take the queue for emptied where it is."""
         queue = registry.queues.get(self.name)
         if queue is None or not queue.condemned:
             return registry
@@ -186,7 +186,7 @@ class QueueDeleted:
     name: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Forgets the queue, where it was condemned."""
+        """Forget the queue, where it was condemned."""
         queue = registry.queues.get(self.name)
         if queue is None or not queue.condemned:
             return registry
@@ -217,7 +217,7 @@ class MainCounted:
     messages: int
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """Remembers since when main is empty."""
+        """Remember since when main is empty."""
         split = registry.splits.get(self.queue_id)
         if split is None or split.phase is not Phase.DRAINING:
             return registry

@@ -32,7 +32,7 @@ def apply(registry: Registry, event: Event, *, now_ms: int) -> Registry:
 
 
 def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
-    """Routes to sessions whose queues are there, and whose consumers read main."""
+    """Route to sessions whose queues are there, and whose consumers read main."""
     for session in registry.sessions.values():
         if session.status is not Status.STARTING:
             continue
@@ -103,7 +103,7 @@ def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
 
 
 def forget(registry: Registry, now_ms: int) -> Registry:
-    """Lets sessions go whose queues are gone; those that failed to start stay to be looked at."""
+    """Let sessions go whose queues are gone; those that failed to start stay to be looked at."""
     owners = {queue.session_id for queue in registry.queues.values()}
 
     def is_over(session: Session) -> bool:

@@ -39,12 +39,12 @@ _TOKEN = re.compile(rf"[a-z0-9]{{{TOKEN_CHARACTERS}}}")
 
 
 def session_queue_name(original: str, *, deployment: str, token: str) -> str:
-    """Names a session's queue for the split queue `original`, which is shortened where it is too long."""
+    """Name a session's queue for the split queue `original`, which is shortened where it is too long."""
     return _name(deployment, token, "", original)
 
 
 def main_queue_name(original: str, *, deployment: str, token: str) -> str:
-    """Names the queue that the deployed consumer reads while `original` is split."""
+    """Name the queue that the deployed consumer reads while `original` is split."""
     return _name(deployment, token, MAIN, original)
 
 
@@ -69,7 +69,7 @@ def _name(deployment: str, token: str, role: str, original: str) -> str:
 
 
 def temporary_attributes(original: Mapping[str, str], *, original_name: str, name: str) -> dict[str, str]:
-    """Chooses the attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original."""
+    """Choose the attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original."""
     copied = {key: original[key] for key in COPIED if original.get(key)}
     if not original_name.endswith(FIFO_SUFFIX):
         # CreateQueue refuses even `false` for a standard queue.
