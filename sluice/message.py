@@ -7,11 +7,11 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 MAX_ATTRIBUTES = 10
 MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
-TRACE_HEADER = "AWSTraceHeader"
+TRACE_HEADER: Final = "AWSTraceHeader"
 MAX_NAME_CHARACTERS = 256  # of an attribute
 NOT_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what SQS refuses, as XML 1.0 does
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")

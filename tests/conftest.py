@@ -26,7 +26,7 @@ settings.load_profile("untimed")
 # Each session of boto3's would read the services' models anew, and each call of the command line build its parser: half
 # of what the suites without a cloud had to do.
 botocore.session.create_loader = cache(botocore.session.create_loader)
-typer.testing._get_command = cache(typer.testing._get_command)
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # as invoke calls it
 OUTCOMES = Counter[tuple[str, str]]()
 HELD_PROXIES = 100
 SPLIT_QUEUES = [

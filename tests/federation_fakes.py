@@ -148,7 +148,7 @@ class FakeQueues:
 
     def received(self, name: str, number: int) -> list[Held]:
         """The next ones, hidden from now on; of a group of which some are hidden none."""
-        now_ms, found = self.now_ms(), []
+        now_ms, found = self.now_ms(), list[Held]()
         hidden = [held for held in self.queues[name] if held.visible_at_ms > now_ms]
         locked = {held.message.group_id for held in hidden} if name.endswith(".fifo") else set()
         for held in self.queues[name]:
@@ -332,7 +332,7 @@ class Site:
     def strike_with(self, strike: Callable[[], None]) -> None:
         """Lets this happen at every call."""
         for each in (self.document, self.table, self.mappings, self.dead, self.queues, self.peers):
-            each.strike = strike  # type: ignore[attr-defined]  # each of them has one
+            each.strike = strike
 
     @property
     def address(self) -> Address:
@@ -374,7 +374,7 @@ class Site:
             return
         said = self.control[0]
         try:
-            self.registrar().hear(decode_control(said[1]))
+            self.registrar().hear(decode_control(said[1]))  # type: ignore[arg-type]  # none of these tests sends of dynamic routes
         except DestinationFault:
             return
         except SluiceError as error:

@@ -187,7 +187,7 @@ def test_more_than_a_transaction_is_refused_with_the_reason(table: DynamoRegistr
 
 def test_more_sessions_end_at_once_than_a_transaction_takes(table: DynamoRegistryStore) -> None:
     """Their owners' network fails, say. A tick that can't be written would be tried in vain for ever."""
-    world = World(store=table)  # type: ignore[arg-type] - it is asked for no more than the port's
+    world = World(store=table)  # type: ignore[arg-type]  # it is asked for no more than the port's
     for _ in range(MAX_CHANGES // 2 + 10):
         world.start()
     world.pass_s(2)

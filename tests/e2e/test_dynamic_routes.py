@@ -2,6 +2,7 @@
 
 import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def until_bound(site: FederatedSite, exchange: str, number: int, *, within_s: fl
     ],
 )
 def test_what_is_bound_here_comes_from_there_until_it_is_unbound(
-    b0: FederatedSite, b1: FederatedSite, exchange: str, key: str, arguments: dict[str, object]
+    b0: FederatedSite, b1: FederatedSite, exchange: str, key: str, arguments: dict[str, Any]
 ) -> None:
     before = b0.bound(exchange, key, **arguments)  # bound before the route is there
     dynamic(b0, b1, exchange)

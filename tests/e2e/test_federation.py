@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.e2e.ways import Way
 
 TEN = [f"Message {number}" for number in range(1, 11)]
 TYPES = {"direct": "amq.direct", "topic": "amq.topic", "fanout": "amq.fanout", "headers": "amq.match"}
-EVERYTHING = {"x-match": "all"}
+EVERYTHING: dict[str, Any] = {"x-match": "all"}
 
 
 def test_links_and_routes_go_without_a_trace(b0: FederatedSite, b1: FederatedSite) -> None:
@@ -131,7 +132,7 @@ def test_every_type_of_exchange_by_every_kind_of_route(b0: FederatedSite, b1: Fe
     numbers = [str(number) for number in range(103)]
     exchanges, sources = {}, {}
     for kind, exchange in TYPES.items():
-        arguments = EVERYTHING if kind == "headers" else {}
+        arguments: dict[str, Any] = EVERYTHING if kind == "headers" else {}
         for site in (b0, b1):
             site.ask("exchange_add", name=f"by-{kind}", type=kind)
         exchanges[exchange] = b0.bound(exchange, "k", **arguments)
@@ -152,7 +153,10 @@ def test_every_type_of_exchange_by_every_kind_of_route(b0: FederatedSite, b1: Fe
 def test_nothing_is_lost_while_the_peer_is_down(b0: FederatedSite, b1: FederatedSite, way: Way, way_round: str) -> None:
     twenty = [f"Message {number}" for number in range(20)]
     by_exchange, by_queue, source = b0.bound("amq.topic", "#"), b0.bound("amq.fanout"), b1.queue("source")
-    routes = {"amq.topic": {"src": "amq.topic", "key": "a.*"}, "amq.fanout": {"src": source, "src_is_queue": True}}
+    routes: dict[str, dict[str, Any]] = {
+        "amq.topic": {"src": "amq.topic", "key": "a.*"},
+        "amq.fanout": {"src": source, "src_is_queue": True},
+    }
     for dest, fields in routes.items():
         if way_round == "pull":
             b0.pull(b1, dest=dest, **fields)

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,12 @@ class Landing:
     def send(self, url: str, first: int, number: int) -> set[str]:
         bodies = [json.dumps({"n": n}) for n in range(first, first + number)]
         for start in range(0, number, BATCH):
-            entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies[start : start + BATCH])]
+            entries: Any = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies[start : start + BATCH])]
             assert not self.sqs.send_message_batch(QueueUrl=url, Entries=entries).get("Failed")
         return set(bodies)
+
+    def has_more_than(self, number: int) -> bool:
+        return len(self.landed()) > number
 
     def landed(self) -> list[str]:
         """Bodies, of the files that the tables' log names: each row counts."""
@@ -97,7 +101,7 @@ def test_what_is_sent_lands_once_over_three_kills_restarts_and_a_drain(landing: 
         sent |= landing.send(url, part * PART, PART)
         run = landing.asked.ask(StartLand()).run
         assert landing.asked.ask(StartLand()).step == "keep"
-        until(lambda before=part * PART: len(landing.landed()) > before)  # some of it, or all
+        until(partial(landing.has_more_than, part * PART))  # some of it, or all
         landing.kill(run)
     last = landing.asked.ask(StartLand()).run
     until(lambda: len(landing.landed()) >= KILLS * PART)

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -140,7 +141,7 @@ def observe(splitting: Splitting) -> Observed:
     for _ in range(SESSIONS):
         life_s = draw.uniform(4, 20)
         client = draw.randrange(CLIENTS)
-        sessions.append(thread(lambda client=client, life_s=life_s: live(splitting, observed, client, life_s)))
+        sessions.append(thread(partial(live, splitting, observed, client, life_s)))
         time.sleep(draw.uniform(0, 2 * 12 / AT_ONCE))
     for each in [producer, *sessions]:
         each.join()

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import asdict
 
 from functions.bridge import handler as bridge
-from functions.bridge.parts import LINKS
 from functions.exchange import handler as exchange
 from functions.links import handler as links
 from sluice.aws.clients import lambda_client
-from sluice.aws.documents import DynamoDocument
+from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import Hello, decode_control, encode_control
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
@@ -248,7 +247,7 @@ def test_what_can_never_cross_is_a_dead_letter_with_the_reason(
 def test_a_queue_routes_loop_ends_as_a_dead_letter_and_an_exchange_routes_is_counted(
     federation: Surroundings, capsys: pytest.CaptureFixture[str], src_is_queue: bool
 ) -> None:
-    fields = {"src": "route.fifo", "src_is_queue": True} if src_is_queue else {}
+    fields: dict[str, Any] = {"src": "route.fifo", "src_is_queue": True} if src_is_queue else {}
     routed(federation, **fields)
     send_fifo(federation, "route.fifo", "again", x_qpid='{"trace": ["HERE", "THERE"]}')
     assert forward(federation) == []

@@ -13,7 +13,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 from moto import mock_aws
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.emrserverless.models import emrserverless_backends
 
 from functions.jobs import handler as jobs
@@ -44,7 +44,7 @@ class Deployed:
 
     def runs(self, job: str = "land") -> list[Any]:
         found = emrserverless_backends[DEFAULT_ACCOUNT_ID][REGION].job_runs.get(self.application_id, [])
-        return [run for run in found if run.name.startswith(f"{job}/")]
+        return [run for run in found if str(run.name).startswith(f"{job}/")]
 
     def states(self, state: str, job: str = "land") -> None:
         for run in self.runs(job):

@@ -33,7 +33,7 @@ from sluice.splitting.operations import (
 )
 from tests.functions.conftest import CONTEXT, Surroundings
 
-ANYTHING = {"q": {"filter": {}}}
+ANYTHING: dict[str, Any] = {"q": {"filter": {}}}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ stands; wanted are 11 files for the splitter and 10 for the exchange.
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_a_warm_messages_way_through_the_exchange(federation: Surroundings) -> N
     for body in ("first", "second"):
         federation.send(url_of(federation, "ingress"), body, {"exchange": "amq.direct", "routing-key": "a"})
         event = federation.event(url_of(federation, "ingress"))
-        way = way_of(lambda event=event: exchange.handler(event, CONTEXT))
+        way = way_of(partial(exchange.handler, event, CONTEXT))
     assert [message["Body"] for message in federation.messages(url_of(federation, "plain"))] == ["first", "second"]
     assert len(way.files) <= 17, sorted(way.files)
     assert len(way.deepest) <= 8, way.deepest

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -300,7 +300,7 @@ def test_statistics_are_of_the_day_before_they_are_due() -> None:
 
 
 def test_a_replay_goes_to_the_site_s_ingress() -> None:
-    fields = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
+    fields: dict[str, Any] = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     told = ["--exchange", "events", "--from", fields["since"], "--to", fields["until"], "--region", "eu-central-1"]
     from_tables = CATALOGUE.by_hand(StartReplay(**fields), "s").arguments
     assert list(from_tables) == [
@@ -326,7 +326,7 @@ def test_the_entry_point_takes_what_every_job_is_told(table_format: TableFormat)
     landing = VARIABLES["LANDING"].replace("https://sqs/main", queue)
     variables = with_format(table_format, LANDING=landing, INGRESS_URL=queue)
     catalogue = Catalogue(JobsSettings.read(variables))
-    replay = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
+    replay: dict[str, Any] = {"exchange": "events", "since": "2024-10-04T00:00:00Z", "until": "2024-10-05T00:00:00Z"}
     jobs = [
         *(catalogue.land(), catalogue.drain("s"), *catalogue.scheduled(NOON_MS)),
         catalogue.by_hand(StartReplay(**replay), "s"),

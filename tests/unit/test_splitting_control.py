@@ -85,7 +85,7 @@ def test_a_queue_is_on_record_before_it_is_made(world: World) -> None:
         assert name in world.store.registry.queues
         create(name, *arguments)
 
-    world.queues.create = checked  # type: ignore[method-assign]
+    world.queues.create = checked  # type: ignore[assignment, method-assign]
     world.start()
 
 
@@ -378,7 +378,7 @@ def test_what_the_last_round_did_is_on_record(world: World) -> None:
         if len(names) <= MAX_ROUNDS:
             replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="other")
 
-    world.queues.create = create_and_start_another  # type: ignore[method-assign]
+    world.queues.create = create_and_start_another  # type: ignore[assignment, method-assign]
     world.store.registry = structs.replace(world.control.view(), version=0)
     replace(world.control, may_go_on=lambda: False).start(FILTERS, owner="me")
     world.control.advance()
