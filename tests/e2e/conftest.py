@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sluice.federation.operations import ListBindings
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
@@ -47,12 +48,12 @@ def sites(all_sites: list[FederatedSite]) -> Iterator[list[FederatedSite]]:
     for site in all_sites:
         site.close_all()
     for site in all_sites:
-        site.until(lambda found: not found["links"] and not found["bridges"], within_s=180)
+        site.until(lambda found: not found.links and not found.bridges, within_s=180)
         assert site.bridge_queues() == []
         assert site.mappings() == []
     for site in all_sites:
         site.forget()
-        assert site.ask("bindings")["bindings"] == []
+        assert site.ask(ListBindings()).bindings == ()
 
 
 @pytest.fixture

@@ -11,9 +11,23 @@ from typing import Any
 from sluice.aws.operator.connections import Connection, of_environment
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
+from sluice.federation.links.links import Address, Bridge, Link
 from sluice.federation.messages.metadata import ATTRIBUTE
+from sluice.federation.operations import (
+    AddBridge,
+    AddLink,
+    BindQueue,
+    CloseLink,
+    DeleteExchange,
+    LinkView,
+    ListBindings,
+    ShowSite,
+    SiteView,
+    UnbindQueue,
+)
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
+from sluice.operations import Operation, R
 
 BATCH = 10
 PREFIX = "fed-"
@@ -63,16 +77,15 @@ class FederatedSite:
         return stack_outputs(self.connection, "SluiceFederation")
 
     @cached_property
-    def address(self) -> dict[str, Any]:
-        address: dict[str, Any] = self.ask("site")["address"]
-        return address
+    def address(self) -> Address:
+        return self.ask(ShowSite()).address
 
     @property
     def tag(self) -> str:
-        return str(self.address["tag"])
+        return self.address.tag
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        return self.client.ask(op, **fields)
+    def ask(self, operation: Operation[R], /) -> R:
+        return self.client.ask(operation)
 
     # Queues
 
@@ -93,8 +106,11 @@ class FederatedSite:
         return queue
 
     def bind(self, exchange: str, queue: str, key: str = "", **arguments: Any) -> None:
-        self.ask("bind", exchange=exchange, queue=queue, key=key, arguments=arguments)
+        self.ask(BindQueue(exchange=exchange, queue=queue, key=key, arguments=arguments))
         time.sleep(1.1)  # exchange functions look for a new version every second
+
+    def unbind(self, exchange: str, queue: str, key: str = "") -> None:
+        self.ask(UnbindQueue(exchange=exchange, queue=queue, key=key))
 
     def load(self, queue: str, bodies: Iterable[str], *, attributes: Mapping[str, Any] | None = None) -> None:
         """Sends to a queue as any producer does."""
@@ -181,16 +197,13 @@ class FederatedSite:
 
     def link(self, peer: "FederatedSite", name: str | None = None) -> str:
         """A link to the peer; its name."""
-        address = peer.address
         name = name or f"to-{peer.site.account[0]}-{peer.site.region}"
-        endpoint = {field: address[field] for field in ("region", "account", "control_queue_url", "sqs_url")}
-        way_in = {field: address[field] for field in ("role_arn", "external_id")}
-        self.ask("link_add", link={"name": name, "peer": peer.tag, "endpoints": [endpoint], **way_in})
+        self.ask(AddLink(link=Link.to(peer.address, name=name)))
         return name
 
     def route(self, name: str, link: str, **fields: Any) -> str:
         """A bridge over the link, when it is operational."""
-        self.ask("bridge_add", bridge={"name": name, "link": link, **fields})
+        self.ask(AddBridge(bridge=Bridge(name=name, link=link, **fields)))
         self.until_operational(name)
         return name
 
@@ -202,19 +215,24 @@ class FederatedSite:
         return self.pull(peer, src, dest, src_is_local=True, **fields)
 
     def until_operational(self, route: str, *, within_s: float = 60) -> None:
-        self.until(lambda site: _bridge(site, route)["state"] == "Operational", within_s=within_s)
+        self.until(
+            lambda site: any((each.name, each.state) == (route, "Operational") for each in site.bridges),
+            within_s=within_s,
+        )
         time.sleep(1.1)  # exchange functions look for a new version every second
 
-    def until_link(self, link: str, *states: str, within_s: float = 60) -> dict[str, Any]:
-        def state(site: dict[str, Any]) -> bool:
-            return any(each["name"] == link and each["status"]["state"] in states for each in site["links"])
+    def until_link(self, link: str, *states: str, within_s: float = 60) -> LinkView:
+        """The link, once it is in one of these states."""
+        site = self.until(
+            lambda site: any(each.name == link and each.status.state in states for each in site.links),
+            within_s=within_s,
+        )
+        return next(each for each in site.links if each.name == link)
 
-        return self.until(state, within_s=within_s)
-
-    def until(self, done: Callable[[dict[str, Any]], bool], *, within_s: float = 60) -> dict[str, Any]:
+    def until(self, done: Callable[[SiteView], bool], *, within_s: float = 60) -> SiteView:
         deadline = time.monotonic() + within_s
-        while not done(site := self.ask("site")):
-            assert time.monotonic() < deadline, json.dumps({"links": site["links"], "bridges": site["bridges"]})
+        while not done(site := self.ask(ShowSite())):
+            assert time.monotonic() < deadline, (site.links, site.bridges)
             time.sleep(STEP_S)
         return site
 
@@ -234,25 +252,21 @@ class FederatedSite:
         ]
 
     def close_all(self) -> None:
-        for link in self.ask("site")["links"]:
-            if not link["served"]:
-                self.ask("link_del", name=link["name"])
+        for link in self.ask(ShowSite()).links:
+            if not link.served:
+                self.ask(CloseLink(name=link.name))
 
     def forget(self) -> None:
         """Takes away what a test made: bindings, exchanges and queues."""
-        for binding in self.ask("bindings")["bindings"]:
-            if binding["queue"] in self.queues:
-                self.ask("unbind", **{name: binding[name] for name in ("exchange", "queue", "key")})
-        for exchange in self.ask("site")["exchanges"]:
-            if not exchange["name"].startswith("amq."):
-                self.ask("exchange_del", name=exchange["name"])
+        for binding in self.ask(ListBindings()).bindings:
+            if binding.queue in self.queues:
+                self.unbind(binding.exchange, binding.queue, binding.key)
+        for exchange in self.ask(ShowSite()).exchanges:
+            if not exchange.name.startswith("amq."):
+                self.ask(DeleteExchange(name=exchange.name))
         for queue in self.queues:
             self.sqs.delete_queue(QueueUrl=self.url(queue))
         self.queues.clear()
-
-
-def _bridge(site: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return next((each for each in site["bridges"] if each["name"] == name), {"state": None})
 
 
 def _string(text: str) -> dict[str, str]:

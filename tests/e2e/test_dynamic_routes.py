@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sluice.federation.operations import CloseBridge, ListBindings, ListWays, ShowSite, SweepSite
 from tests.e2e.federated import FederatedSite
 from tests.e2e.ways import Way
 
@@ -20,7 +21,7 @@ def dynamic(dest: FederatedSite, src: FederatedSite, exchange: str) -> str:
 def until_bound(site: FederatedSite, exchange: str, number: int, *, within_s: float = 30) -> None:
     """Until so many bindings are there, and exchange functions know."""
     deadline = time.monotonic() + within_s
-    while len(found := site.ask("bindings", exchange=exchange)["bindings"]) != number:
+    while len(found := site.ask(ListBindings(exchange=exchange)).bindings) != number:
         assert time.monotonic() < deadline, found
         time.sleep(0.2)
     time.sleep(1.1)
@@ -45,7 +46,7 @@ def test_what_is_bound_here_comes_from_there_until_it_is_unbound(
     b1.publish(exchange, "k", TEN, attributes=COLOUR)
     b1.publish(exchange, "other", ["not this"] if exchange != "amq.fanout" else [])
     assert b0.bodies(before, 10) == TEN
-    b0.ask("unbind", exchange=exchange, queue=before, key=key)
+    b0.unbind(exchange, before, key)
     until_bound(b1, exchange, 0)
 
 
@@ -61,7 +62,7 @@ def test_when_one_of_two_behind_a_fork_unbinds_the_other_still_gets_all(sites: l
     until_bound(z, "amq.topic", 1)
     z.publish("amq.topic", "k", TEN)
     assert [site.bodies(queue, 10) for site, queue in zip((c, e), queues, strict=True)] == [TEN, TEN]
-    c.ask("unbind", exchange="amq.topic", queue=queues[0], key="k")
+    c.unbind("amq.topic", queues[0], "k")
     until_bound(a, "amq.topic", 1)
     z.publish("amq.topic", "k", TEN)
     assert e.bodies(queues[1], 10) == TEN
@@ -106,13 +107,13 @@ def test_a_link_that_was_down_has_everything_and_the_new_binding_afterwards(
     way.cut()
     b1.publish("amq.topic", "old", twenty)
     new = b0.bound("amq.topic", "new")
-    served = next(each["link"] for each in b1.ask("site")["bridges"])
+    served = next(each.link for each in b1.ask(ShowSite()).bridges)
     b1.until_link(served, "Waiting", "Connecting")
     way.mend()
     assert b0.bodies(old, 20, within_s=120) == twenty
     for site in (b0, b1):
-        site.until(lambda found: all(link["status"]["state"] == "Operational" for link in found["links"]), within_s=120)
-        site.ask("sweep")
+        site.until(lambda found: all(link.status.state == "Operational" for link in found.links), within_s=120)
+        site.ask(SweepSite())
     until_bound(b1, "amq.topic", 2, within_s=90)
     b1.publish("amq.topic", "new", TEN)
     assert b0.bodies(new, 10) == TEN
@@ -129,7 +130,7 @@ def test_when_the_active_path_goes_the_other_takes_over(sites: list[FederatedSit
     until_bound(a, "amq.topic", 1)
 
     def ways() -> dict[tuple[str, ...], bool]:
-        return {tuple(way["path"]): way["active"] for way in a.ask("ways")["ways"] if way["origin"] == b.tag}
+        return {way.path: way.active for way in a.ask(ListWays()).ways if way.origin == b.tag}
 
     deadline = time.monotonic() + 20
     while ways() != {(b.tag,): True, (c.tag, b.tag): False}:
@@ -137,8 +138,8 @@ def test_when_the_active_path_goes_the_other_takes_over(sites: list[FederatedSit
         time.sleep(0.5)
     a.publish("amq.topic", "k", TEN)
     assert b.bodies(queue, 10, quiet_s=3) == TEN
-    b.ask("bridge_del", name=short)
-    a.until(lambda site: len(site["bridges"]) == 1, within_s=60)
+    b.ask(CloseBridge(name=short))
+    a.until(lambda site: len(site.bridges) == 1, within_s=60)
     assert ways() == {(c.tag, b.tag): True}
     time.sleep(2)
     a.publish("amq.topic", "k", TEN)

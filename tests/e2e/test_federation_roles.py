@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 from botocore.exceptions import ClientError
 
+from sluice.federation.links.links import Link
+from sluice.federation.operations import AddLink, CloseLink
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
@@ -39,7 +41,7 @@ def sites(cloud: Cloud) -> Iterator[list[FederatedSite]]:
 
 def test_ten_arrive_by_the_peers_roles(sites: list[FederatedSite]) -> None:
     here, there = sites
-    assert ":role/SluiceFederation-PeerRole" in there.address["role_arn"]
+    assert ":role/SluiceFederation-PeerRole" in (there.address.role_arn or "")
     queue = here.bound("amq.fanout")
     here.pull(there, "amq.fanout")
     there.publish("amq.fanout", "", TEN)
@@ -50,21 +52,19 @@ def test_ten_arrive_by_the_peers_roles(sites: list[FederatedSite]) -> None:
 def test_without_the_external_id_a_link_is_refused(sites: list[FederatedSite]) -> None:
     here, there = sites
     address = there.address
-    endpoint = {name: address[name] for name in ("region", "account", "control_queue_url", "sqs_url")}
-    for name, way_in in (("no-id", {"role_arn": address["role_arn"]}), ("no-role", {})):
-        here.ask("link_add", link={"name": name, "peer": there.tag, "endpoints": [endpoint], **way_in})
-        site = here.until_link(name, "Failed")
-        [link] = [link for link in site["links"] if link["name"] == name]
-        assert "AccessDenied" in link["status"]["last_error"]
-        here.ask("link_del", name=name)
+    for name, role_arn in (("no-id", address.role_arn), ("no-role", None)):
+        link = Link(name=name, peer=there.tag, endpoints=(address.endpoint,), role_arn=role_arn)
+        here.ask(AddLink(link=link))
+        assert "AccessDenied" in (here.until_link(name, "Failed").status.last_error or "")
+        here.ask(CloseLink(name=name))
 
 
 @pytest.mark.slow
 def test_a_stranger_gets_in_nowhere(sites: list[FederatedSite]) -> None:
     stranger = FederatedSite(sites[0].cloud, Site(account="555555555555", region="eu-west-1"))
     in_order = {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
-    for name in ("control_queue_url", "ingress_url", "fifo_ingress_url"):
-        url = sites[0].address[name]
+    address = sites[0].address
+    for url in (address.control_queue_url, address.ingress_url, address.fifo_ingress_url):
         with pytest.raises(ClientError, match="AccessDenied"):
             stranger.sqs.send_message(
                 QueueUrl=url, MessageBody="let me in", **(in_order if url.endswith(".fifo") else {})

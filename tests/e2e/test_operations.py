@@ -14,6 +14,7 @@ from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_output, stack_outputs
 from sluice.cli.main import app
+from sluice.federation.operations import BindQueue, SweepSite, UnbindQueue
 from sluice.message import TRACE_HEADER
 from sluice.splitting.operations import ListQueues
 from tests.deployed import Deployed
@@ -60,15 +61,15 @@ def send(deployed: Deployed, url: str, body: str, trace: str, **attributes: str)
 def seeing(deployed: Deployed, key: str) -> Iterator[str]:
     """The URL of a queue that gets what is published to the exchange."""
     control = ControlClient.of(deployed.connection, FEDERATION)
-    control.ask("sweep")  # makes what is declared; by itself, within a minute
+    control.ask(SweepSite())  # makes what is declared; by itself, within a minute
     name = f"sluice-queue-{uuid.uuid4().hex[:8]}"
     url = deployed.sqs.create_queue(QueueName=name)["QueueUrl"]
-    control.ask("bind", exchange=EXCHANGE, queue=name, key=key)
+    control.ask(BindQueue(exchange=EXCHANGE, queue=name, key=key))
     time.sleep(1.1)  # exchange functions look for a new version every second
     try:
         yield url
     finally:
-        control.ask("unbind", exchange=EXCHANGE, queue=name, key=key)
+        control.ask(UnbindQueue(exchange=EXCHANGE, queue=name, key=key))
         deployed.sqs.delete_queue(QueueUrl=url)
 
 

@@ -18,6 +18,7 @@ from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.rendezvous.stores import DynamoProxyPools
 from sluice.federation.messages.ulids import is_ulid, ulid_of
+from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.methods import Denied, over_sqs
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, read_event
@@ -28,6 +29,7 @@ from tests.deployed import Deployed
 
 WITHIN_S = 120
 EXCHANGE = "events"
+KEY = "rendezvous.#"
 
 
 def now_ms() -> int:
@@ -40,19 +42,18 @@ class Site:
     def __init__(self, deployed: Deployed) -> None:
         self.deployed = deployed
         self.control = ControlClient.of(deployed.connection, FEDERATION)
-        self.control.ask("sweep")  # makes what is declared; by itself, within a minute
+        self.control.ask(SweepSite())  # makes what is declared; by itself, within a minute
         self.queue = f"sluice-queue-{uuid.uuid4().hex[:8]}"
         self.url = deployed.sqs.create_queue(QueueName=self.queue)["QueueUrl"]
-        self.binding = {"exchange": EXCHANGE, "queue": self.queue, "key": "rendezvous.#", "arguments": {}}
-        self.control.ask("bind", **self.binding)
+        self.control.ask(BindQueue(exchange=EXCHANGE, queue=self.queue, key=KEY))
         time.sleep(1.1)  # exchange functions look for a new version every second
 
     @property
     def tag(self) -> str:
-        return str(self.control.ask("site")["address"]["tag"])
+        return self.control.ask(ShowSite()).tag
 
     def forget(self) -> None:
-        self.control.ask("unbind", exchange=EXCHANGE, queue=self.queue, key=self.binding["key"])
+        self.control.ask(UnbindQueue(exchange=EXCHANGE, queue=self.queue, key=KEY))
         self.deployed.sqs.delete_queue(QueueUrl=self.url)
 
     def messages(self, *wanted: tuple[str, str], since_ms: int) -> list[dict[str, Any]]:

@@ -21,9 +21,10 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
-from sluice.errors import SluiceError
 from sluice.federation.operations import ShowSite
+from sluice.operations import reply_of, request_of
 from sluice.peers.channels import LOOPBACK
+from sluice.pipeline.operations import JobsOperation, ReconcileJobs
 from tests.unit.test_cli_federation import EAST, Sites
 from tests.unit.test_pipeline_jobs import Site as PipelineSite
 
@@ -69,15 +70,11 @@ class FakeSite:
             return 500, json.dumps({"message": "out of order"})
         if function == "links":
             return 200, self.federation[EAST].reply(body.encode()).decode()
-        request = json.loads(body)
-        try:
-            return 200, json.dumps({"result": self.function(function, request.pop("op"), request)})
-        except SluiceError as error:
-            return 200, json.dumps({"error": str(error)})
+        if function == "jobs":
+            return 200, json.dumps(reply_of(self.pipeline.ask(request_of(body, JobsOperation))))
+        return 200, json.dumps({"result": self.splitting(json.loads(body)["op"])})
 
-    def function(self, name: str, op: str, fields: Mapping[str, Any]) -> Any:
-        if name == "jobs":
-            return self.pipeline.ask(op, **fields)
+    def splitting(self, op: str) -> Any:
         sessions = {"version": 1, "sessions": [SESSION]}
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
         queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
@@ -189,7 +186,7 @@ def linked(site: FakeSite) -> None:
 
 
 def test_one_screen_has_all_of_the_site(site: FakeSite) -> None:
-    site.pipeline.pipeline.look()
+    site.pipeline.ask(ReconcileJobs())
     done = sluice()
     assert done.exit_code == 0, f"{done.output}{done.exception!r}"
     said = done.stdout
@@ -204,7 +201,7 @@ def test_one_screen_has_all_of_the_site(site: FakeSite) -> None:
 
 
 def test_for_programs_it_is_one_document_with_each_part_whole(site: FakeSite) -> None:
-    site.pipeline.pipeline.look()
+    site.pipeline.ask(ReconcileJobs())
     document = told()
     assert (document["region"], document["absent"], document["failed"]) == (REGION, {}, {})
     assert document["rendezvous"]["offers_queue"]["visible"] == 1

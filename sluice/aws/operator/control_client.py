@@ -2,13 +2,12 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, overload
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import NotUsable, stack_outputs
 from sluice.codec import encode
-from sluice.errors import CallFailed, RequestRefused
+from sluice.errors import CallFailed
 from sluice.operations import Operation, R, result_of
 
 SPLITTING = "SluiceSplitting", "ControlFunctionName"
@@ -31,21 +30,9 @@ class ControlClient:
             raise NotUsable(f"stack {stack} has no output {output}: it is still being made; `make deploy`")
         return cls(connection, outputs[output])
 
-    @overload
-    def ask(self, operation: Operation[R], /) -> R: ...
-
-    @overload  # for functions whose operations aren't typed yet
-    def ask(self, operation: str, /, **fields: Any) -> dict[str, Any]: ...
-
-    def ask(self, operation: Operation[R] | str, /, **fields: Any) -> R | dict[str, Any]:
-        """Ask for an operation; its result. Raises `RequestRefused`, or `CallFailed`."""
-        if isinstance(operation, Operation):
-            return result_of(operation, self._invoke(encode(operation)))
-        answer = json.loads(self._invoke(json.dumps({"op": operation, **fields}).encode()))
-        if "error" in answer:
-            raise RequestRefused(answer["error"])
-        result: dict[str, Any] = answer["result"]
-        return result
+    def ask(self, operation: Operation[R], /) -> R:
+        """Ask for an operation; its result. Raises `RequestRefused`, `CallFailed`, or `Malformed` for what is none."""
+        return result_of(operation, self._invoke(encode(operation)))
 
     def _invoke(self, request: bytes) -> bytes:
         with calls("Invoke"):
