@@ -34,7 +34,7 @@ def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None =
 
 
 def add_stacks(app: App) -> None:
-    """Everything that is deployed, checked by AWS Solutions' rules."""
+    """Add everything that is deployed, checked by AWS Solutions' rules."""
     parameters = Parameters.read(app.node.get_all_context())
     state = StateStack(app, parameters)
     watched: list[Stack] = [

@@ -88,13 +88,13 @@ class Assets:
     project: Path
 
     def bundle(self, *names: str) -> Bundle:
-        """What pyproject.toml lists under these extras."""
+        """Collect what pyproject.toml lists under these extras."""
         extras = tomllib.loads((self.project / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         requirements = [normal(required_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
 
     def layer(self, bundle: Bundle, target: Target) -> Built:
-        """The bundle as a Lambda layer; installed by pip at the first call, afterwards found. Raises `BundleFailed`."""
+        """Build the bundle as a Lambda layer, by pip at the first call; then it is found. Raises `BundleFailed`."""
         pins = pinned(bundle.requirements, (self.project / "requirements.txt").read_text())
         key = content_key({"pins": "\n".join(pins).encode(), "target": target.name.encode()})
         folder = self._build / "bundles" / f"{bundle.name}-{key}"
@@ -118,7 +118,7 @@ class Assets:
         return Built(folder, key)
 
     def sources(self, function: str) -> Sequence[PurePosixPath]:
-        """The files of our code for one function, relative to the project, in order."""
+        """List the files of our code for one function, relative to the project, in order."""
         own = [path for path in (self.project / "functions" / function).rglob("*") if path.is_file()]
         return with_imports(
             self.project, [path.relative_to(self.project) for path in own if "__pycache__" not in path.parts]
@@ -130,7 +130,7 @@ class Assets:
 
 
 def with_imports(project: Path, files: Iterable[PurePath]) -> Sequence[PurePosixPath]:
-    """The files, relative to the project, and those of our code that they import, directly or not; in order."""
+    """List the files, relative to the project, and those of our code that they import, directly or not; in order."""
     found = {PurePosixPath(path) for path in files}
     unread = sorted(found)
     while unread:
@@ -148,7 +148,7 @@ def _content(path: Path) -> bytes:
 
 
 def _imported(project: Path, source: PurePosixPath) -> Iterator[PurePosixPath]:
-    """The project's files that running `source` reads. Imports inside functions count: they happen later."""
+    """Find the project's files that running `source` reads. Imports inside functions count: they happen later."""
     if source.suffix == ".py":
         for module in _modules((project / source).read_bytes()):
             yield from _files(project, module)
@@ -156,7 +156,7 @@ def _imported(project: Path, source: PurePosixPath) -> Iterator[PurePosixPath]:
 
 @cache
 def _modules(code: bytes) -> frozenset[str]:
-    """The modules that it names. A synth asks for each file once a function, and tests for many synths."""
+    """Find the modules that it names. A synth asks for each file once a function, and tests for many synths."""
     found: set[str] = set()
     unread: list[ast.AST] = [ast.parse(code)]
     while unread:
@@ -174,7 +174,7 @@ def _modules(code: bytes) -> frozenset[str]:
 
 
 def _files(project: Path, module: str) -> Iterator[PurePosixPath]:
-    """A module's file and its packages', as far as they are the project's."""
+    """Find a module's file and its packages', as far as they are the project's."""
     parts = module.split(".")
     if parts[0] not in {"functions", "sluice"}:
         return
@@ -190,7 +190,7 @@ VIA = re.compile(r"^ +#(?: {3}| via )(?P<name>[A-Za-z0-9._-]+)")
 
 
 def pinned(requirements: Collection[str], lock: str, *, runtime: Collection[str] = RUNTIME) -> tuple[str, ...]:
-    """The pins of what is required and of all that needs, without what the runtime has, in order of names.
+    """List the pins of what is required and of all that needs, without what the runtime has, in order of names.
 
     `lock` is pip-compile's file, whose comments say who needs a package. Raises `BundleFailed`.
     """
@@ -223,12 +223,12 @@ def required_name(requirement: str) -> str:
 
 
 def normal(name: str) -> str:
-    """A package's one name: https://packaging.python.org/en/latest/specifications/name-normalization/."""
+    """Normalize a package's name: https://packaging.python.org/en/latest/specifications/name-normalization/."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def install(pins: Sequence[str], target: Target, *, into: Path) -> None:
-    """Puts the pins' wheels for the target into a folder, as they are imported from. Raises `BundleFailed`."""
+    """Put the pins' wheels for the target into a folder, as they are imported from. Raises `BundleFailed`."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
     # The pins are complete, so nothing has to be resolved, and nothing comes in that the key doesn't cover.
     options = ["--no-deps", "--only-binary=:all:", "--target", str(into), *_wheel_options(target)]
@@ -249,7 +249,7 @@ def _wheel_options(target: Target) -> Iterator[str]:
 
 
 def _drop_noise(installed: Path) -> None:
-    """Removes scripts, and notes that say how and where pip installed."""
+    """Remove scripts, and notes that say how and where pip installed."""
     shutil.rmtree(installed / "bin", ignore_errors=True)
     for note in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
         for file in installed.glob(f"*.dist-info/{note}"):
@@ -258,7 +258,7 @@ def _drop_noise(installed: Path) -> None:
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[Path]:
-    """A new folder beside `folder` that takes its place when the block ends well. Of two at once, the first wins."""
+    """Open a folder that takes the place of `folder` when the block ends well. Of two at once, the first wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
     try:

@@ -13,17 +13,12 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from stacks.alarms import AGE, FIVE_MINUTES, IN_FLIGHT, VISIBLE, of_queue, ours
 from stacks.functions import METRICS_NAMESPACE
 from stacks.state import SplitQueues
 
 SPARK_NAMESPACE = "Sluice/Spark"
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
-AGE, VISIBLE, IN_FLIGHT = (
-    "ApproximateAgeOfOldestMessage",
-    "ApproximateNumberOfMessagesVisible",
-    "ApproximateNumberOfMessagesNotVisible",
-)
-FIVE_MINUTES = Duration.minutes(5)
 WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
 
 OFFERS = ("OffersMatched", "OffersDenied", "OffersTimedOut", "OffersRefused", "OffersStale", "OffersRepeated")
@@ -60,7 +55,7 @@ class Watched:
 
 
 def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
-    """The dashboard, from a message's first queue to its table, and below it what went wrong."""
+    """Draw the dashboard, from a message's first queue to its table, and below it what went wrong."""
     dashboard = cloudwatch.Dashboard(
         scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
     )
@@ -77,41 +72,8 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
     return dashboard
 
 
-def ours(
-    name: str,
-    service: str,
-    *,
-    statistic: str = "Sum",
-    dimensions: Mapping[str, str] | None = None,
-    label: str | None = None,
-) -> cloudwatch.Metric:
-    """A metric that a function publishes."""
-    return cloudwatch.Metric(
-        namespace=METRICS_NAMESPACE,
-        metric_name=name,
-        dimensions_map={"service": service, **(dimensions or {})},
-        statistic=statistic,
-        period=FIVE_MINUTES,
-        label=label,
-    )
-
-
-def of_queue(
-    queue: sqs.IQueue | str, name: str, *, period: Duration = FIVE_MINUTES, label: str | None = None
-) -> cloudwatch.Metric:
-    """A metric of SQS's. By name, as an adopted queue's own metrics would name its account."""
-    return cloudwatch.Metric(
-        namespace="AWS/SQS",
-        metric_name=name,
-        dimensions_map={"QueueName": queue if isinstance(queue, str) else queue.queue_name},
-        statistic="Maximum",
-        period=period,
-        label=label,
-    )
-
-
 def denied_percent(*, least_offers: int) -> cloudwatch.MathExpression:
-    """Of the offers that got a proxy or none, over SQS and HTTP; zero where there are fewer than `least_offers`."""
+    """Divide denied offers by those that got an end, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
         "bm": ours("OffersMatched", "broker"),
         "bd": ours("OffersDenied", "broker"),
@@ -164,7 +126,7 @@ def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExp
 
 
 def _words_of(dimension: str, name: str) -> str:
-    """Finds what has all these words. In quotes it would have to be the whole value.
+    """Find what has all these words. In quotes it would have to be the whole value.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
     """

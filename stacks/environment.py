@@ -38,7 +38,7 @@ MTIME = 0  # a date of its own would make equal content another archive
 
 
 def image_target(architecture: Architecture, python: str) -> Target:
-    """The platform of EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine's."""
+    """Describe EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine."""
     if architecture is Architecture.LOCAL:
         return Target.of(architecture)
     wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
@@ -59,7 +59,7 @@ class SparkAssets:
         return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self) -> tuple[str, ...]:
-        """What package and jobs need, and all that needs, as requirements.txt pins it. Raises `BundleFailed`.
+        """List what package and jobs need, and all that needs, as requirements.txt pins it. Raises `BundleFailed`.
 
         PySpark isn't among it: the image has it. Whatever else the image may have, it has for a Python of its own.
         """
@@ -69,7 +69,7 @@ class SparkAssets:
         return pinned(names, (self.project / "requirements.txt").read_text(), runtime=())
 
     def environment(self, target: Target) -> Built:
-        """The third-party packages, installed by pip at the first call, afterwards found. Raises `BundleFailed`."""
+        """Build the third-party packages, by pip at the first call; then they are found. Raises `BundleFailed`."""
         pins = self.pins()
         key = content_key({"pins": "\n".join(pins).encode(), "target": target.name.encode(), "format": FORMAT})
         archive = self._built("environment", key)

@@ -6,10 +6,7 @@ by what all sites' queues are called: the name that CloudFormation gives them be
 
 from collections.abc import Sequence
 
-from aws_cdk import Aws, CfnOutput, Duration, Stack
-from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
+from aws_cdk import Aws, CfnOutput, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -18,13 +15,12 @@ from sluice.federation import router
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
+from stacks.alarms import Rule, alarm, ours
 from stacks.assets import Assets
-from stacks.functions import CONSUME_ACTIONS, METRICS_NAMESPACE, Functions, Plan, allow, queue_arn
+from stacks.functions import CONSUME_ACTIONS, SMALL_BATCH, Functions, Plan, allow, every_minute, queue_arn, trigger
 from stacks.parameters import Access, Parameters
 from stacks.state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, StateStack
 
-FIFO_BATCH = 10  # and no window: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
-SWEEP_EVERY = Duration.minutes(1)
 PEER_QUEUES = "SluiceState-Federation*"
 PEER_ROLE = "SluiceFederation-PeerRole*"
 BRIDGE_QUEUE_ACTIONS = (
@@ -74,7 +70,7 @@ class FederationStack(Stack):
 
 
 def _peer_role(stack: FederationStack) -> iam.Role | None:
-    """What peers in other accounts assume; else the queues' own policies let them in."""
+    """Make what peers in other accounts assume; else the queues' own policies let them in."""
     accounts = stack.parameters.peer_accounts
     if not accounts:
         return None
@@ -127,15 +123,14 @@ def _exchange(stack: FederationStack) -> None:
         )
     )
     for number, ingress in enumerate(state.ingresses):
-        lambda_.EventSourceMapping(
-            stack,
-            f"Ingress{number}Trigger",
-            target=function,
-            event_source_arn=ingress.queue.queue_arn,
-            batch_size=min(parameters.batch_size, FIFO_BATCH) if ingress.fifo else parameters.batch_size,
-            max_batching_window=None if ingress.fifo else Duration.seconds(parameters.batching_window_s),
-            report_batch_item_failures=True,
-            max_concurrency=parameters.max_concurrency,
+        most = parameters.batch_size
+        trigger(
+            f"Ingress{number}",
+            function,
+            ingress.queue,
+            batch=min(most, SMALL_BATCH) if ingress.fifo else most,
+            window_s=None if ingress.fifo else parameters.batching_window_s,
+            concurrency=parameters.max_concurrency,
         )
 
 
@@ -183,18 +178,9 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
     )
-    for id_, queue in (("LinksTrigger", state.links_queue), ("TicksTrigger", state.ticks_queue)):
-        lambda_.EventSourceMapping(
-            stack,
-            id_,
-            target=function,
-            event_source_arn=queue.queue_arn,
-            batch_size=FIFO_BATCH,
-            report_batch_item_failures=True,
-            max_concurrency=2,
-        )
-    sweep = targets.LambdaFunction(function, event=events.RuleTargetInput.from_object({"op": "sweep"}))
-    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(SWEEP_EVERY), targets=[sweep])
+    trigger("Links", function, state.links_queue)
+    trigger("Ticks", function, state.ticks_queue)
+    every_minute(function, {"op": "sweep"})
     return function
 
 
@@ -250,7 +236,7 @@ def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Seque
 
 
 def _to_peers(stack: FederationStack) -> Sequence[iam.PolicyStatement]:
-    """What it takes to send to peer sites, in whichever region, by policy or by role."""
+    """Allow to send to peer sites, in whichever region, by policy or by role."""
     return [
         allow(
             "sqs",
@@ -281,29 +267,9 @@ def _peers(stack: FederationStack) -> dict[str, str]:
 
 
 def _alarms(stack: FederationStack) -> None:
-    """That something died, and that something died without a word: both need somebody to look."""
     for name, queue in (("DeadLetters", stack.state.dead_letters), ("FifoDeadLetters", stack.state.fifo_dead_letters)):
-        cloudwatch.Alarm(
-            stack,
-            f"{name}Alarm",
-            alarm_description="Federation has dead letters: `sluice route redrive` puts a route's back",
-            metric=queue.metric_approximate_number_of_messages_visible(),
-            threshold=1,
-            evaluation_periods=1,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-        )
-    cloudwatch.Alarm(
-        stack,
-        "OutageAlarm",
-        alarm_description="Routes can't reach their peers: `sluice link list` says why",
-        metric=cloudwatch.Metric(
-            namespace=METRICS_NAMESPACE,
-            metric_name="PeerNotReached",
-            dimensions_map={"service": "bridge"},
-            statistic="Sum",
-            period=Duration.minutes(5),
-        ),
-        threshold=1,
-        evaluation_periods=3,
-        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-    )
+        text = "Federation has dead letters: `sluice route redrive` puts a route's back"
+        metric = queue.metric_approximate_number_of_messages_visible()
+        alarm(stack, Rule(name, text, metric, threshold=1))
+    text = "Routes can't reach their peers: `sluice link list` says why"
+    alarm(stack, Rule("Outage", text, ours("PeerNotReached", "bridge"), threshold=1, periods=3))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -24,6 +26,10 @@ TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}
 
+# Of a batch without a window, and all that a FIFO queue gives:
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+SMALL_BATCH = 10
+LEAST_CONCURRENCY = 2  # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 # What an event source mapping does in a function's name.
 CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 
@@ -68,9 +74,9 @@ class Functions:
         return cls(stack=stack, parameters=parameters, assets=assets, target=target, layer=layer)
 
     def make(self, plan: Plan) -> lambda_.Function:
-        """One function."""
+        """Make one function."""
         id_ = plan.name.capitalize()
-        log_group = self._log_group(f"{id_}Logs")
+        logs_ = log_group(self.stack, f"{id_}Logs", days=self.parameters.log_retention_days)
         function = lambda_.Function(
             self.stack,
             id_,
@@ -79,11 +85,16 @@ class Functions:
             handler=f"functions.{plan.name}.handler.handler",
             code=_code(self.assets.code(plan.name, beside=plan.files)),
             layers=[self.layer],
-            role=self._role(plan, log_group),
-            log_group=log_group,
+            role=self._role(plan, logs_),
+            log_group=logs_,
             timeout=plan.timeout,
             memory_size=plan.memory_mb,
-            environment=self._environment(plan),
+            environment={
+                "POWERTOOLS_SERVICE_NAME": plan.name,
+                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+                "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
+                **plan.settings.environment(),
+            },
             dead_letter_queue=plan.failures,
             recursive_loop=plan.recursive_loop,
             tracing=lambda_.Tracing.ACTIVE if self.parameters.operations.tracing else None,
@@ -93,35 +104,18 @@ class Functions:
         )
         return function
 
-    @property
-    def _traces(self) -> list[iam.PolicyStatement]:
-        """What it takes to send segments to X-Ray, where functions do."""
-        return [allow("xray", TRACE_ACTIONS, "*")] if self.parameters.operations.tracing else []
-
-    def _environment(self, plan: Plan) -> dict[str, str]:
-        return {
-            "POWERTOOLS_SERVICE_NAME": plan.name,
-            "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
-            "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
-            **plan.settings.environment(),
-        }
-
-    def _log_group(self, id_: str) -> logs.LogGroup:
-        log_group = logs.LogGroup(self.stack, id_, removal_policy=RemovalPolicy.DESTROY)
-        # The construct takes days only as words; the resource takes the number.
-        cast("logs.CfnLogGroup", log_group.node.default_child).retention_in_days = self.parameters.log_retention_days
-        return log_group
-
-    def _role(self, plan: Plan, log_group: logs.LogGroup) -> iam.IRole:
+    def _role(self, plan: Plan, logs_: logs.LogGroup) -> iam.IRole:
+        tracing = self.parameters.operations.tracing
         # Not AWS's managed policy, which allows to write to every log group of the account.
-        write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], log_group.log_group_arn)
+        write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
+        traces = [allow("xray", TRACE_ACTIONS, "*")] if tracing else []
         role = iam.Role(
             self.stack,
             f"{plan.name.capitalize()}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, write_logs, *self._traces])},
+            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, write_logs, *traces])},
         )
-        if self._traces:
+        if tracing:
             acknowledge(role, "AwsSolutions-IAM5[Resource::*]", "X-Ray takes segments from a role, for no resource.")
         acknowledge_run_time_queues(role, plan.run_time_queues)
         for resource, reason in plan.wildcards.items():
@@ -134,18 +128,56 @@ def _code(built: Built) -> lambda_.Code:
     return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
 
 
+def log_group(stack: Stack, id_: str, *, days: int) -> logs.LogGroup:
+    """Make a log group that goes with its stack."""
+    group = logs.LogGroup(stack, id_, removal_policy=RemovalPolicy.DESTROY)
+    # The construct takes days only as words; the resource takes the number.
+    cast("logs.CfnLogGroup", group.node.default_child).retention_in_days = days
+    return group
+
+
+def trigger(
+    id_: str,
+    function: lambda_.Function,
+    queue: sqs.IQueue,
+    *,
+    batch: int = SMALL_BATCH,
+    window_s: int | None = None,
+    concurrency: int = LEAST_CONCURRENCY,
+) -> None:
+    """Have a function read a queue, and say which messages of a batch come again. FIFO queues take no window."""
+    lambda_.EventSourceMapping(
+        Stack.of(function),
+        f"{id_}Trigger",
+        target=function,
+        event_source_arn=queue.queue_arn,
+        batch_size=batch,
+        max_batching_window=None if window_s is None else Duration.seconds(window_s),
+        report_batch_item_failures=True,
+        max_concurrency=concurrency,
+    )
+
+
+def every_minute(function: lambda_.Function, asked: Mapping[str, object] | None = None) -> None:
+    """Have a function called by the clock, with a request if it takes one."""
+    event = None if asked is None else events.RuleTargetInput.from_object(asked)
+    target = targets.LambdaFunction(function, event=event)
+    schedule = events.Schedule.rate(Duration.minutes(1))
+    events.Rule(Stack.of(function), "EveryMinute", schedule=schedule, targets=[target])
+
+
 def queue_arn(stack: Stack, name: str) -> str:
-    """The ARN of a queue of the stack's account and region."""
+    """Name by its ARN a queue of the stack's account and region."""
     return stack.format_arn(service="sqs", resource=name, arn_format=ArnFormat.NO_RESOURCE_NAME)
 
 
 def allow(service: str, actions: Sequence[str], *resources: str) -> iam.PolicyStatement:
-    """A statement of one service's actions."""
+    """Make a statement of one service's actions."""
     return iam.PolicyStatement(actions=[f"{service}:{action}" for action in actions], resources=list(resources))
 
 
 def acknowledge_run_time_queues(construct: Construct, prefixes: Sequence[str]) -> None:
-    """Lets a role or policy name queues by the prefixes that all their names have."""
+    """Let a role or policy name queues by the prefixes that all their names have."""
     reason = "These queues are made at run time; the wildcard stands after the prefix that all their names have."
     for prefix in prefixes:
         queues = f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{prefix}*"
@@ -153,5 +185,5 @@ def acknowledge_run_time_queues(construct: Construct, prefixes: Sequence[str]) -
 
 
 def acknowledge(construct: Construct, rule: str, reason: str) -> None:
-    """Lets one finding of cdk-nag stand on one construct."""
+    """Let one finding of cdk-nag stand on one construct."""
     Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))

@@ -51,7 +51,7 @@ RetentionDays = Annotated[
 def of(
     default: Any, description: str, *, ge: int | None = None, le: int | None = None, max_length: int | None = None
 ) -> Any:
-    """A parameter: its default, what it is (in Markdown), its limits beside those of its type."""
+    """Describe a parameter: its default, what it is (in Markdown), its limits beside those of its type."""
     return Field(default, description=description, ge=ge, le=le, max_length=max_length)
 
 
@@ -402,7 +402,7 @@ class Parameters(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """The exchange for rendezvous events can be one, and no bound queue has the name of another."""
+        """Refuse an exchange for rendezvous events that can't be one, and a bound queue with the name of another."""
         exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
         if exchange is not None and COUNTERS_QUEUE in queues:
             raise Misfit("federation.queues", f"{COUNTERS_QUEUE} is the queue where rendezvous events are counted")
@@ -459,7 +459,7 @@ def known() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _override(document: dict[str, Any], key: str, value: object) -> None:
-    """Puts a value of the command line in its place."""
+    """Put a value of the command line in its place."""
     if key not in known():
         raise BadParameter(key, f"there is no such parameter; there are {', '.join(known())}")
     *within, name = key.split(".")[1:]

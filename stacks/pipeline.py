@@ -12,17 +12,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
-from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, RemovalPolicy, Stack
+from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Stack
 from aws_cdk import aws_budgets as budgets
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emrserverless as emr
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 from msgspec import to_builtins
@@ -30,13 +27,14 @@ from msgspec import to_builtins
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
-from stacks.assets import Assets, Built, Target
+from stacks import functions
+from stacks.alarms import Rule, alarm, ours
+from stacks.assets import Assets, Built
 from stacks.environment import SparkAssets, image_target
-from stacks.functions import METRICS_NAMESPACE, Functions, Plan, acknowledge, allow
+from stacks.functions import Functions, Plan, acknowledge, allow, every_minute
 from stacks.parameters import Architecture, Parameters, PipelineParameters
 from stacks.state import LOGS_PREFIX, PipelineState, StateStack
 
-RECONCILE_EVERY = Duration.minutes(1)
 JOBS_TIMEOUT = Duration.seconds(50)  # it ends before it is called again
 ARCHITECTURES = {Architecture.ARM64: "ARM64", Architecture.X86_64: "X86_64"}
 QUEUE_ACTIONS = (
@@ -75,7 +73,7 @@ class PipelineStack(Stack):
         self.queue = pipeline.queues.main
         self.kms_key_arns = parameters.splitting.kms_key_arns
         if parameters.architecture is Architecture.LOCAL:
-            _job_role(self, conditions=_of_account(), statements=_job_statements(self))
+            _job_role(self, _job_statements(self))
         else:
             _on_emr(self, project)
         _budget(self)
@@ -86,14 +84,20 @@ class PipelineStack(Stack):
 
 
 def _on_emr(stack: PipelineStack, project: Path) -> None:
-    log_group = _log_group(stack)
+    log_group = functions.log_group(stack, "JobLogs", days=stack.parameters.log_retention_days)
     application = _application(stack, log_group)
     program = _program(stack, SparkAssets(project))
-    role = _job_role(
-        stack,
-        conditions={**_of_account(), "ArnEquals": {"aws:SourceArn": application.attr_arn}},
-        statements=[*_job_statements(stack), *_program_statements(program), *_log_statements(stack, log_group)],
-    )
+    of_region = stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
+    statements = [
+        *_job_statements(stack),
+        # These objects, not the whole of the deployments' bucket.
+        allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
+        # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
+        allow("s3", ["PutObject"], f"{stack.state.bucket.bucket_arn}/{LOGS_PREFIX}*"),
+        allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], log_group.log_group_arn),
+        allow("logs", ["DescribeLogGroups"], of_region),
+    ]
+    role = _job_role(stack, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
     function = _jobs_function(stack, Assets(project), application, role, program)
     _alarms(stack)
     CfnOutput(stack, "ApplicationId", value=application.attr_application_id)
@@ -132,106 +136,80 @@ def _application(stack: PipelineStack, log_group: logs.LogGroup) -> emr.CfnAppli
 
 
 def _network(stack: PipelineStack) -> emr.CfnApplication.NetworkConfigurationProperty | None:
-    """The VPC that workers are in, if any. There they need a NAT gateway, or endpoints."""
-    options = stack.options
+    """Describe the VPC that workers are in, if any. There they need a NAT gateway, or endpoints: those are made."""
+    options, service_name = stack.options, f"com.amazonaws.{Aws.REGION}."
     if not options.subnet_ids:
         return None
-    _endpoints(stack)
-    return emr.CfnApplication.NetworkConfigurationProperty(
-        subnet_ids=list(options.subnet_ids), security_group_ids=list(options.security_group_ids)
-    )
-
-
-def _endpoints(stack: PipelineStack) -> None:
-    options = stack.options
-    services = [service for service in options.vpc_endpoints if service != "s3"]
-    if services:
+    subnets, workers = list(options.subnet_ids), list(options.security_group_ids)
+    interfaces = [service for service in options.vpc_endpoints if service != "s3"]
+    if interfaces:
         # The workers' own groups may let nothing in.
+        https = [
+            ec2.CfnSecurityGroup.IngressProperty(
+                ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=group
+            )
+            for group in workers
+        ]
         group = ec2.CfnSecurityGroup(
             stack,
             "EndpointsGroup",
             group_description="Sluice: from jobs to AWS",
             vpc_id=options.vpc_id,
-            security_group_ingress=[
-                ec2.CfnSecurityGroup.IngressProperty(
-                    ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=workers
-                )
-                for workers in options.security_group_ids
-            ],
+            security_group_ingress=https,
         )
-        for service in services:
-            _endpoint(stack, service, group)
+        for service in interfaces:
+            ec2.CfnVPCEndpoint(
+                stack,
+                f"{service.capitalize()}Endpoint",
+                vpc_endpoint_type="Interface",
+                service_name=service_name + service,
+                vpc_id=str(options.vpc_id),
+                subnet_ids=subnets,
+                security_group_ids=[group.attr_group_id],
+                private_dns_enabled=True,
+            )
     if "s3" in options.vpc_endpoints:
         ec2.CfnVPCEndpoint(
             stack,
             "S3Endpoint",
             vpc_endpoint_type="Gateway",
-            service_name=f"com.amazonaws.{Aws.REGION}.s3",
+            service_name=f"{service_name}s3",
             vpc_id=str(options.vpc_id),
             route_table_ids=list(options.route_table_ids),
         )
-
-
-def _endpoint(stack: PipelineStack, service: str, group: ec2.CfnSecurityGroup) -> None:
-    ec2.CfnVPCEndpoint(
-        stack,
-        f"{service.capitalize()}Endpoint",
-        vpc_endpoint_type="Interface",
-        service_name=f"com.amazonaws.{Aws.REGION}.{service}",
-        vpc_id=str(stack.options.vpc_id),
-        subnet_ids=list(stack.options.subnet_ids),
-        security_group_ids=[group.attr_group_id],
-        private_dns_enabled=True,
-    )
-
-
-def _log_group(stack: PipelineStack) -> logs.LogGroup:
-    log_group = logs.LogGroup(stack, "JobLogs", removal_policy=RemovalPolicy.DESTROY)
-    resource = log_group.node.default_child
-    if isinstance(resource, logs.CfnLogGroup):
-        # The construct takes days only as words; the resource takes the number.
-        resource.retention_in_days = stack.parameters.log_retention_days
-    return log_group
+    return emr.CfnApplication.NetworkConfigurationProperty(subnet_ids=subnets, security_group_ids=workers)
 
 
 def _program(stack: PipelineStack, built: SparkAssets) -> ProgramAssets:
-    target: Target = image_target(stack.parameters.architecture, stack.options.python.value)
+    def asset(id_: str, made: Built) -> s3_assets.Asset:
+        return s3_assets.Asset(stack, id_, path=str(made.folder), asset_hash=made.key)
+
+    target = image_target(stack.parameters.architecture, stack.options.python.value)
     return ProgramAssets(
-        entry_point=_asset(stack, "EntryPoint", built.entry_point),
-        environment=_asset(stack, "Environment", built.environment(target)),
-        code=_asset(stack, "Code", built.code()),
+        entry_point=asset("EntryPoint", built.entry_point),
+        environment=asset("Environment", built.environment(target)),
+        code=asset("Code", built.code()),
     )
-
-
-def _asset(stack: PipelineStack, id_: str, built: Built) -> s3_assets.Asset:
-    return s3_assets.Asset(stack, id_, path=str(built.folder), asset_hash=built.key)
-
-
-def _of_account() -> dict[str, Mapping[str, str]]:
-    return {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}}
 
 
 def _job_role(
-    stack: PipelineStack, *, conditions: Mapping[str, object], statements: Sequence[iam.PolicyStatement]
+    stack: PipelineStack, statements: Sequence[iam.PolicyStatement], **conditions: Mapping[str, str]
 ) -> iam.Role:
-    """What jobs run as."""
+    """Make the role that jobs of this account run as."""
+    of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
     role = iam.Role(
         stack,
         "JobRole",
-        assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), dict(conditions)),
+        assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), of_account),
         inline_policies={"Allowed": iam.PolicyDocument(statements=list(statements))},
     )
+    state, arn = Stack.of(stack.state.bucket), stack.state.bucket.bucket_arn
+    imported = state.resolve(state.export_value(arn))["Fn::ImportValue"]  # as cdk-nag knows another stack's bucket
     for folder in (*JOB_FOLDERS, LOGS_PREFIX.rstrip("/")):
-        acknowledge(role, f"AwsSolutions-IAM5[Resource::{_imported(stack.state.bucket)}/{folder}/*]", OF_FOLDERS)
+        acknowledge(role, f"AwsSolutions-IAM5[Resource::{imported}/{folder}/*]", OF_FOLDERS)
     of_region = "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:*"
     acknowledge(role, f"AwsSolutions-IAM5[Resource::{of_region}]", OF_LOG_GROUPS)
     return role
-
-
-def _imported(bucket: s3.IBucket) -> str:
-    """The name under which cdk-nag knows another stack's bucket."""
-    state = Stack.of(bucket)
-    return str(state.resolve(state.export_value(bucket.bucket_arn))["Fn::ImportValue"])
 
 
 def _job_statements(stack: PipelineStack) -> list[iam.PolicyStatement]:
@@ -247,22 +225,6 @@ def _job_statements(stack: PipelineStack) -> list[iam.PolicyStatement]:
     if stack.options.assume_role_arns:
         statements.append(allow("sts", ["AssumeRole"], *stack.options.assume_role_arns))
     return statements
-
-
-def _program_statements(program: ProgramAssets) -> list[iam.PolicyStatement]:
-    """These objects, not the whole of the deployments' bucket."""
-    objects = [asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program]
-    return [allow("s3", ["GetObject"], *objects)]
-
-
-def _log_statements(stack: PipelineStack, log_group: logs.LogGroup) -> list[iam.PolicyStatement]:
-    """https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html."""
-    of_region = stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
-    return [
-        allow("s3", ["PutObject"], f"{stack.state.bucket.bucket_arn}/{LOGS_PREFIX}*"),
-        allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], log_group.log_group_arn),
-        allow("logs", ["DescribeLogGroups"], of_region),
-    ]
 
 
 def _jobs_function(
@@ -293,9 +255,7 @@ def _jobs_function(
             ],
         )
     )
-    asked = events.RuleTargetInput.from_object(to_builtins(ReconcileJobs()))
-    targeted = targets.LambdaFunction(function, event=asked)
-    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(RECONCILE_EVERY), targets=[targeted])
+    every_minute(function, to_builtins(ReconcileJobs()))
     return function
 
 
@@ -333,28 +293,14 @@ def _settings(
 
 
 def _alarms(stack: PipelineStack) -> None:
-    """That the stream stays down, and that a job failed: both need somebody to look."""
     for name, periods, text in (
         ("StreamsDown", 3, "The land job should run and doesn't: `sluice pipeline status` says why"),
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs`"),
     ):
-        cloudwatch.Alarm(
-            stack,
-            f"{name}Alarm",
-            alarm_description=text,
-            metric=cloudwatch.Metric(
-                namespace=METRICS_NAMESPACE,
-                metric_name=name,
-                dimensions_map={"service": "jobs"},
-                statistic="Maximum",
-                period=Duration.minutes(5),
-            ),
-            threshold=1,
-            evaluation_periods=periods,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            # Without a word from the function nobody looks after the stream.
-            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
-        )
+        metric = ours(name, "jobs", statistic="Maximum")
+        # Without a word from the function nobody looks after the stream.
+        missing = cloudwatch.TreatMissingData.BREACHING
+        alarm(stack, Rule(name, text, metric, threshold=1, periods=periods, missing=missing))
 
 
 def _budget(stack: PipelineStack) -> None:

@@ -4,8 +4,6 @@ Every role's statements stand here, whole: nothing is granted by a construct on 
 """
 
 from aws_cdk import CfnOutput, Duration, Stack
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
@@ -15,20 +13,26 @@ from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
 from sluice.rendezvous.settings import BrokerSettings, EventSettings, ProxySettings, TableSettings
 from stacks.assets import Assets
-from stacks.functions import CONSUME_ACTIONS, Functions, Plan, acknowledge_run_time_queues, allow, queue_arn
+from stacks.functions import (
+    CONSUME_ACTIONS,
+    Functions,
+    Plan,
+    acknowledge_run_time_queues,
+    allow,
+    every_minute,
+    queue_arn,
+    trigger,
+)
 from stacks.parameters import Parameters
 from stacks.state import BROKER_TIMEOUT, COUNTERS_TIMEOUT, StateStack
 
-BATCH = 10  # messages of one event: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 PROXY_TIMEOUT = Duration.seconds(20)  # a poll is held for ten
 SWEEPER_TIMEOUT = Duration.seconds(60)
-SWEEP_EVERY = Duration.minutes(1)
 
-BOOK_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")
+STORE_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")
 SWEEP_ACTIONS = ("Query", "DeleteItem", "BatchWriteItem")
 COUNTERS_ACTIONS = ("BatchGetItem", "PutItem", "UpdateItem")
 EVENTS_BATCH = 1_000
-COUNTERS_CONCURRENCY = 2  # the least there is: all of them write the same few items
 COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
 RUN_TIME_QUEUES = (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
 
@@ -42,14 +46,25 @@ class RendezvousStack(Stack):
         self.parameters = parameters
         self.answer_queues = queue_arn(self, f"{ANSWER_QUEUE_PREFIX}*")
         self.mailboxes = queue_arn(self, f"{MAILBOX_PREFIX}*")
-        extras = ["functions", "geoip"] if parameters.rendezvous.geoip_file else ["functions"]
+        countries = parameters.rendezvous.geoip_file
+        self.country_files = {COUNTRIES_FILE: countries} if countries else {}
+        extras = ["functions", "geoip"] if countries else ["functions"]
         self.functions = Functions.of(self, parameters, assets, extras=extras)
         broker_url = _proxy(self)
         _broker(self)
         _sweeper(self)
         if state.counters_queue is not None:
             _counters(self, state.counters_queue)
-        _outputs(self, broker_url=broker_url, user=_client_user(self))
+        outputs = {
+            "OffersQueueUrl": state.offers_queue.queue_url,
+            "BrokerUrl": broker_url.url,
+            "ClientUserName": _client_user(self).user_name,
+            "TableName": state.table.table_name,
+            "DeadLettersUrl": state.dead_letters.queue_url,
+            "TimeoutsQueueUrl": state.timeouts_queue.queue_url,
+        }
+        for name, value in outputs.items():
+            CfnOutput(self, name, value=value)
 
 
 def _broker(stack: RendezvousStack) -> None:
@@ -65,43 +80,29 @@ def _broker(stack: RendezvousStack) -> None:
             bridges=parameters.bridge_list,
             events=_events(stack),
         ),
-        files=_country_files(stack),
+        files=stack.country_files,
         run_time_queues=RUN_TIME_QUEUES,
-        allowed=_broker_statements(stack),
+        allowed=[
+            allow("dynamodb", STORE_ACTIONS, state.table.table_arn),
+            allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn, state.timeouts_queue.queue_arn),
+            allow(
+                "sqs",
+                ["SendMessage"],
+                state.timeouts_queue.queue_arn,
+                state.dead_letters.queue_arn,
+                stack.answer_queues,
+                stack.mailboxes,
+            ),
+            allow("sqs", ["CreateQueue"], stack.answer_queues),
+            *_events_statements(stack),
+        ],
         # A tick re-arms itself while offers wait. Lambda would take that for a runaway loop and stop it at the 16th:
         # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
         recursive_loop=lambda_.RecursiveLoop.ALLOW,
     )
     function = stack.functions.make(plan)
     for id_, queue in (("Offers", state.offers_queue), ("Timeouts", state.timeouts_queue)):
-        lambda_.EventSourceMapping(
-            stack,
-            f"{id_}Trigger",
-            target=function,
-            event_source_arn=queue.queue_arn,
-            batch_size=BATCH,
-            report_batch_item_failures=True,
-            max_concurrency=parameters.broker_max_concurrency,
-        )
-
-
-def _broker_statements(stack: RendezvousStack) -> list[iam.PolicyStatement]:
-    state = stack.state
-    offers, timeouts, dead_letters = state.offers_queue, state.timeouts_queue, state.dead_letters
-    return [
-        allow("dynamodb", BOOK_ACTIONS, state.table.table_arn),
-        allow("sqs", CONSUME_ACTIONS, offers.queue_arn, timeouts.queue_arn),
-        allow(
-            "sqs",
-            ["SendMessage"],
-            timeouts.queue_arn,
-            dead_letters.queue_arn,
-            stack.answer_queues,
-            stack.mailboxes,
-        ),
-        allow("sqs", ["CreateQueue"], stack.answer_queues),
-        *_events_statements(stack),
-    ]
+        trigger(id_, function, queue, concurrency=parameters.broker_max_concurrency)
 
 
 def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
@@ -119,10 +120,10 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
             held_proxies_max=parameters.held_proxies_max,
             events=_events(stack),
         ),
-        files=_country_files(stack),
+        files=stack.country_files,
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
-            allow("dynamodb", BOOK_ACTIONS, state.table.table_arn),
+            allow("dynamodb", STORE_ACTIONS, state.table.table_arn),
             allow("sqs", ["CreateQueue", "ReceiveMessage", "SendMessage"], stack.mailboxes),
             allow("sqs", ["SendMessage"], stack.answer_queues),
             *_events_statements(stack),
@@ -147,8 +148,7 @@ def _sweeper(stack: RendezvousStack) -> None:
         ],
         failures=state.dead_letters,
     )
-    target = targets.LambdaFunction(stack.functions.make(plan))
-    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(SWEEP_EVERY), targets=[target])
+    every_minute(stack.functions.make(plan))
 
 
 def _counters(stack: RendezvousStack, queue: sqs.IQueue) -> None:
@@ -164,20 +164,13 @@ def _counters(stack: RendezvousStack, queue: sqs.IQueue) -> None:
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
         ],
     )
-    lambda_.EventSourceMapping(
-        stack,
-        "CountersTrigger",
-        target=stack.functions.make(plan),
-        event_source_arn=queue.queue_arn,
-        batch_size=EVENTS_BATCH,
-        max_batching_window=Duration.seconds(parameters.counters_window_s),
-        report_batch_item_failures=True,
-        max_concurrency=COUNTERS_CONCURRENCY,
-    )
+    window_s = parameters.counters_window_s
+    # At the least concurrency that there is: all of them write the same few items.
+    trigger("Counters", stack.functions.make(plan), queue, batch=EVENTS_BATCH, window_s=window_s)
 
 
 def _events(stack: RendezvousStack) -> EventSettings | None:
-    """What a function needs to publish what it sees; None where nothing is published."""
+    """Tell a function what it needs to publish what it sees; None where nothing is published."""
     parameters, federation = stack.parameters.rendezvous, stack.state.federation
     if parameters.events_exchange is None:
         return None
@@ -195,11 +188,6 @@ def _events_statements(stack: RendezvousStack) -> list[iam.PolicyStatement]:
     return [allow("sqs", ["SendMessage"], stack.state.federation.ingresses[0].queue.queue_arn)]
 
 
-def _country_files(stack: RendezvousStack) -> dict[str, str]:
-    path = stack.parameters.rendezvous.geoip_file
-    return {} if path is None else {COUNTRIES_FILE: path}
-
-
 def _client_user(stack: RendezvousStack) -> iam.User:
     """Whose access key clients share; keys are made by `sluice rendezvous creds`, never by a template."""
     user = iam.User(stack, "ClientUser")
@@ -214,17 +202,3 @@ def _client_user(stack: RendezvousStack) -> iam.User:
     )
     acknowledge_run_time_queues(policy, [ANSWER_QUEUE_PREFIX])
     return user
-
-
-def _outputs(stack: RendezvousStack, *, broker_url: lambda_.FunctionUrl, user: iam.User) -> None:
-    state = stack.state
-    outputs = {
-        "OffersQueueUrl": state.offers_queue.queue_url,
-        "BrokerUrl": broker_url.url,
-        "ClientUserName": user.user_name,
-        "TableName": state.table.table_name,
-        "DeadLettersUrl": state.dead_letters.queue_url,
-        "TimeoutsQueueUrl": state.timeouts_queue.queue_url,
-    }
-    for name, value in outputs.items():
-        CfnOutput(stack, name, value=value)

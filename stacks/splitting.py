@@ -3,30 +3,29 @@
 Every role's statements stand here, whole: nothing is granted by a construct on the side.
 """
 
-import msgspec
-from aws_cdk import CfnOutput, Duration, Stack
-from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
+from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
+from msgspec import structs, to_builtins
 
+from sluice.splitting.operations import SweepQueues
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.settings import ControlSettings, SplitConfig, SplitterSettings
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
+    SMALL_BATCH,
     Functions,
     Plan,
     allow,
+    every_minute,
     queue_arn,
+    trigger,
 )
 from stacks.parameters import Parameters
-from stacks.state import CONTROL_TIMEOUT, SPLITTER_TIMEOUT, SplitQueues, StateStack
+from stacks.state import CONTROL_TIMEOUT, SPLITTER_TIMEOUT, StateStack
 
-FIFO_BATCH = 10  # and no window: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
-CONTROL_BATCH = 10
-SWEEP_EVERY = Duration.minutes(1)
 # With which a session's queue is made, looked at, emptied and deleted.
 TEMPORARY_ACTIONS = (
     "CreateQueue",
@@ -69,22 +68,15 @@ def _splitter(stack: SplittingStack) -> None:
         )
     )
     for number, queues in enumerate(stack.state.split_queues):
-        _trigger(stack, number, queues, function)
-
-
-def _trigger(stack: SplittingStack, number: int, queues: SplitQueues, function: lambda_.Function) -> None:
-    parameters, fifo = stack.parameters.splitting, queues.parameters.fifo
-    window = Duration.seconds(parameters.batching_window_s)
-    lambda_.EventSourceMapping(
-        stack,
-        f"Split{number}Trigger",
-        target=function,
-        event_source_arn=queues.source.queue_arn,
-        batch_size=min(parameters.batch_size, FIFO_BATCH) if fifo else parameters.batch_size,
-        max_batching_window=None if fifo else window,
-        report_batch_item_failures=True,
-        max_concurrency=parameters.max_concurrency,
-    )
+        fifo, most = queues.parameters.fifo, parameters.batch_size
+        trigger(
+            f"Split{number}",
+            function,
+            queues.source,
+            batch=min(most, SMALL_BATCH) if fifo else most,
+            window_s=None if fifo else parameters.batching_window_s,
+            concurrency=parameters.max_concurrency,
+        )
 
 
 def _splitter_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
@@ -111,9 +103,7 @@ def _control(stack: SplittingStack) -> lambda_.Function:
             name="control",
             timeout=CONTROL_TIMEOUT,
             memory_mb=parameters.control_memory_mb,
-            settings=ControlSettings(
-                **msgspec.structs.asdict(_settings(stack)), counts_settle_s=parameters.counts_settle_s
-            ),
+            settings=ControlSettings(**structs.asdict(_settings(stack)), counts_settle_s=parameters.counts_settle_s),
             run_time_queues=[TEMPORARY_PREFIX],
             wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."},
             allowed=_control_statements(stack),
@@ -123,17 +113,8 @@ def _control(stack: SplittingStack) -> lambda_.Function:
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
     )
-    lambda_.EventSourceMapping(
-        stack,
-        "ControlTrigger",
-        target=function,
-        event_source_arn=state.control_queue.queue_arn,
-        batch_size=CONTROL_BATCH,
-        report_batch_item_failures=True,
-        max_concurrency=2,
-    )
-    sweep = targets.LambdaFunction(function, event=events.RuleTargetInput.from_object({"op": "sweep"}))
-    events.Rule(stack, "EveryMinute", schedule=events.Schedule.rate(SWEEP_EVERY), targets=[sweep])
+    trigger("Control", function, state.control_queue)
+    every_minute(function, to_builtins(SweepQueues()))
     return function
 
 

@@ -15,30 +15,24 @@ from stacks.parameters import (
     COUNTERS_QUEUE,
     BoundQueueParameters,
     Parameters,
-    RendezvousParameters,
     SplitQueueParameters,
 )
 
-# The broker function's longest run. Lambda asks for a visibility timeout of six times as much:
-# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+# Functions' longest runs. For the queues that they read Lambda asks for a visibility timeout of six times as much, and
+# what a batch waits to be filled: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 BROKER_TIMEOUT = Duration.seconds(10)
-BROKER_VISIBILITY_TIMEOUT = Duration.seconds(6 * 10)
-RETENTION = Duration.seconds(300)  # the protocol's, for offers; a tick is no use for longer than an offer
-MAX_RECEIVES = 3
-# The splitter's and the control function's longest runs; what a batch waits to be filled is the splitter's too.
+COUNTERS_TIMEOUT = Duration.seconds(30)
 SPLITTER_TIMEOUT = Duration.seconds(20)
 CONTROL_TIMEOUT = Duration.seconds(60)
-SPLIT_RETENTION = Duration.days(14)
-SPLIT_MAX_RECEIVES = 20  # more than the splitter's own limit, after which it says why
-COUNTERS_TIMEOUT = Duration.seconds(30)
 EXCHANGE_TIMEOUT = Duration.seconds(30)
-EXCHANGE_VISIBILITY = Duration.seconds(6 * 30 + 1)  # a batch may wait a second to be filled
 BRIDGE_TIMEOUT = Duration.seconds(30)  # as SQS's own default visibility timeout: any queue may feed a route
 LINKS_TIMEOUT = Duration.seconds(60)
-LINKS_VISIBILITY = Duration.seconds(6 * 60)
-FEDERATION_MAX_RECEIVES = 20  # more than the functions' own limits, after which they say why
+LONGEST = Duration.days(14)  # that SQS keeps anything
+OFFERS_RETENTION = Duration.seconds(300)  # the protocol's; a tick is no use for longer than an offer
+TICKS_RETENTION = Duration.hours(1)
+FEW_RECEIVES = 3
+MANY_RECEIVES = 20  # more than the functions' own limits, after which they say why
 LOGS_PREFIX = "logs/"  # of what EMR Serverless writes
-DEAD_LETTERS_RETENTION = Duration.days(14)  # the longest that SQS keeps anything
 
 
 class StateStack(Stack):
@@ -49,13 +43,36 @@ class StateStack(Stack):
         keep = parameters.rendezvous.keep_state
         self.table = _table(self, "Table", keep=keep)
         self.dead_letters = _dead_letters(self, "DeadLetters")
-        self.timeouts_queue: sqs.IQueue = _queue(self, "TimeoutsQueue", dead_letters=self.dead_letters)
-        self.offers_queue = _offers_queue(self, parameters.rendezvous, dead_letters=self.dead_letters)
+        self.timeouts_queue: sqs.IQueue = _brokers(self, "TimeoutsQueue")
+        given = parameters.rendezvous
+        self.offers_queue: sqs.IQueue = (
+            sqs.Queue.from_queue_arn(self, "OffersQueue", given.existing_offers_queue_arn)
+            if given.existing_offers_queue_arn
+            else _brokers(self, "OffersQueue", name=given.offers_queue_name)
+        )
         self.splitting_table = _table(self, "SplittingTable", keep=keep)
         self.splitting_dead_letters = _dead_letters(self, "SplittingDeadLetters")
-        self.control_queue = _control_queue(self, dead_letters=self.splitting_dead_letters)
-        self.split_queues = _split_queues(self, parameters)
-        self.counters_queue = _counters_queue(self, parameters.rendezvous, dead_letters=self.dead_letters)
+        self.control_queue = _queue(
+            self,
+            "ControlQueue",
+            dead_letters=self.splitting_dead_letters,
+            receives=FEW_RECEIVES,
+            visibility=_visibility(CONTROL_TIMEOUT),
+            retention=TICKS_RETENTION,
+        )
+        self.split_queues = [_split_queue(self, *each, parameters) for each in enumerate(parameters.splitting.queues)]
+        # Rendezvous events to be counted; none where none are published.
+        self.counters_queue = (
+            None
+            if given.events_exchange is None
+            else _queue(
+                self,
+                "CountersQueue",
+                dead_letters=self.dead_letters,
+                receives=MANY_RECEIVES,
+                visibility=_visibility(COUNTERS_TIMEOUT, given.counters_window_s),
+            )
+        )
         self.federation = _federation(self, parameters, keep=keep)
         self.pipeline = _pipeline(self, parameters, keep=keep)
 
@@ -133,60 +150,56 @@ def _dead_letters(scope: Construct, id_: str, *, fifo: bool = False) -> sqs.Queu
         scope,
         id_,
         fifo=fifo or None,  # CloudFormation refuses even `false` for a standard queue
-        retention_period=DEAD_LETTERS_RETENTION,
+        retention_period=LONGEST,
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
     )
 
 
-def _offers_queue(scope: Construct, parameters: RendezvousParameters, *, dead_letters: sqs.IQueue) -> sqs.IQueue:
-    if parameters.existing_offers_queue_arn:
-        return sqs.Queue.from_queue_arn(scope, "OffersQueue", parameters.existing_offers_queue_arn)
-    return _queue(scope, "OffersQueue", dead_letters=dead_letters, name=parameters.offers_queue_name)
+def _queue(
+    scope: Construct,
+    id_: str,
+    *,
+    dead_letters: sqs.IQueue,
+    receives: int,
+    visibility: Duration,
+    retention: Duration = LONGEST,
+    fifo: bool = False,
+    per_group: bool = False,
+    name: str | None = None,
+) -> sqs.Queue:
+    """Make a queue that a function or a job reads.
 
-
-def _queue(scope: Construct, id_: str, *, dead_letters: sqs.IQueue, name: str | None = None) -> sqs.Queue:
-    """A queue that the broker function consumes."""
+    With `per_group` each group of a FIFO queue has its own limits, and is known by its own ids.
+    """
     return sqs.Queue(
         scope,
         id_,
         queue_name=name,
-        retention_period=RETENTION,
-        visibility_timeout=BROKER_VISIBILITY_TIMEOUT,
-        dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=MAX_RECEIVES),
+        fifo=fifo or None,  # CloudFormation refuses even `false` for a standard queue
+        deduplication_scope=sqs.DeduplicationScope.MESSAGE_GROUP if per_group else None,
+        fifo_throughput_limit=sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if per_group else None,
+        retention_period=retention,
+        visibility_timeout=visibility,
+        dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=receives),
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
     )
 
 
-def _counters_queue(
-    scope: Construct, parameters: RendezvousParameters, *, dead_letters: sqs.IQueue
-) -> sqs.Queue | None:
-    """Rendezvous events to be counted; none where none are published."""
-    if parameters.events_exchange is None:
-        return None
-    visibility_s = 6 * int(COUNTERS_TIMEOUT.to_seconds()) + parameters.counters_window_s
-    return sqs.Queue(
-        scope,
-        "CountersQueue",
-        retention_period=SPLIT_RETENTION,
-        visibility_timeout=Duration.seconds(visibility_s),
-        dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=FEDERATION_MAX_RECEIVES),
-        encryption=sqs.QueueEncryption.SQS_MANAGED,
-        enforce_ssl=True,
-    )
+def _visibility(timeout: Duration, window_s: int = 0) -> Duration:
+    return Duration.seconds(6 * int(timeout.to_seconds()) + window_s)
 
 
-def _control_queue(scope: Construct, *, dead_letters: sqs.IQueue) -> sqs.Queue:
-    """Ticks, and what splitters ask for."""
-    return sqs.Queue(
-        scope,
-        "ControlQueue",
-        retention_period=Duration.hours(1),
-        visibility_timeout=Duration.seconds(6 * 60),
-        dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=MAX_RECEIVES),
-        encryption=sqs.QueueEncryption.SQS_MANAGED,
-        enforce_ssl=True,
+def _brokers(stack: StateStack, id_: str, *, name: str | None = None) -> sqs.Queue:
+    return _queue(
+        stack,
+        id_,
+        dead_letters=stack.dead_letters,
+        receives=FEW_RECEIVES,
+        visibility=_visibility(BROKER_TIMEOUT),
+        retention=OFFERS_RETENTION,
+        name=name,
     )
 
 
@@ -194,31 +207,27 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
     dead_letters = _dead_letters(stack, "FederationDeadLetters")
     fifo_dead_letters = _dead_letters(stack, "FederationFifoDeadLetters", fifo=True)
 
-    def queue(id_: str, *, fifo: bool, visibility: Duration, retention: Duration = SPLIT_RETENTION) -> sqs.Queue:
-        return sqs.Queue(
+    def queue(id_: str, *, fifo: bool, visibility: Duration, retention: Duration = LONGEST) -> sqs.Queue:
+        return _queue(
             stack,
             id_,
-            fifo=fifo or None,
-            # Each group has its own limits, and each is known by its own ids.
-            deduplication_scope=sqs.DeduplicationScope.MESSAGE_GROUP if fifo else None,
-            fifo_throughput_limit=sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if fifo else None,
-            retention_period=retention,
-            visibility_timeout=visibility,
-            dead_letter_queue=sqs.DeadLetterQueue(
-                queue=fifo_dead_letters if fifo else dead_letters, max_receive_count=FEDERATION_MAX_RECEIVES
-            ),
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
+            dead_letters=fifo_dead_letters if fifo else dead_letters,
+            receives=MANY_RECEIVES,
+            visibility=visibility,
+            retention=retention,
+            fifo=fifo,
+            per_group=fifo,
         )
 
     def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
-        made = queue(id_, fifo=fifo, visibility=EXCHANGE_VISIBILITY)
+        made = queue(id_, fifo=fifo, visibility=_visibility(EXCHANGE_TIMEOUT, window_s=1))
         return Ingress(queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 
     def bound(number: int, each: BoundQueueParameters) -> sqs.IQueue:
+        id_ = f"FederationBound{number}"
         if each.existing_arn is not None:
-            return sqs.Queue.from_queue_arn(stack, f"FederationBound{number}", each.existing_arn)
-        return queue(f"FederationBound{number}", fifo=each.fifo, visibility=BRIDGE_TIMEOUT)
+            return sqs.Queue.from_queue_arn(stack, id_, each.existing_arn)
+        return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT)
 
     bound_queues = {each.name: bound(number, each) for number, each in enumerate(parameters.federation.queues)}
     counters = {COUNTERS_QUEUE: stack.counters_queue} if stack.counters_queue else {}
@@ -229,8 +238,10 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
         table=_table(stack, "FederationTable", keep=keep),
         dead_letters=dead_letters,
         fifo_dead_letters=fifo_dead_letters,
-        links_queue=queue("FederationLinks", fifo=True, visibility=LINKS_VISIBILITY),
-        ticks_queue=queue("FederationTicks", fifo=False, visibility=LINKS_VISIBILITY, retention=Duration.hours(1)),
+        links_queue=queue("FederationLinks", fifo=True, visibility=_visibility(LINKS_TIMEOUT)),
+        ticks_queue=queue(
+            "FederationTicks", fifo=False, visibility=_visibility(LINKS_TIMEOUT), retention=TICKS_RETENTION
+        ),
         ingresses=[
             ingress("FederationIngress", fifo=False),
             ingress("FederationFifoIngress", fifo=True),
@@ -269,30 +280,24 @@ def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> Pipel
     return PipelineState(queues=queues, bucket=bucket, table=_table(stack, "PipelineTable", keep=keep))
 
 
-def _split_queues(stack: StateStack, parameters: Parameters) -> Sequence[SplitQueues]:
-    return [_split_queue(stack, number, each, parameters) for number, each in enumerate(parameters.splitting.queues)]
-
-
 def _split_queue(stack: StateStack, number: int, queue: SplitQueueParameters, parameters: Parameters) -> SplitQueues:
     """Ids are by place: a queue's own id may have any characters."""
     dead_letters = stack.splitting_dead_letters
     if queue.fifo:
         dead_letters = _dead_letters(stack, f"Split{number}DeadLetters", fifo=True)
     window_s = 0 if queue.fifo else parameters.splitting.batching_window_s
-    visibility_timeout = Duration.seconds(6 * int(SPLITTER_TIMEOUT.to_seconds()) + window_s)
 
     def made_or_adopted(role: str, arn: str | None) -> sqs.IQueue:
+        id_ = f"Split{number}{role}"
         if arn is not None:
-            return sqs.Queue.from_queue_arn(stack, f"Split{number}{role}", arn)
-        return sqs.Queue(
+            return sqs.Queue.from_queue_arn(stack, id_, arn)
+        return _queue(
             stack,
-            f"Split{number}{role}",
-            fifo=queue.fifo or None,
-            retention_period=SPLIT_RETENTION,
-            visibility_timeout=visibility_timeout,
-            dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=SPLIT_MAX_RECEIVES),
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
+            id_,
+            dead_letters=dead_letters,
+            receives=MANY_RECEIVES,
+            visibility=_visibility(SPLITTER_TIMEOUT, window_s),
+            fifo=queue.fifo,
         )
 
     return SplitQueues(

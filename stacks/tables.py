@@ -20,7 +20,7 @@ SHORT = 40  # characters of a default that a table shows; cdk.json has the other
 
 
 def main() -> None:
-    """Writes what differs."""
+    """Write what differs."""
     for path in (PROJECT / "cdk.json", *documents()):
         text = made(path)
         if text != path.read_text():
@@ -28,12 +28,12 @@ def main() -> None:
 
 
 def documents() -> Iterator[Path]:
-    """The documents that have tables."""
+    """Find the documents that have tables."""
     return (path for path in sorted((PROJECT / "docs").glob("*.md")) if PLACE.search(path.read_text()))
 
 
 def made(path: Path) -> str:
-    """The file's text as it should be. Raises KeyError for a table of a section that there isn't."""
+    """Make the file's text as it should be. Raises KeyError for a table of a section that there isn't."""
     text = path.read_text()
     if path.suffix == ".md":
         return PLACE.sub(lambda found: found["begin"] + _table(found["section"].strip()) + found["end"], text)

@@ -87,7 +87,7 @@ def in_words(schema: Mapping[str, Any]) -> str:
 
 
 def of_text(text: str, schema: Mapping[str, Any]) -> object:
-    """What a text of the command line is where a JSON schema asks for another type; what isn't JSON stays text."""
+    """Read a text of the command line as the type that a JSON schema asks for; what isn't JSON stays text."""
     types = {each.get("type") for each in schema.get("anyOf", [schema])}
     if "string" in types and not (text == "null" and "null" in types):
         return text
@@ -193,7 +193,7 @@ BRIDGES_MAX_BYTES = 3_000
 
 
 def bridges_of(listed: tuple[dict[str, Any], ...]) -> tuple[Bridge, ...]:
-    """The bridges of a list of objects. Raises `BadBridgeList`, or ValueError for a list that is too long."""
+    """Parse a list of bridges. Raises `BadBridgeList`, or ValueError for a list that is too long."""
     lines = "\n".join(json.dumps(each) for each in listed)
     if len(lines.encode()) > BRIDGES_MAX_BYTES:
         raise ValueError(

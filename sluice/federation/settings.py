@@ -41,7 +41,7 @@ class SiteNames:
     taken: Collection[str] = ()
 
     def physical(self, name: str) -> str:
-        """The name that SQS knows a queue by. Raises `BadBinding` for one that the functions may not touch."""
+        """Find the name that SQS knows a queue by. Raises `BadBinding` for one that the functions may not touch."""
         if name in self.queues:
             return self.queues[name]
         if name in self.queues.values() or any(fnmatchcase(name, pattern) for pattern in self.patterns):
@@ -50,14 +50,14 @@ class SiteNames:
         raise BadBinding(f"{name}: not a queue that this site may use; there are {known} (federation.queue_names)")
 
     def readable(self, name: str) -> str:
-        """The same of a queue that a route may read. Raises `BadBinding` for others."""
+        """Find the same of a queue that a route may read. Raises `BadBinding` for others."""
         physical = self.physical(name)
         if self.shown(physical) in self.taken:
             raise BadBinding(f"{name}: the site reads it itself, a route would get a part of it")
         return physical
 
     def shown(self, physical: str) -> str:
-        """The name that people know a queue by."""
+        """Find the name that people know a queue by."""
         return next((name for name, made in self.queues.items() if made == physical), physical)
 
 

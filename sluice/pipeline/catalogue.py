@@ -27,7 +27,7 @@ class Catalogue:
     settings: JobsSettings
 
     def land(self) -> Job:
-        """Makes the stream."""
+        """Make the stream."""
         limits = self.settings.limits
         return Job(
             name=LAND,
@@ -39,11 +39,11 @@ class Catalogue:
         )
 
     def drain(self, slot: str) -> Job:
-        """Makes the land job that ends when the queue is empty; in place of the stream, on its checkpoint."""
+        """Make the land job that ends when the queue is empty; in place of the stream, on its checkpoint."""
         return self._batch(LAND, self.settings.landing.arguments(drain=True), slot)
 
     def scheduled(self, now_ms: int) -> Sequence[Job]:
-        """Makes the last ones that are due by now."""
+        """Make the last ones that are due by now."""
         limits, jobs = self.settings.limits, []
         if limits.statistics:
             day = (limits.statistics.last_due(now_ms) - ONE_DAY).isoformat()
@@ -53,7 +53,7 @@ class Catalogue:
         return jobs
 
     def by_hand(self, asked: StartBatch, slot: str) -> Job:
-        """Makes the batch job that is asked for."""
+        """Make the batch job that is asked for."""
         match asked:
             case StartStatistics(day=day):
                 return self._batch(STATISTICS, statistics_arguments(self._places, day=day), slot)

@@ -103,7 +103,7 @@ def statistics_arguments(places: Places, *, day: str) -> Sequence[str]:
 
 
 def compact_arguments(places: Places, *, days: int) -> Sequence[str]:
-    """The partitions of the last `days` closed days."""
+    """Tell the job to compact the partitions of the last `days` closed days."""
     return (COMPACT, *places.tables, "--days", str(days))
 
 
@@ -121,7 +121,7 @@ class Replay:
     staged: bool = False
 
     def arguments(self, places: Places, reach: Reach) -> Sequence[str]:
-        """The job's."""
+        """Tell the job where to read and where to send."""
         source = ("--staging", places.folder("staging")) if self.staged else places.tables
         target = ("--queue-url", self.queue_url, "--exchange", self.exchange)
         return (REPLAY, *source, *target, "--from", self.since, "--to", self.until, *reach.arguments)

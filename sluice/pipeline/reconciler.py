@@ -35,7 +35,7 @@ class DesiredStates(Protocol):
         """None where nobody has asked for anything."""
 
     def save(self, state: DesiredState) -> None:
-        """Replaces it."""
+        """Replace it."""
 
 
 class JobRuns(Protocol):
@@ -45,7 +45,7 @@ class JobRuns(Protocol):
         """All live ones, and those of the last days."""
 
     def start(self, job: Job, *, token: str) -> str:
-        """Starts a run, once for each token; its id."""
+        """Start a run, once for each token; its id."""
 
     def cancel(self, run_id: str, *, grace_s: int) -> None:
         """Asks a run to end, and kills it after the grace period. One that has ended stays so."""
@@ -61,7 +61,7 @@ class Reconciler:
     now_ms: Callable[[], int]
 
     def perform(self, operation: JobsOperation) -> object:
-        """Does what is asked; a result of the operation's type. Raises `CallFailed`."""
+        """Do what is asked; a result of the operation's type. Raises `CallFailed`."""
         match operation:
             case ReconcileJobs():
                 return self.reconcile()
@@ -76,7 +76,7 @@ class Reconciler:
                 return self._do(job.name, job, self._runs(), pause_ms=0)
 
     def reconcile(self) -> tuple[JobOutcome, ...]:
-        """Does what is to be done about every job by now, the stream first."""
+        """Do what is to be done about every job by now, the stream first."""
         runs, state = self._runs(), self.state()
         pause_ms = self.catalogue.settings.limits.restart_after_failure_s * 1000
         landed = self._do(LAND, self._stream(state), runs, pause_ms=pause_ms)
@@ -111,12 +111,12 @@ class Reconciler:
         )
 
     def state(self) -> DesiredState:
-        """What is wanted of the stream; at first what the deployment says."""
+        """Load what is wanted of the stream; at first what the deployment says."""
         first = Wanted.RUNNING if self.catalogue.settings.limits.streaming else Wanted.STOPPED
         return self.desired.load() or DesiredState(wanted=first, since="")
 
     def _want(self, wanted: Wanted) -> JobOutcome:
-        """A drain under way goes on: it has its slot from when it was asked for."""
+        """Note what is wanted and act on it. A drain under way goes on: it has its slot from when it was asked for."""
         if not (wanted is Wanted.DRAINED and self.state().wanted is Wanted.DRAINED):
             self._save(wanted)
         return self._do(LAND, self._stream(self.state()), self._runs(), pause_ms=0)

@@ -53,7 +53,7 @@ class RunName:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Reads a name; None for a run that is somebody else's."""
+        """Read a name; None for a run that is somebody else's."""
         parts = text.split(SEPARATOR)
         return cls(*parts) if len(parts) in {2, 3} and all(parts) else None
 
@@ -131,7 +131,7 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
 
 
 def _next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decision:
-    """What comes after the job's last run. A slot is done once, by whichever version of the job."""
+    """Decide what comes after the job's last run. A slot is done once, by whichever version of the job."""
     start = Decision(step=JobStep.START, reason="none runs", token=_token(job, ours, now_ms=now_ms))
     same = (run for run in reversed(ours) if run.name.slot == job.slot and (job.slot or run.name.digest == job.digest))
     last = next(same, None)
@@ -146,7 +146,7 @@ def _next(job: Job, ours: Sequence[Run], *, now_ms: int, pause_ms: int) -> Decis
 
 
 def _token(job: Job, ours: Sequence[Run], *, now_ms: int) -> str:
-    """The same for all who start the same job after the same run, so that EMR Serverless starts it once.
+    """Make the same for all who start the same job after the same run, so that EMR Serverless starts it once.
 
     The day is in it for a job whose earlier runs are no longer listed.
     """
@@ -155,7 +155,7 @@ def _token(job: Job, ours: Sequence[Run], *, now_ms: int) -> str:
 
 
 def request(job: Job, *, application_id: str, role_arn: str, token: str) -> dict[str, object]:
-    """Makes the arguments of StartJobRun."""
+    """Make the arguments of StartJobRun."""
     streaming = job.mode is Mode.STREAMING
     return {
         "applicationId": application_id,

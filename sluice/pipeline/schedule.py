@@ -24,7 +24,7 @@ class Daily:
         return cls(int(found[1]) * 60 + int(found[2]))
 
     def last_due(self, now_ms: int) -> date:
-        """The day on which it was last due: today, or before that time yesterday."""
+        """Find the day on which it was last due: today, or before that time yesterday."""
         now = moment(now_ms)
         today = now.hour * 60 + now.minute >= self.minute
         return now.date() if today else now.date() - ONE_DAY

@@ -99,7 +99,7 @@ def drain(
 
 @app.command(cls=SiteCommand)
 def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
-    """What should run, what does, and how the latest runs ended."""
+    """Show what should run, what does, and how the latest runs ended."""
     from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - what is asked is only for who asks
 
     found = _pipeline(region, profile, local).ask(ShowPipeline())
@@ -130,7 +130,7 @@ def logs(
     profile: Profile = None,
     local: Local = None,
 ) -> None:
-    """What a run's driver says."""
+    """Show what a run's driver says."""
     asked = _pipeline(region, profile, local)
     typer.echo(asked.text(run or _latest(asked, job), lines=lines))
 
@@ -173,7 +173,7 @@ def run_local(
 
 
 def _elsewhere(job: str, told: Any) -> list[str]:
-    """The arguments that a batch job's run has by itself; the user's come after them, and win."""
+    """List the arguments that a batch job's run has by itself; the user's come after them, and win."""
     if job not in JOBS:
         raise BadConfiguration(f"no such job: {job}; there are {', '.join(JOBS)}")
     reach = told.reach.arguments if job == "replay" else ()

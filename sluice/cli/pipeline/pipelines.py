@@ -33,10 +33,10 @@ class AskedPipeline(Protocol):
     """What answers a command."""
 
     def ask(self, operation: Operation[R], /) -> R:
-        """The result of one of `sluice.pipeline.operations`. Raises `RequestRefused`, `CallFailed` or `NoSpark`."""
+        """Ask for one of `sluice.pipeline.operations`. Raises `RequestRefused`, `CallFailed` or `NoSpark`."""
 
     def text(self, run_id: str, *, lines: int) -> str:
-        """The end of a run's log."""
+        """Read the end of a run's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class DeployedPipeline:
 
 
 def pipeline(*, region: str | None, profile: str | None, local: str | None, python: str | None) -> AskedPipeline:
-    """The one that the options mean. Raises `NotUsable` where it isn't deployed."""
+    """Find the one that the options mean. Raises `NotUsable` where it isn't deployed."""
     connection = connect(region=region, profile=profile, local=local)
     outputs = stack_outputs(connection, STACK)
     if local is None:
@@ -99,7 +99,7 @@ def variables_of(connection: Connection) -> Mapping[str, str]:
 
 
 def queue_url(given: str | None, connection: Connection, *, local: bool) -> str:
-    """The queue of a local job. Raises `NoQueue`: a deployed site's main queue has its own consumer."""
+    """Find the queue of a local job. Raises `NoQueue`: a deployed site's main queue has its own consumer."""
     said = given or os.environ.get(QUEUE_VARIABLE)
     if said:
         return said
