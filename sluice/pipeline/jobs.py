@@ -78,7 +78,7 @@ class Landing:
     queue_url: str
     places: Places
     reach: Reach
-    trigger_s: int = 30
+    trigger_s: int
     connections: int | None = None  # receives at once; None is the source's default
 
     def arguments(self, *, drain: bool = False) -> Sequence[str]:
@@ -151,62 +151,45 @@ class Program:
     @property
     def configuration(self) -> Mapping[str, str]:
         """Spark's properties."""
-        return {**self._packages, **self._sizes, **_FORMATS[self.places.table_format](self.places.warehouse)}
-
-    @property
-    def _packages(self) -> Mapping[str, str]:
         # The image's own interpreter, named in full: the archive's wheels are compiled for it, and which of its
         # Pythons an image takes by default changes from release to release.
         python, path = f"/usr/bin/python{self.python}", "./environment:./code"
-        return {
+        properties = {
             "spark.archives": f"{self.environment}#environment,{self.code}#code",
             "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": python,
             "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": python,
             "spark.emr-serverless.driverEnv.PYTHONPATH": path,
             "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.executorEnv.PYTHONPATH": path,
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.executor.instances": "1",
+            "spark.dynamicAllocation.maxExecutors": str(self.workers.max_executors),
         }
-
-    @property
-    def _sizes(self) -> Mapping[str, str]:
-        workers = self.workers
-        heap_mb = workers.memory_gb * 1024 // 2
-        sizes = {"spark.dynamicAllocation.enabled": "true", "spark.executor.instances": "1"}
-        sizes["spark.dynamicAllocation.maxExecutors"] = str(workers.max_executors)
+        heap = f"{self.workers.memory_gb * 1024 // 2}m"
         for role in ("driver", "executor"):
-            sizes[f"spark.{role}.cores"] = str(workers.cores)
-            sizes[f"spark.{role}.memory"] = sizes[f"spark.{role}.memoryOverhead"] = f"{heap_mb}m"
-            sizes[f"spark.emr-serverless.{role}.disk"] = f"{workers.disk_gb}g"
-        return sizes
-
-
-def _parquet(_: str) -> Mapping[str, str]:
-    return {}
-
-
-def _iceberg(warehouse: str) -> Mapping[str, str]:
-    # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-iceberg.html; the catalog is the folder
-    # itself, so that no metastore is needed.
-    catalog = f"spark.sql.catalog.{ICEBERG_CATALOG}"
-    return {
-        "spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "hadoop",
-        f"{catalog}.warehouse": warehouse,
-    }
-
-
-def _delta(_: str) -> Mapping[str, str]:
-    # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-delta-lake.html
-    return {
-        "spark.jars": "/usr/share/aws/delta/lib/delta-spark.jar,/usr/share/aws/delta/lib/delta-storage.jar",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
-
-
-_FORMATS = {TableFormat.PARQUET: _parquet, TableFormat.ICEBERG: _iceberg, TableFormat.DELTA: _delta}
+            properties[f"spark.{role}.cores"] = str(self.workers.cores)
+            properties[f"spark.{role}.memory"] = properties[f"spark.{role}.memoryOverhead"] = heap
+            properties[f"spark.emr-serverless.{role}.disk"] = f"{self.workers.disk_gb}g"
+        match self.places.table_format:
+            case TableFormat.ICEBERG:
+                # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-iceberg.html; the catalog is
+                # the folder itself, so that no metastore is needed.
+                catalog = f"spark.sql.catalog.{ICEBERG_CATALOG}"
+                properties |= {
+                    "spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar",
+                    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+                    catalog: "org.apache.iceberg.spark.SparkCatalog",
+                    f"{catalog}.type": "hadoop",
+                    f"{catalog}.warehouse": self.places.warehouse,
+                }
+            case TableFormat.DELTA:
+                # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/using-delta-lake.html
+                properties |= {
+                    "spark.jars": "/usr/share/aws/delta/lib/delta-spark.jar,/usr/share/aws/delta/lib/delta-storage.jar",
+                    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                }
+        return properties
 
 
 @dataclass(frozen=True, kw_only=True)
