@@ -68,7 +68,7 @@ class Administration:
     redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
 
     def perform(self, operation: FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
-        """Does what is asked; the operation's result.
+        """Do what is asked; the operation's result.
 
         Raises a `BadConfiguration` for what the asker did wrong, `QueueGone` for a queue that isn't there: nothing was
         changed then. Raises what the registrar raises.
@@ -155,13 +155,13 @@ class Administration:
         )
 
     def bindings(self, exchange: str | None) -> BindingsView:
-        """The bindings of an exchange, or of all. Raises `BadBinding` for one that isn't there."""
+        """Return the bindings of an exchange, or of all. Raises `BadBinding` for one that isn't there."""
         bindings = self.registrar.exchanges.bindings()
         bound = bindings if exchange is None else bindings.of(bindings.exchange(exchange).name)
         return BindingsView(version=bindings.version, bindings=tuple(map(self.shown, bound)))
 
     def shown(self, binding: Binding) -> BindingDeclaration:
-        """A binding by the name that people know its queue by."""
+        """Return a binding by the name that people know its queue by."""
         return BindingDeclaration.of(binding, queue=self.names.shown(binding.queue))
 
     # Bindings, links and routes
@@ -180,7 +180,7 @@ class Administration:
         self.registrar.advance([LinkTold(name, news)])
 
     def close_bridge(self, asked: CloseBridge) -> None:
-        """Takes a route away. Raises `NoSuch`."""
+        """Take a route away. Raises `NoSuch`."""
         link = self.record(asked.name).bridge.link
         registry = self.registrar.advance([BridgeClosed(asked.name)])
         if asked.del_empty_link and all(each.closing for each in registry.bridges_of(link)):
@@ -198,7 +198,7 @@ class Administration:
         self.registrar.advance([link if is_links else BridgeTold(asked.name, asked.what)])
 
     def record(self, name: str) -> BridgeRecord:
-        """What is known of a route. Raises `NoSuch`."""
+        """Return what is known of a route. Raises `NoSuch`."""
         record = self.registrar.registry().bridges.get(name)
         if record is None:
             raise NoSuch(f"no such route: {name}")
@@ -207,7 +207,7 @@ class Administration:
     # What comes by itself
 
     def sweep(self) -> None:
-        """Makes what is declared, and does what is due. Raises a `BadConfiguration` for what can't be as declared."""
+        """Make what is declared, and do what is due. Raises a `BadConfiguration` for what can't be as declared."""
         try:
             self.declare()
         finally:  # what can't be as it is declared holds up nothing else
@@ -215,7 +215,7 @@ class Administration:
             self.registrar.advance()
 
     def declare(self) -> None:
-        """Makes what is declared, and takes away what was and is no longer. Raises a `BadConfiguration`."""
+        """Make what is declared, and take away what was and is no longer. Raises a `BadConfiguration`."""
         content, version = self.applied.load()
         before, declared, change = Declared(), self.declared, self.registrar.exchanges.change
         if content is not None:

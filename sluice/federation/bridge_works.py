@@ -37,7 +37,7 @@ EVERYTHING: Headers = {"x-match": "all"}
 
 
 def bridge_queue_name(tag: str, bridge: Bridge) -> str:
-    """The queue that is made for a bridge whose messages come from the site with this tag: known before it is there."""
+    """Name the queue that is made for a bridge whose messages come from the site with this tag."""
     digest = hashlib.sha256(f"{tag}/{bridge.name}".encode()).hexdigest()[:NAME_CHARACTERS]
     return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
 
@@ -58,7 +58,7 @@ class BridgeWorks:
     def perform(  # noqa: C901, PLR0911 - one case an action
         self, action: BridgeAction, registry: Registry
     ) -> Done | Counted | BridgeGone:
-        """Does what is due; what has become of it, also where AWS refuses it, or it can't be."""
+        """Do what is due; what has become of it, also where AWS refuses it, or it can't be."""
         record, name = registry.bridges[action.bridge], action.bridge
         try:
             match action:
@@ -88,7 +88,7 @@ class BridgeWorks:
             return Done(bridge=name, error=str(error))
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
-        """The queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""
+        """Return the queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""
         existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
         if existing is not None:
             queue = self.readable(existing)
@@ -112,7 +112,7 @@ class BridgeWorks:
         self.exchanges.change(with_binding(binding, destination))
 
     def unbind(self, bridge: Bridge, queue: str) -> None:
-        """Takes the bridge's binding away; of its own queue there is no other, of an existing one there may be."""
+        """Take the bridge's binding away; of its own queue there is no other, of an existing one there may be."""
         id_ = bridge.src, queue, bridge.key
         self.exchanges.change(without_queue(queue) if bridge.dynamic else without_binding(id_, missing_ok=True))
 
@@ -133,7 +133,7 @@ class BridgeWorks:
             return 0
 
     def tear_down(self, record: BridgeRecord, registry: Registry) -> int:
-        """Takes away all but the queue, known to be there or not; how many messages are left in that."""
+        """Take away all but the queue, known to be there or not; how many messages are left in that."""
         bridge = record.bridge
         queue = bridge_queue_name(self.tag, bridge) if record.makes_queue else record.queue
         if queue is None:

@@ -25,7 +25,7 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, binding: Binding, *, queue: str | None = None) -> "BindingDeclaration":
-        """The binding as people know it, of the queue with this name."""
+        """Return the binding as people know it, of the queue with this name."""
         return cls(
             exchange=binding.exchange,
             queue=queue or binding.queue,
@@ -34,7 +34,7 @@ class BindingDeclaration(Struct, frozen=True, kw_only=True):
         )
 
     def binding(self, *, queue: str | None = None) -> Binding:
-        """The binding itself, of the queue that SQS knows by this name."""
+        """Return the binding itself, of the queue that SQS knows by this name."""
         arguments = of_stored(self.arguments)
         return Binding(exchange=self.exchange, queue=queue or self.queue, key=self.key, arguments=arguments)
 

@@ -55,7 +55,7 @@ class Dynamics:
     ignored: Counter[str] = field(default_factory=Counter)  # ops that changed nothing, by reason
 
     def hear(self, message: DynamicMessage) -> None:
-        """Takes in what a peer says; what can't be read is counted. Raises `BadRoute` for who may not say anything."""
+        """Take in what a peer says; what can't be read is counted. Raises `BadRoute` for who may not say anything."""
         self.registrar.check_sender(message.sender)
         try:
             op = decode_op(bytes(message.said))
@@ -79,7 +79,7 @@ class Dynamics:
         self._send(registry, sendings)
 
     def routes(self) -> tuple[RoutesByExchange, int]:
-        """The state of dynamic routes by exchange, and its version. Raises `BadSnapshot`."""
+        """Return the state of dynamic routes by exchange, and its version. Raises `BadSnapshot`."""
         content, version = self.document.load()
         return ({} if content is None else ROUTES.unpack(content)), version
 
@@ -121,7 +121,7 @@ class Dynamics:
     def _changes(
         self, registry: Registry, records: Sequence[BridgeRecord], routes: DynamicRoutes, local: Wants
     ) -> Iterator[DynamicEvent]:
-        """What has changed in the registry and among the bindings since the routes were brought in step with them."""
+        """Find what has changed in the registry and among the bindings since the routes were in step with them."""
         now_ms = self.registrar.now_ms()
         pulls = {each.bridge.name: each for each in records if not each.bridge.src_is_local}
         served = {each.bridge.name: each for each in records if each.bridge.src_is_local and each.queue is not None}
@@ -185,7 +185,7 @@ class Dynamics:
 
 
 def _local(registry: Registry, bound: Bindings, exchange: str) -> Wants:
-    """What the site's own queues want, those of other kinds of routes among them."""
+    """Return what the site's own queues want, those of other kinds of routes among them."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     return frozenset(
         Want.of(binding.key, binding.arguments) for binding in bound.of(exchange) if binding.queue not in dynamic

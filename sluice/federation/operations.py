@@ -40,7 +40,7 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
     last_forward_ms: int | None
 
     def declared_bridge(self) -> Bridge:
-        """The bridge itself."""
+        """Return the bridge itself."""
         return Bridge(**{name: getattr(self, name) for name in Bridge.__struct_fields__})
 
 
@@ -156,11 +156,11 @@ class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bin
 
     @classmethod
     def to(cls, binding: BindingDeclaration) -> "BindQueue":
-        """What asks for the binding."""
+        """Return what asks for the binding."""
         return cls(exchange=binding.exchange, queue=binding.queue, key=binding.key, arguments=binding.arguments)
 
     def declaration(self) -> BindingDeclaration:
-        """The binding that is asked for."""
+        """Return the binding that is asked for."""
         return BindingDeclaration(exchange=self.exchange, queue=self.queue, key=self.key, arguments=self.arguments)
 
 

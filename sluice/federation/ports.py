@@ -25,29 +25,29 @@ class Document(Protocol):
         """One small read; 0 before the first save."""
 
     def load(self) -> tuple[bytes | None, int]:
-        """The bytes and their version; None before the first save."""
+        """Return the bytes and their version; None before the first save."""
 
     def save(self, content: bytes, *, after: int) -> bool:
-        """Writes version `after` + 1; False where somebody else has written since `after`."""
+        """Write version `after` + 1; False where somebody else has written since `after`."""
 
 
 class SiteQueues(Protocol):
     """Queues of this site's account and region, by name. Raises `CallFailed`."""
 
     def url(self, name: str) -> str:
-        """A queue's URL."""
+        """Return a queue's URL."""
 
     def arn(self, name: str) -> str:
-        """A queue's ARN."""
+        """Return a queue's ARN."""
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Sends up to ten entries; the ids of those that SQS refused, with its reason. Raises `QueueGone`."""
+        """Send up to ten entries; the ids of those that SQS refused, with its reason. Raises `QueueGone`."""
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Makes a queue, or finds it where it is there with the same attributes."""
+        """Make a queue, or find it where it is there with the same attributes."""
 
     def delete(self, name: str) -> None:
-        """Deletes a queue; one that doesn't exist is no error."""
+        """Delete a queue; one that doesn't exist is no error."""
 
     def count(self, name: str) -> int:
         """Messages in it, in flight and delayed ones too, as SQS counts them: a minute late. Raises `QueueGone`."""
@@ -56,23 +56,23 @@ class SiteQueues(Protocol):
         """Up to ten messages, at once. Raises `QueueGone`."""
 
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
-        """Deletes received messages."""
+        """Delete received messages."""
 
 
 class Mappings(Protocol):
     """Event source mappings of the bridge function. Raises `CallFailed`."""
 
     def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
-        """The id of a mapping for the queue with this name; one that is there already is taken."""
+        """Return the id of a mapping for the queue with this name; one that is there already is taken."""
 
     def switch(self, mapping: str, *, on: bool) -> None:
-        """Enables or disables it. Raises `MappingGone`."""
+        """Enable or disable it. Raises `MappingGone`."""
 
     def is_on(self, mapping: str) -> bool:
         """Whether it is enabled, or about to be. Raises `MappingGone`."""
 
     def delete(self, queue: str) -> None:
-        """Deletes the queue's mapping; none is no error."""
+        """Delete the queue's mapping; none is no error."""
 
 
 class MappingGone(DestinationFault):
@@ -83,16 +83,16 @@ class Peers(Protocol):
     """Queues of peer sites. Raises `PeerUnreachable` or `PeerRefused`."""
 
     def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
-        """Sends to the peer's control queue, in order for each link."""
+        """Send to the peer's control queue, in order for each link."""
 
     def send_batch(
         self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
     ) -> Mapping[str, str]:
-        """Sends up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason."""
+        """Send up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason."""
 
 
 class DeadLetters(Protocol):
     """Where they go."""
 
     def bury(self, letter: DeadLetter) -> None:
-        """Sends the message there with the reason. Raises `CallFailed`."""
+        """Send the message there with the reason. Raises `CallFailed`."""

@@ -54,7 +54,7 @@ _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING
 
 
 def news_of(error: PeerUnreachable | PeerRefused) -> Unreachable | AccessRefused:
-    """What a call that failed says of its link."""
+    """Return what a call that failed says of its link."""
     return AccessRefused(str(error)) if isinstance(error, PeerRefused) else Unreachable(str(error))
 
 
@@ -97,12 +97,12 @@ class Registrar:
         return self.stored()[0]
 
     def stored(self) -> tuple[Registry, int]:
-        """The registry, and its document's version. Raises `BadSnapshot`."""
+        """Return the registry, and its document's version. Raises `BadSnapshot`."""
         content, version = self.document.load()
         return (Registry(here=self.here.tag) if content is None else REGISTRY.unpack(content)), version
 
     def advance(self, events: Sequence[RegistryEvent] = (), *, ticks: bool = True) -> Registry:
-        """Takes events in and does what is due, until nothing more can be done now; the registry then."""
+        """Take events in and do what is due, until nothing more can be done now; the registry then."""
         registry = self.take_in(events)
         if ticks:
             registry = self.take_in(self._ticks(registry))
@@ -131,7 +131,7 @@ class Registrar:
         return registry
 
     def take_in(self, events: Sequence[RegistryEvent]) -> Registry:
-        """Writes the registry after the events, all or none of them. Raises `BadRoute`, `TooBusy`."""
+        """Write the registry after the events, all or none of them. Raises `BadRoute`, `TooBusy`."""
         for _ in range(MAX_RACES):
             before, version = self.stored()
             after = before
@@ -156,7 +156,7 @@ class Registrar:
         return events
 
     def check_mappings(self) -> None:
-        """Notes mappings that somebody else has switched, or AWS has, as when a queue was away for a while."""
+        """Note mappings that somebody else has switched, or AWS has, as when a queue was away for a while."""
         events: list[RegistryEvent] = []
         for record in self.registry().bridges.values():
             if record.mapping is None:
@@ -182,7 +182,7 @@ class Registrar:
     # What peers say
 
     def hear(self, message: LinkMessage) -> Registry:
-        """Takes in what a peer says, and answers. Raises `BadRoute` for a site that may not say anything."""
+        """Take in what a peer says, and answer. Raises `BadRoute` for a site that may not say anything."""
         sender = message.sender
         if sender.account == self.here.account:  # what lets other accounts in isn't for its own
             sender = replace(sender, role_arn=None, external_id=None)
@@ -202,7 +202,7 @@ class Registrar:
         return self.advance([event], ticks=False)
 
     def check_sender(self, sender: Address) -> None:
-        """Raises `BadRoute` for a site that may not say anything."""
+        """Check who says something. Raises `BadRoute` for a site that may not."""
         if sender.account not in self.peer_accounts:
             raise BadRoute(f"{sender.tag}: account {sender.account} is not one of this site's peers")
 

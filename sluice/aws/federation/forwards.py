@@ -22,7 +22,7 @@ class Forwards:
     table: str
 
     def note(self, bridge: str, *, at_ms: int) -> None:
-        """That the bridge has forwarded."""
+        """Note that the bridge has forwarded."""
         with calls("PutItem"):
             self.client.put_item(
                 TableName=self.table,

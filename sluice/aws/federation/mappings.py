@@ -27,7 +27,7 @@ class BridgeMappings:
     arn_prefix: str
 
     def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
-        """The id of a mapping for the queue with this name; one that is there already is taken. Raises `CallFailed`."""
+        """Make a mapping for the queue, or take the one that is there; its id. Raises `CallFailed`."""
         options: dict[str, Any] = {}
         if max_concurrency is not None:
             options["ScalingConfig"] = {"MaximumConcurrency": max_concurrency}
@@ -52,7 +52,7 @@ class BridgeMappings:
         return mapping
 
     def switch(self, mapping: str, *, on: bool) -> None:
-        """Enables or disables it. Raises `MappingGone`, `CallFailed`."""
+        """Enable or disable it. Raises `MappingGone`, `CallFailed`."""
         with _known(mapping), calls("UpdateEventSourceMapping"):
             self.client.update_event_source_mapping(UUID=mapping, Enabled=on)
 
@@ -63,7 +63,7 @@ class BridgeMappings:
         return found["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
 
     def delete(self, queue: str) -> None:
-        """Deletes the queue's mapping; none is no error. Raises `CallFailed`."""
+        """Delete the queue's mapping; none is no error. Raises `CallFailed`."""
         for mapping in self._of(queue):
             with suppress(MappingGone), _known(mapping), calls("DeleteEventSourceMapping"):
                 self.client.delete_event_source_mapping(UUID=mapping)
@@ -78,7 +78,7 @@ class BridgeMappings:
 
 @contextmanager
 def _known(mapping: str) -> Iterator[None]:
-    """Turns what a call says of a mapping that isn't there into `MappingGone`."""
+    """Turn what a call says of a mapping that isn't there into `MappingGone`."""
     try:
         yield
     except CallFailed as error:

@@ -58,7 +58,7 @@ class PeerQueues:
     _clients: dict[_Key, "SQSClient"] = field(default_factory=dict)
 
     def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
-        """Sends to the peer's control queue, in order for each link: it is the group.
+        """Send to the peer's control queue, in order for each link: it is the group.
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
@@ -73,7 +73,7 @@ class PeerQueues:
     def send_batch(
         self, link: Link, endpoint: Endpoint, url: str, entries: Sequence[dict[str, Any]]
     ) -> Mapping[str, str]:
-        """Sends up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason.
+        """Send up to ten entries to the peer's queue; the ids of those that SQS refused, with its reason.
 
         Raises `PeerUnreachable`, `PeerRefused`, `CallFailed`.
         """
@@ -94,7 +94,7 @@ class PeerQueues:
 
 
 def _as_role(role_arn: str, external_id: str | None) -> Session:
-    """A session whose credentials are the role's, and are renewed before they end."""
+    """Return a session whose credentials are the role's, and are renewed before they end."""
     own, session = get_session(), get_session()
     arguments = {"RoleSessionName": ROLE_SESSION} | ({"ExternalId": external_id} if external_id else {})
     fetcher = AssumeRoleCredentialFetcher(
@@ -110,7 +110,7 @@ def _as_role(role_arn: str, external_id: str | None) -> Session:
 
 @contextmanager
 def _outages(operation: str) -> Iterator[None]:
-    """Turns what a call raises into what it says of the peer."""
+    """Turn what a call raises into what it says of the peer."""
     try:
         yield
     except ClientError as error:

@@ -20,7 +20,7 @@ class SqsSiteQueues(SplitQueues):
     arn_prefix: str = ""
 
     def arn(self, name: str) -> str:
-        """A queue's ARN."""
+        """Return a queue's ARN."""
         return self.arn_prefix + name
 
 

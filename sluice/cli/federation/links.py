@@ -92,7 +92,7 @@ def delete(
 
 @app.command("list")
 def list_links(site: SiteText, *, as_json: AsJson = False) -> None:
-    """A site's links with their states. Those with an @ in the name were made by their peer."""
+    """List a site's links with their states. Those with an @ in the name were made by their peer."""
     view = open_site(site).view()
     if as_json:
         show_json(view.links)
@@ -114,7 +114,7 @@ def _row(link: LinkView) -> tuple[object, ...]:
 
 
 def time_of(at_ms: int | None) -> str:
-    """A time for people; nothing for never."""
+    """Write a time for people; nothing for never."""
     return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 

@@ -93,7 +93,7 @@ class Access:
 
 
 def add_link(ends: Ends, *, name: str | None = None, durable: bool = True, access: Access | None = None) -> Link:
-    """Declares a link by the peer's tag, or by `name`. Raises `BadRoute`, or what the site refuses it with."""
+    """Declare a link by the peer's tag, or by `name`. Raises `BadRoute`, or what the site refuses it with."""
     link = _link(ends, name or ends.peer.tag, durable=durable, access=access or Access())
     ends.site.client.ask(AddLink(link=link))
     return link
@@ -129,7 +129,7 @@ def _role(ends: Ends, address: Address, access: Access) -> tuple[str | None, str
 
 
 def link_between(ends: Ends, *, name: str | None, durable: bool) -> str:
-    """The name of the link to use, which is made where there is none. Raises `BadRoute` where several would do."""
+    """Find the link to use, or make one; its name. Raises `BadRoute` where several would do."""
     found = _existing_link(ends, name)
     return found if found is not None else add_link(ends, name=name, durable=durable).name
 
@@ -147,7 +147,7 @@ def _existing_link(ends: Ends, name: str | None) -> str | None:
 
 
 def delete_link(ends: Ends, *, name: str | None) -> str:
-    """Closes the link, and with it its routes; its name. Raises `BadRoute` where there is none."""
+    """Close the link, and with it its routes; its name. Raises `BadRoute` where there is none."""
     found = _existing_link(ends, name)
     if found is None:
         named = "" if name is None else f" {name}"
@@ -160,7 +160,7 @@ def delete_link(ends: Ends, *, name: str | None) -> str:
 
 
 def add_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> Bridge:
-    """Declares a route; its name and its link are made here. The same command makes the same name.
+    """Declare a route; its name and its link are made here. The same command makes the same name.
 
     Raises `Duplicate`, `BadRoute`, or what the site refuses it with.
     """
@@ -181,7 +181,7 @@ def add_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> Bri
 
 
 def route_name(bridge: BridgeDeclaration, link: str) -> str:
-    """What a route is called: by its way, its link, and what it goes from and to; a hash where that can't be said.
+    """Name a route by its way, its link, and what it goes from and to; by a hash where that can't be said.
 
     No two routes of a site that differ in these have one name.
     """
@@ -197,7 +197,7 @@ def route_name(bridge: BridgeDeclaration, link: str) -> str:
 
 
 def find_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> BridgeView:
-    """The route that goes the way of `wanted` over the link, or over any. Raises `BadRoute` where there isn't one."""
+    """Find the route that goes the way of `wanted` over the link, or over any. Raises `BadRoute`."""
     links = {each.name for each in ends.view.links_to(ends.peer.tag) if link in {None, each.name}}
     found = [each for each in ends.view.bridges if each.link in links and _goes_like(each, wanted)]
     if len(found) > 1:
@@ -220,7 +220,7 @@ def _goes_like(bridge: BridgeView, wanted: BridgeDeclaration) -> bool:
 
 
 def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> BridgeView:
-    """The route once it carries messages, or as it is where `timeout_s` is 0. Raises `NotOperational`."""
+    """Wait until the route carries messages, not at all where `timeout_s` is 0; the route. Raises `NotOperational`."""
     deadline = time.monotonic() + timeout_s
     while True:
         view = site.view()
@@ -241,7 +241,7 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
 
 
 def _in_words(shown: BridgeView, link: LinkView | None) -> str:
-    """The route's state and why; where it is pulled, its link's, too."""
+    """Return the route's state and why; where it is pulled, its link's, too."""
     if link is None:
         return f"{shown.state}, and its link is gone"
     error = shown.error or link.status.last_error

@@ -41,7 +41,7 @@ def tags(excludes: str) -> frozenset[str]:
 def declare(
     ends: Ends, wanted: BridgeDeclaration, *, link: str | None, timeout_s: float, quiet: bool, as_json: bool
 ) -> None:
-    """Adds a route, waits for it, and says how it is. One that is there already is an error, unless `quiet`."""
+    """Add a route, wait for it, and say how it is. One that is there already is an error, unless `quiet`."""
     try:
         route = add_route(ends, wanted, link=link)
     except Duplicate:
@@ -56,7 +56,7 @@ def declare(
 
 
 def withdraw(ends: Ends, wanted: BridgeDeclaration, *, link: str | None, del_empty_link: bool, quiet: bool) -> None:
-    """Takes the route away that goes this way."""
+    """Take the route away that goes this way."""
     name = find_route(ends, wanted, link=link).name
     ends.site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
     if not quiet:

@@ -116,7 +116,7 @@ def delete(
 
 
 def _own(view: SiteView, name: str) -> BridgeView:
-    """Raises `BadRoute` for one that is nobody's, or the peer's to take away."""
+    """Find a route that is the site's own. Raises `BadRoute` for any other."""
     shown = view.bridge_named(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
@@ -147,7 +147,7 @@ def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False, quiet: Quiet 
 
 @app.command("list")
 def list_routes(site: SiteText, *, as_json: AsJson = False) -> None:
-    """A site's routes with their states. Those with an @ in the name are pulled by their peer."""
+    """List a site's routes with their states. Those with an @ in the name are pulled by their peer."""
     opened = open_site(site)
     view = opened.view()
     if as_json:

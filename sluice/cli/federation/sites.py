@@ -42,7 +42,7 @@ class Client(Protocol):
     """A site's links function, as `sluice.aws.operator.control_client.ControlClient` asks it."""
 
     def ask(self, operation: Operation[R], /) -> R:
-        """The result of one of `sluice.federation.operations`. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
+        """Ask for one of `sluice.federation.operations`. Raises `RequestRefused`, `CallFailed`, `Malformed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class SiteName:
 
     @classmethod
     def parse(cls, text: str) -> "SiteName":
-        """Raises `BadSiteName`."""
+        """Read a site's name. Raises `BadSiteName`."""
         if SITE.fullmatch(text):
             account, _, region = text.partition("/")
             return cls(region, local_account=account)
@@ -76,7 +76,7 @@ class SiteName:
         return SiteName(region, profile=self.profile) if account == of_account else None
 
     def connect(self) -> "Connection":
-        """Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
+        """Connect to the site. Raises a `BadConfiguration` or `CloudFailed` that says what to do."""
         if self.local_account is not None:
             return connect(region=None, profile=None, local=str(self))
         return connect(region=self.region, profile=self.profile, local=None)
@@ -101,12 +101,12 @@ Asking = Callable[[SiteName], Client]
 
 
 def open_site(text: str) -> OpenSite:
-    """The site of this name. Raises `BadSiteName`, and what connecting to it raises."""
+    """Open the site of this name. Raises `BadSiteName`, and what connecting to it raises."""
     return open_named(SiteName.parse(text))
 
 
 def open_named(name: SiteName) -> OpenSite:
-    """The site of this name. Raises what connecting to it raises."""
+    """Open the site of this name. Raises what connecting to it raises."""
     return OpenSite(name, _asking.get()(name))
 
 

@@ -26,7 +26,7 @@ MAX_WANTS = 500_000  # of one origin
 
 
 def heard(routes: DynamicRoutes, event: Heard) -> DynamicStep:
-    """The state after the op, and the request for a snapshot where something is missing."""
+    """Return the state after the op, and the request for a snapshot where something is missing."""
     op = event.op
     if isinstance(op, Carried | AskSnapshot):
         pull = routes.pulls.get(op.bridge)

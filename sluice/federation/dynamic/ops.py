@@ -58,7 +58,7 @@ class Want(Struct, frozen=True, kw_only=False, array_like=True, order=True, gc=F
         return of_json(json.loads(self.arguments)) if self.arguments else {}
 
     def check(self) -> None:
-        """Raises ValueError for arguments that `of` hasn't written."""
+        """Check the arguments. Raises ValueError for what `of` hasn't written."""
         if not self.arguments:
             return
         try:
@@ -76,7 +76,7 @@ NO_WANTS: Wants = frozenset()
 
 
 def bindings_for(wants: Iterable[Want], *, exchange: str, type_: ExchangeType, queue: str) -> tuple[Binding, ...]:
-    """The bindings of a bridge queue that match what the wants match, in order of keys; no two have one id.
+    """Return the bindings of a bridge queue that match what the wants match, in order of keys; no two have one id.
 
     A queue has one binding by a key: so where arguments decide, the key is a hash of both; else they are left out.
     """
@@ -192,7 +192,7 @@ DynamicOp = Wanted | Bind | Unbind | SnapshotPart | Carried | AskSnapshot
 
 
 def decode_op(text: str | bytes) -> DynamicOp:
-    """Reads an op as the codec has encoded it. Raises `Malformed`, which names the place."""
+    """Read an op as the codec has encoded it. Raises `Malformed`, which names the place."""
     # A union is no type to a type checker.
     return decode(text, cast("type[DynamicOp]", DynamicOp), of="an op")
 
@@ -208,14 +208,14 @@ def digest_of(reaches: Mapping[str, Reach]) -> str:
 
 
 def snapshot_parts(reaches: dict[str, Reach]) -> list[str]:
-    """The reaches, compressed, in base64: in at most ten parts unless those were too large for a message."""
+    """Write the reaches, compressed, in base64: in at most ten parts unless those were too large for a message."""
     text = base64.b64encode(_SNAPSHOT.pack(reaches)).decode()
     size = min(max(PART_BYTES, -(-len(text) // FEW_PARTS)), FULL_PART_BYTES)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def read_snapshot(parts: Iterable[str]) -> dict[str, Reach]:
-    """Reads what `snapshot_parts` wrote. Raises `Malformed`."""
+    """Read what `snapshot_parts` wrote. Raises `Malformed`."""
     try:
         reaches = _SNAPSHOT.unpack(base64.b64decode("".join(parts), validate=True))
         for origin, reach in reaches.items():

@@ -30,7 +30,7 @@ _Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bri
 
 
 def best_ways(routes: DynamicRoutes) -> Ways:
-    """The way to each origin that is known, as the rule has it. It is active once it is ready."""
+    """Return the way to each origin that is known, as the rule has it. It is active once it is ready."""
     ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
         for origin, reach in served.reaches.items():
@@ -42,12 +42,12 @@ def best_ways(routes: DynamicRoutes) -> Ways:
 
 
 def _rank(name: str, served: Served, reach: Reach) -> _Rank:
-    """The least is the best. It adds up along a path, so that every part of a best path is a best path."""
+    """Rank a way: the least is the best. It adds up along a path, so that every part of a best path is a best path."""
     return reach.outages + (not served.up), len(reach.path), served.peer, -served.max_hops, name
 
 
 def activated(routes: DynamicRoutes) -> Ways:
-    """What is bound from now on: of each origin the best way, but the former one until the best is ready."""
+    """Return what is bound from now on: of each origin the best way, but the former one until the best is ready."""
     return {
         origin: best if _may_take_over(routes, origin, best) else routes.active[origin]
         for origin, best in best_ways(routes).items()
@@ -65,7 +65,7 @@ def _may_take_over(routes: DynamicRoutes, origin: str, best: str) -> bool:
 
 
 def coming(routes: DynamicRoutes, origin: str) -> Tags:
-    """The tags of messages for the origin that are sent on from here."""
+    """Return the tags of messages for the origin that are sent on from here."""
     passing = (pull.senders.get(origin, frozenset()) for pull in routes.pulls.values() if pull.up)
     return own_tags(routes).union(*passing)
 
@@ -76,7 +76,7 @@ def own_tags(routes: DynamicRoutes) -> Tags:
 
 
 def ways_in_use(routes: DynamicRoutes, best: Ways) -> InUse:
-    """The best ways, and those that are active meanwhile."""
+    """Return the best ways, and those that are active meanwhile."""
     return frozenset(best.items()) | frozenset(routes.active.items())
 
 
@@ -86,7 +86,7 @@ def senders(routes: DynamicRoutes, name: str, used: InUse) -> dict[str, Tags]:
 
 
 def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> dict[str, Reach]:
-    """What the bridge's source is to know: the origins that are reached through here, and what they want."""
+    """Return what the bridge's source is to know: the origins that are reached through here, and what they want."""
     found = {routes.here: Reach(path=(routes.here,), hops_left=pull.max_hops, outages=0, wants=routes.local)}
     for origin, name in ways.items():
         served = routes.served[name]
@@ -116,7 +116,7 @@ def ready_for(routes: DynamicRoutes, pull: Pull) -> dict[str, Tags]:
 
 
 def excluded_by(routes: DynamicRoutes, pull: Pull) -> Tags:
-    """The tags of messages that come here by another bridge than this, and not by this, or that begin here."""
+    """Return the tags of messages that come here by another bridge than this, and not by this, or that begin here."""
     others = (each for each in routes.pulls.values() if each.up and each.bridge != pull.bridge)
     tags = own_tags(routes).union(*(each.senders.get(routes.here, ()) for each in others))
     return tags - pull.senders.get(routes.here, frozenset())
@@ -126,13 +126,13 @@ def excluded_by(routes: DynamicRoutes, pull: Pull) -> Tags:
 
 
 def wants_of(routes: DynamicRoutes, name: str) -> Wants:
-    """What the queue of a served bridge is to be bound by now."""
+    """Return what the queue of a served bridge is to be bound by now."""
     reaches = routes.served[name].reaches
     return NO_WANTS.union(*(reaches[origin].wants for origin, way in routes.active.items() if way == name))
 
 
 def excludes_of(routes: DynamicRoutes, name: str) -> Tags:
-    """The tags whose messages a served bridge doesn't take, beside those of its declaration."""
+    """Return the tags whose messages a served bridge doesn't take, beside those of its declaration."""
     served = routes.served[name]
     leads_there = bool(served.excludes) and (
         routes.active.get(served.peer) == name or best_ways(routes).get(served.peer) == name

@@ -29,7 +29,7 @@ from sluice.federation.dynamic.telling import ask, greetings, hello, is_same_for
 
 
 def step(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:
-    """The state after the event, and what follows. Events that come twice change nothing."""
+    """Return the state after the event, and what follows. Events that come twice change nothing."""
     taken = _taken(routes, event)
     if not is_same_for_others(routes, taken.routes):
         after = with_unheard(routes, taken.routes)

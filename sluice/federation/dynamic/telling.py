@@ -87,7 +87,7 @@ def snapshot(routes: DynamicRoutes, pull: Pull) -> tuple[Sending, ...]:
 
 
 def greetings(routes: DynamicRoutes) -> DynamicStep:
-    """A hello over every bridge whose link is up."""
+    """Say hello over every bridge whose link is up."""
     told = DynamicStep(routes)
     for pull in routes.pulls.values():
         if pull.up:
@@ -99,7 +99,7 @@ def greetings(routes: DynamicRoutes) -> DynamicStep:
 
 
 def with_unheard(before: DynamicRoutes, after: DynamicRoutes) -> DynamicRoutes:
-    """Notes who is to come by a bridge from now on: the next hello over it says so."""
+    """Note who is to come by a bridge from now on: the next hello over it says so."""
     used_before, used = ways_in_use(before, best_ways(before)), ways_in_use(after, best_ways(after))
     for name, served in after.served.items():
         told = _told_senders(before, name, used_before)

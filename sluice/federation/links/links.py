@@ -71,7 +71,7 @@ class Link(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def to(cls, peer: Address, *, name: str) -> "Link":
-        """The link to a site that has said where it is."""
+        """Return the link to a site that has said where it is."""
         return cls(
             name=name, peer=peer.tag, endpoints=(peer.endpoint,), role_arn=peer.role_arn, external_id=peer.external_id
         )
@@ -133,18 +133,18 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
 
 
 def ends(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:
-    """The tags of the sites that the bridge goes from and to."""
+    """Return the tags of the sites that the bridge goes from and to."""
     return (here, link.peer) if bridge.src_is_local else (link.peer, here)
 
 
 def crossing(bridge: Bridge, link: Link, *, here: str) -> Crossing:
-    """What the bridge asks of a message's trace."""
+    """Return what the bridge asks of a message's trace."""
     source, dest = ends(bridge, link, here=here)
     return Crossing(peer=dest, tag=bridge.tag or source, excludes=bridge.excludes, max_hops=bridge.max_hops)
 
 
 def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
-    """Raises `BadRoute` for a link that can't be. `existing` are the site's others."""
+    """Check a link. Raises `BadRoute` for one that can't be. `existing` are the site's others."""
     if not is_tag(link.peer):
         raise BadRoute(f"{link.peer!r} is no site's tag")
     if link.peer == here:
@@ -166,7 +166,7 @@ def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:
 
 
 def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Bridge]) -> None:
-    """Raises `BadRoute` for a bridge that can't be, or is there already. `existing` are the site's others."""
+    """Check a bridge. Raises `BadRoute` for one that can't be, or is there. `existing` are the site's others."""
     tags = [*sorted(bridge.excludes), *([] if bridge.tag is None else [bridge.tag])]
     wrong_tag = next((tag for tag in tags if not is_tag(tag)), None)
     sync, credit, expires_s = bridge.sync, bridge.credit, bridge.expires_s

@@ -61,12 +61,12 @@ _CONTROL: Format[ControlMessage] = Format(kind="control", version=1, type=cast("
 
 
 def encode_control(message: ControlMessage) -> str:
-    """A control message's body."""
+    """Write a control message's body."""
     return _CONTROL.text(message)
 
 
 def decode_control(body: str) -> ControlMessage:
-    """Reads what `encode_control` wrote. Raises `Malformed`, which names the place."""
+    """Read what `encode_control` wrote. Raises `Malformed`, which names the place."""
     try:
         return _CONTROL.of_text(body)
     except BadSnapshot as error:

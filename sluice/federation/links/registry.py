@@ -87,7 +87,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         return [record for _, record in sorted(self.bridges.items()) if record.bridge.link == link]
 
     def bridges_reading(self, queue: str) -> list[BridgeRecord]:
-        """The bridges that push what is in the queue, in order of names: several queue routes may share one."""
+        """Return the bridges that push what is in the queue, in order of names: several queue routes may share one."""
         return [each for _, each in sorted(self.bridges.items()) if each.queue == queue and each.bridge.src_is_local]
 
     def may_flow(self, record: BridgeRecord) -> bool:
@@ -108,12 +108,12 @@ REGISTRY = Format(kind="links", version=1, type=Registry)
 
 
 def served_name(name: str, peer: str) -> str:
-    """The name of what a peer asked for: of a link or a bridge that it calls `name`."""
+    """Return the name of what a peer asked for: of a link or a bridge that it calls `name`."""
     return f"{name}{SERVED_MARK}{peer}"
 
 
 def state_of(record: BridgeRecord, link: LinkRecord) -> str:
-    """A bridge's state in words: its link's, unless it has one of its own."""
+    """Say a bridge's state in words: its link's, unless it has one of its own."""
     if record.error is not None:
         return f"{LinkState.FAILED}: {record.error}"
     if record.closing:
@@ -127,7 +127,7 @@ def state_of(record: BridgeRecord, link: LinkRecord) -> str:
 
 
 def routes_down(registry: Registry) -> list[str]:
-    """The names of the bridges that should carry messages and don't, whichever end says so."""
+    """Return the names of the bridges that should carry messages and don't, whichever end says so."""
     resting = {LinkState.OPERATIONAL, LinkState.PAUSED, LinkState.CLOSING, LinkState.CLOSED}
     return sorted(
         name
@@ -148,7 +148,7 @@ class Forward:
 
 
 def forwards_of(registry: Registry, queue: str) -> list[Forward]:
-    """The bridges that push what is in the queue and can: none where there is none, or no peer is there."""
+    """Return the bridges that push what is in the queue and can: none where there is none, or no peer is there."""
     reading = registry.bridges_reading(queue)
     # A bridge that closes sends what it holds, as long as nobody else does.
     sending = [each for each in reading if registry.may_flow(each)] or [each for each in reading if each.closing]
@@ -167,13 +167,13 @@ def forwards_of(registry: Registry, queue: str) -> list[Forward]:
 
 
 def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) -> Destination:
-    """The bridge queue, which is there, as exchanges see it."""
+    """Return the bridge queue, which is there, as exchanges see it."""
     link = registry.links[record.bridge.link].link
     return Destination(queue=record.queue or "", url=url, crossing=crossing(record.bridge, link, here=registry.here))
 
 
 def pulls_over(registry: Registry, link: str) -> tuple[Bridge, ...]:
-    """What the link's hello asks for; all of it paused where the link is, but for one that drains: the peer's does."""
+    """Find what the link's hello asks for: all paused where the link is, unless it drains, which the peer's does."""
     status = registry.links[link].status
     paused = status.state is LinkState.PAUSED and not status.draining
     return tuple(

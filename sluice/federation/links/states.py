@@ -113,7 +113,7 @@ def back_off_ms(failures: int, *, jitter: float) -> int:
 def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     status: LinkStatus, news: LinkNews, *, endpoints: int, now_ms: int, jitter: float
 ) -> LinkStatus:
-    """The link after the news. `endpoints` is how many it has, `jitter` a random number from 0 to 1."""
+    """Return the link after the news. `endpoints` is how many it has, `jitter` a random number from 0 to 1."""
     state = status.state
     connecting = replace(status, state=LinkState.CONNECTING, due_at_ms=now_ms + ANSWER_MS)
     failing = replace(status, endpoint=(status.endpoint + 1) % endpoints, failures=status.failures + 1)
@@ -160,7 +160,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
 
 
 def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
-    """A link that carries, or is paused, as time goes by. A paused one has heartbeats too: a pause may get lost."""
+    """Let time go by for a link that carries, or is paused. A paused one has heartbeats too: a pause may get lost."""
     if status.state in CARRYING and status.draining and passed.queued == 0:
         return replace(status, state=LinkState.PAUSED)
     state, sent_ms = status.state, status.heartbeat_sent_ms

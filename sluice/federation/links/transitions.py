@@ -140,7 +140,7 @@ class _Now(NamedTuple):
 def apply(  # noqa: C901 - one case an event
     registry: Registry, event: RegistryEvent, *, now_ms: int, jitter: float
 ) -> Registry:
-    """The registry after the event. Raises `BadRoute` for what can't be."""
+    """Return the registry after the event. Raises `BadRoute` for what can't be."""
     now = _Now(now_ms, jitter)
     match event:
         case LinkAdded():
@@ -175,7 +175,7 @@ def apply(  # noqa: C901 - one case an event
 
 
 def _settled(registry: Registry) -> Registry:
-    """What follows by itself: a link that closes takes its bridges along, and goes once they are gone."""
+    """Do what follows by itself: a link that closes takes its bridges along, and goes once they are gone."""
     for name, record in registry.links.items():
         if not record.is_ending:
             continue
@@ -199,7 +199,7 @@ def _changed(registry: Registry, bridge: str, **changes: Any) -> Registry:
 
 
 def _announced(registry: Registry, bridge: Bridge) -> Registry:
-    """The peer is to hear of a change of what is pulled."""
+    """Note that the peer is to hear of a change of what is pulled."""
     link = registry.links.get(bridge.link)
     return registry if bridge.src_is_local or link is None else registry.with_link(replace(link, hello_due=True))
 
@@ -312,7 +312,7 @@ def _greeted(registry: Registry, event: Greeted, now: _Now) -> Registry:
 
 
 def _check_greeting(registry: Registry, event: Greeted) -> None:
-    """Raises `BadRoute` for a peer that can't be, or asks for what can't be: its checks are its own."""
+    """Check who asks, and for what: its own checks are its own. Raises `BadRoute`."""
     peer = event.peer
     if not is_tag(peer.tag):
         raise BadRoute(f"{peer.tag!r} is no site's tag")
