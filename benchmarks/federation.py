@@ -51,7 +51,6 @@ from sluice.federation.matching.routing import Publication, RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import TypedValue
 from sluice.federation.messages.deliveries import Receipt, publish
-from sluice.federation.messages.ulids import ulid_of
 from sluice.federation.router import Ingress, route
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start
@@ -59,6 +58,7 @@ from sluice.local.deployer import Deployer
 from sluice.local.requests import SqsRequest, by_action
 from sluice.local.sites import DEFAULT_SITE
 from sluice.message import Message, Outgoing
+from sluice.ulids import ulid_of
 from tests.bindings import bound
 from tests.sqs.queues import Queue
 

@@ -15,9 +15,9 @@ from sluice.batches import Dispatcher, Entry
 from sluice.errors import HeldBack, NotDelivered, QueueGone, SenderFault, SluiceError
 from sluice.federation.links.registry import Forward
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
-from sluice.federation.messages.ulids import ulid_of
 from sluice.federation.ports import PeerRefused, Peers, PeerUnreachable
 from sluice.message import Message
+from sluice.ulids import ulid_of
 
 FIFO_SUFFIX = ".fifo"
 

@@ -14,8 +14,8 @@ from sluice.batches import Dispatcher, Entry
 from sluice.errors import QueueGone, SenderFault, SluiceError
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop, Receipt, publish
-from sluice.federation.messages.ulids import ulid_of
 from sluice.message import Message
+from sluice.ulids import ulid_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, o
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.rendezvous.stores import DynamoProxyPools
-from sluice.federation.messages.ulids import is_ulid, ulid_of
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.methods import Denied, over_sqs
@@ -25,6 +24,7 @@ from sluice.rendezvous.counts.events import OfferEvent, PollEvent, read_event
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT
 from sluice.times import DAY_MS, day_of, iso, ms_of
+from sluice.ulids import is_ulid, ulid_of
 from tests.deployed import Deployed
 
 WITHIN_S = 120

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import Malformed, SenderFault, TooLarge
 from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, message_id_of, open_attributes, seal
-from sluice.federation.messages.ulids import is_ulid, ulid_of
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, Value, size_of
+from sluice.ulids import is_ulid, ulid_of
 
 ULID = "01JD0000000000000000000000"
 TEXT = st.text(

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed
-from sluice.federation.messages.ulids import is_ulid
 from sluice.rendezvous.broker import TimeoutTick
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
 from sluice.rendezvous.http import HttpRequest
@@ -16,6 +15,7 @@ from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool
 from sluice.rendezvous.protocol.messages import OfferMethod, Poll, ProxyAnswer, RelayPattern
 from sluice.rendezvous.timeouts import TimeOuts
 from sluice.times import day_of, iso, ms_of
+from sluice.ulids import is_ulid
 from tests.fakes import url
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_broker import post

@@ -4,11 +4,12 @@ A value is a text, an integer, a float, a boolean, bytes, or void (None). Python
 headers don't, so their values are compared by `identity`. In JSON bytes are `{"base64": …}`.
 """
 
-import base64
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec import to_builtins
 
 from sluice.codec import Struct, convert
 from sluice.errors import Malformed
@@ -73,10 +74,8 @@ def of_stored(values: Mapping[str, StoredValue]) -> dict[str, TypedValue]:
 
 def to_json(values: Headers) -> dict[str, Any]:
     """Make the values as a JSON writer takes them."""
-    return {
-        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-        for name, value in values.items()
-    }
+    made: dict[str, Any] = to_builtins(to_stored(values))
+    return made
 
 
 def of_json(values: Mapping[str, Any]) -> dict[str, TypedValue]:

@@ -23,8 +23,8 @@ from sluice.errors import Malformed, TooLarge
 from sluice.federation.matching.bindings import Key
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS, TAG, DropReason, Tag, Trace, is_tag
 from sluice.federation.matching.typed_values import Base64, Headers, StoredValue, of_stored, to_json
-from sluice.federation.messages.ulids import ULID, is_ulid
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, Attributes, Value, is_attribute_name, size_of
+from sluice.ulids import ULID, is_ulid
 
 ATTRIBUTE = "x-qpid"
 # Attributes of a producer that knows nothing of it.

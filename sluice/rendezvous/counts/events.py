@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from sluice.documents import json_object
 from sluice.errors import Malformed
-from sluice.federation.messages.ulids import is_ulid, ulid_of
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Profile, WaitingProxy
 from sluice.times import iso, ms_of
+from sluice.ulids import is_ulid, ulid_of
 
 TOPIC = "rendezvous"
 UNKNOWN_TYPE = "unknown"
