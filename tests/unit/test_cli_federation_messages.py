@@ -57,7 +57,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
         monkeypatch.setenv(name, "test")
     with mock_aws():
         sqs = boto3.client("sqs", region_name=REGION)
-        fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+        fifo: Any = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
         urls = {
             "in": sqs.create_queue(QueueName="in")["QueueUrl"],
             "in.fifo": sqs.create_queue(QueueName="in.fifo", Attributes=fifo)["QueueUrl"],

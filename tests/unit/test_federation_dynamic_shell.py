@@ -1,6 +1,7 @@
 """Dynamic routes between sites in memory: through the registrars, the tables and the control queues."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -67,7 +68,7 @@ class DynamicWorld(World):
         assert isinstance(site, DynamicSite)
         return site
 
-    def route(self, dest: str, src: str, **fields: int) -> None:
+    def route(self, dest: str, src: str, **fields: Any) -> None:
         site = self[dest]
         link = self.link(dest, src)
         bridge = Bridge(name=f"from-{src}", link=link.name, src=TOPIC, dest=TOPIC, dynamic=True, **fields)

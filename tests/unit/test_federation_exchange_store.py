@@ -102,7 +102,7 @@ def test_a_rivals_binding_is_kept() -> None:
     def slowly(change: Change, meanwhile: Callable[[], object]) -> Change:
         waiting = [meanwhile]
 
-        def changed(bindings):  # type: ignore[no-untyped-def]
+        def changed(bindings):
             if waiting:
                 waiting.pop()()
             return change(bindings)

@@ -30,7 +30,7 @@ def _agree(wanted: TypedValue, found: TypedValue) -> bool:
 
 
 def test_all_wants_every_header_and_any_wants_one() -> None:
-    both = {"a": 1, "b": "x"}
+    both: dict[str, TypedValue] = {"a": 1, "b": "x"}
     assert matches({"x-match": "all", **both}, {**both, "c": 3})
     assert not matches({"x-match": "all", **both}, {"a": 1})
     assert matches({"x-match": "any", **both}, {"a": 1})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -146,7 +147,7 @@ def lost(world: World) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("src_is_local", [True, False])
 @pytest.mark.parametrize("src_is_queue", [True, False])
 def test_a_route_is_made_carries_and_goes(*, src_is_local: bool, src_is_queue: bool, fifo: bool) -> None:
-    src = {"src": SOURCE, "src_is_queue": True} if src_is_queue else {}
+    src: dict[str, Any] = {"src": SOURCE, "src_is_queue": True} if src_is_queue else {}
     world = linked(src_is_local=src_is_local, fifo=fifo, **src)
     source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
     world.settle(60_000)
@@ -235,7 +236,9 @@ def test_a_draining_link_sends_what_it_has_takes_in_no_more_and_pauses(*, src_is
     source.publish("after")
     world.settle(300_000)
     assert dest.queues.taken_in == [(FIFO_INGRESS, "before")]
-    assert [site.registry().links.popitem()[1].status.state for site in (world["A"], source)] == [LinkState.PAUSED] * 2
+    assert [link.status.state for site in (world["A"], source) for link in site.registry().links.values()] == [
+        LinkState.PAUSED
+    ] * 2
     assert [drop.reason for drop in source.drops] == ["unroutable"]
     advance(world["A"], LinkTold("to-B", Command.RESUME))
     world.settle(300_000)
@@ -397,7 +400,7 @@ class Chaos:
 
     def __post_init__(self) -> None:
         for site in self.world.sites.values():
-            site.strike_with(lambda site=site: self.strike(site))
+            site.strike_with(partial(self.strike, site))
 
     def strike(self, site: Site) -> None:
         """Somebody else comes in between, or the function dies."""
@@ -518,7 +521,7 @@ class Chaos:
     )
 
 
-def chaos(seed: int, tags: Sequence[str], **luck: float) -> Chaos:
+def chaos(seed: int, tags: Sequence[str], **luck: Any) -> Chaos:
     found = Chaos(World(tags), Random(seed), **luck)
     for site in list(found.world.sites.values()):
         for _ in range(2):

@@ -161,7 +161,7 @@ def claiming(text: str, body: str = "body") -> Message:
 )
 def test_a_bad_message_is_refused_with_the_reason_and_the_others_go_on(bad: Message, error: type[Exception]) -> None:
     outcome = run([message("0"), bad, message("2")], table([("one", "a")]), queues := Fickle())
-    assert (outcome.failures.keys(), type(outcome.failures[1])) == ({1}, error)
+    assert {position: type(fault) for position, fault in outcome.failures.items()} == {1: error}
     assert str(outcome.failures[1])
     assert queues.bodies("url/one") == ["0", "2"]
     assert outcome.counts["MessagesRefused"] == 1

@@ -66,7 +66,9 @@ def test_an_explicit_queue_id_wins_over_the_star() -> None:
     filters = parse(yaml.safe_load(MEMES))
     assert filter_of(filters, "meme-queue") is filters["meme-queue"]
     assert filter_of(filters, "another") is filters["*"]
-    assert filter_of({"one": filters["*"]}, "another") is None
+    star = filters["*"]
+    assert star is not None
+    assert filter_of({"one": star}, "another") is None
 
 
 def test_options_of_the_command_line_stand_for_a_filter_file() -> None:

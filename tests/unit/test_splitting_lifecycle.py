@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -168,7 +169,7 @@ def test_two_queues_and_two_sessions_make_six_temporary_queues() -> None:
 def test_an_event_that_comes_twice_changes_nothing() -> None:
     registry = ready()
     assert after(registry, start(), QueueCreated("tmp-s-q")) == registry
-    unknown = [
+    unknown: list[Any] = [
         QueueCreated("x"),
         QueueNotCreated("x", ""),
         QueueDeleted("x"),

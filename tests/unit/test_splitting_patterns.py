@@ -1,6 +1,7 @@
 """The pattern dialect, and that what a pattern is said to need is needed."""
 
 import re
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -66,7 +67,8 @@ TEXTS = st.text("aAbBkKsSiI$^\n,-]\u212a\u017f\u0130\u0131ß", max_size=8)
 
 def with_the_parser_mended(pattern: str) -> "regex.Pattern[str]":
     """The library's own parser, with the one node replaced: what `with_true_ends` stands in for."""
-    ends = {"EndOfStringLine": _regex_core.EndOfString, "EndOfStringLineU": _regex_core.EndOfString}
+    core: Any = _regex_core
+    ends = {"EndOfStringLine": core.EndOfString, "EndOfStringLineU": core.EndOfString}
     with mock.patch.multiple(_regex_core, **ends):
         return regex.compile("(?-f)" + pattern, FLAGS, cache_pattern=False)
 

@@ -41,7 +41,7 @@ def share(name: str, program: str | None = None, mode: Mode = Mode.STEAL, at: in
 
 def route(message: Sight, *shares: Share, gone: frozenset[str] = frozenset()) -> tuple[str | None, list[str]]:
     found = Router.of(shares, version=1, decide=decide).recipients(message, gone=gone)
-    return found.stealing and found.stealing.session_id, [mirror.session_id for mirror in found.mirroring]
+    return found.stealing.session_id if found.stealing else None, [mirror.session_id for mirror in found.mirroring]
 
 
 # The spec's cases about matching
@@ -178,7 +178,7 @@ def matches(filter_: Filter, message: Message) -> bool:
 
 
 def literally(message: Message, shares: Sequence[Share]) -> tuple[Share | None, list[Share]]:
-    mirroring = []
+    mirroring: list[Share] = []
     for one in sorted(shares, key=lambda one: (one.started_at_ms, one.session_id)):
         if matches(one.filter, message):
             if one.mode is Mode.STEAL:

@@ -6,6 +6,7 @@ a test that it is still read: sites are deployed one after the other.
 
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -212,7 +213,7 @@ CONTROLS: dict[str, ControlMessage] = {
         link="EAST", sender=EAST, said=Raw(b'{"op":"ask","exchange":"amq.topic","bridge":"pull","epoch":1,"number":2}')
     ),
 }
-OF_PULL = {"exchange": "amq.topic", "bridge": "pull", "epoch": 1_700_000_000_012}
+OF_PULL: dict[str, Any] = {"exchange": "amq.topic", "bridge": "pull", "epoch": 1_700_000_000_012}
 OPS: dict[str, DynamicOp] = {
     "wanted": Wanted(
         **OF_PULL,
