@@ -17,8 +17,8 @@ def text(value: str) -> dict[str, Any]:
 
 
 def row(**more: Any) -> dict[str, Any]:
-    given = {"message_id": "m-1", "body": "b", "attributes": {}, "message_group_id": None, "routing_key": "a.b"}
-    return given | {"origin_id": ORIGIN} | more
+    given = {"message_id": "m-1", "body": "b", "message_group_id": None, "routing_key": "a.b"}
+    return {**given, "attributes": {}, "origin_id": ORIGIN, **more}
 
 
 def metadata(attributes: Any) -> Any:

@@ -95,8 +95,8 @@ def test_a_fifo_message_is_identified_by_its_column_its_position_or_its_content(
     assert identity(row, write="query/5") == identity({**row, "body": "b"}, write="query/5") == "query/5/3/7"
     content = identity(row, deduplication="content")
     assert content == identity(row, deduplication="content", write="another")
-    others = [{**row, "body": "b"}, {**row, "message_group_id": "h"}, {**row, "attributes": {"k": "v"}}]
-    assert content not in [identity(other, deduplication="content") for other in others]
+    others: list[dict[str, Any]] = [{"body": "b"}, {"message_group_id": "h"}, {"attributes": {"k": "v"}}]
+    assert content not in [identity(row | other, deduplication="content") for other in others]
 
 
 def test_arrow_rows_and_spark_rows_make_the_same_message() -> None:

@@ -27,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         return
     moto = pytest.importorskip("moto", reason="S3 in memory")
     with moto.mock_aws():
-        client = botocore.session.Session().create_client("s3", region_name="us-east-1")
+        client: Any = botocore.session.Session().create_client("s3", region_name="us-east-1")
         client.create_bucket(Bucket="bucket")
         yield S3Store(client, "bucket", "some/log")
 

@@ -122,9 +122,9 @@ def test_a_worker_that_dies_in_a_task_loses_and_doubles_nothing(  # noqa: PLR091
     action, call, done = moment
     watch = WorkersKilled(sqs, action, call=call, done=done)
     fill(MESSAGES)
-    watch.driver = drivers.start(given)
-    until(lambda: emptied(sqs) or watch.driver.poll() is not None)
-    until(lambda: len(bodies(spark, given)) >= MESSAGES or watch.driver.poll() is not None)
+    watch.driver = driver = drivers.start(given)
+    until(lambda: emptied(sqs) or driver.poll() is not None)
+    until(lambda: len(bodies(spark, given)) >= MESSAGES or driver.poll() is not None)
     assert watch.call <= 0
     assert watch.driver.poll() is None
     assert bodies(spark, given) == EXPECTED

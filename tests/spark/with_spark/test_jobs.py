@@ -223,6 +223,9 @@ def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_ag
         def append(self, frame: Any, transaction: Any) -> bool:
             raise Killed
 
+        def read(self, spark: Any, keep: Any = None) -> Any:
+            raise Killed
+
     batch = received([message(1), message(2, attributes=bad_metadata())])
     with pytest.raises(Killed):
         Batches(_table(tmp_path, "tables/messages"), Unreachable(), late_days=3)(batch, 0)
@@ -299,8 +302,9 @@ class Answering:
     """A session whose SQL says one thing, and what was asked of it and of a frame's writer."""
 
     def __init__(self, rows: list[int]) -> None:
-        self.rows, self.asked, self.options, self.sparkSession = rows, [], {}, self
-        self.write = self
+        self.asked: list[Any] = []
+        self.options: dict[str, Any] = {}
+        self.rows, self.sparkSession, self.write = rows, self, self
 
     def sql(self, statement: str) -> "Answering":
         self.asked.append(statement)
@@ -332,7 +336,7 @@ def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, 
     query = "b0b4b16a-3b5f-4d38-8e9a-000000000000"
     table = open_table(kind, "s3://b/t" if kind == "delta" else "glue.sluice", "messages", messages_layout())
     frame = Answering([1] if there else [])
-    assert table.append(frame, Transaction(app_id=query, version=7)) is not there  # type: ignore[arg-type]  a fake
+    assert table.append(frame, Transaction(app_id=query, version=7)) is not there
     created, looked_up = frame.asked[:2]
     named = "delta.`s3://b/t/messages`" if kind == "delta" else "glue.sluice.messages"
     assert created.startswith(f"CREATE TABLE IF NOT EXISTS {named} (`message_id` string, `body` string, ")

@@ -1,5 +1,6 @@
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ from tests.spark.with_spark.killed import WITHIN_S, until
 def messages(spark: Any, sqs: Any, tmp_path: Path, **options: Any) -> Any:
     given = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": str(tmp_path / "staging")}
     return spark.readStream.format("sqs").options(**given, waitTimeSeconds=1, **options).load()
+
+
+def says(lines: list[Any], number: int) -> bool:
+    return any(line["numRecordsIn"] == number for line in lines)
 
 
 def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
@@ -27,7 +32,7 @@ def test_progress_becomes_metrics_that_go_on_over_a_restart(spark: Any, sqs: Any
             writer = frame.writeStream.queryName("orders").option("checkpointLocation", str(tmp_path / "checkpoint"))
             query = writer.format("parquet").start(str(tmp_path / "out"))
             try:
-                until(lambda total=total: any(line["numRecordsIn"] == total for line in lines))
+                until(partial(says, lines, total))
             finally:
                 query.stop()
     finally:

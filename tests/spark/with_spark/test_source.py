@@ -1,5 +1,6 @@
 import ast
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,16 @@ def test_a_stream_delivers_each_message_once_and_empties_the_queue(
     assert sorted(found) == [f"{number:06d}" for number in range(3000)]
 
 
+def has_rows(query: Any, number: int) -> bool:
+    return rows_in(query) == number
+
+
 def test_a_restarted_stream_goes_on_where_it_was(spark: Any, sqs: Any, fill: Any, tmp_path: Path) -> None:
     for total in (400, 800):
         fill(400)
         query = stream(spark, sqs, tmp_path)
         try:
-            until(lambda total=total, query=query: rows_in(query) == total)
+            until(partial(has_rows, query, total))
         finally:
             query.stop()
     assert sorted(bodies(spark, tmp_path)) == sorted([f"{number:06d}" for number in range(400)] * 2)
