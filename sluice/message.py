@@ -51,7 +51,7 @@ Attributes = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A received message. `system` holds the system attributes by name: `SentTimestamp`, `MessageGroupId`, …"""
+    """A received message. `system` holds the system attributes by name: `SentTimestamp`, `MessageGroupId` and so on."""
 
     message_id: str
     body: str

@@ -47,8 +47,10 @@ def image_target(architecture: Architecture, python: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class SparkAssets:
-    """What is built from a project: the folder with requirements.txt, `spark` and `sluice`. Each is a file, named by
-    its key."""
+    """What is built from a project: the folder with requirements.txt, `spark` and `sluice`.
+
+    Each is a file, named by its key.
+    """
 
     project: Path
 

@@ -143,7 +143,7 @@ def _kms(stack: SplittingStack) -> list[iam.PolicyStatement]:
 
 
 def _settings(stack: SplittingStack) -> SplitterSettings:
-    """What both functions are told."""
+    """Tell what both functions are told."""
     state = stack.state
     return SplitterSettings(
         table=state.splitting_table.table_name,

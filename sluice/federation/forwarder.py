@@ -41,7 +41,7 @@ class ForwardOutcome:
 
 
 def shared_out(messages: Sequence[Message], routes: int) -> list[list[int]]:
-    """The positions of a batch that each of the routes is to forward; a group's messages all go over one."""
+    """Give the positions of a batch that each of the routes is to forward; a group's messages all go over one."""
     shares: list[list[int]] = [[] for _ in range(routes)]
     for position, message in enumerate(messages if routes else ()):
         place = position if message.group_id is None else zlib.crc32(message.group_id.encode())
@@ -59,7 +59,7 @@ def forward_all(
     peers: Peers,
     executor: Executor,
 ) -> ForwardOutcome:
-    """Forwards the batch of a FIFO queue, in order, or of a standard one, requests abreast."""
+    """Forward the batch of a FIFO queue, in order, or of a standard one, requests abreast."""
     refused: dict[int, SenderFault] = {}
     drops: dict[int, Drop] = {}
     entries: list[Entry] = []

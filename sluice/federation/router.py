@@ -31,7 +31,7 @@ class BoundQueues(Protocol):
     """The queues that are bound, by URL."""
 
     def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Sends up to ten entries; the ids of those that SQS refused, with its reason.
+        """Send up to ten entries; the ids of those that SQS refused, with its reason.
 
         Raises `QueueGone` for a queue that doesn't exist and `CallFailed` for what else goes wrong with all of them.
         """
@@ -57,7 +57,7 @@ def route(
     queues: BoundQueues,
     executor: Executor,
 ) -> RoutingOutcome:
-    """Sends every message of the batch to the queues that its exchange finds. `messages` are in order.
+    """Send every message of the batch to the queues that its exchange finds. `messages` are in order.
 
     A copy whose queue is gone is undeliverable, and its message done: the other queues have theirs, and were it to come
     again, they'd have it twice.

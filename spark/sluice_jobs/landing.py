@@ -1,5 +1,6 @@
-"""What a received message becomes in the tables: its columns, its partition, or why it is quarantined. Expressions of
-Spark SQL, so that no row passes through Python.
+"""What a received message becomes in the tables: its columns, its partition, or why it is quarantined.
+
+Expressions of Spark SQL, so that no row passes through Python.
 
 Federation's metadata travel in an attribute of their own (`sluice.federation.messages.metadata`). Every row is judged
 by itself and from what stands in it alone, no clock among it: a batch that comes again is split the same way.

@@ -170,8 +170,10 @@ class TableLog:
         raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by others")
 
     def added(self, *, after: int, until: int) -> Sequence[DataFile]:
-        """Files with new rows, in the versions after the one and up to the other. Raises SegmentMissing where one of
-        them is forgotten."""
+        """Files with new rows, in the versions after the one and up to the other.
+
+        Raises SegmentMissing where one of them is forgotten.
+        """
         found: list[DataFile] = []
         for version in range(after + 1, until + 1):
             actions = self._read(_commit_name(version))

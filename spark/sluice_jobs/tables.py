@@ -1,5 +1,6 @@
-"""Tables that take each batch of a query once: Parquet with its own log, Delta, Iceberg. Reading and appending; what
-is in a row is `landing`'s to say.
+"""Tables that take each batch of a query once: Parquet with its own log, Delta, Iceberg.
+
+Reading and appending; what is in a row is `landing`'s to say.
 
 Spark's file sink isn't used: its `_spark_metadata` is unknown to other readers, and a table with it can't be compacted.
 Parquet files go to a folder that is new for each attempt (`batch=…`), and are the table's once a version of the log

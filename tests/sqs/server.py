@@ -340,7 +340,7 @@ ACTIONS: Mapping[str, Callable[[State, Failure | None, dict[str, Any]], Answer]]
 
 
 def _control(state: State, command: str, request: dict[str, Any]) -> Answer:
-    """fill {queue, count, size} · failures [..] · latency {seconds} · limit {queue, in_flight} · counts · depths
+    """Fill {queue, count, size} · failures [..] · latency {seconds} · limit {queue, in_flight} · counts · depths
     · calls."""
     if command == "fill":
         size = int(request["size"])

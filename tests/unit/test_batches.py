@@ -1,7 +1,8 @@
 """Batches regrouped and sent: within SQS's limits, in order, nothing lost, and what failed is said."""
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,8 +97,8 @@ def test_one_group_of_a_fifo_queue_comes_to_each_receiver_in_order() -> None:
 class Sends:
     """What arrived, in order; entries at `failing` positions are refused, targets that are `gone` don't exist."""
 
-    failing: Set[int] = frozenset()
-    gone: Set[str] = frozenset()
+    failing: AbstractSet[int] = frozenset()
+    gone: AbstractSet[str] = frozenset()
     arrived: list[tuple[str, str]] = field(default_factory=list)
 
     def __call__(self, target: str, entries: Sequence[dict[str, Any]]) -> dict[str, str]:

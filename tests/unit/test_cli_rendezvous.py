@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import boto3
@@ -167,7 +167,7 @@ class Background:
     def _keep(self, work: Any, ready: Any) -> None:
         self._tasks.append(self.loop.create_task(work(self, ready)))
 
-    def __enter__(self) -> "Background":
+    def __enter__(self) -> Self:
         self._tasks: list[asyncio.Task[None]] = []
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()

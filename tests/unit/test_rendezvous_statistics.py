@@ -184,8 +184,10 @@ def test_the_page_for_prometheus() -> None:
         'snowflake_rounded_client_poll_total{nat="unknown",status="denied",cc="FR",rendezvous_method="sqs"} 8',
         'snowflake_rounded_client_poll_total{nat="unknown",status="matched",cc="DE",rendezvous_method="sqs"} 24',
         'snowflake_rounded_client_poll_total{nat="unknown",status="timeout",cc="??",rendezvous_method="http"} 8',
-        'snowflake_rounded_client_poll_total{nat="unrestricted",status="denied",cc="AT",'
-        'rendezvous_method="ampcache"} 8',
+        (
+            'snowflake_rounded_client_poll_total{nat="unrestricted",status="denied",cc="AT",'
+            'rendezvous_method="ampcache"} 8'
+        ),
     ]
 
 

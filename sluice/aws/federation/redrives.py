@@ -28,7 +28,7 @@ class Redrives:
     dead_letters_url: str
 
     def redrive(self, queue: str) -> int:
-        """Puts dead letters of the queue back, a thousand at most; how many. What was tried too often starts anew."""
+        """Put dead letters of the queue back, a thousand at most; how many. What was tried too often starts anew."""
         moved = 0
         while moved < MAX_LETTERS and (letters := self._received()):
             wanted = [letter for letter in letters if letter.source.rsplit(":", 1)[-1] == queue]

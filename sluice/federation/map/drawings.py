@@ -72,11 +72,16 @@ def as_svg(topology: Topology) -> str:
     width = max([size, *(2 * _TEXT_MARGIN + _CHARACTER_WIDTH * len(text) for text in warnings)])
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-            ' font-family="sans-serif" font-size="12">',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+                f' viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
+            ),
             '<rect width="100%" height="100%" fill="white"/>',
-            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8"'
-            ' markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#374151"/></marker></defs>',
+            (
+                '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8"'
+                ' markerUnits="userSpaceOnUse" orient="auto">'
+                '<path d="M0,0 L8,4 L0,8 z" fill="#374151"/></marker></defs>'
+            ),
             *routes,
             *(_drawn_site(topology, tag, place) for tag, place in places.items()),
             *(

@@ -179,8 +179,9 @@ def _held(value: Any, kind: pa.DataType) -> tuple[Any, str | None]:
 
 @lru_cache(maxsize=256)  # types are few, values many: what a type asks for is found out once
 def _fitting(kind: pa.DataType) -> Fit:
-    """Find the function that makes a value as pyarrow takes it for the type; text stands for what JSON has no type for.
-    It raises ValueError or TypeError.
+    """Find the function that makes a value as pyarrow takes it for the type.
+
+    Text stands for what JSON has no type for. It raises ValueError or TypeError.
     """
     if pa.types.is_struct(kind):
         return _fitting_struct(kind)

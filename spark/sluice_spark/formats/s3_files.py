@@ -1,5 +1,6 @@
-"""What is in an object: records of CSV, JSON lines or Parquet, with the partition columns that its key says. No network
-here: the content comes as a file.
+"""What is in an object: records of CSV, JSON lines or Parquet, with the partition columns that its key says.
+
+No network here: the content comes as a file.
 
 A line that can't be read has no value and a reason with its number. Where a file can't be read any further, one last
 record says so. What comes out follows from the key, the content and the options alone.
@@ -143,8 +144,9 @@ def check_columns(files: S3Files, kind: pa.DataType) -> None:
 
 
 def records(content: IO[bytes], key: str, files: S3Files, kind: pa.DataType) -> Iterator[Records]:
-    """Yield the file's records in order, as structs of type `kind`, in batches of BATCH_ROWS at most; none of an empty
-    file.
+    """Yield the file's records in order, as structs of type `kind`, in batches of BATCH_ROWS at most.
+
+    None of an empty file.
 
     A column is the key's if a path segment `name=value` has it, else the file's, else null. Names are compared as
     written.

@@ -1,5 +1,6 @@
-"""How many records could not be read, from the tasks that found out to the driver that counts: a note for each part of
-a batch that has some, which says where and how many.
+"""How many records could not be read, from the tasks that found out to the driver that counts.
+
+A note for each part of a batch that has some, which says where and how many.
 
 A task tried again writes the same. A batch's errors are all there once it is committed.
 """

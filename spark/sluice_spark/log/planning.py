@@ -1,5 +1,7 @@
-"""What the staged log decides, pure: what a batch takes, how it is sliced, what may be removed, what was seen
-before."""
+"""What the staged log decides, pure.
+
+What a batch takes, how it is sliced, what may be removed, what was seen before.
+"""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -182,8 +184,10 @@ def checked_numbers(numbers: Collection[int]) -> range:
 
 
 def removable(published: Mapping[int, float], committed: Position, *, before: float) -> Sequence[int]:
-    """Segments published before the time that no batch can need again, lowest first. The newest always stays: it
-    carries the totals."""
+    """Segments published before the time that no batch can need again, lowest first.
+
+    The newest always stays: it carries the totals.
+    """
     newest = max(published, default=0)
     return sorted(number for number, at in published.items() if number < min(committed.segment, newest) and at < before)
 

@@ -1,5 +1,7 @@
-"""Bad records in a place of their own, one Parquet file for each slice, or piece of it, that has some: a task tried
-again writes the same file, once."""
+"""Bad records in a place of their own, one Parquet file for each slice, or piece of it, that has some.
+
+A task tried again writes the same file, once.
+"""
 
 import logging
 from collections.abc import Iterator

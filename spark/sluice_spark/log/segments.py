@@ -1,5 +1,7 @@
-"""Segments: Arrow IPC files of messages, each with a header in its schema's metadata. The format is versioned and
-checked here alone."""
+"""Segments: Arrow IPC files of messages, each with a header in its schema's metadata.
+
+The format is versioned and checked here alone.
+"""
 
 import json
 from base64 import b64decode
@@ -45,8 +47,10 @@ SPARK_SCHEMA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What is known of a segment without its rows. `*_before` and `deletions_failed` are cumulative over the log, and
-    None and 0 where a task published the segment (`mode=executors`): it doesn't know the others.
+    """What is known of a segment without its rows.
+
+    `*_before` and `deletions_failed` are cumulative over the log, and None and 0 where a task published the segment
+    (`mode=executors`): it doesn't know the others.
 
     `epoch` orders the drivers of a log: the number of the empty segment with which the writer's driver claimed it.
     """

@@ -1,5 +1,6 @@
-"""The staged log in its store: recovery, takeover, append, read, retention. What is decided there is decided in
-planning.
+"""The staged log in its store: recovery, takeover, append, read, retention.
+
+What is decided there is decided in planning.
 
 Whoever writes the log first publishes an empty segment, its claim: from then on an earlier writer finds its next
 number taken, and stops. The

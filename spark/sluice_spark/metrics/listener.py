@@ -100,4 +100,4 @@ class MetricsListener(StreamingQueryListener):
 
 
 def _epoch_ms(timestamp: str) -> int:
-    return int(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1000)
+    return int(datetime.fromisoformat(timestamp).timestamp() * 1000)

@@ -22,8 +22,9 @@ RECEIVED_ONLY = {"message_id", "sequence_number", "sent_at", "first_received_at"
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Check the columns. Raises InvalidColumn for one that is missing, unknown, or of a type that no message can be
-    made of.
+    """Check the columns.
+
+    Raises InvalidColumn for one that is missing, unknown, or of a type that no message can be made of.
     """
     types = {column.name: column.dataType for column in schema.fields}
     if "body" not in types:

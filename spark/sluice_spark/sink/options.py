@@ -22,8 +22,10 @@ _OFFERED: Mapping[str, Deduplication] = {"position": "position", "content": "con
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Parsed and in range. `queue_urls`: none, and each row names its own; one, for all; several, of which rows
-    name one."""
+    """Parsed and in range.
+
+    `queue_urls`: none, and each row names its own; one, for all; several, of which rows name one.
+    """
 
     queue_urls: tuple[str, ...]
     region: str | None

@@ -205,8 +205,11 @@ class Batch:
     size: int = 0
 
     def takes(self, message: Outgoing) -> bool:
-        """Whether there is room. Of a FIFO group a message waits until the one before it was taken: SQS may take a
-        batch in part, and what is sent again would come late."""
+        """Whether there is room.
+
+        Of a FIFO group a message waits until the one before it was taken: SQS may take a batch in part, and what is
+        sent again would come late.
+        """
         if len(self.messages) == BATCH_MESSAGES or self.size + message.size > BATCH_BYTES:
             return False
         return message.group is None or all(other.group != message.group for other in self.messages)

@@ -15,8 +15,10 @@ class Held:
     _by_number: dict[int, list[Received]] = field(default_factory=dict)
 
     def hold(self, number: int, received: Sequence[Received]) -> None:
-        """Until all of segment `number` is committed. A redelivered message comes with the newest segment that has
-        rows: its own is committed no later."""
+        """Until all of segment `number` is committed.
+
+        A redelivered message comes with the newest segment that has rows: its own is committed no later.
+        """
         self._by_number.setdefault(number, []).extend(received)
         self.messages += sum(len(answer.messages) for answer in received)
 

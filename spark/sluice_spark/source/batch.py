@@ -10,8 +10,10 @@ from sluice_spark.source.receiver import receiver_of, writable_log
 
 
 class SqsReader(Reads, DataSourceReader):
-    """Receives in `partitions`, on the driver: a task that is tried again reads what was staged, and receives
-    nothing."""
+    """Receives in `partitions`, on the driver.
+
+    A task that is tried again reads what was staged, and receives nothing.
+    """
 
     def partitions(self) -> Sequence[InputPartition]:
         """Receives until the queues are empty or the limits reached, and stages; each action of a plan does so once.

@@ -1,5 +1,7 @@
-"""How many messages the queues hold, asked in the background: `mode=executors` plans by it, and never waits for a
-message."""
+"""How many messages the queues hold, asked in the background.
+
+`mode=executors` plans by it, and never waits for a message.
+"""
 
 import asyncio
 import logging
@@ -20,8 +22,10 @@ FRESH_WITHIN_S = 0.5
 
 
 class Depth:
-    """A thread of its own, which ends with the process or with `stop`. An error that asking again won't mend is raised
-    by `visible`."""
+    """A thread of its own, which ends with the process or with `stop`.
+
+    An error that asking again won't mend is raised by `visible`.
+    """
 
     def __init__(self, client: Callable[[], SqsClient], queue_urls: Sequence[str], *, deleting: bool) -> None:
         """Begin to ask. `deleting`: whether the permission to delete is tried first."""
@@ -36,8 +40,11 @@ class Depth:
         threading.Thread(target=self._thread_main, name="sluice-spark-depth", daemon=True).start()
 
     def visible(self, position: Position) -> int:
-        """How many messages can be received. For a new position as it is now, as a batch took some since the last
-        look; or, where that isn't answered soon, as it was."""
+        """How many messages can be received.
+
+        For a new position as it is now, as a batch took some since the last look; or, where that isn't answered soon,
+        as it was.
+        """
         if position != self._position:
             within_s = FIRST_WITHIN_S if self._position is None else FRESH_WITHIN_S
             self._position = position

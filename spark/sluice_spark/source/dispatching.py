@@ -1,5 +1,7 @@
-"""The driver's side of `mode=executors`: claims the log, plans numbers of segments for tasks to receive, counts what
-they received. What is decided is decided in planned; nothing is received here.
+"""The driver's side of `mode=executors`.
+
+Claims the log, plans numbers of segments for tasks to receive, counts what they received. What is decided is decided in
+planned; nothing is received here.
 
 As in `mode=driver` a driver claims the log with an empty segment. Its number orders the drivers: tasks stop at a
 segment of a later one, and take one of an earlier as part of the log. So a range that an earlier driver planned, and

@@ -95,8 +95,10 @@ def _read(source: Options, query: Any) -> int:
 
 
 def _taken(source: Options, query: Any) -> int:
-    """How many messages were received: with `mode=executors` none is staged outside batches, and an offset counts up to
-    its batch."""
+    """How many messages were received.
+
+    With `mode=executors` none is staged outside batches, and an offset counts up to its batch.
+    """
     query.processAllAvailable()
     end = _end(query)
     return reached(open_store(source.staging_location, source.identity.profile), end).totals.messages if end else 0

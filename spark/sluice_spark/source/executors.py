@@ -223,8 +223,10 @@ class _Turn:
             group.create_task(self._receive_in_a_row(group, sqs, fleet))
 
     async def _receive_in_a_row(self, group: asyncio.TaskGroup, sqs: SqsClient, fleet: Fleet) -> None:
-        """Until the queue is empty, there are too many of us, no room, or no time. Raises nothing: receives under way
-        are never cancelled."""
+        """Until the queue is empty, there are too many of us, no room, or no time.
+
+        Raises nothing: receives under way are never cancelled.
+        """
         limit = max(1, self._intake.connections // len(self._intake.queue_urls))
         attempt = 0
         try:

@@ -28,8 +28,9 @@ def is_fifo(queue_url: str) -> bool:
 
 
 def in_order(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Sort a FIFO queue's messages by sequence number: answers may overtake each other once a visibility time-out is
-    over.
+    """Sort a FIFO queue's messages by sequence number.
+
+    Answers may overtake each other once a visibility time-out is over.
 
     Sequence numbers are decimal, of 20 digits, and grow within a group.
     """

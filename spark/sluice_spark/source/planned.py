@@ -1,5 +1,6 @@
-"""What `mode=executors` decides, pure: how many tasks receive, how much each, and what of a range of segments is there
-already.
+"""What `mode=executors` decides, pure.
+
+How many tasks receive, how much each, and what of a range of segments is there already.
 
 The driver plans numbers of segments that don't exist yet; each number is one task's to receive, stage and publish.
 """
@@ -47,8 +48,10 @@ def share(admission: Admission, index: int, count: int) -> Admission:
 
 @dataclass(slots=True)
 class Budget:
-    """`rateLimit`, in messages/s: what the next batch may take, by the time since the one before. Times are
-    monotonic."""
+    """`rateLimit`, in messages/s: what the next batch may take, by the time since the one before.
+
+    Times are monotonic.
+    """
 
     per_second: int | None = None
     _at: float | None = None
@@ -77,8 +80,10 @@ class PlannedBatch:
 def batch(
     found: Mapping[int, Header], start: Position, end: Position, *, epoch: int, rows_per_task: int
 ) -> PlannedBatch:
-    """`found`: those of the range's segments that exist. A segment that a task published is one task's again, whoever
-    asks and whenever, so that what tasks write beside the rows has the same name; others are packed.
+    """`found`: those of the range's segments that exist.
+
+    A segment that a task published is one task's again, whoever asks and whenever, so that what tasks write beside the
+    rows has the same name; others are packed.
 
     Raises Fenced if a newer driver has written in the range, SegmentMissing if the range ends within a segment that
     isn't there.

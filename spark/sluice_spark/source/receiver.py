@@ -1,5 +1,6 @@
-"""The background receiver: receive on many connections, stage, publish, delete. A thread with its own event loop,
-beside Spark's calls.
+"""The background receiver: receive on many connections, stage, publish, delete.
+
+A thread with its own event loop, beside Spark's calls.
 
 The order is the guarantee: a message is deleted only once its segment is durable. Spark never waits for this.
 """
@@ -69,8 +70,10 @@ class Intake:
 
 
 class Receiver:
-    """Starts with `start`, ends with `stop` or an error, which `check` raises. `staged.log` says what there is to
-    read."""
+    """Starts with `start`, ends with `stop` or an error, which `check` raises.
+
+    `staged.log` says what there is to read.
+    """
 
     def __init__(self, staged: StagedLog, client: Callable[[], SqsClient], intake: Intake) -> None:
         self.staged, self._client, self._intake = staged, client, intake

@@ -133,8 +133,10 @@ class StreamReader(SqsStreamReader):
         return view.offset(view.end).json() if view else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Divides the rows between. Spark 4.0 and 4.1 call this with twice the same offset at a restart, to say where
-        it begins."""
+        """Divides the rows between.
+
+        Spark 4.0 and 4.1 call this with twice the same offset at a restart, to say where it begins.
+        """
         first, last = Offset.parse(start).position, Offset.parse(end).position
         staged = self._started(first, Offset.parse(start))
         if self._last is None or last >= self._end:
@@ -252,7 +254,9 @@ def _removed(segments: Callable[[float], int], store: Store, committed: Position
 
 
 def _unwind_at_termination() -> None:
-    """Spark ends this process with SIGTERM, whose default ends it amid receives. This way the main thread unwinds, and
-    the receiver drains."""
+    """Spark ends this process with SIGTERM, whose default ends it amid receives.
+
+    This way the main thread unwinds, and the receiver drains.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

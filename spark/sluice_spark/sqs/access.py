@@ -61,7 +61,7 @@ def region_of(queue_url: str) -> str | None:
 
 
 def resolved_endpoint(queue_url: str, *, region: str | None, endpoint: str | None, identity: Identity) -> Endpoint:
-    """botocore's endpoint for the region, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings.
+    """Botocore's endpoint for the region, with its partition, FIPS, dual-stack and AWS_ENDPOINT_URL_SQS settings.
 
     The region is the option's, the queue URL's, or the session's. Raises InvalidOption where nothing says it.
     """

@@ -71,9 +71,8 @@ def test_each_object_is_read_once_over_messages_and_a_restart(
             query.stop()
 
     def table() -> list[Any]:
-        given = "message_id string, envelope map<string, string>, value struct<id: int, name: string, day: date>, " + (
-            "bad_record string"
-        )
+        value = "struct<id: int, name: string, day: date>"
+        given = f"message_id string, envelope map<string, string>, value {value}, bad_record string"
         return list(spark.read.schema(given).parquet(str(tmp_path / "out")).collect())
 
     sqs.queues["q"].visibility_s = 3  # of what a receive took that the first run no longer awaits
