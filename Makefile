@@ -105,7 +105,7 @@ clean: ## everything that a clone doesn't have
 build/spark-%/ready: spark/pyproject.toml requirements.txt | .venv/ready
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(PYTHON) -m venv build/spark-$*
-	$(call install,build/spark-$*,--constraint requirements.txt "pyspark==$*" --editable "spark[avro,jobs]" \
+	$(call install,build/spark-$*,--constraint requirements.txt "pyspark==$*" --editable "spark[avro$(,)jobs]" \
 		pytest pytest-timeout pytest-xdist hypothesis "moto[s3$(,)sqs]" boto3)
 	touch $@
 
