@@ -220,7 +220,8 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
         )
 
     def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
-        made = queue(id_, fifo=fifo, visibility=_visibility(EXCHANGE_TIMEOUT, window_s=1))
+        visibility = _visibility(EXCHANGE_TIMEOUT, parameters.federation.batching_window_s)
+        made = queue(id_, fifo=fifo, visibility=visibility)
         return Ingress(queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 
     def bound(number: int, each: BoundQueueParameters) -> sqs.IQueue:

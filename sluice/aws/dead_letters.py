@@ -2,7 +2,8 @@
 
 A dead letter is the message as it was, body, attributes and trace, with two attributes more: `sluice-reason` and
 `sluice-source`, the ARN of its queue. Where that is more than SQS carries, all of the message's own attributes travel
-in one, `sluice-attributes`: JSON, spelled as in Lambda's events.
+in one, `sluice-attributes`: JSON, spelled as in Lambda's events. The reason's text is its giver's: `records` says the
+error's type and words.
 """
 
 import json

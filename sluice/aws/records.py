@@ -17,7 +17,7 @@ from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
 from sluice.message import DeadLetter, Message
 
-MAX_RECEIVES = 3  # the redrive policy of every queue that a function reads
+MAX_RECEIVES = 3  # where a function says nothing else; no queue redrives sooner
 FIFO_SUFFIX = ".fifo"
 
 logger = Logger()

@@ -69,6 +69,19 @@ def test_every_queue_has_dead_letters_of_its_own_kind_and_time_for_a_batch(feder
         assert found[name]["VisibilityTimeout"] >= 6 * timeout_s + window_s
 
 
+def test_an_ingress_leaves_time_for_the_window_that_its_trigger_waits(synth: Callable[..., Templates]) -> None:
+    templates = synth(**{"sluice.federation.batching_window_s": 300})
+    timeouts = {
+        id_: function["Properties"]["Timeout"]
+        for id_, function in resources(templates.federation, "AWS::Lambda::Function").items()
+    }
+    queues = resources(templates.state, "AWS::SQS::Queue")
+    visibility = {id_[:-8]: queue["Properties"].get("VisibilityTimeout") for id_, queue in queues.items()}
+    ingress = triggers(templates)["FederationIngress"]
+    assert ingress["MaximumBatchingWindowInSeconds"] == 300
+    assert visibility["FederationIngress"] == 6 * timeouts[ingress["FunctionName"]["Ref"]] + 300
+
+
 def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None:
     assert allowed(statements(federated, "Exchange")) == pairs(
         ({"dynamodb:GetItem"}, {"FederationTable.Arn"}),

@@ -1,6 +1,7 @@
 """Bodies that are notifications: attributes of an SNS envelope, objects of an S3 event. Pure.
 
-A body that is no such notification has none of them: nothing here raises.
+A body that is no such notification has none of them: nothing here raises. The Spark source has envelopes of its own,
+as it is used without this package.
 """
 
 import json
