@@ -3,7 +3,7 @@
 SluiceError
 ├── SenderFault          the message can never succeed: never retried, dead-lettered with the reason
 │   ├── Malformed        its JSON doesn't decode, or a field has the wrong type
-│   ├── OfferRefused          a client's offer that gets an error reply; the text is the protocol's
+│   ├── OfferRefused     a client's offer that gets an error reply; the text is the protocol's
 │   ├── TooLarge         with federation's metadata it is more than SQS carries
 │   └── UnknownExchange  it names an exchange that isn't there
 ├── DestinationFault     the other end, for now: retried by the queue, dead-lettered when it keeps failing

@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from functions.control.parts import ControlParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
-from sluice.errors import BadConfiguration, Malformed
+from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
 from sluice.splitting.control import NoSuchSession
@@ -52,6 +52,8 @@ def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse
         except NoSuchSession:
             # It ended between the splitter's asking and now.
             logger.info("SessionGone", body=message.body)
+        except BadSnapshot:
+            raise  # what we have stored can't be read: the sender isn't to blame, and the message may come again
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 

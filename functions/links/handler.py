@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from functions.links.parts import LinksParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
-from sluice.errors import BadConfiguration, Malformed, QueueGone, SenderFault
+from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.registry import routes_down
@@ -55,6 +55,8 @@ def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse
                 hear(message.body, context)
             else:
                 perform(message.body, context)
+        except BadSnapshot:
+            raise  # what we have stored can't be read: the sender isn't to blame, and the message may come again
         except BadConfiguration as error:
             raise Malformed(str(error)) from error
 

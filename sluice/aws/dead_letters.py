@@ -6,6 +6,7 @@ in one, `sluice-attributes`: JSON, spelled as in Lambda's events. The reason's t
 error's type and words.
 """
 
+import contextlib
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -54,10 +55,12 @@ def read(message: Message) -> DeadLetter:
     """
     said = {name: value.text or "" for name, value in message.attributes.items()}
     own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
-    packed = own.get(PACKED)
-    if packed is not None and packed.text is not None:
-        unpacked = {"messageId": "", "body": "", "messageAttributes": json.loads(packed.text)}
-        own = dict(Message.of_lambda(unpacked).attributes)
+    if own.keys() == {PACKED}:
+        # A sender may use the name too: what doesn't unpack is the sender's own.
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            unpacked = {"messageId": "", "body": "", "messageAttributes": json.loads(said[PACKED])}
+            kept = Message.of_lambda(unpacked).attributes
+            own = dict(kept) if len(kept) + SAID > MAX_ATTRIBUTES else own
     return DeadLetter(
         message=replace(message, attributes=own),
         reason=said.get(REASON) or said.get(LAMBDAS_REASON, ""),

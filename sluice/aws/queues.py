@@ -1,4 +1,4 @@
-"""SQS as the rendezvous asks for it: `sluice.rendezvous.ports.Queues`."""
+"""SQS as the capabilities ask for it: batches to queues by URL or by name, and the rendezvous' `Queues`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

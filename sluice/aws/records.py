@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 
 from sluice.aws.dead_letters import DeadLetters
 from sluice.batches import HELD_BACK
-from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
+from sluice.errors import HeldBack, SenderFault, SluiceError
 from sluice.message import DeadLetter, Message
 
 MAX_RECEIVES = 3  # where a function says nothing else; no queue redrives sooner
@@ -66,6 +66,9 @@ class Reporter:
         def stays(position: int) -> bool:
             message, fault = batch.messages[position], failures[position]
             if isinstance(fault, HeldBack):
+                logger.info(
+                    "RecordHeldBack", message_id=message.message_id, receives=message.receives, reason=str(fault)
+                )
                 return True
             logger.warning(
                 "RecordFailed",
@@ -78,7 +81,7 @@ class Reporter:
                 return True
             try:
                 self.bury(batch, position, f"{type(fault).__name__}: {fault}")
-            except CallFailed:
+            except Exception:  # whatever it was, the message stays, and the others are reported as they are
                 logger.exception("DeadLetterNotSent", message_id=message.message_id)
                 return True
             return False

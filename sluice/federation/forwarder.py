@@ -120,5 +120,6 @@ class _Way:
         except (PeerUnreachable, PeerRefused) as outage:
             self.outage = outage
             raise
-        except QueueGone as error:  # the peer's ingress: it may be back
+        except QueueGone as error:
+            # The peer's ingress may be back. The dispatcher would hand it back as gone, for somebody to route anew.
             raise NotDelivered(str(error)) from error

@@ -27,7 +27,8 @@ class Seen(Generic[T]):
         now_ms = self.now_ms()
         if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
             if self._value is None or self.document.version() != self._version:
-                content, self._version = self.document.load()
-                self._value = self.decode(content)
+                content, version = self.document.load()
+                # Both or neither: a value that can't be read is looked at again, and isn't taken for the old one.
+                self._value, self._version = self.decode(content), version
             self._checked_at_ms = now_ms
         return self._value

@@ -1,6 +1,7 @@
 """Federation's SQS adapters on moto: the site's queues, bound queues, dead letters and peers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -91,6 +92,18 @@ def test_a_dead_letter_goes_back_as_it_was(sqs: Any, dead_url: str, attributes: 
     assert (redrives.redrive("source"), redrives.redrive("source")) == (1, 0)
     [back] = received(sqs, source)
     assert (back.body, back.attributes) == (died.body, died.attributes)
+
+
+@pytest.mark.parametrize("said", ["no JSON", "[]", "5", '{"a": 5}', '{"a": {}}'])
+def test_a_senders_attribute_by_the_name_of_packed_ones_stays_the_senders(sqs: Any, dead_url: str, said: str) -> None:
+    """A sender who uses the name stops nobody's dead letters from going back."""
+    source = sqs.create_queue(QueueName="source")["QueueUrl"]
+    queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
+    died = replace(message(), attributes={PACKED: Value("String", said)})
+    dead.bury(DeadLetter(message=died, reason="r", source=queues.arn("source")))
+    assert Redrives(queues=queues, client=sqs, dead_letters_url=dead_url).redrive("source") == 1
+    [back] = received(sqs, source)
+    assert back.attributes == died.attributes
 
 
 @pytest.mark.parametrize(

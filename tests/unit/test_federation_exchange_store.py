@@ -177,3 +177,25 @@ def test_what_is_seen_is_at_most_a_second_old_and_decoded_once_a_version() -> No
     assert (seen.value(), len(decoded)) == (1, 2)
     clock[0] = 10 * CACHED_MS
     assert (seen.value(), len(decoded)) == (1, 2)
+
+
+def test_a_document_that_cannot_be_read_is_no_reason_to_keep_the_old_one() -> None:
+    """Each look says so until it can be read: else the old value would be served for good, and nobody would know."""
+    document, clock = FakeDocument(), [0]
+
+    def decode(content: bytes | None) -> bytes | None:
+        if content == b"damaged":
+            raise BadSnapshot("damaged")
+        return content
+
+    seen = Seen(document, decode, lambda: clock[0])
+    assert document.save(b"first", after=0)
+    assert seen.value() == b"first"
+    assert document.save(b"damaged", after=1)
+    for _ in range(2):
+        clock[0] += CACHED_MS
+        with pytest.raises(BadSnapshot):
+            seen.value()
+    assert document.save(b"third", after=2)
+    clock[0] += CACHED_MS
+    assert seen.value() == b"third"

@@ -1,4 +1,4 @@
-"""SQS as federation asks for it: the site's own queues, and those that are bound."""
+"""SQS as federation asks for it: the site's own queues, and those that bridges read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ class CountQueue:
 
 @dataclass(frozen=True, slots=True)
 class BuryLeftovers:
-    """Delete the mapping; what is in the queue is dead. Answer with `Done` and `Counted`."""
+    """Delete the mapping; what is in the queue is dead. Answer with `Counted`."""
 
     bridge: str
 

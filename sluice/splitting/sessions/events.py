@@ -230,7 +230,7 @@ class TimePassed:
     """Time has passed."""
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """End sessions that have exceeded a limit, forgets splitters that are silent for their lease."""
+        """End sessions that have exceeded a limit, and forget splitters that are silent for their lease."""
         for session in registry.sessions.values():
             reason = self._overdue(session, now_ms)
             if reason is not None:

@@ -180,15 +180,15 @@ class Registry(Struct, frozen=True, kw_only=True):
     # What changes it
 
     def with_session(self, session: Session) -> "Registry":
-        """Add or replaces the session."""
+        """Add or replace the session."""
         return replace(self, sessions={**self.sessions, session.session_id: session})
 
     def with_split(self, split: Split) -> "Registry":
-        """Add or replaces the split."""
+        """Add or replace the split."""
         return replace(self, splits={**self.splits, split.queue_id: split})
 
     def with_queues(self, queues: Iterable[TemporaryQueue]) -> "Registry":
-        """Add or replaces the queues."""
+        """Add or replace the queues."""
         return replace(self, queues={**self.queues, **{queue.name: queue for queue in queues}})
 
     def with_routing_changed(self) -> "Registry":

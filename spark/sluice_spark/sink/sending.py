@@ -26,7 +26,7 @@ class Report:
     places: list[Unsent] = field(default_factory=list)
 
     def add(self, unsent: Unsent) -> None:
-        """Count one, and keeps its place while there is room."""
+        """Count one, and keep its place while there is room."""
         self.unsent += 1
         if len(self.places) < PLACES_LIMIT:
             self.places.append(unsent)
@@ -102,7 +102,7 @@ class _Sending:
         return self._by_region[region]
 
     async def _send(self, batch: Batch, client: SqsClient) -> None:
-        """Try again, by id, what SQS took not; gives up what it says is the sender's fault, or after ATTEMPTS."""
+        """Try again, by id, what SQS took not; give up what it says is the sender's fault, or after ATTEMPTS."""
         pending = {str(index): message for index, message in enumerate(batch.messages)}
         why: dict[str, str] = {}
         for attempt in range(1, ATTEMPTS + 1):

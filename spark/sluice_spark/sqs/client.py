@@ -176,7 +176,7 @@ class SqsClient:
                 await self.back_off(attempt, error)
 
     async def back_off(self, attempt: int, error: QueueError) -> None:
-        """Wait before attempt `attempt` + 1, and warns, once a minute per kind."""
+        """Wait before attempt `attempt` + 1, and warn, once a minute per kind."""
         self.retries[error.code] += 1
         self._warnings.say(f"{error.action}:{error.code}", error)
         await self._sleep(back_off_s(attempt, self._chance()))
