@@ -33,21 +33,23 @@ test: setup ## all suites but the slow ones, side by side where they mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-beside
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
-	nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
+	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
 
 # A file's tests share synths: they stay with one worker.
 test-stacks: setup ## those that synthesize the stacks
 	nice python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
 # What has no stacks that run in real time, one after the other: it takes what the others leave of the processors. The
-# simulation has the most seeds here.
-test-beside: export SLUICE_SIMULATION_SEEDS := 2000
+# simulation has more seeds here, and properties more cases; the most seeds are in test-slow.
+test-beside: export SLUICE_SIMULATION_SEEDS := 500
+test-beside: export SLUICE_EXAMPLES := 100
 test-beside: test-unit build/spark-$(SPARK)/ready
 	+$(MAKE) test-stacks
 	+$(MAKE) test-spark
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site.
 test-slow: setup build/spark-$(SPARK)/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
+	SLUICE_SIMULATION_SEEDS=5000 python -m pytest --numprocesses=2 tests/simulation
 	python -m pytest -m slow $(FEDERATED)
 	python -m pytest -m slow $(FEDERATED:%=--ignore=%)
 

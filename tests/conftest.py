@@ -1,6 +1,7 @@
 """The embedded cloud with the stacks deployed, once for the session, and how many tests each suite ran."""
 
 import json
+import os
 import socket
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it 
 pytest_plugins = ["pytester"]
 
 # Tests don't time things: other suites may have the processors.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Of each property as many cases as Hypothesis takes by itself; `make test-unit` tries fewer, to be done in a minute.
+EXAMPLES = int(os.environ.get("SLUICE_EXAMPLES", "100"))
+settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 # Each session of boto3's would read the services' models anew, and each call of the command line build its parser: half
 # of what the suites without a cloud had to do.
