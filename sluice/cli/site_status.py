@@ -58,7 +58,7 @@ def status(*, region: Region = None, profile: Profile = None, local: Local = Non
 
 
 def read(*, region: str | None, profile: str | None, local: str | None) -> SiteReport:
-    """Asks every part. Raises `NotUsable` where all fail for one reason, as without credentials."""
+    """Ask every part. Raises `NotUsable` where all fail for one reason, as without credentials."""
     from sluice.aws.operator.deployment import NotDeployed, NotUsable  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
