@@ -22,7 +22,7 @@ from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it 
 pytest_plugins = ["pytester"]
 
 # Tests don't time things: other suites may have the processors.
-# Of each property as many cases as Hypothesis takes by itself; `make test-unit` tries fewer, to be done in a minute.
+# Of each property as many cases as Hypothesis takes by itself; `make test-unit` tries fewer, to be done sooner.
 EXAMPLES = int(os.environ.get("SLUICE_EXAMPLES", "100"))
 settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
