@@ -58,7 +58,7 @@ def convert(document: object, type_: type[T], *, of: str) -> T:
     """Read a value from what a JSON reader has made of it already. Raises `Malformed`, as `decode` does."""
     try:
         return msgspec.convert(document, type_)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         raise Malformed(f"{of}: {error}") from None
 
 

@@ -93,7 +93,7 @@ def of_text(text: str, schema: Mapping[str, Any]) -> object:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

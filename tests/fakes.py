@@ -163,7 +163,10 @@ class FakeMailboxStore:
 
 @dataclass
 class FakeQueues:
-    """Queues in lists. A waiting receive moves the clock on instead of sleeping, and `arrivals` come meanwhile."""
+    """Queues in lists. A waiting receive moves the clock on instead of sleeping, and `arrivals` come meanwhile.
+
+    A new queue isn't there for `appears_after_ms`, as AWS may have it for a second.
+    """
 
     clock: Clock = field(default_factory=Clock)
     queues: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -172,8 +175,12 @@ class FakeQueues:
     failing: dict[str, CallFailed] = field(default_factory=dict)
     delays: list[int] = field(default_factory=list)
     arrivals: list[str] = field(default_factory=list)
+    appears_after_ms: int = 0
+    appears_at_ms: dict[str, int] = field(default_factory=dict)
 
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
+        if url(name) not in self.made:
+            self.appears_at_ms[url(name)] = self.clock.ms + self.appears_after_ms
         self.made.add(url(name))
         return url(name)
 
@@ -201,7 +208,7 @@ class FakeQueues:
     def _check(self, url: str) -> None:
         if url in self.failing:
             raise self.failing[url]
-        if url not in self.made:
+        if url not in self.made or self.clock.ms < self.appears_at_ms.get(url, 0):
             raise QueueGone(url)
 
 

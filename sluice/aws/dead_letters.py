@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
-from sluice.message import MAX_ATTRIBUTES, DeadLetter, Message, Outgoing, Value
+from sluice.message import MAX_ATTRIBUTES, NOT_TEXT, DeadLetter, Message, Outgoing, Value
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -44,7 +44,9 @@ def outgoing(letter: DeadLetter) -> Outgoing:
     if len(kept) + SAID > MAX_ATTRIBUTES:
         packed = {name: value.of_event() for name, value in kept.items()}
         kept = {PACKED: Value("String", json.dumps(packed))}
-    said = {REASON: Value("String", letter.reason[:MAX_REASON]), SOURCE: Value("String", letter.source)}
+    # It may quote what SQS took in an escape of JSON alone, and would refuse here.
+    reason = NOT_TEXT.sub("\ufffd", letter.reason[:MAX_REASON])
+    said = {REASON: Value("String", reason), SOURCE: Value("String", letter.source)}
     return Outgoing(body=letter.message.body, attributes={**kept, **said}, trace_header=letter.message.trace_header)
 
 
@@ -57,7 +59,7 @@ def read(message: Message) -> DeadLetter:
     own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
     if own.keys() == {PACKED}:
         # A sender may use the name too: what doesn't unpack is the sender's own.
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
             unpacked = {"messageId": "", "body": "", "messageAttributes": json.loads(said[PACKED])}
             kept = Message.of_lambda(unpacked).attributes
             own = dict(kept) if len(kept) + SAID > MAX_ATTRIBUTES else own

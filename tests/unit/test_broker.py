@@ -2,17 +2,18 @@
 
 import json
 import random
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pytest
 
-from sluice.errors import CallFailed
+from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.broker import Broker, Matchmaker, OfferMessage, OfferMetric, TickArmer, TimeoutTick
 from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, NO_PROXIES
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, NO_PROXIES, TIMED_OUT
 from tests.fakes import Clock, FakeOfferStore, FakePools, FakeQueues, recorder_of, url
 
 RELAY = "wss://relay.example/"
@@ -106,6 +107,45 @@ def test_without_a_proxy_the_client_hears_so() -> None:
     world.proxy("p", pool=Pool.RESTRICTED)
     assert world.broker().serve(post()) is OfferMetric.DENIED
     assert world.replies("c1") == [{"error": NO_PROXIES}]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=QueueGone,
+    reason="A queue used within a second of its creation fails: a client gets no reply before its offer comes again",
+)
+def test_a_client_hears_though_its_answer_queue_is_not_there_at_first() -> None:
+    """The offer comes again after its visibility timeout, which is longer than the client's patience."""
+    world = World()
+    world.queues.appears_after_ms = 1000
+    assert world.broker().serve(post()) is OfferMetric.DENIED
+    assert world.replies("c1") == [{"error": NO_PROXIES}]
+
+
+class Died(Exception):
+    """The function's process, at that call."""
+
+
+class DeadlyPools(FakePools):
+    """Whoever asks them dies."""
+
+    def waiting(self, pool: Pool, *, limit: int) -> Sequence[WaitingProxy]:
+        raise Died
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="A client whose broker dies with its offer hears nothing: the offer comes again when it is too late",
+)
+def test_a_client_whose_broker_dies_hears_in_the_end() -> None:
+    """The answer queue is there by then; the offer comes again after its visibility timeout of a minute."""
+    world = World(pools=DeadlyPools())
+    with pytest.raises(Died):
+        world.broker().serve(post())
+    world.clock.ms += 60_000
+    assert world.broker().serve(post()) is OfferMetric.STALE
+    assert world.replies("c1") == [{"error": TIMED_OUT}]
 
 
 def test_an_unrestricted_client_takes_from_the_restricted_pool_first() -> None:

@@ -1,7 +1,14 @@
 """jq programs in a process of their own, in real time, as there is no other: short limits instead of a clock."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +99,48 @@ def test_a_large_document_gets_there(runner: JqRunner) -> None:
 def test_the_compilers_own_words_are_told() -> None:
     assert compile_problem(".a == true") is None
     assert "snow" in (compile_problem("snow") or "")
+
+
+FUNCTION = """
+from sluice.splitting.jq_runner import JqRunner
+runner = JqRunner(time_limit_s=600)
+runner("true", "null")
+print(runner._child.pid, flush=True)
+runner("def f: f; f", "{}")
+"""
+BUSY_TICKS = 20  # of the processor's clock, some 0.2 s
+ENDS_WITHIN_S = 3.0
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="A jq program that never ends: its process survives the function's, which is killed, and burns a core",
+)
+def test_an_endless_program_ends_with_the_process_that_asked() -> None:
+    """However that ends: here by a kill, as at a function's time-out where nobody ends its children."""
+    function = subprocess.Popen([sys.executable, "-c", FUNCTION], stdout=subprocess.PIPE, text=True)
+    assert function.stdout is not None
+    child = int(function.stdout.readline())
+    try:
+        idle = used_ticks(child)
+        while used_ticks(child) < idle + BUSY_TICKS:
+            time.sleep(0.05)
+        function.kill()
+        function.wait()
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while used_ticks(child) >= 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert used_ticks(child) < 0
+    finally:
+        function.stdout.close()
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+def used_ticks(pid: int) -> int:
+    """The processor's time that a process has had; less than none where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    except FileNotFoundError:
+        return -1
+    return -1 if fields[0] == "Z" else int(fields[11])

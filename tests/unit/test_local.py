@@ -1,12 +1,25 @@
 """The embedded cloud's own parts: what a site is, and what the request log says."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.processes import end_session
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue, by_action, read_requests
 from sluice.local.sites import BadSite, Site
+
+MEMBER = """
+member = subprocess.Popen(["sleep", "600"], process_group=0)
+os.kill(member.pid, signal.SIGSTOP)
+print(member.pid, flush=True)
+member.wait()
+"""
 
 
 def test_a_site_is_an_account_and_a_region() -> None:
@@ -39,3 +52,33 @@ def test_the_log_counts_triggers_apart_and_skips_a_line_that_is_being_written(tm
         file.write('{"at_ms": 1, "act')
     assert by_action(read_requests(path)) == {"ReceiveMessage": 2, "trigger ReceiveMessage": 1}
     assert [request.status for request in read_requests(path, offset=offset)] == [200, 403]
+
+
+def test_what_a_harsh_cloud_does_is_handed_on_as_text() -> None:
+    behaviours = Behaviours(seed=7, scale=0.5, queue_appears_s=2.0, queues_there_at_once="a.*")
+    assert Behaviours.parse(behaviours.text()) == behaviours
+    assert behaviours.scaled(behaviours.queue_appears_s) == 1.0
+
+
+@pytest.mark.parametrize("wrong", [{"scale": -1.0}, {"queue_appears_s": -1.0}, {"queue_appears_late": 1.5}])
+def test_a_chance_is_at_most_one_and_no_delay_negative(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Behaviours(**wrong)
+
+
+def test_a_session_ends_with_all_its_groups() -> None:
+    """Also what is stopped, and what leads a group of its own, as functions do."""
+    leader = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    source = f"import os, signal, subprocess, sys; os.setsid(); print(os.getpid(), flush=True)\n{MEMBER}"
+    session = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
+    assert session.stdout is not None
+    pids = [int(session.stdout.readline()) for _ in range(2)]
+    try:
+        end_session(pids[0])
+        assert session.wait(timeout=30) == -signal.SIGKILL
+        assert session.stdout.read() == ""  # whose end comes when the member, too, has ended
+        assert leader.poll() is None
+    finally:
+        leader.kill()
+        leader.wait()
+        session.stdout.close()

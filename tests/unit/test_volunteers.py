@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -157,6 +158,22 @@ def test_a_mailbox_that_has_vanished_is_made_anew_next_time() -> None:
         world.volunteers.poll(poll(), address=ADDRESS)
     assert world.pools.proxies == {}
     assert world.mailbox.url() != first
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=QueueGone,
+    reason="A queue used within a second of its creation fails for good: each poll makes a new mailbox, and loses it",
+)
+def test_a_mailbox_that_is_not_there_at_first_is_used_once_it_is() -> None:
+    world = World()
+    world.queues.appears_after_ms = 1000
+    for _ in range(3):
+        with suppress(QueueGone):
+            world.volunteers.poll(poll(), address=ADDRESS)
+        world.clock.ms += 1000
+    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.IDLE
+    assert len(world.mailboxes.notes) == 1
 
 
 def test_an_answer_reaches_its_client_once() -> None:

@@ -40,7 +40,10 @@ def _read(file: Path) -> dict[str, Any]:
         text = file.read_text()
         # YAML reads JSON too, but says less of what is wrong with it.
         document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
+    # PyYAML leaves it to Python to refuse what a tag can't be made of: `!!bool x` is a KeyError.
+    except (
+        OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, AttributeError, OverflowError
+    ) as error:  # fmt: skip
         raise BadFilter(str(file), " ".join(str(error).split())) from error
     if not isinstance(document, dict):
         raise BadFilter(str(file), "is no map")

@@ -1,0 +1,165 @@
+"""Faults of federation that hostile input shows: each is expected to fail until it is mended."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from sluice.aws.federation.peers import PeerQueues
+from sluice.codec import encode
+from sluice.errors import CallFailed, DestinationFault, QueueGone
+from sluice.federation.dynamic.ops import Bind, Want
+from sluice.federation.links.links import Address, Bridge, Endpoint, Link
+from sluice.federation.links.messages import DynamicMessage, Hello, LinkMessage, Parting, encode_control
+from sluice.federation.links.registry import Registry
+from sluice.federation.links.transitions import Greeted, apply
+from sluice.message import Value
+from tests.federation_fakes import FIFO_INGRESS
+from tests.hostile.events import NOW_MS
+from tests.hostile.federation_entries import FANOUT, MATCH, OVER, Links, Sites, routed
+from tests.hostile.strict_sqs import MAX_BYTES, StrictClient
+
+THIEF = "THIEF"  # a third site, of an account that is permitted
+LINKS_OF_A_PEER = 100  # more than any site has reason for
+
+
+def robbed(*said: LinkMessage) -> Sites:
+    """THERE pulls from HERE; then the thief says this to HERE, whose control queue it may send to."""
+    world = Sites(["HERE", "THERE", THIEF])
+    world.pulls("THERE", "HERE")
+    for message in said:
+        world["HERE"].control.append((f"{THIEF}/link", encode_control(message)))
+        world["HERE"].hear()
+    return world
+
+
+def there(world: Sites) -> Address:
+    """What the thief knows of THERE, as every peer of it does: it stands in each hello."""
+    return world["THERE"].address
+
+
+def delivered(world: Sites, tag: str) -> Sequence[str]:
+    """What the links function is told to do is done; then a message is published HERE. What of it got to the site."""
+    world["HERE"].registrar().advance()
+    world["HERE"].publish("secret")
+    for mapping in list(world["HERE"].mappings.made):
+        world["HERE"].begin(mapping)
+    for batch in list(world["HERE"].pending):
+        world["HERE"].finish(batch)
+    return world[tag].queues.bodies(FIFO_INGRESS)
+
+
+def test_a_message_gets_to_the_peer_that_pulls_it() -> None:
+    world = robbed()
+    assert (delivered(world, "THERE"), delivered(world, THIEF)) == (["secret"], [])
+
+
+@pytest.mark.xfail(strict=True, reason="a permitted peer takes another peer's messages")
+def test_a_peer_cannot_say_where_another_peers_messages_go() -> None:
+    pulls = (Bridge(name="route", link="to-HERE", src=FANOUT, dest=FANOUT),)
+    world = Sites(["HERE", "THERE", THIEF])
+    forged = replace(there(world), fifo_ingress_url=world[THIEF].address.fifo_ingress_url)
+    world = robbed(Hello(link="to-HERE", sender=forged, pulls=pulls))
+    assert (delivered(world, THIEF), delivered(world, "THERE")) == ([], ["secret"])
+
+
+@pytest.mark.xfail(strict=True, reason="a permitted peer closes another peer's routes in its name")
+@pytest.mark.parametrize("what", ["parting", "hello that pulls nothing"])
+def test_a_peer_cannot_close_another_peers_routes(what: str) -> None:
+    sender = there(Sites(["HERE", "THERE", THIEF]))
+    forged = Parting if what == "parting" else Hello
+    world = robbed(forged(link="to-HERE", sender=sender))
+    assert delivered(world, "THERE") == ["secret"]
+
+
+@pytest.mark.xfail(strict=True, reason="a peer's want that can't be a binding stops the links function for everybody")
+@pytest.mark.parametrize("arguments", ['{"x-match":"some"}', '{"a":1}', '{"a":"\\ud800","x-match":"all"}'])
+def test_a_want_that_cannot_be_a_binding_is_ignored(arguments: str) -> None:
+    """It is kept, and from then on each message of any peer, each operation and each sweep raises `BadBinding`."""
+    world = Sites(["HERE", "THERE"])
+    world.pulls("THERE", "HERE", exchange=MATCH, dynamic=True)
+    site, function = world["HERE"], Links(world["HERE"])
+    function.ask({"op": "sweep"})
+    [served] = site.dynamics().routes()[0][MATCH].served.values()
+    epoch, sequence = served.version
+    bind = Bind(
+        exchange=MATCH,
+        bridge="route",
+        epoch=epoch,
+        sequence=sequence + 1,
+        origin="THERE",
+        path=("THERE",),
+        hops_left=1,
+        outages=0,
+        want=Want("k", arguments),
+    )
+    function.hear(encode_control(DynamicMessage(link="to-HERE", sender=there(world), said=Raw(encode(bind)))))
+    assert function.ask({"op": "sweep"}) == {"result": None}
+
+
+@pytest.mark.xfail(strict=True, reason="a permitted peer fills the registry of links with as many as it has names for")
+def test_a_peer_has_so_many_links_and_no_more() -> None:
+    peer = there(Sites(["HERE", "THERE"]))
+    registry = Registry(here="HERE")
+    for number in range(LINKS_OF_A_PEER + 1):
+        registry = apply(registry, Greeted(link=f"l{number}", peer=peer), now_ms=NOW_MS, jitter=0.5)
+    assert len(registry.links) <= LINKS_OF_A_PEER
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a peer whose SQS has an address that is none stops the links function for everybody"
+)
+@pytest.mark.parametrize("url", ["x", "", "http://", "http://[", "file:///etc/passwd"])
+def test_a_peer_whose_address_is_none_is_unreachable_or_refuses(url: str) -> None:
+    """Its link is kept before it is answered, and whatever asks for it again raises botocore's ValueError."""
+    endpoint = Endpoint(region="eu-central-1", account="123456789012", control_queue_url="u", sqs_url=url)
+    link = Link(name="l", peer="THERE", endpoints=(endpoint,))
+    peers: Any = PeerQueues()
+    with pytest.raises(DestinationFault):
+        peers.tell(link, endpoint, "body")
+
+
+GROUP = re.compile(r"[!-~]{1,128}")  # a message group, as SQS takes it: letters, digits and punctuation
+
+
+@pytest.mark.xfail(strict=True, reason="a link whose name is no message group stops the links function for everybody")
+@pytest.mark.parametrize("name", ["to HERE", "\u00e9", "a\nb"])
+def test_a_link_whose_name_is_no_message_group_is_refused(name: str) -> None:
+    """It is the group of what the peer is told: what SQS refuses of that comes up in each sweep."""
+    world = Sites(["HERE", "THERE"])
+    site = world["HERE"]
+    tell = site.peers.tell
+
+    def told(link: Link, endpoint: Endpoint, body: str) -> None:
+        if not GROUP.fullmatch(link.name[:128]):
+            raise CallFailed("SendMessage", "InvalidParameterValue", "MessageGroupId")
+        tell(link, endpoint, body)
+
+    site.peers.tell = told  # type: ignore[method-assign]  # as SQS does
+    function = Links(site)
+    function.hear(encode_control(Hello(link=name, sender=there(world))))
+    for _ in range(5):
+        world.at_ms += 10 * 60_000
+        assert function.ask({"op": "sweep"}) == {"result": None}
+
+
+@pytest.mark.xfail(strict=True, reason="a great message for a queue that is gone has its whole batch come again")
+def test_a_message_of_the_greatest_size_for_a_queue_that_is_gone_fails_alone() -> None:
+    """It can't be buried with its reason, and the others of the batch were sent: they are sent again, and again."""
+
+    class Gone(StrictClient):
+        def send_batch(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
+            if url == OVER:
+                raise QueueGone(url)
+            return super().send_batch(url, entries)
+
+    own = {"exchange": Value("String", FANOUT)}
+    small = StrictClient()
+    routed(small, [("b", own)])
+    carried = small.taken[0][1]["MessageAttributes"].items()
+    room = MAX_BYTES - sum(len(name) + len(value["DataType"]) + len(value["StringValue"]) for name, value in carried)
+    said = routed(Gone(), [("b" * room, own), ("well", own)])
+    assert "comes again: m1" not in said
