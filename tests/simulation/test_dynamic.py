@@ -12,7 +12,7 @@ from sluice.federation.dynamic.paths import wants_of, ways_of
 from sluice.federation.dynamic.state import Surveyed
 from tests.simulation.fabric import HEARTBEAT_MS, Edge, Fabric
 
-SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "200"))  # make test runs 500, make test-slow 5,000
+SEEDS = int(os.environ.get("SLUICE_SIMULATION_SEEDS", "40"))  # make test runs 200, make test-slow 2,000
 FIRST_SEED = int(os.environ.get("SLUICE_SIMULATION_FIRST_SEED", "0"))
 GROUPS = 20
 

@@ -1,0 +1,363 @@
+"""DynamoDB as AWS documents it, as far as the adapters use it: conditions, transactions, pages, late expiry.
+
+Beside it what rarely happens: an eventually consistent read that is old, a partition that is throttled. Items are in
+DynamoDB's JSON. https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/Welcome.html
+"""
+
+import zlib
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.kernel.faults import Kind
+from tests.simulation.kernel.scheduler import Unsupported
+from tests.simulation.models.errors import ServiceError
+from tests.simulation.models.expressions import condition, update
+
+MAX_ITEM_BYTES = 400 * 1024
+MAX_TRANSACTION = 100
+MAX_BATCH_WRITE = 25
+MAX_BATCH_GET = 100
+STALE_S = 1.0  # how old an eventually consistent read may be
+TOKEN_S = 600.0  # for which a transaction's token is known
+CONDITION_FAILED = "ConditionalCheckFailedException"
+
+Item = dict[str, Any]
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Table:
+    """Items by partition and sort key. `page_items` is how many a page holds, in place of a megabyte."""
+
+    name: str
+    page_items: int = 1_000
+    expires_late_s: float = 0.0  # at most; up to two days, as AWS says
+    partitions: dict[str, list[str]] = field(default_factory=dict)  # sort keys in order
+    items: dict[Key, Item] = field(default_factory=dict)
+    before: dict[Key, tuple[float, Item | None]] = field(default_factory=dict)  # what an old read sees
+
+    def put(self, key: Key, item: Item, now: float) -> None:
+        """Write an item whole."""
+        old = self.items.get(key)
+        self.before[key] = now, old
+        if old is None:
+            insort(self.partitions.setdefault(key[0], []), key[1])
+        self.items[key] = item
+
+    def delete(self, key: Key, now: float) -> None:
+        """Remove an item, which may not be there."""
+        old = self.items.pop(key, None)
+        if old is not None:
+            self.before[key] = now, old
+            sort_keys = self.partitions[key[0]]
+            sort_keys.pop(bisect_left(sort_keys, key[1]))
+
+    def get(self, key: Key, now: float) -> Item | None:
+        """Read an item; one that has expired goes when its time has come, which is later."""
+        item = self.items.get(key)
+        if item is not None and "expires_at" in item and now >= int(item["expires_at"]["N"]):
+            late_s = zlib.crc32(f"{key}".encode()) % 1000 / 1000 * self.expires_late_s
+            if now >= int(item["expires_at"]["N"]) + late_s:
+                self.delete(key, now)
+                return None
+        return item
+
+    def partition(self, pk: str) -> Iterator[Item]:
+        """Go through a partition in order of its sort keys; what has expired, and is still there, too."""
+        return (self.items[pk, sk] for sk in self.partitions.get(pk, ()))
+
+
+class DynamoDb:
+    """All tables of the world. Its public methods are the API's operations; unknown parameters raise."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.tables: dict[str, Table] = {}
+        self.tokens: dict[str, float] = {}
+        self.throttled: dict[tuple[str, str], float] = {}  # until when, by table and partition
+
+    def make_table(self, name: str, **options: Any) -> Table:
+        """Make a table with keys `pk` and `sk`."""
+        self.tables[name] = Table(name, **options)
+        return self.tables[name]
+
+    # The operations
+
+    def get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool = False) -> Item:
+        table, key = self._table(TableName), _key(Key)
+        self._reach(TableName, key[0])
+        found = self._read(table, key, consistent=ConsistentRead)
+        return {} if found is None else {"Item": dict(found)}
+
+    def put_item(self, *, TableName: str, Item: Item, **how: Any) -> Item:
+        change = _Change.of("Put", {"TableName": TableName, "Item": Item, **how})
+        return self._one(change)
+
+    def update_item(self, *, TableName: str, Key: Item, UpdateExpression: str, **how: Any) -> Item:
+        given = {"TableName": TableName, "Key": Key, "UpdateExpression": UpdateExpression}
+        return self._one(_Change.of("Update", given | how))
+
+    def delete_item(self, *, TableName: str, Key: Item, **how: Any) -> Item:
+        return self._one(_Change.of("Delete", {"TableName": TableName, "Key": Key, **how}))
+
+    def query(
+        self,
+        *,
+        TableName: str,
+        KeyConditionExpression: str,
+        ExpressionAttributeValues: Item,
+        ExpressionAttributeNames: Mapping[str, str] | None = None,
+        FilterExpression: str | None = None,
+        ConsistentRead: bool = False,
+        Limit: int | None = None,
+        Select: str | None = None,
+        ScanIndexForward: bool = True,
+        ExclusiveStartKey: Item | None = None,
+    ) -> Item:
+        names = ExpressionAttributeNames or {}
+        _all_used(ExpressionAttributeValues, f"{KeyConditionExpression} {FilterExpression or ''}")
+        table, now = self._table(TableName), self.world.now
+        if Select not in {None, "COUNT", "ALL_ATTRIBUTES"}:
+            raise Unsupported(f"Select {Select}")
+        partition = _partition_of(KeyConditionExpression, names, ExpressionAttributeValues)
+        self._reach(TableName, partition)
+        # The partition alone needs no asking of each item.
+        matches = condition(KeyConditionExpression) if " AND " in KeyConditionExpression else None
+        passes = condition(FilterExpression) if FilterExpression else None
+        sort_keys = list(table.partitions.get(partition, ()))
+        stale = not ConsistentRead and self.world.happens(Kind.STALE)
+        if stale:  # what was deleted a moment ago is still to be seen
+            gone = [key[1] for key, (at, old) in table.before.items() if key[0] == partition and now - at < STALE_S]
+            sort_keys = sorted({*sort_keys, *gone})
+        sort_keys = _from(sort_keys, ExclusiveStartKey, forward=ScanIndexForward)
+        most = min(Limit or table.page_items, table.page_items)
+        read: list[tuple[str, Item]] = []
+        for sort_key in sort_keys:
+            key = partition, sort_key
+            item = self._seen(table, key, stale=True) if stale else table.get(key, now)
+            if item is not None and (matches is None or matches(item, names, ExpressionAttributeValues)):
+                read.append((sort_key, item))
+            if len(read) > most:
+                break
+        # A page that is full by its limit names its end, also where nothing follows.
+        ends = len(read) > most or (Limit is not None and len(read) == most)
+        read = read[:most]
+        found = [dict(each) for _, each in read if passes is None or passes(each, names, ExpressionAttributeValues)]
+        answer: Item = {"Count": len(found), "ScannedCount": len(read)}
+        if Select != "COUNT":
+            answer["Items"] = found
+        if ends and read:
+            answer["LastEvaluatedKey"] = {"pk": {"S": partition}, "sk": {"S": read[-1][0]}}
+        return answer
+
+    def batch_get_item(self, *, RequestItems: Mapping[str, Any]) -> Item:
+        responses: dict[str, list[Item]] = {}
+        if not 1 <= sum(len(asked["Keys"]) for asked in RequestItems.values()) <= MAX_BATCH_GET:
+            raise ServiceError("ValidationException", "1 to 100 keys")
+        for name, asked in RequestItems.items():
+            if asked.keys() - {"Keys", "ConsistentRead"}:
+                raise Unsupported(f"BatchGetItem {asked.keys()}")
+            keys = [_key(each) for each in asked["Keys"]]
+            if len(set(keys)) < len(keys):
+                raise ServiceError("ValidationException", "Provided list of item keys contains duplicates")
+            table = self._table(name)
+            consistent = asked.get("ConsistentRead", False)
+            read = (self._read(table, key, consistent=consistent) for key in keys)
+            responses[name] = [dict(item) for item in read if item is not None]
+        return {"Responses": responses, "UnprocessedKeys": {}}
+
+    def batch_write_item(self, *, RequestItems: Mapping[str, Any]) -> Item:
+        left: dict[str, list[Any]] = {}
+        asked = [(name, each) for name, requests in RequestItems.items() for each in requests]
+        if not 1 <= len(asked) <= MAX_BATCH_WRITE:
+            raise ServiceError("ValidationException", "1 to 25 requests")
+        keys = [
+            (name, _key(*[each.get("Key") or each["Item"] for each in request.values()])) for name, request in asked
+        ]
+        if len(set(keys)) < len(keys):
+            raise ServiceError("ValidationException", "Provided list of item keys contains duplicates")
+        for name, request in asked:
+            if self.world.happens(Kind.THROTTLE):
+                left.setdefault(name, []).append(request)
+            elif "DeleteRequest" in request:
+                self._table(name).delete(_key(request["DeleteRequest"]["Key"]), self.world.now)
+            else:
+                item = request["PutRequest"]["Item"]
+                self._table(name).put(_key(item), _checked(dict(item)), self.world.now)
+        if left and len(left[next(iter(left))]) == len(asked):
+            raise ServiceError("ProvisionedThroughputExceededException", "all of it")
+        return {"UnprocessedItems": left}
+
+    def transact_write_items(self, *, TransactItems: list[Any], ClientRequestToken: str) -> Item:
+        now = self.world.now
+        if now - self.tokens.get(ClientRequestToken, -TOKEN_S) < TOKEN_S:
+            return {}  # done already: its answer was lost
+        if not 1 <= len(TransactItems) <= MAX_TRANSACTION:
+            raise ServiceError("ValidationException", "1 to 100 actions")
+        changes = [_Change.of(kind, given) for each in TransactItems for kind, given in each.items()]
+        keys = [(change.table, change.key) for change in changes]
+        if len(set(keys)) < len(keys):
+            raise ServiceError(
+                "ValidationException", "Transaction request cannot include multiple operations on one item"
+            )
+        for change in changes:
+            self._reach(change.table, change.key[0])
+        if self.world.happens(Kind.THROTTLE):  # somebody else is at one of the items
+            conflicting = self.world.chance.randrange(len(changes))
+            raise _cancelled(["TransactionConflict" if n == conflicting else "None" for n in range(len(changes))])
+        reasons = []
+        for change in changes:
+            holds = change.holds(self._table(change.table).get(change.key, now))
+            reasons.append("None" if holds else "ConditionalCheckFailed")
+        if any(reason != "None" for reason in reasons):
+            raise _cancelled(reasons)
+        for change in changes:
+            self._do(change)
+        self.tokens[ClientRequestToken] = now
+        return {}
+
+    # How
+
+    def _table(self, name: str) -> Table:
+        if name not in self.tables:
+            raise ServiceError("ResourceNotFoundException", f"Requested resource not found: {name}")
+        return self.tables[name]
+
+    def _reach(self, table: str, partition: str) -> None:
+        if self.throttled and self.throttled.get((table, partition), 0.0) > self.world.now:
+            raise ServiceError("ProvisionedThroughputExceededException", f"partition {partition}")
+
+    def _read(self, table: Table, key: Key, *, consistent: bool) -> Item | None:
+        return self._seen(table, key, stale=not consistent and self.world.happens(Kind.STALE))
+
+    def _seen(self, table: Table, key: Key, *, stale: bool) -> Item | None:
+        now = self.world.now
+        if stale and key in table.before:
+            changed_at, old = table.before[key]
+            if now - changed_at < STALE_S:
+                return old
+        return table.get(key, now)
+
+    def _one(self, change: "_Change") -> Item:
+        self._reach(change.table, change.key[0])
+        old = self._table(change.table).get(change.key, self.world.now)
+        if not change.holds(old):
+            shown = change.given.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and old is not None
+            more: dict[str, Any] = {"Item": dict(old or {})} if shown else {}
+            raise ServiceError(CONDITION_FAILED, "The conditional request failed", **more)
+        new = self._do(change)
+        returned = change.given.get("ReturnValues", "NONE")
+        if returned == "ALL_OLD" and old is not None:
+            return {"Attributes": dict(old)}
+        return {"Attributes": dict(new or {})} if returned == "ALL_NEW" else {}
+
+    def _do(self, change: "_Change") -> Item | None:
+        table, now = self._table(change.table), self.world.now
+        new = change.after(table.get(change.key, now))
+        if change.kind == "ConditionCheck":
+            return new
+        if new is None:
+            table.delete(change.key, now)
+        else:
+            table.put(change.key, _checked(new), now)
+        return new
+
+
+PARAMETERS = {
+    "Put": {"Item"},
+    "Update": {"Key", "UpdateExpression"},
+    "Delete": {"Key"},
+    "ConditionCheck": {"Key"},
+}
+CONDITIONED = {
+    "TableName",
+    "ConditionExpression",
+    "ExpressionAttributeNames",
+    "ExpressionAttributeValues",
+    "ReturnValues",
+    "ReturnValuesOnConditionCheckFailure",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    kind: str
+    table: str
+    key: Key
+    given: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, kind: str, given: Mapping[str, Any]) -> "_Change":
+        if kind not in PARAMETERS or given.keys() - PARAMETERS[kind] - CONDITIONED:
+            raise Unsupported(f"{kind} with {sorted(given)}")
+        expressions = f"{given.get('ConditionExpression', '')} {given.get('UpdateExpression', '')}"
+        _all_used(given.get("ExpressionAttributeValues", {}), expressions)
+        _all_used(given.get("ExpressionAttributeNames", {}), expressions)
+        return cls(kind, given["TableName"], _key(given.get("Key") or given["Item"]), given)
+
+    def holds(self, item: Item | None) -> bool:
+        asked = self.given.get("ConditionExpression")
+        if asked is None:
+            return True
+        names = self.given.get("ExpressionAttributeNames", {})
+        return condition(asked)(item or {}, names, self.given.get("ExpressionAttributeValues", {}))
+
+    def after(self, item: Item | None) -> Item | None:
+        if self.kind == "Put":
+            return dict(self.given["Item"])
+        if self.kind == "Delete":
+            return None
+        if self.kind == "ConditionCheck":
+            return item
+        changed: Item = dict(item) if item is not None else {"pk": {"S": self.key[0]}, "sk": {"S": self.key[1]}}
+        run: Callable[..., None] = update(self.given["UpdateExpression"])
+        names = self.given.get("ExpressionAttributeNames", {})
+        run(changed, names, self.given.get("ExpressionAttributeValues", {}))
+        return changed
+
+
+def _key(item: Mapping[str, Any]) -> Key:
+    return item["pk"]["S"], item["sk"]["S"]
+
+
+def _from(sort_keys: list[str], start: Item | None, *, forward: bool) -> list[str]:
+    """Put them in the order of the query, after the key where the last page ended."""
+    after = None if start is None else _key(start)[1]
+    if forward:
+        return [each for each in sort_keys if after is None or each > after]
+    return [each for each in reversed(sort_keys) if after is None or each < after]
+
+
+def _partition_of(expression: str, names: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    """All our key conditions begin with the partition's."""
+    name, equals, value = expression.split()[:3]
+    if names.get(name, name) != "pk" or equals != "=":
+        raise Unsupported(f"key condition {expression!r}")
+    partition: str = values[value]["S"]
+    return partition
+
+
+def _all_used(given: Mapping[str, Any], expressions: str) -> None:
+    """DynamoDB refuses a name or a value that no expression uses."""
+    for name in given:
+        if name not in expressions:
+            raise ServiceError("ValidationException", f"Value provided in expression unused: keys: {{{name}}}")
+
+
+def _checked(item: Item) -> Item:
+    size = 0
+    for name, value in item.items():
+        size += len(name) + sum(len(content) for content in value.values() if isinstance(content, str | bytes))
+    if size > MAX_ITEM_BYTES:
+        raise ServiceError("ValidationException", "Item size has exceeded the maximum allowed size")
+    return item
+
+
+def _cancelled(reasons: list[str]) -> ServiceError:
+    return ServiceError(
+        "TransactionCanceledException",
+        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(reasons)}]",
+        CancellationReasons=[{"Code": reason} for reason in reasons],
+    )

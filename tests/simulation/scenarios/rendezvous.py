@@ -1,0 +1,151 @@
+"""The rendezvous under faults: broker, proxy, sweeper and counters as they are deployed, and whoever calls them.
+
+Their events go straight to the counters: the exchange in between is federation's scenario.
+"""
+
+from functools import partial
+
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge, RelayPattern
+from sluice.rendezvous.settings import BrokerSettings, EventSettings, ProxySettings, TableSettings
+from tests.simulation.kernel.faults import Kind
+from tests.simulation.kernel.world import Scenario
+from tests.simulation.models.sqs import redrive
+from tests.simulation.scenarios.rendezvous_callers import MALFORMED, PATTERN, Callers, Manner, Method
+from tests.simulation.scenarios.rendezvous_watch import TABLE, Watch
+
+BROKER_TIMEOUT_S, PROXY_TIMEOUT_S, SWEEPER_TIMEOUT_S, COUNTERS_TIMEOUT_S = 10, 20, 60, 30
+COUNTERS_WINDOW_S = 5
+BRIDGE = Bridge(
+    display_name="default",
+    websocket_address="wss://snowflake.torproject.net/",
+    fingerprint=bytes.fromhex(DEFAULT_FINGERPRINT),
+)
+NATS = ("unknown", "restricted", "unrestricted", "unrestricted")
+METHODS = (Method.SQS,) * 7 + (Method.HTTP, Method.HTTP, Method.LEGACY, Method.AMP)
+MANNERS = (Manner.WELL,) * 6 + tuple(Manner)
+SETTLED_S = 20.0  # after the faults: what hangs has ended by then
+FIRST_S, CALM_S = 90.0, 45.0  # for which there are callers: from the beginning, and when that has settled
+TOGETHER = 0.4  # of the clients come as the one before them does
+
+
+class Rendezvous(Scenario):
+    """The scenario.
+
+    Clients and volunteers come for a minute and a half, and again when faults are over. In between what is left of the
+    first is swept. A mailbox is swept after an hour and a quarter, so that long nobody comes any more.
+    """
+
+    faulty_s = 220.0
+    settles_s = 5_000.0
+    clients = 14
+    late_clients = 4  # when faults are over
+    volunteers = 6
+    strays = 2  # whose messages have no name, or none that may be
+    held_min: tuple[int, ...] = (1, 4, 4)  # one of these
+
+    def build(self) -> None:
+        """Deploy, and plan who comes when."""
+        world, chance = self.world, self.world.chance
+        world.dynamodb.make_table(TABLE, expires_late_s=chance.choice([0.0, 60.0, 172_800.0]))
+        world.pace = chance.choice([1.0, 4.0, 10.0])
+        self._deploy(held_min=chance.choice(self.held_min))
+        self.callers = Callers(world=world, watch=self.watch, proxy=self.proxy, offers_url=self.offers.url)
+        world.sqs.observers.append(self.watch.observe)
+        self._plan_volunteers()
+        self._plan_clients()
+
+    def _plan_volunteers(self) -> None:
+        world, chance = self.world, self.world.chance
+        for number in range(self.volunteers):
+            name, nat, manner = f"volunteer-{number}", chance.choice(NATS), chance.choice(MANNERS)
+            pause_s = chance.choice([5.0, 5.0, 20.0])
+            serve = partial(self.callers.volunteer, name, nat, manner, pause_s=pause_s, until_s=world.now + FIRST_S)
+            again = partial(serve, until_s=world.now + self.faulty_s + SETTLED_S + CALM_S)
+            after_s = chance.random() * SETTLED_S
+            if world.step():
+                world.spawn(name, serve, after_s=after_s)
+                world.spawn(f"{name}-again", again, after_s=self.faulty_s + after_s)
+            if world.happens(Kind.VANISHED_QUEUE):
+                world.spawn("vandal", self.callers.vandal, after_s=chance.random() * FIRST_S)
+
+    def _plan_clients(self) -> None:
+        world, chance = self.world, self.world.chance
+        after_s = 0.0
+        for number in range(self.clients + self.late_clients):
+            is_late, is_alone = number >= self.clients, chance.random() > TOGETHER
+            if is_alone or number in {0, self.clients}:
+                after_s = chance.random() * (CALM_S - SETTLED_S if is_late else FIRST_S)
+                after_s += self.faulty_s + SETTLED_S if is_late else 0.0
+            name, nat, method = f"client-{number}", chance.choice(NATS), chance.choice(METHODS)
+            is_well = method is Method.LEGACY or chance.random() < 0.85
+            offer = partial(
+                self.callers.client,
+                name,
+                nat,
+                method,
+                malformed=None if is_well else chance.randrange(len(MALFORMED)),
+                times=chance.choice([1] * 9 + [2]),
+            )
+            if world.step():
+                world.spawn(name, offer, after_s=after_s)
+        for number in range(self.strays):
+            stray = partial(self.callers.nobody, chance.choice([None, "", "../else", "x" * 64]))
+            after_s = chance.random() * FIRST_S
+            if world.step():
+                world.spawn(f"stray-{number}", stray, after_s=after_s)
+
+    def _deploy(self, *, held_min: int) -> None:
+        world = self.world
+        dead = world.queue("rendezvous-dead", {"MessageRetentionPeriod": "1209600"})
+        brokers = {
+            "MessageRetentionPeriod": "300",
+            "VisibilityTimeout": str(6 * BROKER_TIMEOUT_S),
+            "RedrivePolicy": redrive(dead.arn, 3),
+        }
+        self.offers, self.ticks = world.queue("snowflake-broker", brokers), world.queue("timeouts", brokers)
+        events = world.queue(
+            "rendezvous-counters",
+            {
+                "VisibilityTimeout": str(6 * COUNTERS_TIMEOUT_S + COUNTERS_WINDOW_S),
+                "RedrivePolicy": redrive(dead.arn, 20),
+            },
+        )
+        told = EventSettings(exchange="events", ingress_url=events.url, site="home")
+        table = TableSettings(table=TABLE, dead_letters_url=dead.url)
+        broker = world.function(
+            "broker",
+            BrokerSettings(
+                table=TABLE,
+                dead_letters_url=dead.url,
+                timeouts_queue_url=self.ticks.url,
+                bridges=(BRIDGE,),
+                events=told,
+            ),
+            timeout_s=BROKER_TIMEOUT_S,
+        )
+        self.proxy = world.function(
+            "proxy",
+            ProxySettings(
+                table=TABLE,
+                dead_letters_url=dead.url,
+                bridges=(BRIDGE,),
+                allowed_relay_pattern=RelayPattern.parse(PATTERN),
+                held_proxies_min=held_min,
+                held_proxies_max=200,
+                events=told,
+            ),
+            timeout_s=PROXY_TIMEOUT_S,
+        )
+        sweeper = world.function("sweeper", table, timeout_s=SWEEPER_TIMEOUT_S, failures=dead)
+        counters = world.function("counters", table, timeout_s=COUNTERS_TIMEOUT_S)
+        for queue in (self.offers, self.ticks):
+            world.lambdas.trigger(broker, queue, batch_size=10, concurrency=2)
+        world.lambdas.trigger(counters, events, batch_size=1_000, window_s=COUNTERS_WINDOW_S, concurrency=2)
+        world.lambdas.every_minute(sweeper, {})
+        self.watch = Watch(
+            world=world, broker=broker, proxy=self.proxy, offers=self.offers, ticks=self.ticks, events=events, dead=dead
+        )
+
+    def at_rest(self) -> None:
+        """Check what holds when all is over."""
+        self.watch.at_rest()

@@ -1,0 +1,243 @@
+"""The rendezvous with one thing in its way, and no other fault: what happens then is known, and whether it may."""
+
+from functools import partial
+
+from tests.simulation.kernel.faults import CALM
+from tests.simulation.scenarios.rendezvous import Rendezvous
+from tests.simulation.scenarios.rendezvous_callers import Manner, Method
+from tests.simulation.scenarios.rendezvous_watch import HEARS_S, NO_PROXIES, TABLE
+
+LEFTOVERS = 50
+VOLUNTEERS = 10
+NAT = "unrestricted"
+
+
+class Alone(Rendezvous):
+    """The same deployment and the same checks, and nobody there but those of `act`."""
+
+    faults = CALM
+    clients = late_clients = volunteers = strays = 0
+    held_min = (4,)
+    faulty_s, settles_s = 60.0, 60.0
+
+    def build(self) -> None:
+        """Deploy, and let them act."""
+        super().build()
+        self.world.pace = 1.0
+        self.world.spawn("act", self.act)
+
+    def act(self) -> None:
+        """Do what the scenario is about."""
+        raise NotImplementedError
+
+    def at_rest(self) -> None:
+        """Check nothing more than what happened: sweeps come later."""
+
+    def offer(self, name: str, *, nat: str = NAT) -> None:
+        """Have a client over SQS come now."""
+        self.world.spawn(name, partial(self.callers.client, name, nat, Method.SQS))
+
+    def volunteer(self, name: str, *, pause_s: float, manner: Manner = Manner.WELL) -> None:
+        """Have a volunteer come now."""
+        self.world.spawn(name, partial(self.callers.volunteer, name, NAT, manner, pause_s=pause_s))
+
+    def kill(self, function: str) -> None:
+        """Have all environments of a function die that are at work."""
+        for actor in list(self.world.scheduler._alive):
+            if actor.name.startswith(f"{function}-"):
+                self.world.scheduler.kill(actor)
+
+
+class Leftovers(Alone):
+    """Fifty polls are held when the environments that hold them are gone: nothing takes them out of their pool."""
+
+    held_min = (LEFTOVERS + 1,)
+
+    def act(self) -> None:
+        """Kill them; when their time is over a proxy polls, and a client comes."""
+        for number in range(LEFTOVERS):
+            self.callers.hang_up(f"dead-{number}", NAT)
+        self.world.sleep(5)
+        self.kill("proxy")
+        self.world.sleep(10)
+        self.volunteer("alive", pause_s=1.0)
+        self.world.sleep(2)
+        self.offer("client", nat="unknown")
+
+    def at_rest(self) -> None:
+        """Check that the client has its answer."""
+        heard = self.watch.attempts["client"].heard or ""
+        self.world.check('"answer"' in heard, f"a proxy waits behind leftovers, and its client heard {heard}")
+
+
+class FewHeld(Alone):
+    """Ten volunteers come and go as they are told, and eight clients come at once after a time without any."""
+
+    def act(self) -> None:
+        """Come."""
+        for number in range(VOLUNTEERS):
+            self.volunteer(f"volunteer-{number}", pause_s=20.0)
+        self.world.sleep(5)
+        for number in range(VOLUNTEERS - 2):
+            self.offer(f"client-{number}", nat="unknown")
+
+    def at_rest(self) -> None:
+        """Check that each was given one of the volunteers, who were all idle."""
+        denied = [name for name, attempt in self.watch.attempts.items() if NO_PROXIES in (attempt.heard or "")]
+        self.world.check(not denied, f"ten proxies are idle, and {len(denied)} of eight clients are denied")
+
+
+class Throttled(Alone):
+    """A partition of the table refuses a broker, for eight seconds."""
+
+    def act(self) -> None:
+        """Have a client come as that begins."""
+        self.volunteer("volunteer", pause_s=1.0)
+        self.world.sleep(2)
+        self.world.dynamodb.throttled[TABLE, f"waiting#{NAT}"] = self.world.now + 8
+        self.offer("client", nat="unknown")
+
+
+class Dies(Alone):
+    """A function dies as soon as an offer is in a state, before it does anything else."""
+
+    function: str
+    state: str
+    manner = Manner.WELL
+
+    def act(self) -> None:
+        """Have a client come, and watch its offer."""
+        self.watch.may_fail = 1  # the request whose function dies
+        self.volunteer("volunteer", pause_s=1.0, manner=self.manner)
+        self.world.sleep(2)
+        self.offer("client")
+        items = self.world.dynamodb.tables[TABLE].items
+        while not any(item.get("state") == {"S": self.state} for item in items.values()):
+            self.world.sleep(0.0005)
+        self.kill(self.function)
+
+
+class DiesMatched(Dies):
+    """A broker dies when it has a proxy for the offer, before that hears of it."""
+
+    function, state = "broker", "matched"
+
+
+class DiesAnswered(Dies):
+    """A proxy function dies when it has taken the answer, before the client has it."""
+
+    function, state = "proxy", "answered"
+
+
+class DiesTimedOut(Dies):
+    """A broker dies when the offer's time is over, before the client hears of it."""
+
+    function, state = "broker", "timed out"
+    manner = Manner.DIES
+
+
+class Conflicts(Alone):
+    """Claims meet other writes now and then, and there are more proxies than clients."""
+
+    faulty_s = 120.0
+
+    def act(self) -> None:
+        """Have clients come."""
+        self.watch.excuses_conflicts = False
+        for number in range(3):
+            self.volunteer(f"volunteer-{number}", pause_s=0.1)
+        for number in range(20):
+            self.world.sleep(5)
+            self.offer(f"client-{number}")
+
+
+class DeliveredAgain(Alone):
+    """SQS delivers most messages more than once, and there is no proxy."""
+
+    def act(self) -> None:
+        """Have clients come."""
+        for number in range(5):
+            self.offer(f"client-{number}")
+
+    def at_rest(self) -> None:
+        """Check that each was told so once."""
+        often = max(len(attempt.replies) for attempt in self.watch.attempts.values())
+        self.world.check(often == 1, f"a client has {often} replies to one offer")
+
+
+class DeliveredAtOnce(Alone):
+    """SQS delivers most messages more than once, some at the same time, and there is one proxy."""
+
+    def act(self) -> None:
+        """Have clients come, one after the other."""
+        self.volunteer("volunteer", pause_s=0.5)
+        for number in range(5):
+            self.world.sleep(10)
+            self.offer(f"client-{number}")
+
+    def at_rest(self) -> None:
+        """Check that nobody was denied who had the proxy."""
+        both = [name for name, each in self.watch.attempts.items() if each.polls and NO_PROXIES in str(each.replies)]
+        self.world.check(not both, f"{both} were given a proxy and denied")
+
+
+class NewAnswerQueue(Alone):
+    """A client's queue isn't found for a second after it was made, and there is no proxy."""
+
+    def act(self) -> None:
+        """Have a client come."""
+        self.offer("client")
+
+
+class NewMailbox(Alone):
+    """A mailbox isn't found for a second after it was made."""
+
+    def act(self) -> None:
+        """Have volunteers poll again and again, and a client come when they have done so for a while."""
+        self.watch.may_fail = 2  # each one's first poll
+        for number in range(2):
+            self.volunteer(f"volunteer-{number}", pause_s=2.0)
+        self.world.sleep(30)
+        self.offer("client")
+
+    def at_rest(self) -> None:
+        """Check that the client has its answer."""
+        heard = self.watch.attempts["client"].heard or ""
+        self.world.check('"answer"' in heard, f"two proxies poll, and a client heard {heard}")
+
+
+class SidAgain(Alone):
+    """A proxy polls again under the Sid of an offer that it still has in hand."""
+
+    def act(self) -> None:
+        """Let it answer the first offer when it has the second."""
+        self.offer("first")
+        first = self.callers.poll("sid", NAT)
+        assert first == "first"
+        self.world.sleep(HEARS_S)
+        self.offer("second")
+        assert self.callers.poll("sid", NAT) == "second"
+        self.callers.answer("sid", first)
+
+
+class Steady(Alone):
+    """A client comes every second, for a minute and a half, and there are proxies for all of them."""
+
+    faulty_s, settles_s = 90.0, 0.0
+
+    def act(self) -> None:
+        """Come, and see how many ticks there are in each half minute."""
+        for number in range(2 * VOLUNTEERS):
+            self.volunteer(f"volunteer-{number}", pause_s=1.0)
+        self.received: list[int] = []
+        for second in range(int(self.faulty_s)):
+            if second % 30 == 0:
+                self.received.append(self.ticks.received)
+            self.offer(f"client-{second}")
+            self.world.sleep(1)
+
+    def at_rest(self) -> None:
+        """Check that there are no more in the last than in the one before it."""
+        _, second, third = self.received
+        before, last = third - second, self.ticks.received - third
+        self.world.check(last <= 1.5 * before, f"{before} ticks in half a minute, and {last} in the next")

@@ -1,0 +1,317 @@
+"""What a rendezvous promises, watched as it happens: who was given which offer, who heard what, and when.
+
+A client is known by the name in its offer's description, which a proxy's answer says again beside its Sid.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.simulation.kernel.faults import OF_CALLS, Kind
+from tests.simulation.kernel.world import World
+from tests.simulation.models.lambdas import Function
+from tests.simulation.models.queues import Queue, Stored
+
+TABLE = "rendezvous"
+ANSWER_QUEUE, MAILBOX = "snowflake-client-", "sluice-mailbox-"
+NO_PROXIES = "no snowflake proxies currently available"
+TIMED_OUT = "timed out waiting for answer!"
+PATIENCE_S = 5.0
+HEARS_S = 10.0  # after the offer: five seconds, a tick that is a second late, and what look-ups and calls take
+BUSY_S = 12.0  # for which an invocation that hangs keeps others from being served
+LATE_S = 3.0  # an offer that no broker has by then waits behind others
+SURE_MS = 500  # clocks are off by less
+CANDIDATES = 50  # that a broker reads of a pool
+BROKER_CALLS, PROXY_CALLS = 15, 15  # for each message, and for each request
+
+
+class Reply(NamedTuple):
+    """A message in an answer queue, or a letter with an answer; `by` is the invocation that sent it."""
+
+    by: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """A client's attempt. `sent` counts the messages that SQS took, or its one request."""
+
+    name: str
+    nat: str
+    began_at: float
+    refusal: str | None = None  # what a malformed offer is refused with
+    sent: int = 0
+    deliveries: list[float] = field(default_factory=list)
+    invocations: set[str] = field(default_factory=set)  # that had it, or an answer to it, in hand
+    polls: set[str] = field(default_factory=set)  # that letters gave it to
+    sids: set[str] = field(default_factory=set)  # of the proxies that were given it
+    replies: list[Reply] = field(default_factory=list)
+    heard: str | None = None
+    heard_at: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """Sees every message, and what callers tell it. Raises `Violation`."""
+
+    world: World
+    broker: Function
+    proxy: Function
+    offers: Queue
+    ticks: Queue
+    events: Queue
+    dead: Queue
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    began: dict[str, tuple[float, Queue]] = field(default_factory=dict)  # the broker's invocations
+    poll_offers: dict[str, str] = field(default_factory=dict)  # what each poll was given, by its id
+    shared_sids: set[str] = field(default_factory=set)  # that more than one poll has
+    may_fail: int = 0  # requests, one for each mailbox that somebody else deleted
+    has_failed: int = 0  # requests whose invocation met no fault
+    told: dict[str, set[str]] = field(default_factory=dict)  # outcomes of offers, by their events' ids
+    events_received: int = 0
+    requests: int = 0
+    excuses_conflicts: bool = True
+
+    # What happens
+
+    def observe(self, what: str, queue: Queue, message: Stored) -> None:
+        """Hear of a message, as an observer of `Sqs`."""
+        try:
+            self._observe(what, queue, message)
+        except Exception as error:  # noqa: BLE001 - or the function that sent it would take it for its own
+            self.world.fail(f"the watch doesn't understand {message.body}: {error!r}")
+
+    def _observe(self, what: str, queue: Queue, message: Stored) -> None:
+        if queue is self.offers:
+            self._offered(what, queue, message)
+        elif queue is self.ticks and what == "received":
+            self._invoked(queue)
+        elif queue is self.events:
+            self._told(what, message)
+        elif queue.name.startswith(ANSWER_QUEUE) and what in {"sent", "lost"}:
+            self._replied(queue, message)
+        elif queue.name.startswith(MAILBOX) and what == "sent":
+            self._written(message)
+        if what == "expired" and queue in (self.offers, self.ticks, self.events):
+            self.world.fail(f"a message expired in {queue.name}")
+
+    def _offered(self, what: str, queue: Queue, message: Stored) -> None:
+        actor = self._invoked(queue) if what == "received" else ""
+        client_id = message.attributes.get("ClientID", {}).get("StringValue", "")
+        attempt = self.attempts.get(client_id)
+        if attempt is not None and what == "sent":
+            attempt.sent += 1
+        elif attempt is not None and what == "received":
+            attempt.deliveries.append(self.world.now)
+            attempt.invocations.add(actor)
+
+    def _invoked(self, queue: Queue) -> str:
+        """Note the invocation that is about to get what was received."""
+        actor = f"broker-{self.broker.made + 1}"
+        self.began[actor] = self.world.now, queue
+        return actor
+
+    def _told(self, what: str, message: Stored) -> None:
+        event = json.loads(message.body)
+        if event["kind"] == "offer" and what == "sent":
+            self.told.setdefault(event["id"], set()).add(event["outcome"])
+        elif event["kind"] == "offer" and what == "received":
+            self.events_received += 1
+
+    def _replied(self, queue: Queue, message: Stored) -> None:
+        attempt = self.attempts.get(queue.name.removeprefix(ANSWER_QUEUE))
+        if attempt is None:
+            self.world.fail(f"a reply for nobody in {queue.name}")
+            return
+        reply, by = json.loads(message.body), message.system["SenderId"].split(":")[1]
+        if "answer" in reply:
+            self.check_answer(attempt, reply["answer"])
+        elif reply["error"] == NO_PROXIES:
+            self.check_denial(attempt, by=by, since=self.began[by][0])
+        attempt.replies.append(Reply(by, message.body))
+
+    def _written(self, message: Stored) -> None:
+        """See a letter: an offer for a poll, or an answer for a client over HTTP; who has hung up may be timed out."""
+        letter = json.loads(message.body)
+        if "error" in letter:
+            return
+        if "answer" in letter:
+            name, sid = named(letter["answer"])
+            self.world.check(name in self.attempts, f"a letter with {name}'s answer")
+            if sid not in self.shared_sids:  # such an answer may be on its way to another client: `SidAgain`
+                self.attempts[name].replies.append(Reply(message.system["SenderId"].split(":")[1], message.body))
+            return
+        name, poll_id = named(letter["offer"])[0], letter["for"]
+        had = self.poll_offers.setdefault(poll_id, name)
+        self.world.check(had == name, f"one poll was given the offers of {had} and {name}")
+        attempt = self.attempts[name]
+        attempt.polls.add(poll_id)
+        self.world.check(len(attempt.polls) <= attempt.sent, f"{name}'s offer went to {len(attempt.polls)} polls")
+
+    # What callers tell
+
+    def given(self, name: str, sid: str) -> None:
+        """Check that a proxy was given an offer that no other has."""
+        attempt = self.attempts[name]
+        attempt.sids.add(sid)
+        self.world.check(len(attempt.sids) <= attempt.sent, f"{name}'s offer was given to {sorted(attempt.sids)}")
+
+    def taken(self, name: str, *, by: str) -> None:
+        """Check that an answer that was taken was sent on."""
+        is_sent = any(reply.by == by for reply in self.attempts[name].replies)
+        self.world.check(is_sent, f"an answer to {name} was taken and not sent on")
+
+    def heard(self, attempt: Attempt, reply: str) -> None:
+        """Check what a client is told: the answer to its own offer, or why there is none."""
+        read = json.loads(reply)
+        if "answer" in read:
+            self.check_answer(attempt, read["answer"])
+        if attempt.refusal is not None:
+            self.world.check(read == {"error": attempt.refusal}, f"{attempt.name} heard {reply}")
+        if attempt.heard is None:
+            attempt.heard, attempt.heard_at = reply, self.world.now
+
+    # What always holds
+
+    def check_answer(self, attempt: Attempt, answer: str) -> None:
+        """Check whose answer it is.
+
+        A Sid is all that an answer says of its proxy, and it answers what that was matched with last: what becomes of
+        those that proxies use again, `SidAgain` shows.
+        """
+        name, sid = named(answer)
+        self.world.check(name == attempt.name or sid in self.shared_sids, f"{attempt.name} got {name}'s answer")
+
+    def check_denial(self, attempt: Attempt, *, by: str, since: float) -> None:
+        """Check that no proxy whose poll was held then, and still is, would have served the client.
+
+        Proxies whose polls aren't held, for want of demand, count for nothing here (`FewHeld`), nor do pools full of
+        leftovers (`Leftovers`), nor claims that met another's write (`Conflicts`).
+        """
+        table, now_ms = self.world.dynamodb.tables[TABLE], self.world.now_ms
+        for pool in ("restricted", "unrestricted") if attempt.nat == "unrestricted" else ("unrestricted",):
+            items = list(table.partition(f"waiting#{pool}"))
+            is_excused = self.excuses_conflicts and self.met_a_fault({by}, {Kind.THROTTLE})
+            if len(items) >= CANDIDATES or is_excused:
+                continue
+            for item in items:
+                entered_at, _ = table.before[item["pk"]["S"], item["sk"]["S"]]
+                waits = int(item["waits_until"]["N"]) > now_ms + SURE_MS and entered_at < since
+                if waits and not self._was_matched_lately(item["sid"]["S"], before=since):
+                    self.world.fail(f"{attempt.name} was denied while {item['sk']['S']} waits")
+
+    def _was_matched_lately(self, sid: str, *, before: float) -> bool:
+        """Whether another poll under this Sid was matched: then it has to wait until that client's patience is over."""
+        match = self.world.dynamodb.tables[TABLE].items.get((f"proxy#{sid}", "match"))
+        return match is not None and int(match["sent_at"]["N"]) > (before - PATIENCE_S) * 1000 - SURE_MS
+
+    def judge(self, attempt: Attempt) -> None:
+        """Check that a client heard by now, or that who had its offer in hand met a fault."""
+        is_heard = attempt.heard is not None or attempt.sent == 0
+        self.world.check(is_heard or self._was_let_down(attempt), f"{attempt.name} hears nothing in {HEARS_S:g} s")
+
+    def _was_let_down(self, attempt: Attempt) -> bool:
+        """Whether one whom it depended on met a fault: what becomes of its client then, `Throttled` shows."""
+        who = {attempt.name, *attempt.invocations}
+        is_late = not attempt.deliveries or attempt.deliveries[0] > attempt.began_at + LATE_S
+        for actor, (at, queue) in self.began.items():
+            if attempt.began_at - BUSY_S < at < attempt.began_at + HEARS_S and (is_late or queue is self.ticks):
+                who.add(actor)
+        return self.met_a_fault(who)
+
+    def met_a_fault(self, actors: AbstractSet[str], kinds: Collection[Kind] = OF_CALLS) -> bool:
+        """Whether a call of one of them went wrong."""
+        return any(each.who in actors and each.kind in kinds for each in self.world.decisions.taken)
+
+    def failed(self, by: str, what: str) -> None:
+        """Check that a request failed for a fault, or for a mailbox that is gone: that fails one."""
+        if not self.met_a_fault({by}):
+            self.has_failed += 1
+            self.world.check(self.has_failed <= self.may_fail, what)
+
+    # What holds at rest
+
+    def at_rest(self) -> None:
+        """Check that nothing is left over, and that what was counted is what was told."""
+        self._check_queues()
+        self._check_table()
+        self._check_counts()
+        for attempt in self.attempts.values():
+            self._check_replies(attempt)
+        calls, messages = self.world.calls_of, self.offers.received + self.ticks.received
+        self.world.check(calls["broker"] <= BROKER_CALLS * (messages + 1), f"the broker made {calls['broker']} calls")
+        self.world.check(calls["proxy"] <= PROXY_CALLS * (self.requests + 1), f"proxies made {calls['proxy']} calls")
+
+    def _check_queues(self) -> None:
+        for queue in (self.offers, self.ticks, self.events):
+            self.world.check(not queue.messages, f"{queue.name} still has {len(queue.messages)} messages")
+        names = sorted(queue.name for queue in self.world.sqs.queues.values())
+        left = [name for name in names if name.startswith((ANSWER_QUEUE, MAILBOX))]
+        self.world.check(not left, f"left over: {left}")
+        for letter in self.dead.messages.values():
+            says_why = {"sluice-reason", "ErrorMessage"} & letter.attributes.keys()
+            self.world.check(
+                says_why or "DeadLetterQueueSourceArn" in letter.system, f"a dead letter says not why: {letter.body}"
+            )
+
+    def _check_table(self) -> None:
+        """Check that nothing stays but the counters: what has its time to live goes, sooner or later."""
+        waiting = 0
+        for (pk, sk), item in self.world.dynamodb.tables[TABLE].items.items():
+            self.world.check("expires_at" in item or pk == "counters", f"left over in the table: {pk} {sk}")
+            waiting += pk.startswith("waiting#")
+        failed = {each.who for each in self.world.decisions.taken if each.kind in OF_CALLS}
+        polls = sum(who.startswith("proxy-") for who in failed)
+        self.world.check(
+            waiting <= polls, f"{waiting} polls that are over stay in their pools, and {polls} had a fault"
+        )
+
+    def _check_counts(self) -> None:
+        """Check that each offer's event was counted, once for each time that it came at the most."""
+        totals, days = Counter(self._counts("counters")), Counter(self._counts("counters#"))
+        for name, number in totals.items():
+            self.world.check(days[name] == number, f"{name} was counted {number} times, on its days {days[name]}")
+        counted = sum(number for (family, _), number in totals.items() if family == "rounded_client_poll_total")
+        dead = sum('"kind":"offer"' in letter.body for letter in self.dead.messages.values())
+        self.world.check(
+            len(self.told) - dead <= counted <= self.events_received,
+            f"of {len(self.told)} offers' ends, received {self.events_received} times, {counted} were counted",
+        )
+
+    def _counts(self, partition: str) -> dict[tuple[str, str], int]:
+        """Read what was counted in a partition, or in all days' together, by family and labels."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (pk, family), item in self.world.dynamodb.tables[TABLE].items.items():
+            if pk == partition or (partition.endswith("#") and pk.startswith(partition)):
+                found.update({(family, name): int(value["N"]) for name, value in item.items() if name[0] == "="})
+        return found
+
+    def _check_replies(self, attempt: Attempt) -> None:
+        """Check that a client has one reply for its offer.
+
+        One that was denied or refused has one for each delivery: `DeliveredAgain`. One that is delivered twice at once
+        may be denied and matched: `DeliveredAtOnce`. What an invocation that met a fault sent may have been sent
+        before: it couldn't know.
+        """
+        replies = {reply for reply in attempt.replies if not self.met_a_fault({reply.by})}
+        endings = [reply for reply in replies if '"answer"' in reply.text or TIMED_OUT in reply.text]
+        denials = len(replies) - len(endings)
+        self.world.check(len(endings) <= attempt.sent, f"{attempt.name} has {len(endings)} replies")
+        self.world.check(denials <= len(attempt.deliveries), f"{attempt.name} was denied {denials} times")
+        is_once = len(attempt.deliveries) <= 1
+        self.world.check(not (endings and denials and is_once), f"{attempt.name} has {sorted(replies)}")
+
+
+def named(description: str) -> list[str]:
+    """Read the words of a description: the client's name, and in an answer the proxy's Sid."""
+    words: list[str] = json.loads(description)["sdp"].splitlines()[0].split()[1:]
+    return words
+
+
+def described(kind: str, *words: str) -> str:
+    """Write what `named` reads."""
+    sdp = " ".join(["v=0", *words]) + "\na=candidate:1 1 udp 1 192.0.2.1 1 typ host\n"
+    return json.dumps({"type": kind, "sdp": sdp})

@@ -1,0 +1,108 @@
+"""Federation under faults: whatever happens, nothing is lost, misled, reordered or left over, and routes mend."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.kernel.faults import CALM
+from tests.simulation.kernel.world import Failed, run
+from tests.simulation.runs import FIRST_SEED, GROUPS, SEEDS, holds
+from tests.simulation.scenarios.federation import Federation
+from tests.simulation.scenarios.federation_alone import (
+    AllWell,
+    AnswerLost,
+    AwayForLong,
+    BoundQueueGone,
+    BridgeQueueGone,
+    ErrorStays,
+    Forged,
+    JustBound,
+    NothingKept,
+    OldReport,
+    Stalling,
+)
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_every_message_reaches_whoever_is_bound_and_routes_mend(group: int):
+    holds(Federation, range(FIRST_SEED + group, FIRST_SEED + SEEDS, GROUPS))
+
+
+@pytest.mark.xfail(strict=True, raises=Failed, reason="a permitted peer takes another peer's messages")
+def test_a_peer_gets_nothing_by_a_hello_in_anothers_name():
+    run(Forged, 0)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=Failed,
+    reason="a bridge queue that is deleted is never made again, and its route is Operational",
+)
+def test_a_route_whose_queue_is_deleted_mends_by_itself():
+    run(BridgeQueueGone, 0)
+
+
+@pytest.mark.xfail(strict=True, raises=Failed, reason="a bound queue that is deleted keeps its bindings")
+def test_a_bound_queue_that_is_gone_takes_its_bindings_with_it():
+    run(BoundQueueGone, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="by two static ways messages come twice after five minutes of outage"
+)
+def test_by_two_ways_a_message_comes_once_however_long_one_was_down():
+    run(AwayForLong, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a queue that is used within a second of its creation is taken as gone"
+)
+def test_what_is_sent_while_a_route_is_laid_is_no_dead_letter():
+    run(JustBound, 0, faults=replace(CALM, new_queue_hidden_s=1.0))
+
+
+def test_what_is_sent_while_a_route_is_laid_whose_queue_is_found_at_once_is_no_dead_letter():
+    run(JustBound, 0)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=Failed,
+    reason="a document whose write was done, and its answer lost, is deleted by its writer: its site is stuck for good",
+)
+def test_a_document_can_be_read_after_an_answer_was_lost():
+    run(AnswerLost, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a part of a document stays for good, where its writer dies before the rest"
+)
+def test_nothing_is_kept_of_a_document_that_was_never_finished():
+    run(NothingKept, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a route stays Failed after an error that came late, though it carries"
+)
+def test_a_route_that_carries_is_not_failed():
+    run(ErrorStays, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a report of an outage that comes again takes a link down that has mended since"
+)
+def test_a_link_that_has_mended_stays_so_whatever_is_heard_late():
+    for seed in range(5):
+        run(OldReport, seed)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a link that is well misses each other heartbeat, and is Stalled now and then"
+)
+def test_a_link_that_is_well_is_operational_all_the_time():
+    for seed in range(5):
+        run(Stalling, seed)
+
+
+def test_where_nothing_goes_wrong_no_route_is_down():
+    run(AllWell, 0)

@@ -1,0 +1,43 @@
+"""Splitting under faults: whatever happens, nothing is lost, misled, reordered or left over."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.kernel.faults import CALM
+from tests.simulation.kernel.world import Failed, run
+from tests.simulation.runs import FIRST_SEED, GROUPS, SEEDS, holds
+from tests.simulation.scenarios.splitting import Splitting
+from tests.simulation.scenarios.splitting_alone import JustMade, NeverEnds, NotStarted
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_every_message_reaches_whom_the_sessions_say_and_nothing_is_left(group: int):
+    holds(Splitting, range(FIRST_SEED + group, FIRST_SEED + SEEDS, GROUPS))
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a session whose jq program never ends stops the queue for everybody"
+)
+def test_a_program_that_never_ends_holds_up_nobody_else():
+    run(NeverEnds, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a queue that is used within a second of its creation is passed over as gone"
+)
+def test_a_session_that_is_ready_gets_its_messages_also_within_a_second():
+    run(JustMade, 0, faults=replace(CALM, new_queue_hidden_s=1.0))
+
+
+def test_a_session_whose_queue_is_found_at_once_gets_its_messages_from_the_first_on():
+    run(JustMade, 0)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=Failed,
+    reason="a session that failed to start has the control function run every second for an hour",
+)
+def test_a_session_that_failed_to_start_costs_nothing_while_it_is_remembered():
+    run(NotStarted, 0)
