@@ -132,9 +132,11 @@ class Assets:
 def with_imports(project: Path, files: Iterable[PurePath]) -> Sequence[PurePosixPath]:
     """List the files, relative to the project, and those of our code that they import, directly or not; in order."""
     found = {PurePosixPath(path) for path in files}
-    unread = sorted(found)
+    unread, looked_up = sorted(found), set[str]()
     while unread:
-        imported = set(_imported(project, unread.pop())) - found
+        named = _named(project / unread.pop()) - looked_up
+        looked_up |= named
+        imported = {file for module in named for file in _files(project, module)} - found
         found |= imported
         unread += sorted(imported)
     return sorted(found)
@@ -147,11 +149,9 @@ def _content(path: Path) -> bytes:
         raise BundleFailed(f"{path} can't be read: {error.strerror}") from error
 
 
-def _imported(project: Path, source: PurePosixPath) -> Iterator[PurePosixPath]:
-    """Find the project's files that running `source` reads. Imports inside functions count: they happen later."""
-    if source.suffix == ".py":
-        for module in _modules((project / source).read_bytes()):
-            yield from _files(project, module)
+def _named(source: Path) -> frozenset[str]:
+    """Find the modules that running `source` imports. Imports inside functions count: they happen later."""
+    return _modules(source.read_bytes()) if source.suffix == ".py" else frozenset()
 
 
 @cache

@@ -26,7 +26,8 @@ from stacks.values import Misfit, Model
 ROOT = "sluice"
 COUNTERS_QUEUE = "rendezvous-counters"  # bound to the exchange of rendezvous events, so that they are counted
 DECLARED_MAX_BYTES = 2_000  # of a function's environment
-NETWORK_MOST = 16  # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
+# https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
+SUBNETS_MOST, SECURITY_GROUPS_MOST = 16, 5
 DEFAULT_BRIDGE = {
     "displayName": "default",
     "webSocketAddress": "wss://snowflake.torproject.net/",
@@ -302,9 +303,9 @@ class PipelineParameters(Model):
         max_length=20,
     )
     vpc_id: v.VpcId | None = of(None, "workers in a VPC; there they reach AWS by a NAT gateway, or by endpoints")
-    subnet_ids: tuple[v.SubnetId, ...] = of((), "where they are", max_length=NETWORK_MOST)
-    security_group_ids: tuple[v.SecurityGroupId, ...] = of((), "which they have", max_length=NETWORK_MOST)
-    route_table_ids: tuple[v.RouteTableId, ...] = of((), "of these subnets, for S3", max_length=NETWORK_MOST)
+    subnet_ids: tuple[v.SubnetId, ...] = of((), "where they are", max_length=SUBNETS_MOST)
+    security_group_ids: tuple[v.SecurityGroupId, ...] = of((), "which they have", max_length=SECURITY_GROUPS_MOST)
+    route_table_ids: tuple[v.RouteTableId, ...] = of((), "of these subnets, for S3", max_length=SUBNETS_MOST)
     vpc_endpoints: tuple[VpcEndpoint, ...] = of(
         (), "those that you lack, of `sqs sts logs kms s3`, are made", max_length=5
     )

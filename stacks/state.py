@@ -284,7 +284,7 @@ def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> Pipel
 def _split_queue(stack: StateStack, number: int, queue: SplitQueueParameters, parameters: Parameters) -> SplitQueues:
     """Ids are by place: a queue's own id may have any characters."""
     dead_letters = stack.splitting_dead_letters
-    if queue.fifo:
+    if queue.fifo and None in (queue.existing_source_queue_arn, queue.existing_main_queue_arn):
         dead_letters = _dead_letters(stack, f"Split{number}DeadLetters", fifo=True)
     window_s = 0 if queue.fifo else parameters.splitting.batching_window_s
 

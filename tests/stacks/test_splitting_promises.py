@@ -113,5 +113,13 @@ def test_an_adopted_queue_isnt_made_again(synth: Callable[..., Templates]) -> No
     assert ("sqs:DeleteMessage", arn) in statements(templates, "Splitter")
 
 
+def test_a_fifo_queue_that_is_adopted_whole_has_its_owners_dead_letters(synth: Callable[..., Templates]) -> None:
+    """A queue of ours for them, that nothing refers to, would be a finding of cdk-nag's."""
+    source, main = (f"arn:aws:sqs:eu-central-1:123456789012:{name}.fifo" for name in ("source", "main"))
+    adopted = {"fifo": True, "existing_source_queue_arn": source, "existing_main_queue_arn": main}
+    templates = synth(**{"sluice.splitting.queues": [{"queue_id": "q", **adopted}]})
+    assert not [id_ for id_ in resources(templates.state, "AWS::SQS::Queue") if id_.startswith("Split0")]
+
+
 def test_without_queues_the_stack_stands_all_the_same(synth: Callable[..., Templates]) -> None:
     assert set(triggers(synth(**{"sluice.splitting.queues": []}))) == {"ControlQueue"}

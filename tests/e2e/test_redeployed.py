@@ -1,0 +1,217 @@
+"""A site's queues deployed, filled, and deployed with other parameters: each queue's messages are where its name is.
+
+But for the last test the stack of state alone is deployed, by CloudFormation's API: it has the queues, and no code.
+Whose a queue is, its readers' templates say.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sluice.aws.operator.connections import Connection, of_environment
+from sluice.local.cloud import Cloud, start
+from sluice.local.deployer import Deployer, DeploymentFailed
+from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.sites import DEFAULT_SITE, Site
+from tests.deployed import send_all
+from tests.harsh.stacks import Template, deploy
+from tests.stacks.conftest import layer, pytest_itemcollected, synth  # noqa: F401 - pytest finds them here
+from tests.templates.assembly import Assembly
+from tests.templates.changed_sets import (
+    ADOPTED,
+    FIFO_FIRST,
+    RENAMED,
+    SITE,
+    SWAPPED,
+    WITHOUT_FIRST,
+    WITHOUT_LAST,
+)
+from tests.templates.changes import held
+from tests.templates.conftest import Assemblies, assemblies  # noqa: F401 - pytest finds it here
+from tests.templates.parameter_sets import ParameterSet
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+STACK = "SluiceState"
+accounts = count(600_000_000_000)  # one a site
+
+Contents = Mapping[str, list[str]]
+Strays = Callable[[ParameterSet, ParameterSet], Contents]
+
+
+class Redeployed:
+    """The queues of one site, in an account of their own, by whose they are."""
+
+    def __init__(self, account: Connection) -> None:
+        self.account = account
+        self.sqs: SQSClient = account.client("sqs")
+        self.urls: Mapping[str, str] = {}
+
+    def deploy(self, assembly: Assembly) -> None:
+        """Deploys the stack, or leaves it where only its readers differ."""
+        template = Template(resources=assembly.stacks[STACK]["Resources"])
+        with unchanged():
+            assert deploy(self.account, STACK, template) in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
+        resources = self.account.client("cloudformation").describe_stack_resources(StackName=STACK)["StackResources"]
+        by_id = {
+            each["LogicalResourceId"]: each["PhysicalResourceId"]
+            for each in resources
+            if each["ResourceType"] == "AWS::SQS::Queue"
+        }
+        self.urls = {name: by_id[id_] for (_, id_), name in held(assembly).items() if id_ in by_id}
+
+    def fill(self) -> None:
+        """Sends each queue its own name."""
+        for name, url in self.urls.items():
+            entry = {"MessageBody": name}
+            if url.endswith(".fifo"):
+                entry |= {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
+            send_all(self.sqs, url, [entry])
+
+    def read(self) -> Contents:
+        """What is in the queues, by name."""
+        return {name: self._bodies(url) for name, url in self.urls.items()}
+
+    def _bodies(self, url: str) -> list[str]:
+        found: set[str] = set()
+        while self._waiting(url):
+            received = self.sqs.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=600, WaitTimeSeconds=1
+            )
+            found |= {message["Body"] for message in received.get("Messages", [])}
+        return sorted(found)
+
+    def _waiting(self, url: str) -> int:
+        counts = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
+        return int(counts["Attributes"]["ApproximateNumberOfMessages"])
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """CloudFormation refuses an update that changes nothing."""
+    try:
+        yield
+    except ClientError as error:
+        if "No updates are to be performed" not in str(error):
+            raise
+
+
+@pytest.fixture
+def strays(cloud: Cloud, assemblies: Assemblies) -> Strays:  # noqa: F811 - as it is asked for
+    """What queues have that isn't just their own name, when one set of parameters is deployed and then another."""
+
+    def follow(before: ParameterSet, after: ParameterSet) -> Contents:
+        site = Redeployed(of_environment(cloud.environment(Site(str(next(accounts)), "eu-central-1"))))
+        site.deploy(assemblies(before))
+        site.fill()
+        site.deploy(assemblies(after))
+        return {name: bodies for name, bodies in site.read().items() if bodies != [name]}
+
+    return follow
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="reordering two queues in cdk.json swaps their contents")
+def test_two_queues_in_another_order_keep_their_messages(strays: Strays) -> None:
+    assert strays(SITE, SWAPPED) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="reordering a FIFO queue and another in cdk.json deletes their contents"
+)
+def test_a_fifo_queue_and_another_in_another_order_keep_their_messages(strays: Strays) -> None:
+    assert strays(SITE, FIFO_FIRST) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a queue that is put before others in cdk.json gets the contents of the next one, as does each after it",
+)
+def test_a_queue_that_comes_before_others_is_empty_and_they_keep_their_messages(strays: Strays) -> None:
+    assert strays(WITHOUT_FIRST, SITE) == {
+        "source of orders": [],
+        "main of orders": [],
+        "queue of invoices": [],
+        "ingress of amq.topic": [],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a queue that is taken from before others in cdk.json leaves its contents to the next, and the last's go",
+)
+def test_where_a_queue_before_others_goes_they_keep_their_messages(strays: Strays) -> None:
+    assert strays(SITE, WITHOUT_FIRST) == {}
+
+
+def test_a_queue_that_comes_after_others_is_empty_and_they_keep_their_messages(strays: Strays) -> None:
+    assert strays(WITHOUT_LAST, SITE) == {
+        "source of ledger": [],
+        "main of ledger": [],
+        "dead letters of ledger": [],
+        "queue of audit": [],
+        "FIFO ingress of amq.fanout": [],
+    }
+
+
+def test_where_a_queue_after_others_goes_they_keep_their_messages(strays: Strays) -> None:
+    assert strays(SITE, WITHOUT_LAST) == {}
+
+
+@pytest.mark.slow
+def test_a_queue_of_another_name_has_the_messages_that_it_had(strays: Strays) -> None:
+    assert strays(SITE, RENAMED) == {
+        "source of parcels": ["source of orders"],
+        "main of parcels": ["main of orders"],
+        "queue of bills": ["queue of invoices"],
+        "ingress of amq.match": ["ingress of amq.topic"],
+    }
+
+
+def test_where_queues_are_adopted_the_others_keep_their_messages(strays: Strays) -> None:
+    assert strays(SITE, ADOPTED) == {}
+
+
+def test_where_queues_are_adopted_no_longer_those_that_are_made_are_empty(strays: Strays) -> None:
+    assert strays(ADOPTED, SITE) == {
+        "OffersQueue": [],
+        "source of orders": [],
+        "main of orders": [],
+        "queue of invoices": [],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a queue that is taken out of cdk.json can't go, as others import it",
+)
+def test_a_queue_can_be_taken_out_of_a_deployed_site(tmp_path: Path) -> None:
+    calm = Behaviours(scale=0, throttled=0, entry_fails=0, duplicated=0, reordered=0, short_poll_misses=0, frozen=False)
+    cloud = start(tmp_path / "cloud", ends_with_us=True, harsh=calm)
+    try:
+        queues = [{"queue_id": "pipeline"}, {"queue_id": "orders"}]
+        assert refusal(cloud, queues) == ""
+        assert "as it is in use by" not in refusal(cloud, queues[:1])
+    finally:
+        cloud.stop()
+
+
+def refusal(cloud: Cloud, queues: Sequence[Mapping[str, str]]) -> str:
+    """Why these split queues can't be deployed; nothing where they can."""
+    try:
+        Deployer(cloud=cloud, context={"sluice.splitting.queues": queues}).deploy(DEFAULT_SITE)
+    except DeploymentFailed as error:
+        return str(error)
+    return ""

@@ -1,0 +1,174 @@
+"""The sets of parameters whose templates are checked: each changes cdk.json's in a way that changes what is deployed.
+
+To add one: a `ParameterSet` in `SETS`. Every check of this folder then looks at its templates.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice.federation.declared import Declared
+from stacks.parameters import DECLARED_MAX_BYTES, known
+from stacks.values import BRIDGES_MAX_BYTES
+
+HERE = "arn:aws:sqs:ap-southeast-1:123456789012"
+THEIR_KEY = "arn:aws:kms:ap-southeast-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890{}"
+LONGEST_QUEUE_NAME = 80  # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSet:
+    """Parameters on top of cdk.json's, by the keys that `-c` takes."""
+
+    name: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+def _numbered(most: int, pattern: str, *, width: int = 0) -> list[str]:
+    """So many different texts; with `width`, each padded to that many characters."""
+    digits = max(2, width - len(pattern.format("")))
+    return [pattern.format(str(number).zfill(digits)) for number in range(most)]
+
+
+def _highest() -> dict[str, object]:
+    """Every number at the limit that its parameter has."""
+    limits = {key: schema["maximum"] for key, schema in known().items() if "maximum" in schema}
+    return {**limits, "sluice.log_retention_days": 3_653, "sluice.pipeline.worker_vcpu": 16}
+
+
+def _bridges() -> list[dict[str, str]]:
+    """As many as the list takes, with the shortest of names and addresses."""
+    made = [{"displayName": "", "webSocketAddress": "ws://a", "fingerprint": f"{number:040x}"} for number in range(100)]
+    while len("\n".join(json.dumps(each) for each in made)) > BRIDGES_MAX_BYTES:
+        made.pop()
+    return made
+
+
+def _exchanges() -> list[dict[str, Any]]:
+    """As many as may be declared, the exchange of rendezvous events and its binding beside them."""
+    made = [{"name": f"exchange-{number:02}", "type": "topic"} for number in range(100)]
+    while len(Declared.of({"exchanges": made}).to_json()) > DECLARED_MAX_BYTES:
+        made.pop()
+    return made
+
+
+DEFAULTS = ParameterSet(name="defaults")
+# Where the stacks make nothing that they needn't.
+LEAST = ParameterSet(
+    name="least",
+    parameters={
+        "sluice.architecture": "x86_64",
+        "sluice.rendezvous.events_exchange": "null",  # CDK drops what is null itself
+        "sluice.rendezvous.keep_state": False,
+        "sluice.splitting.queues": [],
+        "sluice.federation.exchanges": [],
+        "sluice.pipeline.statistics_at": "null",
+        "sluice.pipeline.compaction_at": "null",
+    },
+)
+# The same, and no queue that could be bound.
+NO_QUEUES = ParameterSet(name="no queues", parameters={**LEAST.parameters, "sluice.federation.queue_names": []})
+# Every queue that can be is somebody else's, and so are roles, keys, a bucket, the topic that alarms go to.
+ADOPTED = ParameterSet(
+    name="adopted",
+    parameters={
+        "sluice.rendezvous.existing_offers_queue_arn": f"{HERE}:their-offers",
+        "sluice.splitting.queues": [
+            {
+                "queue_id": "pipeline",
+                "existing_source_queue_arn": f"{HERE}:their-source",
+                "existing_main_queue_arn": f"{HERE}:their-main",
+            },
+            {
+                "queue_id": "ordered",
+                "fifo": True,
+                "existing_source_queue_arn": f"{HERE}:their-source.fifo",
+                "existing_main_queue_arn": f"{HERE}:their-main.fifo",
+            },
+        ],
+        "sluice.splitting.kms_key_arns": [
+            "arn:aws:kms:ap-southeast-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+        ],
+        "sluice.splitting.s3_bucket_arns": ["arn:aws:s3:::their-bucket"],
+        "sluice.federation.queues": [{"name": "orders", "existing_arn": f"{HERE}:their-orders"}],
+        "sluice.pipeline.assume_role_arns": ["arn:aws:iam::123456789012:role/their-role"],
+        "sluice.operations.alarm_topic_arn": "arn:aws:sns:ap-southeast-1:123456789012:their-topic",
+    },
+)
+# Workers in a VPC, FIFO wherever there can be, other accounts by a role, somebody who is told, traces.
+VPC_AND_ROLES = ParameterSet(
+    name="vpc, fifo and roles",
+    parameters={
+        "sluice.splitting.queues": [{"queue_id": "pipeline", "fifo": True}, {"queue_id": "standard"}],
+        "sluice.federation.peer_accounts": ["111111111111", "222222222222"],
+        "sluice.federation.access": "role",
+        "sluice.federation.queues": [{"name": "orders", "fifo": True}, {"name": "returns"}],
+        "sluice.federation.ingresses": [{"exchange": "amq.topic", "fifo": True}, {"exchange": "amq.direct"}],
+        "sluice.pipeline.vpc_id": "vpc-0123456789abcdef0",
+        "sluice.pipeline.subnet_ids": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
+        "sluice.pipeline.security_group_ids": ["sg-0123456789abcdef0"],
+        "sluice.pipeline.route_table_ids": ["rtb-0123456789abcdef0"],
+        "sluice.pipeline.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
+        "sluice.pipeline.table_format": "iceberg",
+        "sluice.pipeline.streaming": True,
+        "sluice.pipeline.budget_usd": 100,
+        "sluice.pipeline.budget_email": "somebody@example.com",
+        "sluice.operations.alarm_email": "somebody@example.com",
+        "sluice.operations.tracing": True,
+    },
+)
+# As many of each as there may be, with names such as people give.
+MANY = ParameterSet(
+    name="many",
+    parameters={
+        **_highest(),
+        "sluice.rendezvous.bridges": _bridges(),
+        "sluice.rendezvous.allowed_relay_pattern": "^$",
+        "sluice.splitting.queues": [{"queue_id": name} for name in _numbered(15, "split-{}")],
+        "sluice.splitting.kms_key_arns": _numbered(100, THEIR_KEY),
+        "sluice.splitting.s3_bucket_arns": _numbered(100, "arn:aws:s3:::their-bucket-{}"),
+        "sluice.federation.tag": "singapore",
+        "sluice.federation.peer_accounts": _numbered(50, "{}", width=12),
+        "sluice.federation.queues": [{"name": name} for name in _numbered(15, "bound-{}")],
+        "sluice.federation.queue_names": _numbered(20, "team-{}-*"),
+        "sluice.federation.ingresses": [{"exchange": name} for name in _numbered(8, "exchange-{}")],
+        "sluice.federation.exchanges": _exchanges(),
+        "sluice.pipeline.queue_id": "split-00",
+        "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/their-role-{}"),
+        "sluice.pipeline.vpc_id": "vpc-0123456789abcdef0",
+        "sluice.pipeline.subnet_ids": _numbered(16, "subnet-{}", width=24),
+        "sluice.pipeline.security_group_ids": _numbered(5, "sg-{}", width=20),
+        "sluice.pipeline.route_table_ids": _numbered(16, "rtb-{}", width=21),
+        "sluice.pipeline.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
+        "sluice.operations.alarm_email": "somebody@example.com",
+        "sluice.operations.tracing": True,
+    },
+)
+# The same, and every text as long as it may be.
+MAXIMUM = ParameterSet(
+    name="maximum",
+    parameters={
+        **MANY.parameters,
+        "sluice.rendezvous.offers_queue_name": "o" * LONGEST_QUEUE_NAME,
+        "sluice.rendezvous.events_exchange": "e" * 127,
+        "sluice.splitting.queues": [
+            {
+                "queue_id": name,
+                "drain_timeout_s": 1_209_600,
+                "tags": dict.fromkeys(_numbered(50, "tag-{}", width=128), "v" * 256),
+            }
+            for name in _numbered(15, "split-{}", width=128)
+        ],
+        "sluice.federation.tag": "t" * 32,
+        "sluice.federation.access": "role",
+        "sluice.federation.external_id": "x" * 128,
+        "sluice.federation.sqs_url": f"https://{'h' * 253}/",
+        "sluice.federation.queues": [{"name": name} for name in _numbered(15, "bound-{}", width=128)],
+        "sluice.federation.queue_names": _numbered(20, "team-{}-*", width=LONGEST_QUEUE_NAME),
+        "sluice.federation.ingresses": [{"exchange": name} for name in _numbered(8, "exchange-{}", width=127)],
+        "sluice.pipeline.queue_id": _numbered(1, "split-{}", width=128)[0],
+        "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/{}", width=607),
+    },
+)
+SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, MANY, MAXIMUM)

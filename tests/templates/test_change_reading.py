@@ -1,0 +1,81 @@
+"""That a change is read as CloudFormation does it, on templates written by hand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.templates.assembly import Assembly
+from tests.templates.changes import Change
+
+SUFFIX = "00000000"  # in place of the one that CDK adds
+STANDARD: Mapping[str, Any] = {"Type": "AWS::SQS::Queue"}
+NAMES = ("Source0", "Main0", "Source1", "Main1")
+FOUR = dict.fromkeys(NAMES, STANDARD)
+
+
+def deployed(queues: Mapping[str, Any], *split: str) -> Assembly:
+    """A stack with queues, all of whose names are exported, and one that splits them: who, by place."""
+    outputs = {
+        name: {"Value": {"Fn::GetAtt": [f"{name}{SUFFIX}", "QueueName"]}, "Export": {"Name": name}} for name in queues
+    }
+    state = {"Resources": {f"{name}{SUFFIX}": queue for name, queue in queues.items()}, "Outputs": outputs}
+    function = {"Type": "AWS::Lambda::Function", "Properties": {"Environment": {"Variables": told(*split)}}}
+    return Assembly({"State": state, "Splitting": {"Resources": {f"Splitter{SUFFIX}": function}}})
+
+
+def told(*split: str) -> Mapping[str, Any]:
+    parts: list[object] = ["["]
+    for place, queue_id in enumerate(split):
+        source, main = ({"Fn::ImportValue": f"{role}{place}"} for role in ("Source", "Main"))
+        parts += ["," if place else "", f'{{"queue_id":"{queue_id}","source":"', source, '","main":"', main, '"}']
+    queues = {"Fn::Join": ["", [*parts, "]"]]}
+    return {"TABLE": "t", "DEAD_LETTERS_URL": "d", "CONTROL_QUEUE_URL": "c", "SPLIT_QUEUES": queues}
+
+
+def with_properties(name: str, **properties: object) -> Mapping[str, Any]:
+    return {**FOUR, name: {**STANDARD, "Properties": properties}}
+
+
+def test_what_goes_to_somebody_else_is_seen() -> None:
+    change = Change(deployed(FOUR, "orders", "parcels"), deployed(FOUR, "parcels", "orders"))
+    assert change.contents == {
+        "source of orders": "source of parcels",
+        "main of orders": "main of parcels",
+        "source of parcels": "source of orders",
+        "main of parcels": "main of orders",
+    }
+    assert change.refusals == {}
+
+
+def test_what_goes_from_its_stack_is_lost_or_left_behind_as_the_stack_said() -> None:
+    kept = {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
+    before = deployed({**FOUR, "Main1": {**STANDARD, **kept}}, "orders", "parcels")
+    change = Change(before, deployed({name: FOUR[name] for name in NAMES[:2]}, "orders"))
+    assert change.contents == {"source of parcels": "lost", "main of parcels": "left behind"}
+    assert change.refusals == {"source of parcels": ["Splitting"], "main of parcels": ["Splitting"]}
+
+
+def test_what_comes_is_new_and_changes_nothing_else() -> None:
+    before = deployed({name: FOUR[name] for name in NAMES[:2]}, "orders")
+    change = Change(before, deployed(FOUR, "orders", "parcels"))
+    assert change.contents == {"source of parcels": "new", "main of parcels": "new"}
+    assert change.refusals == {}
+
+
+def test_a_property_that_cannot_be_changed_takes_another_queue() -> None:
+    before = deployed(with_properties("Source0", QueueName="one"), "orders", "parcels")
+    change = Change(before, deployed(with_properties("Source0", QueueName="other"), "orders", "parcels"))
+    assert change.contents == {"source of orders": "lost"}
+    assert change.refusals == {"source of orders": ["Splitting"]}
+
+
+def test_a_property_that_can_be_changed_changes_nothing_that_is_stored() -> None:
+    before = deployed(with_properties("Source0", VisibilityTimeout=30), "orders", "parcels")
+    change = Change(before, deployed(with_properties("Source0", VisibilityTimeout=60), "orders", "parcels"))
+    assert (change.contents, change.refusals) == ({}, {})
+
+
+def test_an_export_that_nobody_imports_may_go() -> None:
+    before = deployed({**FOUR, "Spare": STANDARD}, "orders", "parcels")
+    change = Change(before, deployed(FOUR, "orders", "parcels"))
+    assert change.contents == {"Spare": "lost"}
+    assert change.refusals == {}

@@ -1,0 +1,133 @@
+"""What AWS takes no more of, measured as it would be deployed: with names as long as CloudFormation gives them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.templates.assembly import Assembly, Resource
+from tests.templates.conftest import Assemblies
+from tests.templates.parameter_sets import DEFAULTS, MANY, MAXIMUM, SETS, ParameterSet
+
+ENVIRONMENT_BYTES = 4_096  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html: white space doesn't count.
+ROLE_CHARACTERS, USER_CHARACTERS, TRUST_CHARACTERS = 10_240, 2_048, 2_048
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
+QUEUE_POLICY: Mapping[str, int] = {"bytes": 8_192, "conditions": 10, "principals": 50, "statements": 20}
+
+# What parameters that are within their limits make too large all the same: what it is, by set.
+NAMES_OF_SPLITTING = "Names and tags of split queues go into functions' environments, which hold 4 KB."
+NAMES_OF_FEDERATION = "Accounts, names of queues and what is declared go into one environment, which holds 4 KB."
+STATEMENTS = "Roles name each key, bucket, queue, pattern and account; a role's policies hold 10,240 characters."
+TRUST = "A role for peers has one statement an account, with its condition: some seven fill its trust policy."
+PRINCIPALS = "Fifty accounts and everybody, who is refused without TLS, are 51 principals: a queue's policy has 50."
+TOO_LARGE: Mapping[str, Mapping[str, str]] = {
+    MANY.name: {
+        "environment of Links": NAMES_OF_FEDERATION,
+        "policies of SplitterRole": STATEMENTS,
+        "policies of ControlRole": STATEMENTS,
+        "policies of LinksRole": STATEMENTS,
+        "policies of JobRole": STATEMENTS,
+        "principals of FederationLinksPolicy": PRINCIPALS,
+        "principals of FederationLinkIngressPolicy": PRINCIPALS,
+        "principals of FederationFifoLinkIngressPolicy": PRINCIPALS,
+    },
+    MAXIMUM.name: {
+        "environment of Splitter": NAMES_OF_SPLITTING,
+        "environment of Control": NAMES_OF_SPLITTING,
+        "environment of Links": NAMES_OF_FEDERATION,
+        "policies of SplitterRole": STATEMENTS,
+        "policies of ControlRole": STATEMENTS,
+        "policies of BridgeRole": STATEMENTS,
+        "policies of LinksRole": STATEMENTS,
+        "policies of JobRole": STATEMENTS,
+        "trust of PeerRole": TRUST,
+    },
+}
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def name_of(resource: Resource) -> str:
+    """The construct's id: the logical one without its hash."""
+    return resource.id[:-8]
+
+
+def environments(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
+    for function in assembly.resources("AWS::Lambda::Function"):
+        variables = assembly.plain(function.stack, function.properties["Environment"]["Variables"])
+        size = sum(len(f"{name}{value}".encode()) for name, value in variables.items())
+        yield f"environment of {name_of(function)}", size, ENVIRONMENT_BYTES
+
+
+def policies(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
+    for role in assembly.resources("AWS::IAM::Role"):
+        written = [assembly.plain(role.stack, each["PolicyDocument"]) for each in role.properties["Policies"]]
+        yield f"policies of {name_of(role)}", sum(map(len, map(compact, written))), ROLE_CHARACTERS
+        trusted = assembly.plain(role.stack, role.properties["AssumeRolePolicyDocument"])
+        yield f"trust of {name_of(role)}", len(compact(trusted)), TRUST_CHARACTERS
+    for policy in assembly.resources("AWS::IAM::Policy"):
+        assert "Roles" not in policy.properties
+        size = len(compact(assembly.plain(policy.stack, policy.properties["PolicyDocument"])))
+        yield f"policy {name_of(policy)}", size, USER_CHARACTERS
+
+
+def queue_policies(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
+    for policy in assembly.resources("AWS::SQS::QueuePolicy"):
+        document = assembly.plain(policy.stack, policy.properties["PolicyDocument"])
+        statements = document["Statement"]
+        principals = [each for one in statements for each in listed(one["Principal"]["AWS"])]
+        conditions = [key for one in statements for keys in one.get("Condition", {}).values() for key in keys]
+        sizes = {
+            "bytes": len(compact(document).encode()),
+            "conditions": len(conditions),
+            "principals": len(principals),
+            "statements": len(statements),
+        }
+        for what, size in sizes.items():
+            yield f"{what} of {name_of(policy)}", size, QUEUE_POLICY[what]
+
+
+def measured(assembly: Assembly) -> Mapping[str, tuple[int, int]]:
+    """The size and its limit, by what it is of."""
+    every = [*environments(assembly), *policies(assembly), *queue_policies(assembly)]
+    return {name: (size, limit) for name, size, limit in every}
+
+
+@pytest.mark.parametrize("given", SETS, ids=lambda given: given.name)
+def test_nothing_is_larger_than_aws_takes_it(assemblies: Assemblies, given: ParameterSet) -> None:
+    known = TOO_LARGE.get(given.name, {})
+    sizes = measured(assemblies(given)).items()
+    assert {name: (size, most) for name, (size, most) in sizes if size > most and name not in known} == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        pytest.param(
+            given,
+            name,
+            marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason),
+            id=f"{given.name}, {name}",
+        )
+        for given in SETS
+        for name, reason in TOO_LARGE.get(given.name, {}).items()
+    ],
+)
+def test_what_is_known_as_too_large_is_small_enough(assemblies: Assemblies, given: ParameterSet, name: str) -> None:
+    size, most = measured(assemblies(given))[name]
+    assert size <= most
+
+
+def test_functions_roles_and_queues_are_all_measured(assemblies: Assemblies) -> None:
+    assembly = assemblies(DEFAULTS)
+    kinds = ("AWS::Lambda::Function", "AWS::IAM::Role", "AWS::IAM::Policy", "AWS::SQS::QueuePolicy")
+    functions, roles, others, queues = (len(list(assembly.resources(kind))) for kind in kinds)
+    assert len(measured(assembly)) == functions + 2 * roles + others + 4 * queues
