@@ -12,11 +12,14 @@ import pytest
 import typer.testing
 from hypothesis import HealthCheck, settings
 
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.local.cloud import LOOPBACK, Cloud, start
 from sluice.local.deployer import Deployer
+from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
-from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
-from tests.deployed import Deployed
+from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT
+from tests.deployed import Deployed, come_again_soon
 from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it here
 
 pytest_plugins = ["pytester"]
@@ -30,6 +33,18 @@ settings.load_profile("untimed")
 # of what the suites without a cloud had to do.
 botocore.session.create_loader = cache(botocore.session.create_loader)
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # as invoke calls it
+# Of AWS's own delays: `make test` has no time for more, `make test-slow` says 1. Empty, the cloud is kind.
+HARSH_SCALE = os.environ.get("SLUICE_HARSH_SCALE", "0.05")
+# No offer would have an answer, as `tests/harsh/test_harsh_rendezvous.py` expects, and routes would carry nothing for
+# up to a minute, as `tests/unit/test_federation_registrar.py` does.
+EXCEPTED = f"({ANSWER_QUEUE_PREFIX}|{MAILBOX_PREFIX}|{BRIDGE_QUEUE_PREFIX}).*"
+# A failed message is overtaken by the next of its group: `tests/unit/test_batches.py` expects that.
+OVERTAKEN = 0.0
+HARSH = (
+    Behaviours(scale=float(HARSH_SCALE), queues_there_at_once=EXCEPTED, fifo_entry_fails=OVERTAKEN)
+    if HARSH_SCALE
+    else None
+)
 OUTCOMES = Counter[tuple[str, str]]()
 HELD_PROXIES = 100
 SPLIT_QUEUES = [
@@ -45,7 +60,7 @@ PIPELINE_QUEUE = "landed"  # whose main queue the pipeline reads
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """An embedded cloud of the tests' own, beside any that the user, or another run of tests, has up."""
-    running = start(tmp_path_factory.mktemp("cloud"), ends_with_us=True)
+    running = start(tmp_path_factory.mktemp("cloud"), ends_with_us=True, harsh=HARSH)
     try:
         yield running
     finally:
@@ -70,7 +85,9 @@ def deployed(cloud: Cloud) -> Deployed:
         "sluice.splitting.counts_settle_s": 0,  # this cloud's counts are right at once
         "sluice.pipeline.queue_id": PIPELINE_QUEUE,
     }
-    return Deployed(Deployer(cloud=cloud, context=parameters).deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
+    site = Deployed(Deployer(cloud=cloud, context=parameters).deploy(DEFAULT_SITE), DEFAULT_SITE, relay_port)
+    come_again_soon(site.sqs)
+    return site
 
 
 def free_port() -> int:

@@ -1,11 +1,17 @@
 """A site of the embedded cloud as tests see it: what is deployed, and AWS clients that act as the account's root."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from botocore.exceptions import ClientError
+
+from sluice.aws.clients import GONE, error_code
+from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from sluice.aws.operator.deployment import STACK
 from sluice.local.access import SiteAccess
 from sluice.local.requests import SqsRequest, read_requests
@@ -14,6 +20,74 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
+
+
+T = TypeVar("T")
+
+SETTLES_WITHIN_S = 90  # what AWS makes or changes; longer than any of its delays
+LOOK_EVERY_S = 0.05
+BATCH = 10
+AGAIN_AFTER_S = 15
+DELETED_RECENTLY = frozenset({"QueueDeletedRecently", "AWS.SimpleQueueService.QueueDeletedRecently"})
+UNKNOWN_KEY = frozenset({"InvalidClientTokenId", "UnrecognizedClientException", "InvalidAccessKeyId"})
+
+
+def patiently(call: Callable[[], T], *, passing: frozenset[str]) -> T:
+    """What it gives once it raises none of these errors."""
+    deadline = time.monotonic() + SETTLES_WITHIN_S
+    while True:
+        try:
+            return call()
+        except ClientError as error:
+            if error_code(error) not in passing or time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_EVERY_S)
+
+
+def settled(call: Callable[[], object], *, passing: frozenset[str]) -> None:
+    """Call until it raises none of these errors; what else it raises isn't looked at."""
+    with suppress(ClientError):
+        patiently(call, passing=passing)
+
+
+def make_queue(sqs: "SQSClient", name: str, attributes: Mapping[str, str] | None = None) -> str:
+    """Makes a queue and waits until it can be used, as who makes one by hand does; its URL."""
+    # boto3's type names every attribute; ours are the tests'.
+    create = partial(sqs.create_queue, QueueName=name, Attributes=dict(attributes or {}))  # type: ignore[arg-type]
+    url = patiently(create, passing=DELETED_RECENTLY)["QueueUrl"]
+    patiently(lambda: sqs.get_queue_url(QueueName=name), passing=GONE)
+    return url
+
+
+def send_all(sqs: "SQSClient", url: str, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Sends messages, and again those whose entry fails by no fault of ours; to a FIFO queue one by one, in order."""
+    size = 1 if url.endswith(".fifo") else BATCH
+    for start in range(0, len(entries), size):
+        left = [{**entry, "Id": str(number)} for number, entry in enumerate(entries[start : start + size])]
+        while left:
+            # boto3's type names every field of an entry; ours are the tests'.
+            failed = sqs.send_message_batch(QueueUrl=url, Entries=left).get("Failed", [])  # type: ignore[arg-type]
+            assert not any(failure["SenderFault"] for failure in failed), failed
+            left = [entry for entry in left if entry["Id"] in {failure["Id"] for failure in failed}]
+
+
+def come_again_soon(sqs: "SQSClient") -> None:
+    """Lets what a function failed to pass on come again in seconds: the queues' own minutes would only make it longer.
+
+    A FIFO queue keeps its own time: a second receive amid the first would break its order.
+    """
+    for url in sqs.list_queues(QueueNamePrefix="SluiceState-").get("QueueUrls", []):
+        if "DeadLetters" not in url and not url.endswith(".fifo"):
+            sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": str(AGAIN_AFTER_S)})
+
+
+def delete_all(sqs: "SQSClient", url: str, messages: Sequence[Any]) -> None:
+    """Deletes received messages, and again those whose entry fails by no fault of ours."""
+    left = [{"Id": str(number), "ReceiptHandle": each["ReceiptHandle"]} for number, each in enumerate(messages)]
+    while left:
+        failed = sqs.delete_message_batch(QueueUrl=url, Entries=left).get("Failed", [])  # type: ignore[arg-type]  # as above
+        assert not any(failure["SenderFault"] for failure in failed), failed
+        left = [entry for entry in left if entry["Id"] in {failure["Id"] for failure in failed}]
 
 
 @dataclass(frozen=True)
@@ -42,9 +116,17 @@ class Deployed(SiteAccess):
     def offers_queue_url(self) -> str:
         return self.deployment.offers_queue_url
 
-    @property
+    @cached_property
     def client_sqscreds(self) -> str:
+        """Those of a new key, once that acts."""
+        credentials = ClientCredentials.parse(self.sqscreds)
+        client = open_client(credentials, region=self.region, endpoint_url=self.endpoint)
+        settled(lambda: client.get_queue_url(QueueName="any"), passing=UNKNOWN_KEY)
         return self.sqscreds
+
+    def make_queue(self, name: str) -> str:
+        """A new queue, which is there; its URL."""
+        return make_queue(self.sqs, name)
 
     def client(self, service: str) -> Any:
         return self.connection.client(service)

@@ -5,7 +5,8 @@ from collections.abc import Generator
 import pytest
 import pytest_timeout
 
-SHARED_LIMIT_S = 900  # of a fixture that many tests use; what it waits for has a limit and an error of its own
+# Of a fixture that many tests use, or their own where that is longer; what it waits for has a limit and an error.
+SHARED_LIMIT_S = 900
 
 
 @pytest.hookimpl(wrapper=True)
@@ -17,7 +18,7 @@ def pytest_fixture_setup(
     settings = pytest_timeout._get_item_settings(item)
     if fixturedef.scope == "function" or not settings.timeout:
         return (yield)
-    _start(item, settings._replace(timeout=SHARED_LIMIT_S))
+    _start(item, settings._replace(timeout=max(SHARED_LIMIT_S, settings.timeout)))
     try:
         return (yield)
     finally:

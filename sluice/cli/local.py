@@ -9,6 +9,7 @@ from rich.table import Table
 
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, start
 from sluice.local.deployer import Deployer
+from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
 from sluice.local.sites import DEFAULT_SITE, Site
 
@@ -25,13 +26,33 @@ SiteArgument = Annotated[
 ]
 JOBS_GRACE_S = 30
 KeepState = Annotated[bool, typer.Option("--keep-state", help="Come back with what was there at the last `down`.")]
+Harsh = Annotated[
+    bool,
+    typer.Option(
+        "--harsh",
+        help="Do what AWS may do and rarely does: new queues that aren't there yet, duplicates, throttling, delays."
+        " Everything of it is in docs/harsh-cloud.md.",
+    ),
+]
+Scale = Annotated[float, typer.Option(min=0, help="With --harsh: of all its delays; 1 is AWS's own.")]
+Seed = Annotated[int, typer.Option(help="With --harsh: of what it draws.")]
 
 
 @app.command()
-def up(sites: SiteArguments = None, *, keep_state: KeepState = False) -> None:
+def up(
+    sites: SiteArguments = None,
+    *,
+    keep_state: KeepState = False,
+    harsh: Harsh = False,
+    scale: Scale = 1.0,
+    seed: Seed = 0,
+) -> None:
     """Start the cloud unless it runs, bootstrap it and deploy every site."""
+    wanted = Behaviours(scale=scale, seed=seed) if harsh else None
     with Console(stderr=True).status("starting the embedded cloud") as status:
-        cloud = find() or start(keep_state=keep_state)
+        cloud = find() or start(keep_state=keep_state, harsh=wanted)
+        if wanted and cloud.harsh != wanted:
+            raise CloudFailed("the cloud that runs here was started otherwise: `sluice local down` first")
         cloud = Deployer(cloud=cloud, progress=status.update).deploy(*(sites or [DEFAULT_SITE]))
     _show(cloud)
 
@@ -75,6 +96,7 @@ def _show(cloud: Cloud) -> None:
     table = Table(show_header=False, box=None)
     table.add_row("endpoint", cloud.endpoint)
     table.add_row("process", str(cloud.pid))
+    table.add_row("harsh", f"delays by {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no")
     table.add_row("sites", "\n".join(map(str, cloud.sites)) or "none yet")
     table.add_row("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}")
     Console().print(table)

@@ -15,12 +15,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sluice.errors import SluiceError
+from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.processes import end_session
 from sluice.local.runtime import runtime_python
 from sluice.local.sites import Site
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 10
+KEEP_TIMEOUT_S = 120  # of a cloud that keeps its state: what is killed before that is done has lost all since its start
 POLL_S = 0.05
 SECRET = "test"  # noqa: S105 - of every account's root in ministack; it protects nothing
 LOG_TAIL_LINES = 20
@@ -30,7 +33,8 @@ SERVER_THREADS = 512
 PROJECT = Path(__file__).parents[2]
 BUILD = PROJECT / "build"
 FOLDER = BUILD / "local"
-FILE, LAST_SITES = "cloud.json", "sites.json"  # of a cloud's folder; the second stays when the cloud is stopped
+# Of a cloud's folder; the last two stay when the cloud is stopped.
+FILE, LAST_SITES, LAST_PORT = "cloud.json", "sites.json", "port"
 
 
 class CloudFailed(SluiceError):
@@ -39,12 +43,17 @@ class CloudFailed(SluiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloud:
-    """A running embedded cloud. `sites` are those deployed to, in the order of their deployment."""
+    """A running embedded cloud. `sites` are those deployed to, in the order of their deployment.
+
+    `harsh` is what it does of what AWS may do, None where it does none of that; `keeps_state` where it is to come back.
+    """
 
     pid: int
     endpoint: str
     folder: Path
     sites: tuple[Site, ...] = ()
+    harsh: Behaviours | None = None
+    keeps_state: bool = False
 
     @property
     def server_log(self) -> Path:
@@ -80,21 +89,25 @@ class Cloud:
         return _runs(self.pid) and _answers(self.endpoint)
 
     def stop(self) -> None:
-        """End the server and the functions it runs, which are in its process group."""
-        # The second signal also goes where the server has ended, for functions that outlived it.
-        for signal_number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal_number)
-            with contextlib.suppress(TimeoutError):
-                _wait(lambda: not _runs(self.pid), lambda: True, STOP_TIMEOUT_S)
+        """End the server and the functions it runs, which are in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            _wait(lambda: not _runs(self.pid), lambda: True, KEEP_TIMEOUT_S if self.keeps_state else STOP_TIMEOUT_S)
+        end_session(self.pid)  # also where the server has ended: functions, stopped ones too, may have outlived it
+        with contextlib.suppress(TimeoutError):
+            _wait(lambda: not _runs(self.pid), lambda: True, STOP_TIMEOUT_S)
         (self.folder / FILE).unlink(missing_ok=True)
         shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 
 
-def start(folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool = False) -> Cloud:
+def start(
+    folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool = False, harsh: Behaviours | None = None
+) -> Cloud:
     """Start a cloud on a free port and wait until it answers. With `keep_state` it comes back as it was stopped.
 
-    With `ends_with_us` it ends when this process does, also where that is killed.
+    It comes back at its old port, by which clients know their queues' URLs, unless somebody else has that now.
+    With `ends_with_us` it ends when this process does, also where that is killed. With `harsh` it does what AWS may do.
 
     Raises `CloudFailed` with the end of its log where it doesn't start, or where one runs already.
     """
@@ -108,12 +121,9 @@ def start(folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool
     elif (folder / LAST_SITES).exists():
         sites = tuple(Site(**site) for site in json.loads((folder / LAST_SITES).read_text()))
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    with socket.socket() as probe:
-        # Free now; whoever takes it in the next moment makes the start fail, loudly.
-        probe.bind((LOOPBACK, 0))
-        port = int(probe.getsockname()[1])
-    cloud = Cloud(pid=0, endpoint=f"http://{LOOPBACK}:{port}", folder=folder, sites=sites)
-    cloud = replace(cloud, pid=_spawn(cloud, python, keep_state=keep_state, ends_with_us=ends_with_us))
+    endpoint = f"http://{LOOPBACK}:{_free_port(folder)}"
+    cloud = Cloud(pid=0, endpoint=endpoint, folder=folder, sites=sites, harsh=harsh, keeps_state=keep_state)
+    cloud = replace(cloud, pid=_spawn(cloud, python, ends_with_us=ends_with_us))
     _write(cloud)
     try:
         _wait(cloud.is_running, lambda: _runs(cloud.pid), READY_TIMEOUT_S)
@@ -134,6 +144,8 @@ def find(folder: Path = FOLDER) -> Cloud | None:
         endpoint=fields["endpoint"],
         folder=folder,
         sites=tuple(Site(**site) for site in fields["sites"]),
+        harsh=Behaviours.parse(fields["harsh"]) if fields.get("harsh") else None,
+        keeps_state=bool(fields.get("keeps_state")),
     )
     return cloud if cloud.is_running() else None
 
@@ -149,10 +161,26 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
 
 
-def _spawn(cloud: Cloud, python: Path, *, keep_state: bool, ends_with_us: bool) -> int:
+def _free_port(folder: Path) -> int:
+    """Give the port of this folder's last cloud, or any that is free.
+
+    Free now; whoever takes it in the next moment makes the start fail, loudly.
+    """
+    last = folder / LAST_PORT
+    for port in (int(last.read_text()), 0) if last.exists() else (0,):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            # As the server does: what its connections leave behind for a minute doesn't take the port.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            return int(probe.getsockname()[1])
+    raise CloudFailed("there is no free port")
+
+
+def _spawn(cloud: Cloud, python: Path, *, ends_with_us: bool) -> int:
     parent = [str(os.getpid())] if ends_with_us else []
+    harsh = cloud.harsh.text() if cloud.harsh else ""
     kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "LD_LIBRARY_PATH"}}
-    state = {"PERSIST_STATE": "1", "S3_PERSIST": "1"} if keep_state else {}
+    state = {"PERSIST_STATE": "1", "S3_PERSIST": "1"} if cloud.keeps_state else {}
     environment = kept | state | {
         "AUTH": "true",
         "BIND_HOST": LOOPBACK,
@@ -171,7 +199,7 @@ def _spawn(cloud: Cloud, python: Path, *, keep_state: bool, ends_with_us: bool) 
     }  # fmt: skip
     with cloud.server_log.open("ab") as log:
         server = subprocess.Popen(  # noqa: S603 - our own arguments
-            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), *parent],
+            [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), harsh, *parent],
             env=environment,
             cwd=PROJECT,
             stdin=subprocess.DEVNULL,
@@ -183,11 +211,18 @@ def _spawn(cloud: Cloud, python: Path, *, keep_state: bool, ends_with_us: bool) 
 
 
 def _write(cloud: Cloud) -> None:
-    fields = {"pid": cloud.pid, "endpoint": cloud.endpoint, "sites": [asdict(site) for site in cloud.sites]}
+    fields = {
+        "pid": cloud.pid,
+        "endpoint": cloud.endpoint,
+        "sites": [asdict(site) for site in cloud.sites],
+        "harsh": cloud.harsh.text() if cloud.harsh else "",
+        "keeps_state": cloud.keeps_state,
+    }
     unfinished = cloud.folder / f"{FILE}.new"
     unfinished.write_text(json.dumps(fields, indent=1))
     unfinished.replace(cloud.folder / FILE)
     (cloud.folder / LAST_SITES).write_text(json.dumps(fields["sites"]))
+    (cloud.folder / LAST_PORT).write_text(cloud.endpoint.rsplit(":", 1)[1])
 
 
 def _runs(pid: int) -> bool:

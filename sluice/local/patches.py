@@ -3,10 +3,16 @@
 Each patch says what AWS does. ministack's version is pinned, and every patch checks that what it replaces is there.
 """
 
+import contextlib
 import json
+import os
+import re
+import signal
+import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Timer
@@ -35,6 +41,8 @@ BATCH_ACTIONS = {
 FUNCTION_KEY = "lambda:FunctionArn"
 PER_REQUEST = 10  # messages that a request to SQS receives or deletes
 PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # as ministack's receipt handles are
+STATE_READS = 100
 RECORD_BYTES = 1_000  # of a record beside its body and attributes, at most
 
 
@@ -169,6 +177,85 @@ def let_environments_fail_alone() -> None:
             return {"status": "error", "error": str(error)}
 
     worker.invoke = invoke_alone
+
+
+def end_environments_whole() -> None:
+    """End an environment with all its processes, at once: at a time-out, and wherever ministack ends one.
+
+    ministack ends the one process that it has started; that one's children live on, with nobody who could end them.
+    Here each environment is a process group of its own. On AWS a time-out resets the environment, as a shutdown does,
+    and nothing that ran in it goes on.
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
+    """
+    runtime = ministack.core.lambda_runtime
+    runtime.subprocess = _Grouped()
+
+    def end(process: Any) -> None:
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    runtime._signal = end  # noqa: SLF001 - the one place where ministack asks a process to end
+
+
+class _Grouped:
+    """The module `subprocess`, but what it starts leads a process group of its own."""
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(subprocess.Popen, process_group=0) if name == "Popen" else getattr(subprocess, name)
+
+
+def delete_what_is_gone() -> None:
+    """Let a message that is deleted already, or was received again since, be deleted: it is no error.
+
+    ministack refuses a handle that isn't the last one as ReceiptHandleIsInvalid, in a batch too. On SQS the handle of
+    an earlier receive, or of a message that is gone, is a valid one: the request succeeds, and may delete nothing.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
+    """
+    sqs = ministack.services.sqs
+    delete, delete_batch = sqs._HANDLERS["DeleteMessage"], sqs._HANDLERS["DeleteMessageBatch"]  # noqa: SLF001 - no public hook
+
+    def is_ours(handle: str) -> bool:
+        return bool(UUID.fullmatch(handle))
+
+    def delete_gone(data: dict[str, Any], queue_url: str) -> Any:
+        try:
+            return delete(data, queue_url)
+        except sqs._Err as error:  # noqa: SLF001 - see above
+            if error.code != "ReceiptHandleIsInvalid" or not is_ours(data["ReceiptHandle"]):
+                raise
+            return {}
+
+    def delete_batch_gone(data: dict[str, Any], queue_url: str) -> Any:
+        done = delete_batch(data, queue_url)
+        handles = {entry["Id"]: str(entry.get("ReceiptHandle", "")) for entry in data["Entries"]}
+        failed = [each for each in done["Failed"] if not is_ours(handles[each["Id"]])]
+        gone = [{"Id": each["Id"]} for each in done["Failed"] if is_ours(handles[each["Id"]])]
+        return {"Successful": done["Successful"] + gone, "Failed": failed}
+
+    sqs._HANDLERS |= {"DeleteMessage": delete_gone, "DeleteMessageBatch": delete_batch_gone}  # noqa: SLF001 - see above
+
+
+def keep_state_whole(end: Callable[[], None]) -> None:
+    """Keep each service's state though triggers go on at work, and be done as soon as it is kept.
+
+    ministack reads a state once, and goes without it where that changes meanwhile: all queues would be lost. And it
+    ends when the last invocation has, which nobody can hear any more.
+    """
+    app = ministack.app
+    save = app.save_all
+
+    def read(get_state: Callable[[], Any]) -> Any:
+        for _ in range(STATE_READS):
+            with contextlib.suppress(RuntimeError):  # "changed size during iteration"
+                return get_state()
+        return get_state()
+
+    def save_whole(services: dict[str, Callable[[], Any]]) -> None:
+        save({name: partial(read, get_state) for name, get_state in services.items()})
+        end()
+
+    app.save_all = save_whole
 
 
 def log_requests(log: RequestLog) -> None:

@@ -1,7 +1,9 @@
-"""The cloud's process: `python -m sluice.local.server RUNTIME_PYTHON REQUEST_LOG [PARENT]`, by `sluice.local.cloud`."""
+"""The cloud's process: `python -m sluice.local.server RUNTIME_PYTHON REQUEST_LOG HARSH [PARENT]`.
+
+`sluice.local.cloud` starts it. HARSH is what `Behaviours` writes, or empty.
+"""
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -10,12 +12,16 @@ from pathlib import Path
 import ministack.app
 
 from sluice.local import patches
+from sluice.local.expiry import expire_items
+from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.harsh.hardening import harden
+from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
 
 LOOK_EVERY_S = 1.0
 
 
-def main(runtime_python: str, request_log: str, parent: str = "") -> None:
+def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "") -> None:
     """Serve until it is ended by a signal, or by the end of `parent` where that pid is given."""
     if parent:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
@@ -27,8 +33,15 @@ def main(runtime_python: str, request_log: str, parent: str = "") -> None:
     patches.keep_traces_of_batches()
     patches.run_functions_with(Path(runtime_python))
     patches.let_environments_fail_alone()
+    patches.end_environments_whole()
+    patches.delete_what_is_gone()
+    patches.keep_state_whole(lambda: end_session(os.getpid()))
     patches.log_requests(RequestLog(Path(request_log)))
     patches.fill_batches()
+    if harsh:
+        harden(Behaviours.parse(harsh))
+    else:
+        expire_items()
     sys.argv[1:] = []  # ministack reads them too
     ministack.app.main()
 
@@ -37,7 +50,7 @@ def _end_with(parent: int) -> None:
     """End this process and the functions it runs when the parent has ended, however that came."""
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
-    os.killpg(0, signal.SIGKILL)
+    end_session(os.getpid())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from sluice.federation.operations import ListBindings
 from sluice.local.cloud import Cloud
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
+from tests.deployed import come_again_soon
 from tests.e2e.federated import PREFIX, FederatedSite
 from tests.e2e.ways import Way
 
@@ -38,7 +39,10 @@ def all_sites(cloud: Cloud, way: Way) -> list[FederatedSite]:
         "sluice.federation.exchanges": [],
     }
     deployed = Deployer(cloud=cloud, context=parameters).deploy(*SITES)
-    return [FederatedSite(deployed, site) for site in SITES]
+    found = [FederatedSite(deployed, site) for site in SITES]
+    for site in found:
+        come_again_soon(site.sqs)
+    return found
 
 
 @pytest.fixture
@@ -49,8 +53,7 @@ def sites(all_sites: list[FederatedSite]) -> Iterator[list[FederatedSite]]:
         site.close_all()
     for site in all_sites:
         site.until(lambda found: not found.links and not found.bridges, within_s=180)
-        assert site.bridge_queues() == []
-        assert site.mappings() == []
+        site.until_nothing_is_left(within_s=60)
     for site in all_sites:
         site.forget()
         assert site.ask(ListBindings()).bindings == ()

@@ -28,11 +28,12 @@ from sluice.federation.operations import (
 from sluice.local.cloud import Cloud
 from sluice.local.sites import Site
 from sluice.operations import Operation, R
+from tests.deployed import BATCH, delete_all, make_queue, send_all
 
-BATCH = 10
 PREFIX = "fed-"
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
 STEP_S = 0.2
+SETTLES_WITHIN_S = 150.0  # a mapping takes its time, and what AWS refuses meanwhile is tried again at the next minute
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class FederatedSite:
     def queue(self, name: str, *, fifo: bool = True, **attributes: str) -> str:
         """The name of a new queue."""
         name = f"{PREFIX}{name}-{uuid.uuid4().hex[:6]}{'.fifo' if fifo else ''}"
-        self.sqs.create_queue(QueueName=name, Attributes={**(FIFO if fifo else {}), **attributes})
+        make_queue(self.sqs, name, {**(FIFO if fifo else {}), **attributes})
         self.queues.append(name)
         return name
 
@@ -127,22 +128,20 @@ class FederatedSite:
         **metadata: Any,
     ) -> None:
         """Through the ingress, with `x-qpid` as far as there is metadata."""
-        said = {"exchange": _string(exchange), "routing-key": _string(key)} if not metadata else {}
+        said = {"exchange": string(exchange), "routing-key": string(key)} if not metadata else {}
         if metadata:
-            said = {ATTRIBUTE: _string(json.dumps({"exchange": exchange, "key": key, **metadata}))}
+            said = {ATTRIBUTE: string(json.dumps({"exchange": exchange, "key": key, **metadata}))}
         url = self.outputs["FifoIngressUrl" if fifo else "IngressUrl"]
         given = {name: value for name, value in said.items() if value["StringValue"]}
         self._send(url, bodies, given | dict(attributes or {}))
 
     def _send(self, url: str, bodies: Iterable[str], attributes: Mapping[str, Any]) -> None:
         entries = [
-            {"Id": str(n), "MessageBody": body, "MessageAttributes": attributes}
+            {"MessageBody": body, "MessageAttributes": attributes}
             | ({"MessageGroupId": "g", "MessageDeduplicationId": uuid.uuid4().hex} if url.endswith(".fifo") else {})
-            for n, body in enumerate(bodies)
+            for body in bodies
         ]
-        for start in range(0, len(entries), BATCH):
-            done = self.sqs.send_message_batch(QueueUrl=url, Entries=entries[start : start + BATCH])
-            assert not done.get("Failed"), done
+        send_all(self.sqs, url, entries)
 
     def arrivals(self, queue: str, number: int, *, within_s: float = 60, quiet_s: float = 1.0) -> list[Arrival]:
         """That many messages, in the order in which they come, and whatever comes right after."""
@@ -163,9 +162,7 @@ class FederatedSite:
         received = self.sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=wait_s, MessageAttributeNames=["All"]
         ).get("Messages", [])
-        if received:
-            entries = [{"Id": str(n), "ReceiptHandle": each["ReceiptHandle"]} for n, each in enumerate(received)]
-            self.sqs.delete_message_batch(QueueUrl=url, Entries=entries)
+        delete_all(self.sqs, url, received)
         return [Arrival(each["Body"], each.get("MessageAttributes", {})) for each in received]
 
     def count(self, queue: str) -> int:
@@ -174,7 +171,7 @@ class FederatedSite:
         return sum(map(int, found.values()))
 
     def dead_letters(self, body: str, *, within_s: float = 30) -> list[str]:
-        """The reasons of the dead letters with this body; others stay."""
+        """The reasons of the dead letters with this body, each once; others stay."""
         url, deadline = self.outputs["FederationDeadLettersUrl"], time.monotonic() + within_s
         while time.monotonic() < deadline:
             received = self.sqs.receive_message(
@@ -184,7 +181,8 @@ class FederatedSite:
             for each in found:
                 self.sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
             if found:
-                return [each["MessageAttributes"]["sluice-reason"]["StringValue"] for each in found]
+                reasons = (each["MessageAttributes"]["sluice-reason"]["StringValue"] for each in found)
+                return list(dict.fromkeys(reasons))
             time.sleep(STEP_S)
         return []
 
@@ -203,9 +201,12 @@ class FederatedSite:
 
     def route(self, name: str, link: str, **fields: Any) -> str:
         """A bridge over the link, when it is operational."""
-        self.ask(AddBridge(bridge=Bridge(name=name, link=link, **fields)))
+        self.declare(name, link, **fields)
         self.until_operational(name)
         return name
+
+    def declare(self, name: str, link: str, **fields: Any) -> None:
+        self.ask(AddBridge(bridge=Bridge(name=name, link=link, **fields)))
 
     def pull(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
         link = self.link(peer)
@@ -214,14 +215,14 @@ class FederatedSite:
     def push(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
         return self.pull(peer, src, dest, src_is_local=True, **fields)
 
-    def until_operational(self, route: str, *, within_s: float = 60) -> None:
+    def until_operational(self, route: str, *, within_s: float = SETTLES_WITHIN_S) -> None:
         self.until(
             lambda site: any((each.name, each.state) == (route, "Operational") for each in site.bridges),
             within_s=within_s,
         )
         time.sleep(1.1)  # exchange functions look for a new version every second
 
-    def until_link(self, link: str, *states: str, within_s: float = 60) -> LinkView:
+    def until_link(self, link: str, *states: str, within_s: float = SETTLES_WITHIN_S) -> LinkView:
         """The link, once it is in one of these states."""
         site = self.until(
             lambda site: any(each.name == link and each.status.state in states for each in site.links),
@@ -229,7 +230,7 @@ class FederatedSite:
         )
         return next(each for each in site.links if each.name == link)
 
-    def until(self, done: Callable[[SiteView], bool], *, within_s: float = 60) -> SiteView:
+    def until(self, done: Callable[[SiteView], bool], *, within_s: float = SETTLES_WITHIN_S) -> SiteView:
         deadline = time.monotonic() + within_s
         while not done(site := self.ask(ShowSite())):
             assert time.monotonic() < deadline, (site.links, site.bridges)
@@ -243,13 +244,20 @@ class FederatedSite:
         return [url.rsplit("/", 1)[1] for url in urls]
 
     def mappings(self) -> list[str]:
-        """The queues that the bridge function reads."""
+        """The queues that the bridge function reads, and will go on to."""
         pages = self.connection.client("lambda").list_event_source_mappings()["EventSourceMappings"]
         return [
             each["EventSourceArn"].rsplit(":", 1)[1]
             for each in pages
-            if "SluiceFederation-Bridge" in each["FunctionArn"]
+            if "SluiceFederation-Bridge" in each["FunctionArn"] and each["State"] != "Deleting"
         ]
+
+    def until_nothing_is_left(self, *, within_s: float) -> None:
+        """Until the links function has deleted all queues and mappings: a call that failed is made again."""
+        deadline = time.monotonic() + within_s
+        while (left := (self.bridge_queues(), self.mappings())) != ([], []):
+            assert time.monotonic() < deadline, left
+            time.sleep(STEP_S)
 
     def close_all(self) -> None:
         for link in self.ask(ShowSite()).links:
@@ -269,5 +277,5 @@ class FederatedSite:
         self.queues.clear()
 
 
-def _string(text: str) -> dict[str, str]:
+def string(text: str) -> dict[str, str]:
     return {"DataType": "String", "StringValue": text}

@@ -22,7 +22,7 @@ def functions_killed(cloud: Cloud, names: Sequence[str], *, every_s: tuple[float
     def kill() -> None:
         while not done.wait(draw.uniform(*every_s)):
             name = draw.choice(names)
-            processes = _processes(cloud, name)
+            processes = processes_of(cloud, name)
             if processes:
                 os.kill(draw.choice(processes), signal.SIGKILL)
                 killed[name] += 1
@@ -36,11 +36,12 @@ def functions_killed(cloud: Cloud, names: Sequence[str], *, every_s: tuple[float
         killer.join()
 
 
-def _processes(cloud: Cloud, name: str) -> list[int]:
+def processes_of(cloud: Cloud, name: str) -> list[int]:
+    """Those of the functions with this in their names."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            ours = os.getpgid(int(process.name)) == cloud.pid
+            ours = os.getsid(int(process.name)) == cloud.pid
             if ours and name in str((process / "cwd").readlink()):
                 found.append(int(process.name))
         except OSError:

@@ -2,6 +2,7 @@
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,19 +21,29 @@ from sluice.splitting.operations import (
     StartSession,
     StopSession,
 )
-from tests.deployed import Deployed
+from tests.deployed import BATCH, Deployed, delete_all, send_all
 
 ENDED = "Ended"
-BATCH = 10
 FIFO_SUFFIX = ".fifo"
+TEST = "test"  # the attribute that says whose a message is
 
 
 class Splitting:
-    """What a team sees of a site: the control function, and queues by id."""
+    """What a team sees of a site: the control function, and queues by id.
+
+    What it sends says in an attribute whose it is, and it receives nothing else: what an earlier test has sent may
+    come once more at any time. Nor does it receive again what SQS delivers twice.
+    """
 
     def __init__(self, deployed: Deployed) -> None:
         self.deployed = deployed
         self.client = ControlClient.of(deployed.connection)
+        self.begin()
+
+    def begin(self) -> None:
+        """From now on whatever was sent before is another's."""
+        self._test = uuid.uuid4().hex
+        self._received: set[str] = set()
 
     @cached_property
     def queues(self) -> dict[str, QueueView]:
@@ -96,38 +107,58 @@ class Splitting:
     def send(self, queue_id: str, bodies: Sequence[str], attributes: Callable[[str], dict[str, str]]) -> None:
         """Each body with String attributes; to a FIFO queue all in one group."""
         url = self.queues[queue_id].source
-        for start in range(0, len(bodies), BATCH):
-            entries = [
-                {
-                    "Id": str(number),
-                    "MessageBody": body,
-                    "MessageAttributes": {
-                        name: {"DataType": "String", "StringValue": value} for name, value in attributes(body).items()
-                    },
-                }
-                | ({"MessageGroupId": "g", "MessageDeduplicationId": body} if url.endswith(FIFO_SUFFIX) else {})
-                for number, body in enumerate(bodies[start : start + BATCH])
-            ]
-            done = self.deployed.sqs.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
-            assert not done.get("Failed"), done
+        entries = [
+            {
+                "MessageBody": body,
+                "MessageAttributes": self.ours(
+                    {name: {"DataType": "String", "StringValue": value} for name, value in attributes(body).items()}
+                ),
+            }
+            | ({"MessageGroupId": "g", "MessageDeduplicationId": body} if url.endswith(FIFO_SUFFIX) else {})
+            for body in bodies
+        ]
+        send_all(self.deployed.sqs, url, entries)
+
+    def ours(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """A message's attributes, and whose it is."""
+        return attributes | {TEST: {"DataType": "String", "StringValue": self._test}}
 
     def receive(self, url: str, *, wait_s: int = 0, at_most: int = BATCH) -> list[dict[str, Any]]:
         """Messages that are there, deleted."""
         received = self.deployed.sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=at_most, WaitTimeSeconds=wait_s, MessageAttributeNames=["All"]
         ).get("Messages", [])
-        if received:
-            entries = [{"Id": str(n), "ReceiptHandle": each["ReceiptHandle"]} for n, each in enumerate(received)]
-            self.deployed.sqs.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
-        return [dict(message) for message in received]
+        delete_all(self.deployed.sqs, url, received)
+        return [dict(message) for message in received if self._is_new(message)]
 
-    def bodies(self, url: str, number: int, *, within_s: float = 20) -> list[str]:
+    def _is_new(self, message: Any) -> bool:
+        """Whether it is ours, which isn't told any further, and wasn't received before."""
+        test = message.get("MessageAttributes", {}).pop(TEST, {}).get("StringValue")
+        is_new = test == self._test and message["MessageId"] not in self._received
+        self._received.add(message["MessageId"])
+        return is_new
+
+    def bodies(self, url: str, number: int, *, within_s: float = 60) -> list[str]:
         """That many bodies, in the order in which they came; more if more are there."""
-        found: list[str] = []
+        found = self.messages(url, number, within_s=within_s)
+        return [message["Body"] for message in (*found, *self._new_ones(self.receive(url), found, url))]
+
+    def messages(self, url: str, number: int, *, within_s: float = 60, at_most: int = BATCH) -> list[dict[str, Any]]:
+        """That many messages, in the order in which they came, or more where more come at once."""
+        found: list[dict[str, Any]] = []
         deadline = time.monotonic() + within_s
         while len(found) < number and time.monotonic() < deadline:
-            found += [message["Body"] for message in self.receive(url, wait_s=1)]
-        return found + [message["Body"] for message in self.receive(url)]
+            found += self._new_ones(self.receive(url, wait_s=1, at_most=at_most), found, url)
+        return found
+
+    @staticmethod
+    def _new_ones(more: list[dict[str, Any]], found: list[dict[str, Any]], url: str) -> list[dict[str, Any]]:
+        """Of a standard queue each body counts once: the splitter may have been delivered it twice."""
+        if url.endswith(FIFO_SUFFIX):
+            return more
+        by_body = {message["Body"]: message for message in reversed(more)}
+        known = {message["Body"] for message in found}
+        return [message for body, message in reversed(by_body.items()) if body not in known]
 
     def main(self, queue_id: str) -> str:
         return self.queues[queue_id].main

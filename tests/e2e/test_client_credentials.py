@@ -32,7 +32,7 @@ def client(deployed: Deployed) -> Any:
 def queues(deployed: Deployed) -> dict[str, str]:
     return {
         OFFERS: deployed.offers_queue_url,
-        ANSWER_QUEUE: deployed.sqs.create_queue(QueueName="snowflake-client-permissions")["QueueUrl"],
+        ANSWER_QUEUE: deployed.make_queue("snowflake-client-permissions"),
         OTHER: deployed.deployment.timeouts_queue_url,
     }
 

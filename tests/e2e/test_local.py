@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.deployment import stack_outputs
-from sluice.local.cloud import CloudFailed, find, start
+from sluice.local.cloud import LOOPBACK, CloudFailed, find, start
 from sluice.local.requests import BY_TRIGGER, SqsRequest
 from sluice.local.sites import DEFAULT_SITE
 from tests.deployed import Deployed
@@ -71,6 +72,29 @@ def test_state_comes_back_where_it_is_kept(tmp_path: Path, keep_state: bool) -> 
         assert again.sites == ((DEFAULT_SITE,) if keep_state else ())
     finally:
         again.stop()
+
+
+def test_a_cloud_comes_back_at_its_address_so_that_queue_urls_stay_right(tmp_path: Path) -> None:
+    cloud = start(tmp_path / "cloud", keep_state=True)
+    url = of_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="kept")["QueueUrl"]
+    cloud.stop()
+    again = start(tmp_path / "cloud", keep_state=True)
+    try:
+        assert again.endpoint == cloud.endpoint
+        of_environment(again.environment(DEFAULT_SITE)).client("sqs").send_message(
+            QueueUrl=url, MessageBody="still here"
+        )
+    finally:
+        again.stop()
+
+
+def test_a_cloud_whose_address_is_taken_comes_back_at_another(tmp_path: Path) -> None:
+    cloud = start(tmp_path / "cloud", keep_state=True)
+    cloud.stop()
+    with socket.create_server((LOOPBACK, int(cloud.endpoint.rpartition(":")[2]))):
+        again = start(tmp_path / "cloud", keep_state=True)
+        again.stop()
+    assert again.endpoint != cloud.endpoint
 
 
 BY_LAMBDA = {

@@ -63,7 +63,7 @@ def seeing(deployed: Deployed, key: str) -> Iterator[str]:
     control = ControlClient.of(deployed.connection, FEDERATION)
     control.ask(SweepSite())  # makes what is declared; by itself, within a minute
     name = f"sluice-queue-{uuid.uuid4().hex[:8]}"
-    url = deployed.sqs.create_queue(QueueName=name)["QueueUrl"]
+    url = deployed.make_queue(name)
     control.ask(BindQueue(exchange=EXCHANGE, queue=name, key=key))
     time.sleep(1.1)  # exchange functions look for a new version every second
     try:

@@ -44,7 +44,7 @@ class Site:
         self.control = ControlClient.of(deployed.connection, FEDERATION)
         self.control.ask(SweepSite())  # makes what is declared; by itself, within a minute
         self.queue = f"sluice-queue-{uuid.uuid4().hex[:8]}"
-        self.url = deployed.sqs.create_queue(QueueName=self.queue)["QueueUrl"]
+        self.url = deployed.make_queue(self.queue)
         self.control.ask(BindQueue(exchange=EXCHANGE, queue=self.queue, key=KEY))
         time.sleep(1.1)  # exchange functions look for a new version every second
 
@@ -57,18 +57,20 @@ class Site:
         self.deployed.sqs.delete_queue(QueueUrl=self.url)
 
     def messages(self, *wanted: tuple[str, str], since_ms: int) -> list[dict[str, Any]]:
-        """Those of what happened since, until there is one of each kind and outcome."""
-        found: list[dict[str, Any]] = []
+        """Those of what happened since, until there is one of each kind and outcome; one told twice is one."""
+        by_id: dict[str, dict[str, Any]] = {}
         deadline = time.monotonic() + WITHIN_S
-        while not set(wanted) <= {_ending(message) for message in found}:
-            assert time.monotonic() < deadline, Counter(map(_ending, found))
+        while not set(wanted) <= set(map(_ending, by_id.values())):
+            assert time.monotonic() < deadline, Counter(map(_ending, by_id.values()))
             received = self.deployed.sqs.receive_message(
                 QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=2, MessageAttributeNames=["All"]
             ).get("Messages", [])
             for message in received:
                 self.deployed.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-            found += [dict(message) for message in received if ms_of(json.loads(message["Body"])["at"]) >= since_ms]
-        return found
+                event = json.loads(message["Body"])
+                if ms_of(event["at"]) >= since_ms:
+                    by_id[event["id"]] = dict(message)
+        return list(by_id.values())
 
     def publish(self, body: str, key: str) -> None:
         ingress = stack_outputs(self.deployed.connection, "SluiceFederation")["IngressUrl"]

@@ -1,28 +1,25 @@
-"""Thirty sessions that come and go under steady traffic: where each message may arrive, and that none is lost.
+"""Thirty sessions that come and go under steady traffic: each message arrives where it may, and none is lost.
 
-Producers, sessions' readers and the deployed consumer each have a thread. A message's client is one of ten; a session
-wants one client's. A message may arrive at a session that wants its client, or at the consumer; but not at the consumer
-while a session is there for it that was ready when it was sent.
+Producers, sessions' readers and the deployed consumer each have a thread.
 """
 
 import random
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
 
 from sluice.splitting.operations import KeepSession, StopSession
 from sluice.splitting.sessions.rules import SPLITTER_READS_WITHIN_MS
+from tests.conftest import HARSH
 from tests.deployed import Deployed
 from tests.e2e.functions_killed import functions_killed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
+from tests.e2e.split_traffic import CLIENTS, Life, Observed
 
 QUEUE = "traffic"
-CLIENTS = 10
 MESSAGES = 5_000
 SESSIONS = 30
 AT_ONCE = 5  # sessions alive side by side, roughly
@@ -30,71 +27,7 @@ PACE_S = 0.08  # between batches of ten: some 100 messages a second beside every
 QUIET_S = 5.0
 SEED = 20_261_121
 SPLITTER = "Splitter"
-
-
-@dataclass
-class Life:
-    """One session's client, and when it was surely there: from when it was ready until it was stopped.
-
-    From `gone_at` no splitter begins a batch that knows it.
-    """
-
-    client: int
-    ready_at: float
-    stopped_at: float = float("inf")
-    gone_at: float = float("inf")
-
-
-@dataclass
-class Observed:
-    """What arrived where, by message number. Session ids stand for sessions, `main` for the consumer."""
-
-    sent_at: dict[int, float] = field(default_factory=dict)
-    arrived: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    consumed_at: dict[int, float] = field(default_factory=dict)  # by the deployed consumer
-    lives: dict[str, Life] = field(default_factory=dict)
-
-    def note(self, receiver: str, bodies: list[str]) -> None:
-        for body in bodies:
-            self.arrived[int(body)].append(receiver)
-            if receiver == "main":
-                self.consumed_at[int(body)] = time.monotonic()
-
-    def lost(self) -> list[int]:
-        return [number for number in self.sent_at if not self.arrived[number]]
-
-    def misdirected(self) -> list[tuple[int, str]]:
-        """At a session that wants another client's messages."""
-        return [
-            (number, receiver)
-            for number, receivers in self.arrived.items()
-            for receiver in receivers
-            if receiver != "main" and self.lives[receiver].client != number % CLIENTS
-        ]
-
-    def withheld(self) -> list[tuple[int, list[str]]]:
-        """At the consumer, though a session was there for it from before it was sent."""
-        return [
-            (number, self.arrived[number])
-            for number, consumed_at in self.consumed_at.items()
-            if self._was_wanted(number, until=consumed_at) and not self._was_returned(number, until=consumed_at)
-        ]
-
-    def _was_wanted(self, number: int, *, until: float) -> bool:
-        return any(
-            life.client == number % CLIENTS and life.ready_at <= self.sent_at[number] and until < life.stopped_at
-            for life in self.lives.values()
-        )
-
-    def _was_returned(self, number: int, *, until: float) -> bool:
-        """Whether a session that ended meanwhile may have had it unread: that goes to the consumer, not to the next."""
-        return any(
-            life.client == number % CLIENTS and self.sent_at[number] <= life.gone_at and life.stopped_at <= until
-            for life in self.lives.values()
-        )
-
-    def duplicates(self) -> int:
-        return sum(len(receivers) - 1 for receivers in self.arrived.values() if len(receivers) > 1)
+DELIVERED_TWICE = HARSH.duplicated if HARSH else 0.0  # chance of a message that the splitter receives
 
 
 @pytest.mark.slow
@@ -103,7 +36,7 @@ def test_thirty_sessions_at_random_lose_nothing(deployed: Deployed, record_prope
     observed = observe(Splitting(deployed))
     assert_rules_hold(observed)
     record_property("duplicates", observed.duplicates())
-    assert observed.duplicates() < MESSAGES / 100  # none as a rule: nothing fails
+    assert observed.duplicates() < MESSAGES * (DELIVERED_TWICE + 0.01)  # no others as a rule: nothing fails
 
 
 @pytest.mark.slow

@@ -13,8 +13,14 @@ from tests.e2e.sessions import Splitting, by_attribute, notification, url_of
 
 
 @pytest.fixture(scope="module")
-def splitting(deployed: Deployed) -> Splitting:
+def shared(deployed: Deployed) -> Splitting:
     return Splitting(deployed)
+
+
+@pytest.fixture
+def splitting(shared: Splitting) -> Splitting:
+    shared.begin()
+    return shared
 
 
 def client_of(body: str) -> dict[str, str]:
@@ -86,9 +92,9 @@ def test_a_message_of_any_bytes_arrives_as_it_was_sent(deployed: Deployed, split
     attributes = ODD | {"client": {"DataType": "String", "StringValue": client}}
     with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (session,):
         source = splitting.queues["standard"].source
-        deployed.sqs.send_message(QueueUrl=source, MessageBody=body, MessageAttributes=attributes)  # type: ignore[arg-type]
+        deployed.sqs.send_message(QueueUrl=source, MessageBody=body, MessageAttributes=splitting.ours(attributes))
         url = url_of(session, "standard") if client == "a" else splitting.main("standard")
-        [received] = splitting.receive(url, wait_s=20)
+        [received] = splitting.messages(url, 1)
     got = received["MessageAttributes"]
     if client == "a":
         assert got.pop("sluice-session")["StringValue"] == session.key
@@ -107,8 +113,8 @@ def test_an_endless_program_cancels_its_session_and_traffic_goes_on(splitting: S
     endless = splitting.start({"standard": {"jq_filter": "def f: f; f"}})
     with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (other,):
         splitting.send("standard", ["a1", "b2"], client_of)
-        assert splitting.bodies(url_of(other, "standard"), 1, within_s=40) == ["a1"]
-        assert splitting.bodies(splitting.main("standard"), 1, within_s=40) == ["b2"]
+        assert splitting.bodies(url_of(other, "standard"), 1) == ["a1"]
+        assert splitting.bodies(splitting.main("standard"), 1) == ["b2"]
         cancelled = splitting.until(endless.session_id, lambda status: status != "Ready")
         assert cancelled.reason == "FilterTimedOut"
 
@@ -141,10 +147,10 @@ def test_what_a_session_did_not_read_goes_back_to_the_consumer_without_the_mark(
     session = splitting.start({"standard": by_attribute("client", "^a$")}, key="mine")
     splitting.send("standard", ["a1", "a2", "a3"], client_of)
     splitting.until_sent(session.session_id, 3)
-    [read] = splitting.receive(url_of(session, "standard"), wait_s=5, at_most=1)
+    [read] = splitting.messages(url_of(session, "standard"), 1, at_most=1)
     assert read["MessageAttributes"]["sluice-session"]["StringValue"] == "mine"
     splitting.client.ask(StopSession(session_id=session.session_id))
-    left = splitting.receive(splitting.main("standard"), wait_s=5)
+    left = splitting.messages(splitting.main("standard"), 2)
     assert sorted(message["Body"] for message in [read, *left]) == ["a1", "a2", "a3"]
     assert all(message["MessageAttributes"].keys() == {"client"} for message in left)
 
@@ -175,7 +181,7 @@ def test_temporary_queues_that_nobody_knows_are_swept_and_no_others(deployed: De
         mine = url_of(session, "standard").rsplit("/", 1)[1]
         tag = mine.removeprefix("sluice-tmp-")[:6]
         for name in (f"sluice-tmp-{tag}000000000000-orphan", "sluice-tmp-zzzzzz000000000000-anothers"):
-            deployed.sqs.create_queue(QueueName=name)
+            deployed.make_queue(name)
         splitting.client.ask(SweepQueues())
         left = set(splitting.temporary_queues())
         assert {mine, "sluice-tmp-zzzzzz000000000000-anothers"} <= left

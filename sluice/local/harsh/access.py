@@ -1,0 +1,139 @@
+"""Who may do what, some time after it was said."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ministack.core.iam_evaluator
+import ministack.core.responses
+import ministack.services.iam
+import ministack.services.lambda_svc
+import ministack.services.sqs
+
+from sluice.local.harsh.behaviours import Behaviours
+
+KEY_ID = re.compile(rb"<AccessKeyId>(\w+)</AccessKeyId>")
+# What changes what a role or a user may do, by the parameter that names whom.
+CHANGES = {
+    "RoleName": ("CreateRole", "PutRolePolicy", "DeleteRolePolicy", "AttachRolePolicy", "DetachRolePolicy"),
+    "UserName": ("PutUserPolicy", "DeleteUserPolicy", "AttachUserPolicy", "DetachUserPolicy"),
+}
+POLICY_ACTIONS = frozenset({"SetQueueAttributes", "AddPermission", "RemovePermission"})
+UNKNOWN_KEY = "The security token included in the request is invalid."
+NO_ROLE = "The role defined for the function cannot be assumed by Lambda."
+
+
+def change_access_slowly(behaviours: Behaviours) -> None:
+    """Let access keys, roles, and roles' and users' policies act some time after they are made or changed.
+
+    "A change that you make in IAM … takes time to become visible", so a new key is unknown, a new role can't be had by
+    a function, and policies are as they were. What CloudFormation makes acts at once.
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html
+    """
+    iam, evaluator, functions = ministack.services.iam, ministack.core.iam_evaluator, ministack.services.lambda_svc
+    handlers, authenticate = iam._IAM_HANDLERS, evaluator.authenticate  # noqa: SLF001 - no public hook
+    create_function = functions._create_function  # noqa: SLF001 - see above
+    until: dict[tuple[str, ...], float] = {}
+
+    def delayed() -> float:
+        return time.monotonic() + behaviours.scaled(behaviours.access_changes_s)
+
+    def is_new(*who: str) -> bool:
+        return time.monotonic() < until.get(who, 0)
+
+    make_key, make_role = handlers["CreateAccessKey"], handlers["CreateRole"]
+
+    def make_key_slowly(parameters: Any) -> Any:
+        response = make_key(parameters)
+        for key in KEY_ID.findall(response[2]):
+            until["key", key.decode()] = delayed()
+        return response
+
+    def make_role_slowly(parameters: Any) -> Any:
+        response = make_role(parameters)
+        until["role", _account(), iam._p(parameters, "RoleName")] = delayed()  # noqa: SLF001 - see above
+        return response
+
+    def authenticate_later(access_key: str, account: str) -> Any:
+        return (
+            evaluator.AuthError("InvalidClientTokenId", UNKNOWN_KEY)
+            if is_new("key", access_key)
+            else authenticate(access_key, account)
+        )
+
+    def create_with_role(data: dict[str, Any]) -> Any:
+        if is_new("role", _account(), str(data.get("Role", "")).rsplit("/", 1)[-1]):
+            return functions.error_response_json("InvalidParameterValueException", NO_ROLE, 400)
+        return create_function(data)
+
+    handlers |= {"CreateAccessKey": make_key_slowly, "CreateRole": make_role_slowly}
+    evaluator.authenticate, functions._create_function = authenticate_later, create_with_role  # noqa: SLF001 - see above
+    _hold_policies("RoleName", "_gather_role_policies", delayed)
+    _hold_policies("UserName", "_gather_user_policies", delayed)
+
+
+def change_queue_policies_slowly(behaviours: Behaviours) -> None:
+    """Let a queue's policy act some time after it is changed; it is read as it was written at once.
+
+    A change of a queue's attributes "can take up to 60 seconds for most of the attributes to propagate".
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
+    """
+    sqs = ministack.services.sqs
+    dispatch, enforce, policy_of = sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn  # noqa: SLF001
+    before: dict[str, tuple[float, str]] = {}  # by ARN: until when the old policy acts, and that policy
+
+    def acting(arn: str, policy: str) -> str:
+        until, old = before.get(arn, (0.0, ""))
+        return old if time.monotonic() < until else policy
+
+    async def dispatch_held(action: str, data: dict[str, Any], queue_url: str) -> Any:
+        held = None
+        if action in POLICY_ACTIONS:
+            queue = sqs._get_q(data.get("QueueUrl") or queue_url)  # noqa: SLF001 - no public hook
+            arn, policy = queue["attributes"]["QueueArn"], queue["attributes"].get("Policy") or ""
+            held = arn, policy, acting(arn, policy)
+        result = await dispatch(action, data, queue_url)
+        if held is not None and (queue["attributes"].get("Policy") or "") != held[1]:
+            before[held[0]] = time.monotonic() + behaviours.scaled(behaviours.queue_policy_acts_s), held[2]
+        return result
+
+    def enforce_held(queue: dict[str, Any], action: str) -> None:
+        attributes = queue["attributes"]
+        policy = acting(attributes["QueueArn"], attributes.get("Policy") or "")
+        enforce({**queue, "attributes": {**attributes, "Policy": policy}}, action)
+
+    def policy_held(arn: str) -> tuple[str, str] | None:
+        found: tuple[str, str] | None = policy_of(arn)
+        return found and (acting(arn, found[0]), found[1])
+
+    sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn = dispatch_held, enforce_held, policy_held  # noqa: SLF001
+
+
+def _hold_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> None:
+    """Have the old policies of a role or a user act for a while after a change of them."""
+    handlers, evaluator = ministack.services.iam._IAM_HANDLERS, ministack.core.iam_evaluator  # noqa: SLF001 - no public hook
+    gather = getattr(evaluator, gathers)
+    before: dict[tuple[str, str], tuple[float, list[Any]]] = {}
+
+    def gather_held(name: str, account: str) -> list[Any]:
+        until, old = before.get((account, name), (0.0, []))
+        return old if time.monotonic() < until else gather(name, account)
+
+    def held(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def change(parameters: Any) -> Any:
+            name, account = ministack.services.iam._p(parameters, parameter), _account()  # noqa: SLF001 - see above
+            old = gather_held(name, account)
+            response = handler(parameters)
+            before[account, name] = delayed(), old
+            return response
+
+        return change
+
+    handlers |= {action: held(handlers[action]) for action in CHANGES[parameter]}
+    setattr(evaluator, gathers, gather_held)
+
+
+def _account() -> str:
+    account: str = ministack.core.responses.get_account_id()
+    return account

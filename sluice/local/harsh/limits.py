@@ -1,0 +1,241 @@
+"""AWS's limits of what is named, attached and sent, where ministack takes any."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ministack.services.cloudformation.provisioners
+import ministack.services.lambda_svc
+import ministack.services.sqs
+
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+FIFO_NAME = re.compile(r"(?=.{6,80}$)[A-Za-z0-9_-]+\.fifo")
+TAGS = 50
+TAG_KEY = re.compile(r"(?!aws:)[\w\s.:/=+@-]{1,128}")
+TAG_VALUE = re.compile(r"(?!aws:)[\w\s.:/=+@-]{0,256}")
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
+QUEUE_ATTRIBUTES = frozenset(
+    {
+        "DelaySeconds",
+        "MaximumMessageSize",
+        "MessageRetentionPeriod",
+        "Policy",
+        "ReceiveMessageWaitTimeSeconds",
+        "VisibilityTimeout",
+        "RedrivePolicy",
+        "RedriveAllowPolicy",
+        "KmsMasterKeyId",
+        "KmsDataKeyReusePeriodSeconds",
+        "SqsManagedSseEnabled",
+        "FifoQueue",
+        "ContentBasedDeduplication",
+        "DeduplicationScope",
+        "FifoThroughputLimit",
+    }
+)
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
+POLICY_BYTES, POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT_ACTIONS = 8192, 20, 50, 10, 7
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
+MESSAGE_BYTES = 1_048_576  # of one, and of a batch's together, with their attributes' names, types and values
+ATTRIBUTES = 10
+GROUP_ID = re.compile(r"[!-~]{1,128}")
+RECEIVED_AT_ONCE = 10
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
+ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}")
+ATTRIBUTE_TYPE = re.compile(r"(?=.{1,256}$)(?:String|Number|Binary)(?:\..*)?")
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html
+VISIBILITY_S = 43_200
+# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+ENVIRONMENT_BYTES = 4096
+
+
+def keep_limits_of_queues() -> None:
+    """Refuse what SQS refuses of names, tags, attributes, policies and messages; the pages are at each limit.
+
+    A policy counts also where CloudFormation attaches it.
+    """
+    sqs, provisioners = ministack.services.sqs, ministack.services.cloudformation.provisioners
+    dispatch, send = sqs._dispatch, sqs._act_send_message  # noqa: SLF001 - no public hook
+    handler, document = sqs._HANDLERS["SendMessage"], provisioners._policy_document_json  # noqa: SLF001 - see above
+
+    async def dispatch_limited(action: str, data: dict[str, Any], queue_url: str) -> Any:
+        _check(_faults_of_request(action, data))
+        return await dispatch(action, data, queue_url)
+
+    def send_limited(data: dict[str, Any], queue_url: str) -> Any:
+        _check(_faults_of_message(data))
+        return send(data, queue_url)
+
+    def handle_limited(data: dict[str, Any], queue_url: str) -> Any:
+        _check(_faults_of_message(data))
+        return handler(data, queue_url)
+
+    def document_limited(properties: dict[str, Any]) -> str:
+        text: str = document(properties)
+        if "Queues" in properties:
+            _check(_faults_of_policy(text))
+        return text
+
+    sqs._dispatch, sqs._act_send_message, sqs._HANDLERS["SendMessage"] = dispatch_limited, send_limited, handle_limited  # noqa: SLF001
+    provisioners._policy_document_json = document_limited  # noqa: SLF001 - see above
+
+
+def keep_limits_of_functions() -> None:
+    """Refuse a function whose environment variables have more than 4 KB, by API and by CloudFormation.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html
+    """
+    functions, provisioners = ministack.services.lambda_svc, ministack.services.cloudformation.provisioners
+    create, update = functions._create_function, functions._update_config  # noqa: SLF001 - no public hook
+    table = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]  # noqa: SLF001 - see above
+    provision, reprovision = table["create"], table["update"]
+
+    def create_limited(data: dict[str, Any]) -> Any:
+        fault = _environment_fault(data)
+        return functions.error_response_json(*fault) if fault else create(data)
+
+    def update_limited(name: str, data: dict[str, Any]) -> Any:
+        fault = _environment_fault(data)
+        return functions.error_response_json(*fault) if fault else update(name, data)
+
+    def provision_limited(logical_id: str, properties: dict[str, Any], *rest: Any) -> Any:
+        if fault := _environment_fault(properties):
+            raise ValueError(fault[1])
+        return provision(logical_id, properties, *rest)
+
+    def reprovision_limited(physical_id: str, old: Any, properties: dict[str, Any], *rest: Any) -> Any:
+        if fault := _environment_fault(properties):
+            raise ValueError(fault[1])
+        return reprovision(physical_id, old, properties, *rest)
+
+    functions._create_function, functions._update_config = create_limited, update_limited  # noqa: SLF001 - see above
+    table["create"], table["update"] = provision_limited, reprovision_limited
+
+
+Fault = tuple[str, str]  # SQS's code and text
+
+
+def _check(faults: Iterable[Fault]) -> None:
+    for code, text in faults:
+        raise ministack.services.sqs._Err(code, text)  # noqa: SLF001 - what its dispatcher answers with
+
+
+def _faults_of_request(action: str, data: Mapping[str, Any]) -> Iterable[Fault]:
+    attributes: Mapping[str, str] = data.get("Attributes") or {}
+    if action == "CreateQueue":
+        yield from _faults_of_name(str(data.get("QueueName", "")))
+        yield from _faults_of_tags(data.get("tags") or data.get("Tags") or {})
+    if action in {"CreateQueue", "SetQueueAttributes"}:
+        for name in attributes.keys() - QUEUE_ATTRIBUTES:
+            yield "InvalidAttributeName", f"Unknown Attribute {name}."
+        if attributes.get("Policy"):
+            yield from _faults_of_policy(attributes["Policy"])
+    if action == "TagQueue":
+        yield from _faults_of_tags(data.get("Tags") or {})
+    if action == "SendMessageBatch":
+        size = sum(map(_size, data.get("Entries") or []))
+        if size > MESSAGE_BYTES:
+            text = f"Batch requests cannot be longer than {MESSAGE_BYTES} bytes. You have sent {size} bytes."
+            yield "BatchRequestTooLong", text
+    timeouts = [data.get("VisibilityTimeout"), *(entry.get("VisibilityTimeout") for entry in data.get("Entries") or [])]
+    if any(timeout is not None and not 0 <= int(timeout) <= VISIBILITY_S for timeout in timeouts):
+        yield "InvalidParameterValue", f"VisibilityTimeout must be between 0 and {VISIBILITY_S}."
+
+
+def _faults_of_name(name: str) -> Iterable[Fault]:
+    if not (QUEUE_NAME.fullmatch(name) or FIFO_NAME.fullmatch(name)):
+        text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+        yield "InvalidParameterValue", text
+
+
+def _faults_of_tags(tags: Mapping[str, str]) -> Iterable[Fault]:
+    if len(tags) > TAGS:
+        yield "InvalidParameterValue", f"Too many tags: {len(tags)}, at most {TAGS}."
+    for key, value in tags.items():
+        if not (TAG_KEY.fullmatch(key) and TAG_VALUE.fullmatch(str(value))):
+            yield "InvalidParameterValue", f"Tag {key!r} has a key or a value that isn't valid."
+
+
+def _faults_of_policy(text: str) -> Iterable[Fault]:
+    """Count over the whole policy, as the quotas are written."""
+    wrong = "InvalidAttributeValue", "Invalid value for the parameter Policy."
+    try:
+        policy = json.loads(text)
+    except ValueError:
+        policy = None
+    if not isinstance(policy, dict) or len(text.encode()) > POLICY_BYTES:
+        yield wrong
+        return
+    statements = _listed(policy.get("Statement", []))
+    principals = sum(_count_principals(each.get("Principal")) for each in statements)
+    conditions = sum(len(keys) for each in statements for keys in each.get("Condition", {}).values())
+    actions = max((len(_listed(each.get("Action", []))) for each in statements), default=0)
+    counts = (len(statements), principals, conditions, actions)
+    limits = (POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT_ACTIONS)
+    if any(count > limit for count, limit in zip(counts, limits, strict=True)):
+        yield "OverLimit", f"The policy has {counts} statements, principals, conditions, actions: {limits} at most."
+
+
+def _count_principals(principal: Any) -> int:
+    if isinstance(principal, dict):
+        return sum(len(_listed(each)) for each in principal.values())
+    return len(_listed(principal)) if principal else 0
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _faults_of_message(data: Mapping[str, Any]) -> Iterable[Fault]:
+    attributes: Mapping[str, Mapping[str, Any]] = data.get("MessageAttributes") or {}
+    if len(attributes) > ATTRIBUTES:
+        text = f"Number of message attributes [{len(attributes)}] exceeds the allowed maximum [{ATTRIBUTES}]."
+        yield "InvalidParameterValue", text
+    for name, attribute in attributes.items():
+        yield from _faults_of_attribute(name, attribute)
+    for field in ("MessageGroupId", "MessageDeduplicationId"):
+        if data.get(field) is not None and not GROUP_ID.fullmatch(str(data[field])):
+            text = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+            yield "InvalidParameterValue", text
+    if _size(data) > MESSAGE_BYTES:
+        yield "InvalidParameterValue", f"Message must be shorter than {MESSAGE_BYTES} bytes."
+
+
+def _faults_of_attribute(name: str, attribute: Mapping[str, Any]) -> Iterable[Fault]:
+    kind = str(attribute.get("DataType", ""))
+    if not ATTRIBUTE_NAME.fullmatch(name):
+        yield "InvalidParameterValue", f"Message (user) attribute name {name!r} isn't valid."
+    if not ATTRIBUTE_TYPE.fullmatch(kind):
+        text = f"The message attribute {name!r} has an invalid type: Binary, Number and String begin a valid one."
+        yield "InvalidParameterValue", text
+    value = attribute.get("BinaryValue") if kind.startswith("Binary") else attribute.get("StringValue")
+    if not value:
+        text = f"Message (user) attribute {name!r} must contain a non-empty value of type {kind!r}."
+        yield "InvalidParameterValue", text
+    elif not kind.startswith("Binary") and ministack.services.sqs._INVALID_SQS_CHARS_RE.search(str(value)):  # noqa: SLF001
+        yield "InvalidMessageContents", f"Message (user) attribute {name!r} has characters outside the allowed set."
+
+
+def _size(message: Mapping[str, Any]) -> int:
+    """Bytes that count: the body's, and of each attribute the name's, type's and value's."""
+    size = len(str(message.get("MessageBody", "")).encode("utf-8", "surrogatepass"))
+    for name, attribute in (message.get("MessageAttributes") or {}).items():
+        value = str(attribute.get("StringValue") or "").encode("utf-8", "surrogatepass")
+        binary = len(str(attribute.get("BinaryValue") or "")) * 3 // 4  # it is base64 here
+        size += len(name) + len(str(attribute.get("DataType", ""))) + len(value) + binary
+    return size
+
+
+def _environment_fault(properties: Mapping[str, Any]) -> tuple[str, str, int] | None:
+    """Measure the variables as Lambda does, as JSON."""
+    variables = (properties.get("Environment") or {}).get("Variables") or {}
+    measured = json.dumps(variables, separators=(",", ":"), ensure_ascii=False)
+    if len(measured.encode()) <= ENVIRONMENT_BYTES:
+        return None
+    text = (
+        "Lambda was unable to configure your environment variables because the environment variables you have provided "
+        f"exceeded the 4KB limit. String measured: {measured}"
+    )
+    return "InvalidParameterValueException", text, 400

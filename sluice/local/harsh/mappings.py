@@ -1,0 +1,121 @@
+"""Event source mappings, whose changes take a while."""
+
+import json
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import ministack.services.lambda_svc
+
+from sluice.local.harsh.behaviours import Behaviours
+
+Response = tuple[int, Any, Any]
+REFUSED = 300  # HTTP's status, and above
+STEADY = frozenset({"Enabled", "Disabled"})
+IN_USE = "Cannot update the event source mapping because it is in use."  # Lambda's own words
+NO_QUEUE = (
+    "Error occurred while ReceiveMessage. SQS Error Code: AWS.SimpleQueueService.NonExistentQueue. "
+    "SQS Error Message: The specified queue does not exist for this wsdl version."
+)
+
+
+def change_slowly(behaviours: Behaviours, *, is_there: Callable[[str], bool]) -> None:
+    """Let a mapping be Creating, Updating, Enabling, Disabling and Deleting before it is what was asked for.
+
+    Until then it is as before, so one that is being disabled or deleted still polls, and a change is refused with
+    ResourceInUseException: "you tried to update an event source mapping in the CREATING state, or you tried to delete
+    an event source mapping currently UPDATING".
+    https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
+    "It enters a Deleting state and might not be completely deleted for several seconds."
+    https://docs.aws.amazon.com/lambda/latest/api/API_DeleteEventSourceMapping.html
+
+    A mapping to a queue that isn't there is refused, as Lambda tries it; ministack takes any. `is_there` tells of a
+    queue by its ARN. What CloudFormation
+    changes is waited for by CloudFormation: it is there at once.
+    """
+    functions = ministack.services.lambda_svc
+    create, update, delete = functions._create_esm, functions._update_esm, functions._delete_esm  # noqa: SLF001 - no public hook
+    get, list_all, iterate = functions._get_esm, functions._list_esms, functions._iter_all_esms  # noqa: SLF001 - see above
+    changes = _Changes(behaviours)
+
+    def create_slowly(data: dict[str, Any]) -> Response:
+        changes.settle()
+        source = data.get("EventSourceArn", "")
+        if ":sqs:" in source and not is_there(source):
+            return _refused("InvalidParameterValueException", NO_QUEUE)
+        return changes.begin(create(data), "Creating", acts_on=False)
+
+    def update_slowly(mapping_id: str, data: dict[str, Any]) -> Response:
+        mapping = changes.settled(mapping_id)
+        if mapping is not None and mapping["State"] not in STEADY:
+            return _refused("ResourceInUseException", IN_USE)
+        was_on = mapping is not None and mapping["Enabled"]
+        state = "Updating" if data.get("Enabled", was_on) == was_on else "Disabling" if was_on else "Enabling"
+        return changes.begin(update(mapping_id, data), state, acts_on=was_on)
+
+    def delete_slowly(mapping_id: str) -> Response:
+        mapping = changes.settled(mapping_id)
+        if mapping is None:
+            return delete(mapping_id)  # type: ignore[no-any-return]  # ministack has no types
+        if mapping["State"] not in STEADY:
+            return _refused("ResourceInUseException", IN_USE)
+        return changes.begin(get(mapping_id), "Deleting", acts_on=mapping["Enabled"])
+
+    def after_settling(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def ask_settled(*arguments: Any) -> Any:
+            changes.settle()
+            return ask(*arguments)
+
+        return ask_settled
+
+    functions._create_esm, functions._update_esm, functions._delete_esm = create_slowly, update_slowly, delete_slowly  # noqa: SLF001
+    functions._get_esm, functions._list_esms = after_settling(get), after_settling(list_all)  # noqa: SLF001 - see above
+    functions._iter_all_esms = after_settling(iterate)  # noqa: SLF001 - see above
+
+
+class _Changes:
+    """Those under way, by mapping: when each is done."""
+
+    def __init__(self, behaviours: Behaviours) -> None:
+        self._behaviours = behaviours
+        self._due: dict[str, tuple[float, bool]] = {}  # when, and whether the mapping is to be on then
+        self._lock = Lock()
+
+    def begin(self, response: Response, state: str, *, acts_on: bool) -> Response:
+        """Have the mapping that the response tells of be in this state at first, and poll or not."""
+        if response[0] >= REFUSED:
+            return response
+        functions = ministack.services.lambda_svc
+        mapping = functions._esms[json.loads(response[2])["UUID"]]  # noqa: SLF001 - no public hook
+        due = time.monotonic() + self._behaviours.scaled(self._behaviours.mapping_changes_s)
+        with self._lock:
+            self._due[mapping["UUID"]] = due, mapping["Enabled"]
+            mapping["State"], mapping["Enabled"] = state, acts_on
+        return (202, *functions.json_response(functions._esm_response(mapping))[1:])  # noqa: SLF001 - see above
+
+    def settled(self, mapping_id: str) -> Any:
+        """Give a mapping as it is now, None where there is none."""
+        self.settle()
+        return ministack.services.lambda_svc._esms.get(mapping_id)  # noqa: SLF001 - no public hook
+
+    def settle(self) -> None:
+        """Finish what is due, in every account and region; what nobody here began, as before a restart, at once."""
+        functions, now = ministack.services.lambda_svc, time.monotonic()
+        with self._lock:
+            for key, mapping in list(functions._esms._data.items()):  # noqa: SLF001 - no public hook
+                if mapping["State"] in STEADY:
+                    continue
+                due, is_on = self._due.get(mapping["UUID"], (0.0, mapping["Enabled"]))
+                if now < due:
+                    continue
+                self._due.pop(mapping["UUID"], None)
+                if mapping["State"] == "Deleting":
+                    functions._esms._data.pop(key, None)  # noqa: SLF001 - see above
+                    continue
+                mapping["State"], mapping["Enabled"] = ("Enabled" if is_on else "Disabled"), is_on
+
+
+def _refused(code: str, text: str) -> Response:
+    response: Response = ministack.services.lambda_svc.error_response_json(code, text, 400)
+    return response

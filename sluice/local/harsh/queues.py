@@ -1,0 +1,100 @@
+"""Queues that have just been made or deleted."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import ministack.core.responses
+import ministack.services.sqs
+
+from sluice.local.harsh.behaviours import Behaviours
+
+Queue = tuple[str, str, str]  # account, region, name
+NOT_THERE = "The specified queue does not exist."
+DELETED_RECENTLY = "You must wait 60 seconds after deleting a queue before you can create another with the same name."
+WITHOUT_QUEUE = frozenset({"CreateQueue", "ListQueues"})
+KEPT = 10_000  # names that are remembered; the oldest are forgotten
+
+
+def settle_slowly(behaviours: Behaviours, random: Random) -> Callable[[str], bool]:
+    """Let a new queue not be there at first, and a deleted one's name be taken.
+
+    Returns what tells whether a queue of the request's account and region is there, by its ARN.
+
+    "After you create a queue, you must wait at least one second after the queue is created to be able to use the
+    queue": until then it is answered that there is none.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
+
+    "If you delete a queue, you must wait at least 60 seconds before creating a queue with the same name", and requests
+    that involve it "might succeed" in these 60 seconds: what is sent then is lost.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteQueue.html
+    """
+    sqs = ministack.services.sqs
+    dispatch = sqs._dispatch  # noqa: SLF001 - no public hook
+    appear_at: dict[Queue, float] = {}
+    free_at: dict[Queue, float] = {}
+
+    async def dispatch_later(action: str, data: dict[str, Any], queue_url: str) -> Any:
+        queue = _queue_of(data, queue_url)
+        now = time.monotonic()
+        if action not in WITHOUT_QUEUE and now < appear_at.get(queue, 0):
+            raise sqs._Err("QueueDoesNotExist", NOT_THERE)  # noqa: SLF001 - see above
+        taken = now < free_at.get(queue, 0)
+        if action == "CreateQueue" and taken:
+            raise sqs._Err("QueueDeletedRecently", DELETED_RECENTLY)  # noqa: SLF001 - see above
+        is_new = action == "CreateQueue" and not sqs._queue_name_to_url.get(queue[2])  # noqa: SLF001 - see above
+        try:
+            result = await dispatch(action, data, queue_url)
+        except sqs._Err as error:  # noqa: SLF001 - see above
+            if not (taken and error.code == "QueueDoesNotExist" and random.random() < behaviours.deleted_queue_takes):
+                raise
+            return _as_if_sent(action, data, error)
+        is_late = is_new and random.random() < behaviours.queue_appears_late
+        if is_late and not re.fullmatch(behaviours.queues_there_at_once, queue[2]):
+            _note(appear_at, queue, now + behaviours.scaled(behaviours.queue_appears_s))
+        if action == "DeleteQueue":
+            _note(free_at, queue, now + behaviours.scaled(behaviours.queue_name_taken_s))
+        return result
+
+    def is_there(arn: str) -> bool:
+        _, _, _, region, account, name = arn.split(":")
+        found = sqs._queue_by_arn(arn) is not None  # noqa: SLF001 - see above
+        return found and time.monotonic() >= appear_at.get((account, region, name), 0)
+
+    sqs._dispatch = dispatch_later  # noqa: SLF001 - see above
+    return is_there
+
+
+def _queue_of(data: Mapping[str, Any], queue_url: str) -> Queue:
+    """Tell which queue a request is about, by its URL or its name."""
+    sqs, responses = ministack.services.sqs, ministack.core.responses
+    account, name = sqs._queue_ref_from_urlish(str(data.get("QueueUrl") or queue_url or ""))  # noqa: SLF001
+    name = name or str(data.get("QueueName", ""))
+    account = account or data.get("QueueOwnerAWSAccountId") or responses.get_account_id()
+    return account, responses.get_region(), name
+
+
+def _as_if_sent(action: str, data: Mapping[str, Any], error: Exception) -> dict[str, Any]:
+    """Answer a send as if the queue were there. Raises the error for what isn't one."""
+    if action == "SendMessage":
+        return _receipt(data)
+    if action == "SendMessageBatch":
+        return {"Successful": [_receipt(entry) | {"Id": entry["Id"]} for entry in data["Entries"]], "Failed": []}
+    raise error
+
+
+def _receipt(entry: Mapping[str, Any]) -> dict[str, Any]:
+    sqs = ministack.services.sqs
+    body = str(entry.get("MessageBody", "")).encode()
+    receipt = {"MessageId": sqs.new_uuid(), "MD5OfMessageBody": sqs.hashlib.md5(body).hexdigest()}
+    digest = sqs._md5_msg_attrs(entry.get("MessageAttributes"))  # noqa: SLF001 - what SDKs check an answer by
+    return receipt | ({"MD5OfMessageAttributes": digest} if digest else {})
+
+
+def _note(times: dict[Queue, float], queue: Queue, at: float) -> None:
+    times.pop(queue, None)
+    times[queue] = at
+    if len(times) > KEPT:
+        del times[next(iter(times))]

@@ -1,0 +1,106 @@
+"""Calls that are refused now and then, though nothing is wrong with them."""
+
+from random import Random
+from typing import Any
+
+import ministack.services.dynamodb
+import ministack.services.iam
+import ministack.services.lambda_svc
+import ministack.services.sqs
+
+from sluice.local.harsh.behaviours import Behaviours
+
+ITEM_ACTIONS = frozenset(
+    {
+        "BatchGetItem",
+        "BatchWriteItem",
+        "DeleteItem",
+        "GetItem",
+        "PutItem",
+        "Query",
+        "Scan",
+        "TransactGetItems",
+        "TransactWriteItems",
+        "UpdateItem",
+    }
+)
+MAX_ENTRIES = 10
+BATCHES = frozenset({"SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"})
+EXCEEDED = (
+    "The level of configured provisioned throughput for the table was exceeded. Consider increasing your provisioning "
+    "level with the UpdateTable API."
+)
+
+
+def throttle(behaviours: Behaviours, random: Random) -> None:
+    """Refuse a call now and then, before anything is done, with the error that its service has for it.
+
+    SQS: RequestThrottled. https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+    DynamoDB: ProvisionedThroughputExceededException for items, ThrottlingException for tables.
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
+    Lambda: TooManyRequestsException. https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
+    IAM: Throttling. https://docs.aws.amazon.com/IAM/latest/APIReference/CommonErrors.html
+    """
+    sqs, dynamodb = ministack.services.sqs, ministack.services.dynamodb
+    iam, functions = ministack.services.iam, ministack.services.lambda_svc
+    dispatch = sqs._dispatch  # noqa: SLF001 - no public hook
+
+    def is_hit() -> bool:
+        return random.random() < behaviours.throttled
+
+    async def dispatch_throttled(action: str, data: dict[str, Any], queue_url: str) -> Any:
+        if is_hit():
+            raise sqs._Err("RequestThrottled", "The request was denied due to request throttling.")  # noqa: SLF001
+        return await dispatch(action, data, queue_url)
+
+    def throttle_service(service: Any, refusal: Any) -> None:
+        handle = service.handle_request
+
+        async def handle_throttled(method: str, path: str, headers: dict[str, str], body: bytes, query: Any) -> Any:
+            if is_hit():
+                return refusal(headers.get("x-amz-target", "").rpartition(".")[2])
+            return await handle(method, path, headers, body, query)
+
+        service.handle_request = handle_throttled
+
+    def refuse_item(action: str) -> Any:
+        if action in ITEM_ACTIONS:
+            return dynamodb.error_response_json("ProvisionedThroughputExceededException", EXCEEDED, 400)
+        return dynamodb.error_response_json("ThrottlingException", "Rate exceeded", 400)
+
+    sqs._dispatch = dispatch_throttled  # noqa: SLF001 - see above
+    throttle_service(dynamodb, refuse_item)
+    throttle_service(
+        functions, lambda _: functions.error_response_json("TooManyRequestsException", "Rate Exceeded.", 429)
+    )
+    throttle_service(iam, lambda _: iam._error(400, "Throttling", "Rate exceeded", ns="iam"))  # noqa: SLF001 - see above
+
+
+def fail_entries(behaviours: Behaviours, random: Random) -> None:
+    """Fail single entries of a batch now and then, by no fault of the sender.
+
+    "Because the batch request can result in a combination of successful and unsuccessful actions, you should check for
+    batch errors even when the call returns an HTTP status code of 200."
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
+    """
+    sqs = ministack.services.sqs
+    dispatch = sqs._dispatch  # noqa: SLF001 - no public hook
+
+    async def dispatch_entries(action: str, data: dict[str, Any], queue_url: str) -> Any:
+        entries = data.get("Entries") or []
+        if action not in BATCHES or len(entries) > MAX_ENTRIES:
+            return await dispatch(action, data, queue_url)
+        is_fifo = str(data.get("QueueUrl") or queue_url).endswith(".fifo")
+        chance = behaviours.fifo_entry_fails if is_fifo else behaviours.entry_fails
+        hit = [entry for entry in entries if random.random() < chance]
+        spared = [entry for entry in entries if entry not in hit]
+        if not hit or len({entry.get("Id") for entry in entries}) < len(entries):
+            return await dispatch(action, data, queue_url)
+        done: dict[str, Any] = {"Successful": [], "Failed": []}
+        if spared:
+            done = await dispatch(action, {**data, "Entries": spared}, queue_url)
+        text = "We encountered an internal error. Please try again."
+        failed = [{"Id": each["Id"], "Code": "InternalError", "Message": text, "SenderFault": False} for each in hit]
+        return {**done, "Failed": [*done["Failed"], *failed]}
+
+    sqs._dispatch = dispatch_entries  # noqa: SLF001 - see above

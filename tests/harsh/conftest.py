@@ -1,0 +1,90 @@
+"""A harsh cloud without our stacks: every behaviour that has a chance is certain, and delays are short."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sluice.aws.operator.connections import Connection, of_environment
+from sluice.local.cloud import Cloud, start
+from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.sites import DEFAULT_SITE
+
+DELAY_S = 2.0  # long enough for a call to come before its end on a busy machine
+BEHAVIOURS = Behaviours(
+    queue_appears_s=DELAY_S,
+    queues_there_at_once="excepted-.*",
+    queue_name_taken_s=DELAY_S,
+    deleted_queue_takes=1.0,
+    mapping_changes_s=DELAY_S,
+    access_changes_s=DELAY_S,
+    queue_policy_acts_s=DELAY_S,
+    duplicated=1.0,
+    duplicate_within_s=DELAY_S,
+    reordered=1.0,
+    short_poll_misses=1.0,
+    throttled=0.0,  # a cloud of their own has these: certain, they leave nothing to try
+    entry_fails=0.0,
+    fifo_entry_fails=0.0,
+    expired_item_stays_s=DELAY_S,
+)
+WITHIN_S = 60
+LOOK_EVERY_S = 0.1
+
+
+@pytest.fixture(scope="session")
+def harsh_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    running = start(tmp_path_factory.mktemp("harsh"), ends_with_us=True, harsh=BEHAVIOURS)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def account(harsh_cloud: Cloud) -> Connection:
+    """As its root."""
+    return of_environment(harsh_cloud.environment(DEFAULT_SITE))
+
+
+@pytest.fixture(scope="session")
+def sqs(account: Connection) -> Any:
+    return account.client("sqs")
+
+
+@pytest.fixture(scope="module")
+def queue(sqs: Any, request: pytest.FixtureRequest) -> str:
+    """A queue that is there, for the tests of a file."""
+    return made(sqs, request.module.__name__.rsplit(".", 1)[-1])
+
+
+def made(sqs: Any, name: str, **attributes: str) -> str:
+    """Makes a queue and waits until it is there."""
+    url: str = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+    eventually(lambda: sqs.get_queue_attributes(QueueUrl=url), unless=sqs.exceptions.QueueDoesNotExist)
+    return url
+
+
+def role(account: Connection, name: str) -> str:
+    """Makes a role that functions can have; its ARN."""
+    trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    made_role = account.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=document)
+    arn: str = made_role["Role"]["Arn"]
+    return arn
+
+
+def eventually(done: Callable[[], Any], *, unless: type[Exception] | tuple[type[Exception], ...] = ()) -> Any:
+    """What `done` gives once it gives anything, and raises none of these errors."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            found = done()
+        except unless:
+            found = None
+        if found:
+            return found
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(LOOK_EVERY_S)

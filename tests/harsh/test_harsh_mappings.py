@@ -1,0 +1,85 @@
+"""A harsh cloud's event source mappings: what changes takes a while, and is in use meanwhile."""
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from sluice.aws.operator.connections import Connection
+from tests.harsh.conftest import eventually, made
+from tests.harsh.functions import deploy_function
+
+
+@pytest.fixture(scope="module")
+def function(account: Connection) -> str:
+    return deploy_function(account, "mapped", "def handler(event, context): pass")
+
+
+@pytest.fixture(scope="module")
+def functions(account: Connection) -> Any:
+    return account.client("lambda")
+
+
+def arn(sqs: Any, url: str) -> str:
+    found: str = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    return found
+
+
+def test_a_mapping_takes_a_while_to_be_made_changed_and_deleted(sqs: Any, functions: Any, function: str) -> None:
+    source = arn(sqs, made(sqs, "mapped"))
+    mapping = functions.create_event_source_mapping(EventSourceArn=source, FunctionName=function)
+    uuid = mapping["UUID"]
+
+    def state() -> str:
+        found: str = functions.get_event_source_mapping(UUID=uuid)["State"]
+        return found
+
+    def is_in_use() -> None:
+        with pytest.raises(functions.exceptions.ResourceInUseException):
+            functions.update_event_source_mapping(UUID=uuid, BatchSize=2)
+        with pytest.raises(functions.exceptions.ResourceInUseException):
+            functions.delete_event_source_mapping(UUID=uuid)
+
+    assert mapping["State"] == "Creating"
+    is_in_use()
+    eventually(lambda: state() == "Enabled")
+    assert functions.update_event_source_mapping(UUID=uuid, BatchSize=3)["State"] == "Updating"
+    is_in_use()
+    eventually(lambda: state() == "Enabled")
+    assert functions.update_event_source_mapping(UUID=uuid, Enabled=False)["State"] == "Disabling"
+    is_in_use()
+    eventually(lambda: state() == "Disabled")
+    assert functions.delete_event_source_mapping(UUID=uuid)["State"] == "Deleting"
+    is_in_use()
+    assert state() == "Deleting"
+    eventually(lambda: not functions.list_event_source_mappings(EventSourceArn=source)["EventSourceMappings"])
+    with pytest.raises(functions.exceptions.ResourceNotFoundException):
+        state()
+
+
+def test_a_mapping_that_is_being_disabled_still_polls(sqs: Any, functions: Any, function: str) -> None:
+    url = made(sqs, "polled")
+    source = arn(sqs, url)
+    uuid = functions.create_event_source_mapping(EventSourceArn=source, FunctionName=function)["UUID"]
+    eventually(lambda: functions.get_event_source_mapping(UUID=uuid)["State"] == "Enabled")
+    functions.update_event_source_mapping(UUID=uuid, Enabled=False)
+    sqs.send_message(QueueUrl=url, MessageBody="body")
+
+    def is_taken() -> bool:
+        counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        return counts["ApproximateNumberOfMessages"] == "0"
+
+    eventually(is_taken)
+
+
+def test_a_mapping_to_a_queue_that_is_not_there_yet_is_refused(sqs: Any, functions: Any, function: str) -> None:
+    existing = arn(sqs, made(sqs, "sibling"))
+    sqs.create_queue(QueueName="not-yet")
+    with pytest.raises(ClientError, match="NonExistentQueue"):
+        functions.create_event_source_mapping(
+            EventSourceArn=existing.replace("sibling", "not-yet"), FunctionName=function
+        )
+    with pytest.raises(ClientError, match="NonExistentQueue"):
+        functions.create_event_source_mapping(
+            EventSourceArn=existing.replace("sibling", "never"), FunctionName=function
+        )

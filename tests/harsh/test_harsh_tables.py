@@ -1,0 +1,51 @@
+"""A harsh cloud's tables: what has expired stays for a while."""
+
+import time
+from typing import Any
+
+import pytest
+
+from sluice.aws.operator.connections import Connection
+from tests.harsh.conftest import eventually
+
+KEY = {"pk": {"S": "expired"}}
+
+
+@pytest.fixture
+def table(account: Connection) -> dict[str, Any]:
+    dynamodb = account.client("dynamodb")
+    made: dict[str, Any] = dynamodb.create_table(
+        TableName="table",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    )["TableDescription"]
+    dynamodb.update_time_to_live(
+        TableName="table", TimeToLiveSpecification={"Enabled": True, "AttributeName": "expires_at"}
+    )
+    return made
+
+
+def test_reads_return_an_expired_item_until_it_is_removed(account: Connection, table: dict[str, Any]) -> None:
+    dynamodb = account.client("dynamodb")
+    dynamodb.put_item(TableName="table", Item=KEY | {"expires_at": {"N": str(int(time.time()) - 1)}})
+    dynamodb.put_item(TableName="table", Item={"pk": {"S": "later"}, "expires_at": {"N": str(int(time.time()) + 999)}})
+    dynamodb.put_item(TableName="table", Item={"pk": {"S": "no number"}, "expires_at": {"S": "1"}})
+    assert dynamodb.get_item(TableName="table", Key=KEY, ConsistentRead=True)["Item"]["pk"] == {"S": "expired"}
+    assert dynamodb.scan(TableName="table")["Count"] == 3
+    eventually(lambda: "Item" not in dynamodb.get_item(TableName="table", Key=KEY, ConsistentRead=True))
+    assert {item["pk"]["S"] for item in dynamodb.scan(TableName="table")["Items"]} == {"later", "no number"}
+    removal = records(account, table["LatestStreamArn"])[-1]
+    assert (removal["eventName"], removal["dynamodb"]["Keys"]) == ("REMOVE", KEY)
+    assert removal["userIdentity"] == {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"}
+
+
+def records(account: Connection, stream: str) -> list[Any]:
+    streams = account.client("dynamodbstreams")
+    [shard] = streams.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"]
+    iterator = streams.get_shard_iterator(StreamArn=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")[
+        "ShardIterator"
+    ]
+    found: list[Any] = streams.get_records(ShardIterator=iterator)["Records"]
+    return found
