@@ -15,6 +15,9 @@ from tests.timeouts import end_the_process, pytest_fixture_setup  # noqa: F401 -
 
 MISSING = ([] if importlib.util.find_spec("pyspark") else ["pyspark"]) + ([] if shutil.which("java") else ["Java 17"])
 
+# A Java that compiles lightly and collects with one thread: none runs long enough to make up for more.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """All of them speak with Spark's one process."""
@@ -36,10 +39,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ.update(AWS_ACCESS_KEY_ID="AKIATEST", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="eu-west-1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_TOOL_OPTIONS"] = JAVA
     root = Path(__file__).parents[3]
     os.environ["PYTHONPATH"] = f"{root / 'spark'}{os.pathsep}{root}"  # workers import the packages by name
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2, 4]")  # a task is tried four times, as on a cluster
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -1,8 +1,8 @@
 """A streaming query as a program of its own, so that a test can kill all of it. Arguments: one JSON object.
 
 `options` of the source, `checkpoint`, `out` (of the idempotent sink), and optionally `die_in_batch`: the batch after
-whose write, before its commit, every process of this session is killed; or `die_in_task`: a file that the first task
-makes before its worker dies.
+whose write, before its commit, every process of this session is killed; `fail_in_batch`: the one where the query fails
+at the same moment; or `die_in_task`: a file that the first task makes before its worker dies.
 """
 
 import json
@@ -12,6 +12,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+
+class Broken(Exception):
+    """A query that was told to fail in this batch."""
 
 
 def kill_session(session: int) -> None:
@@ -34,6 +38,8 @@ def started(spark: Any, given: dict[str, Any]) -> Any:
         batch.write.mode("overwrite").parquet(f"{given['out']}/batch={number}")
         if number == die_in_batch:
             kill_session(os.getsid(0))
+        if number == given.get("fail_in_batch"):
+            raise Broken(number)
 
     frame = spark.readStream.format("sqs").options(**given["options"]).load().select("body")
     if marker := given.get("die_in_task"):

@@ -87,8 +87,12 @@ class Scripted:
         sqs.watch = self
 
     def __call__(self, action: str, *, done: bool) -> None:
-        if self.driver is None or (action, done) != (self.action, self.done):
+        if (action, done) != (self.action, self.done):
             return
         self.call -= 1
         if not self.call:
-            kill_session(self.driver.pid)
+            self.reached()
+
+    def reached(self) -> None:
+        assert self.driver is not None
+        kill_session(self.driver.pid)

@@ -42,17 +42,20 @@ def emptied(sqs: Any) -> bool:
     return set(sqs.queues["q"].counts(time.time()).values()) == {0}
 
 
-def workers(session: int) -> list[int]:
-    """Spark's Python workers of the session: forked by a daemon, and named as it is."""
+def workers() -> list[int]:
+    """Our Spark's Python workers: forked by a daemon, named as it is, which is a child of our Java."""
     found = []
     for path in Path("/proc").iterdir():
         try:
-            if path.name.isdigit() and os.getsid(int(path.name)) == session and _daemon(path.name):
-                parent = path.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-                found += [int(path.name)] if _daemon(parent) else []
+            if path.name.isdigit() and _daemon(path.name) and _daemon(daemon := _parent(path.name)):
+                found += [int(path.name)] if _parent(_parent(daemon)) == str(os.getpid()) else []
         except (FileNotFoundError, ProcessLookupError):
             continue
     return found
+
+
+def _parent(process: str) -> str:
+    return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[1]
 
 
 def _daemon(process: str) -> bool:
@@ -60,15 +63,14 @@ def _daemon(process: str) -> bool:
 
 
 class WorkersKilled(Scripted):
-    """Kills the workers instead of all."""
+    """Kills our Spark's workers, and no driver."""
 
-    def __call__(self, action: str, *, done: bool) -> None:
-        if self.driver is None or (action, done) != (self.action, self.done):
-            return
-        self.call -= 1
-        if not self.call:
-            for worker in workers(self.driver.pid):
-                os.kill(worker, signal.SIGKILL)
+    killed = 0
+
+    def reached(self) -> None:
+        for worker in workers():
+            os.kill(worker, signal.SIGKILL)
+            self.killed += 1
 
 
 def test_a_stream_delivers_each_message_once_and_empties_the_queue(
@@ -111,25 +113,23 @@ def test_a_batch_has_a_task_for_each_segment_and_a_second_action_receives_nothin
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param(("ReceiveMessage", 30, True), id="after receive"),
+        pytest.param(("ReceiveMessage", 30, True), id="after receive", marks=pytest.mark.slow),
         pytest.param(("DeleteMessageBatch", 3, False), id="after stage"),  # the first is the probe for permission
-        pytest.param(("DeleteMessageBatch", 150, True), id="after delete"),
+        pytest.param(("DeleteMessageBatch", 150, True), id="after delete", marks=pytest.mark.slow),
     ],
 )
-def test_a_worker_that_dies_in_a_task_loses_and_doubles_nothing(  # noqa: PLR0917  fixtures
-    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, moment: tuple[str, int, bool]
+def test_a_worker_that_dies_in_a_task_loses_and_doubles_nothing(
+    spark: Any, sqs: Any, fill: Any, given: Any, moment: tuple[str, int, bool]
 ) -> None:
     action, call, done = moment
     watch = WorkersKilled(sqs, action, call=call, done=done)
     fill(MESSAGES)
-    watch.driver = driver = drivers.start(given)
-    until(lambda: emptied(sqs) or driver.poll() is not None)
-    until(lambda: len(bodies(spark, given)) >= MESSAGES or driver.poll() is not None)
-    assert watch.call <= 0
-    assert watch.driver.poll() is None
-    assert bodies(spark, given) == EXPECTED
+    assert finished(spark, sqs, given) == EXPECTED
+    assert watch.killed
+    assert emptied(sqs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [
@@ -152,6 +152,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917  fixtures
     assert emptied(sqs)
 
 
+@pytest.mark.slow
 def test_a_driver_killed_after_the_sinks_write_loses_and_doubles_nothing(
     spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_query_may_go_on_with_a_receiver_in_the_driver(spark: Any, sqs: Any, f
     assert len(set(bodies(spark, given))) == 1500
 
 
+@pytest.mark.slow
 def test_of_two_drivers_the_older_is_fenced_and_nothing_is_lost_or_doubled(
     spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
 ) -> None:

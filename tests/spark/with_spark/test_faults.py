@@ -41,9 +41,9 @@ def given(sqs: Any, tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "moment",
     [
-        pytest.param(("ReceiveMessage", 3, True), id="after receive"),
+        pytest.param(("ReceiveMessage", 3, True), id="after receive", marks=pytest.mark.slow),
         pytest.param(("DeleteMessageBatch", 2, False), id="after stage"),  # the first is the probe for permission
-        pytest.param(("DeleteMessageBatch", 30, True), id="after delete"),
+        pytest.param(("DeleteMessageBatch", 30, True), id="after delete", marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917  fixtures
@@ -59,6 +59,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917  fixtures
     assert finished(spark, sqs, given) == EXPECTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [
@@ -95,6 +96,17 @@ def test_a_fifo_groups_order_survives_a_killed_driver(
         assert own == [f"{group} {number:03d}" for number in range(each)]
 
 
+def test_a_query_that_fails_after_the_sinks_write_loses_and_doubles_nothing(
+    spark: Any, sqs: Any, fill: Any, given: Any
+) -> None:
+    fill(MESSAGES)
+    query = started(spark, {**given, "fail_in_batch": 1})
+    until(lambda: query.exception() is not None)
+    assert committed(given) == 1
+    assert finished(spark, sqs, given, maxMessagesPerTrigger="300", maxConnections="3") == EXPECTED
+
+
+@pytest.mark.slow
 def test_a_driver_killed_after_the_sinks_write_loses_and_doubles_nothing(
     spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
 ) -> None:
@@ -105,6 +117,7 @@ def test_a_driver_killed_after_the_sinks_write_loses_and_doubles_nothing(
     assert finished(spark, sqs, given, maxMessagesPerTrigger="300", maxConnections="3") == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_driver_killed_after_the_commit_log_loses_and_doubles_nothing(
     spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
 ) -> None:
@@ -116,6 +129,7 @@ def test_a_driver_killed_after_the_commit_log_loses_and_doubles_nothing(
     assert finished(spark, sqs, given, maxMessagesPerTrigger="5000") == EXPECTED
 
 
+@pytest.mark.slow
 def test_of_two_drivers_the_newer_goes_on_and_the_older_is_fenced(
     spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
 ) -> None:
@@ -176,14 +190,12 @@ def test_a_task_tried_again_and_its_twin_read_the_same_rows(spark: Any, sqs: Any
 
 
 def test_a_task_whose_worker_dies_is_tried_again_and_the_query_goes_on(
-    spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers
+    spark: Any, sqs: Any, fill: Any, given: Any
 ) -> None:
     marker = Path(given["out"]).with_name("died")
-    driver = drivers.start({**given, "die_in_task": str(marker)})
     fill(MESSAGES)
-    until(lambda: len(bodies(spark, given)) == MESSAGES or driver.poll() is not None)
+    assert finished(spark, sqs, {**given, "die_in_task": str(marker)}) == EXPECTED
     assert marker.exists()
-    assert bodies(spark, given) == EXPECTED
 
 
 def test_an_idle_end_leaves_nothing_in_the_queue(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
