@@ -55,10 +55,12 @@ class Measured:
     """One run. `requests` are all of it, by action; `answer_ms` is one entry a rendezvous.
 
     Those on the queues that events go through are `event_requests`: the rendezvous' own are the others. A client that
-    finds no queue yet has `looked_again`, once for each look.
+    finds no queue yet has `looked_again`, once for each look. Offers that found no proxy are `denied`: their requests
+    count, as a client's that is denied do, and they have no `answer_ms`.
     """
 
     answer_ms: Sequence[float]
+    denied: int
     looked_again: int
     requests: Counter[str]
     event_requests: Counter[str]
@@ -121,14 +123,16 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
         client.looked_again = 0
         offset = cloud.request_log.stat().st_size
         progress(f"{rate:g} rendezvous a second for {seconds:g} s")
-        answer_ms = await at_rate(client.rendezvous, rate=rate, seconds=seconds)
+        replies = await at_rate(client.rendezvous, rate=rate, seconds=seconds)
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
-    progress(f"waiting until {len(answer_ms)} answer queues are swept")
-    made = await until_swept(cloud.request_log, offset, queues=len(answer_ms))
+    progress(f"waiting until {len(replies)} answer queues are swept")
+    made = await until_swept(cloud.request_log, offset, queues=len(replies))
+    answer_ms = [reply for reply in replies if reply is not None]
     return Measured(
         answer_ms=answer_ms,
+        denied=len(replies) - len(answer_ms),
         looked_again=client.looked_again,
         requests=by_action(request for request in made if not of_events(request)),
         event_requests=by_action(request for request in made if of_events(request)),
@@ -167,11 +171,11 @@ class Client:
         self._threads = ThreadPoolExecutor(CLIENT_THREADS)
         self.looked_again = 0
 
-    async def rendezvous(self, *, look_up_after_s: float = LOOK_UP_AFTER_S) -> float:
-        """From the offer's send to the answer's arrival in the client's queue, in milliseconds."""
+    async def rendezvous(self, *, look_up_after_s: float = LOOK_UP_AFTER_S) -> float | None:
+        """From the offer's send to the answer's arrival in the client's queue, in milliseconds; None where denied."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._rendezvous, look_up_after_s)
 
-    def _rendezvous(self, look_up_after_s: float) -> float:
+    def _rendezvous(self, look_up_after_s: float) -> float | None:
         client_id = draw_client_id()
         sent_at_ms = time.time_ns() / 1e6
         self._sqs.send_message(
@@ -183,7 +187,7 @@ class Client:
         received = self._sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20, AttributeNames=["SentTimestamp"])
         [message] = received["Messages"]
         if "answer" not in json.loads(message["Body"]):
-            raise RuntimeError(f"no answer but {message['Body']}")
+            return None
         return int(message["Attributes"]["SentTimestamp"]) - sent_at_ms
 
     def _look_up(self, name: str, after_s: float) -> str:
@@ -196,7 +200,7 @@ class Client:
         raise TimeoutError(f"no queue {name} after {LOOK_UPS} looks")
 
 
-async def at_rate(work: Callable[[], Awaitable[float]], *, rate: float, seconds: float) -> list[float]:
+async def at_rate(work: Callable[[], Awaitable[float | None]], *, rate: float, seconds: float) -> list[float | None]:
     """Give what `work` returns, begun at random times, as independent clients would: a Poisson process."""
     draw = random.Random(SEED)
     begun, ends_at = [], time.monotonic() + seconds
@@ -248,6 +252,7 @@ def figures(measured: Measured) -> dict[str, Figure]:
             compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
         ),
         "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
+        "denied": Figure(name="offers that found no proxy", value=measured.denied, limit=0),
         "looked_again": Figure(name="looks for a queue that wasn't there yet", value=measured.looked_again),
     }
 
