@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check format parameters bench deploy destroy lock clean
+.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
@@ -32,7 +32,7 @@ demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud:
 	python -m sluice.demo
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-beside test-spark
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-beside
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -41,11 +41,11 @@ test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 test-stacks: setup ## those that synthesize the stacks
 	nice python -m pytest -m "not slow" --numprocesses=2 --dist=loadfile tests/stacks
 
-# What has no stacks that run in real time takes what the others leave of the processors. The simulation has more seeds
-# here, and properties more cases; the most seeds are in test-slow.
+# What has no stacks that run in real time, one after the other: all at once, a Python worker of Spark's may not have
+# begun within the ten seconds that Spark gives it. The simulation has more seeds here; the most are in test-slow.
 test-beside: export SLUICE_SIMULATION_SEEDS := 200
-test-beside: export SLUICE_EXAMPLES := 40
 test-beside: test-unit
+	+$(MAKE) test-spark
 	+$(MAKE) test-stacks
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site. The cloud is as slow
@@ -67,17 +67,22 @@ test-federated: setup ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
-	nice build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=worksteal tests/spark
+	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=worksteal tests/spark
 
 test-spark-others: ## the same on each other version
 	+for version in $(SPARK_OTHERS); do $(MAKE) test-spark SPARK=$$version SPARK_SLOW=; done
 
 check: setup ## lint, types, what may import what, and what AWS would refuse of the templates
+	+$(MAKE) --jobs --output-sync=recurse check-code check-templates
+
+check-code:
 	ruff check
 	ruff format --check
 	mypy
 	lint-imports
 	cd spark && PYTHONPATH=.. lint-imports
+
+check-templates:
 	python -m pytest -q -m "not slow" tests/templates
 
 format: setup ## what the linter can do by itself

@@ -91,9 +91,11 @@ def test_the_application_logs_to_the_bucket_and_to_a_group_of_its_own(templates:
     assert monitoring["CloudWatchLoggingConfiguration"]["LogGroupName"]["Ref"].startswith("JobLogs")
 
 
-def test_application_and_packages_are_of_one_architecture(templates: Templates, synth: Synth) -> None:
-    other = synth(**{"sluice.architecture": "x86_64"})
+@pytest.mark.slow  # installs and packs all packages anew
+def test_packages_are_of_the_architecture_and_python_that_are_asked_for(templates: Templates, synth: Synth) -> None:
+    other = synth(**{"sluice.architecture": "x86_64", f"{KEY}.python": "3.13"})
     assert one(other.pipeline, "AWS::EMRServerless::Application")["Architecture"] == "X86_64"
+    assert told(other).program.configuration["spark.executorEnv.PYSPARK_PYTHON"] == "/usr/bin/python3.13"
     assert archive(other) != archive(templates)
 
 
@@ -161,14 +163,13 @@ def told(templates: Templates) -> JobsSettings:
 
 
 def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(templates: Templates, synth: Synth) -> None:
-    asked = {"worker_vcpu": 2, "worker_memory_gb": 8, "max_executors": 7, "trigger_s": 5, "python": "3.13"}
+    asked = {"worker_vcpu": 2, "worker_memory_gb": 8, "max_executors": 7, "trigger_s": 5}
     settings = told(synth(**{f"{KEY}.{name}": value for name, value in asked.items()}))
     land = Catalogue(settings).land()
     configuration = land.program.configuration
     assert configuration["spark.executor.cores"] == configuration["spark.driver.cores"] == "2"
     assert configuration["spark.executor.memory"] == configuration["spark.executor.memoryOverhead"] == "4096m"
     assert configuration["spark.dynamicAllocation.maxExecutors"] == "7"
-    assert configuration["spark.executorEnv.PYSPARK_PYTHON"] == "/usr/bin/python3.13"
     assert land.arguments[land.arguments.index("--trigger-seconds") + 1] == "5"
     assert {job.name for job in Catalogue(settings).scheduled(0)} == {STATISTICS, COMPACT}
     assert land.digest != Catalogue(told(templates)).land().digest

@@ -390,7 +390,7 @@ def test_functions_log_to_groups_of_their_own_that_forget(synth: Synth) -> None:
         assert found["Environment"]["Variables"]["POWERTOOLS_LOG_LEVEL"] == "ERROR"
 
 
-@pytest.mark.parametrize("architecture", ["arm64", "x86_64"])
+@pytest.mark.parametrize("architecture", ["arm64", pytest.param("x86_64", marks=pytest.mark.slow)])
 def test_functions_and_their_layer_are_of_one_architecture(synth: Synth, architecture: str) -> None:
     templates = synth(**{"sluice.architecture": architecture})
     for function in templates.of_type("AWS::Lambda::Function").values():

@@ -25,7 +25,9 @@ def bodies(spark: Any, tmp_path: Path) -> list[str]:
 
 
 def rows_in(query: Any) -> int:
-    """How far the query's last batch reached. PySpark gives an offset as the text of a Python dict."""
+    """How far the query's last batch reached; its error if it failed. PySpark gives an offset as a Python dict's text."""
+    if failed := query.exception():
+        raise failed
     progress = query.lastProgress
     end = progress and progress["sources"][0]["endOffset"]
     return int(ast.literal_eval(end)["numRecordsIn"]) if end else 0
