@@ -21,6 +21,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 # Into an environment: with uv, and where that doesn't get at the packages with pip, which may be configured otherwise.
 install = uv pip install --quiet --python $(1) $(2) || $(1)/bin/python -m pip install --quiet $(2)
+# PySpark's archive, with compiled modules beside the sources: each worker would compile all that it imports, each time.
+compiled = cd $(1)/lib/python*/site-packages/pyspark/python/lib && rm -rf unpacked && \
+	python -m zipfile -e pyspark.zip unpacked && \
+	$(CURDIR)/$(1)/bin/python -m compileall -q -b -x '/(ml|mllib|pandas|testing|tests)/' unpacked && \
+	(cd unpacked && python -m zipfile -c ../compiled.zip *) && mv compiled.zip pyspark.zip && rm -r unpacked
 , := ,
 
 help:       ## this list
@@ -122,6 +127,7 @@ build/spark-%/ready: spark/pyproject.toml requirements.txt | .venv/ready
 	$(PYTHON) -m venv build/spark-$*
 	$(call install,build/spark-$*,--constraint requirements.txt "pyspark==$*" --editable "spark[avro$(,)jobs]" \
 		pytest pytest-timeout pytest-xdist hypothesis "moto[s3$(,)sqs]" boto3)
+	$(call compiled,build/spark-$*)
 	touch $@
 
 node_modules/ready: package.json .venv/ready

@@ -209,8 +209,16 @@ class FederatedSite:
         self.ask(AddBridge(bridge=Bridge(name=name, link=link, **fields)))
 
     def pull(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
-        link = self.link(peer)
-        return self.route(f"pull-{uuid.uuid4().hex[:6]}", link, src=src, dest=dest or src, **fields)
+        """A bridge from the peer, when it is operational."""
+        name = self.begin_to_pull(peer, src, dest, **fields)
+        self.until_operational(name)
+        return name
+
+    def begin_to_pull(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
+        """The same at once, for who declares several and waits for them together."""
+        link, name = self.link(peer), f"pull-{uuid.uuid4().hex[:6]}"
+        self.declare(name, link, src=src, dest=dest or src, **fields)
+        return name
 
     def push(self, peer: "FederatedSite", src: str, dest: str | None = None, **fields: Any) -> str:
         return self.pull(peer, src, dest, src_is_local=True, **fields)

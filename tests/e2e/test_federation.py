@@ -146,16 +146,18 @@ def test_a_thousand_over_a_queue_route_with_credit(b0: FederatedSite, b1: Federa
 @pytest.mark.parametrize("sync", [pytest.param(1, marks=pytest.mark.slow), 10])
 def test_every_type_of_exchange_by_every_kind_of_route(b0: FederatedSite, b1: FederatedSite, sync: int) -> None:
     numbers = [str(number) for number in range(103)]
-    exchanges, sources = {}, {}
+    exchanges, sources, routes = {}, {}, []
     for kind, exchange in TYPES.items():
         arguments: dict[str, Any] = EVERYTHING if kind == "headers" else {}
         for site in (b0, b1):
             site.ask(AddExchange(name=f"by-{kind}", type=ExchangeType(kind)))
         exchanges[exchange] = b0.bound(exchange, "k", **arguments)
-        b0.pull(b1, exchange, key="k", sync=sync)
+        routes.append(b0.begin_to_pull(b1, exchange, key="k", sync=sync))
         sources[b1.queue("source")] = b0.bound(f"by-{kind}", "k", **arguments)
     for (source, _), kind in zip(sources.items(), TYPES, strict=True):
-        b0.pull(b1, source, f"by-{kind}", src_is_queue=True, sync=sync)
+        routes.append(b0.begin_to_pull(b1, source, f"by-{kind}", src_is_queue=True, sync=sync))
+    for route in routes:
+        b0.until_operational(route)
     for exchange in exchanges:
         b1.publish(exchange, "k", numbers)
     for source in sources:
@@ -258,9 +260,13 @@ def test_opposite_queue_routes_pass_a_message_on_once(b0: FederatedSite, b1: Fed
 def test_every_site_of_a_ring_gets_ten_each_once(sites: list[FederatedSite], number: int) -> None:
     ring = sites[:number]
     queues = [site.bound("amq.fanout") for site in ring]
-    for place, site in enumerate(ring):
-        for neighbour in {(place + 1) % number, (place - 1) % number}:
-            site.pull(ring[neighbour], "amq.fanout")
+    routes = [
+        (site, site.begin_to_pull(ring[neighbour], "amq.fanout"))
+        for place, site in enumerate(ring)
+        for neighbour in {(place + 1) % number, (place - 1) % number}
+    ]
+    for site, route in routes:
+        site.until_operational(route)
     ring[0].publish("amq.fanout", "", TEN)
     for site, queue in zip(ring, queues, strict=True):
         assert site.bodies(queue, 10, quiet_s=3) == TEN

@@ -38,6 +38,7 @@ from tests.templates.parameter_sets import ParameterSet
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
+pytestmark = pytest.mark.slow  # make check has what the templates alone say, tests/templates/test_changes.py
 STACK = "SluiceState"
 accounts = count(600_000_000_000)  # one a site
 

@@ -276,7 +276,12 @@ def test_a_malformed_request_is_a_400_with_an_empty_body(deployed: Deployed, pat
 @pytest.mark.parametrize(
     "waiting",
     # A client gives up after five seconds, and a small machine's processors serve only so many by then.
-    [20, pytest.param(50, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.slow)],
+    [
+        10,
+        pytest.param(20, marks=pytest.mark.slow),
+        pytest.param(50, marks=pytest.mark.slow),
+        pytest.param(100, marks=pytest.mark.slow),
+    ],
 )
 def test_twice_as_many_offers_as_proxies_take_each_proxy_once(deployed: Deployed, waiting: int) -> None:
     """Half of them answered, half of them denied, no proxy twice."""

@@ -155,6 +155,7 @@ def test_what_a_session_did_not_read_goes_back_to_the_consumer_without_the_mark(
     assert all(message["MessageAttributes"].keys() == {"client"} for message in left)
 
 
+@pytest.mark.slow
 def test_a_session_without_a_heartbeat_ends_as_unused(splitting: Splitting) -> None:
     session = splitting.start({"standard": by_attribute("client", "^a$")})
     ended = splitting.until(session.session_id, lambda status: status != "Ready", within_s=60)

@@ -20,6 +20,35 @@ from tests.timeouts import end_the_process
 PROJECT = app.PROJECT
 CONTEXT: Mapping[str, Any] = json.loads((PROJECT / "cdk.json").read_text())["context"]
 Resource = Mapping[str, Any]
+KEY_ARN = "arn:aws:kms:eu-central-1:123456789012:key/k"
+# Parameters of which none touches another's: one synth for all tests of what one of them does.
+OTHERWISE: Mapping[str, object] = {
+    "sluice.log_level": "ERROR",
+    "sluice.log_retention_days": "7",
+    "sluice.rendezvous.counters_window_s": 7,
+    "sluice.rendezvous.offers_queue_name": "my-broker",
+    "sluice.rendezvous.keep_state": "false",
+    "sluice.rendezvous.broker_memory_mb": 1024,
+    "sluice.rendezvous.counters_memory_mb": 512,
+    "sluice.rendezvous.proxy_memory_mb": 300,
+    "sluice.rendezvous.sweeper_memory_mb": 200,
+    "sluice.rendezvous.broker_max_concurrency": 7,
+    "sluice.splitting.kms_key_arns": [KEY_ARN],
+    "sluice.splitting.s3_bucket_arns": ["arn:aws:s3:::bucket"],
+    "sluice.federation.tag": "frankfurt",
+    "sluice.federation.batching_window_s": 300,
+    "sluice.pipeline.worker_vcpu": 2,
+    "sluice.pipeline.worker_memory_gb": 8,
+    "sluice.pipeline.max_executors": 7,
+    "sluice.pipeline.trigger_s": 5,
+    "sluice.pipeline.assume_role_arns": ["arn:aws:iam::123456789012:role/theirs"],
+    "sluice.pipeline.statistics_at": "null",
+    "sluice.pipeline.compaction_at": "23:59",
+    "sluice.pipeline.budget_usd": 50,
+    "sluice.pipeline.budget_email": "a@example.org",
+    "sluice.operations.tracing": True,
+    "sluice.operations.alarm_topic_arn": "arn:aws:sns:eu-central-1:123456789012:theirs",
+}
 # CDK's own validation of templates takes each process eight seconds to start, and only warns.
 os.environ["CDK_VALIDATION"] = "false"
 
@@ -98,3 +127,9 @@ def _templates(assembly: CloudAssembly) -> Templates:
 def templates(synth: Callable[..., Templates]) -> Templates:
     """With cdk.json's parameters."""
     return synth()
+
+
+@pytest.fixture(scope="session")
+def otherwise(synth: Callable[..., Templates]) -> Templates:
+    """With many of them otherwise."""
+    return synth(**OTHERWISE)

@@ -69,15 +69,14 @@ def test_every_queue_has_dead_letters_of_its_own_kind_and_time_for_a_batch(feder
         assert found[name]["VisibilityTimeout"] >= 6 * timeout_s + window_s
 
 
-def test_an_ingress_leaves_time_for_the_window_that_its_trigger_waits(synth: Callable[..., Templates]) -> None:
-    templates = synth(**{"sluice.federation.batching_window_s": 300})
+def test_an_ingress_leaves_time_for_the_window_that_its_trigger_waits(otherwise: Templates) -> None:
     timeouts = {
         id_: function["Properties"]["Timeout"]
-        for id_, function in resources(templates.federation, "AWS::Lambda::Function").items()
+        for id_, function in resources(otherwise.federation, "AWS::Lambda::Function").items()
     }
-    queues = resources(templates.state, "AWS::SQS::Queue")
+    queues = resources(otherwise.state, "AWS::SQS::Queue")
     visibility = {id_[:-8]: queue["Properties"].get("VisibilityTimeout") for id_, queue in queues.items()}
-    ingress = triggers(templates)["FederationIngress"]
+    ingress = triggers(otherwise)["FederationIngress"]
     assert ingress["MaximumBatchingWindowInSeconds"] == 300
     assert visibility["FederationIngress"] == 6 * timeouts[ingress["FunctionName"]["Ref"]] + 300
 

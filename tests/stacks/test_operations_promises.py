@@ -225,10 +225,9 @@ def test_alarms_may_publish_to_the_topic_and_nobody_over_plain_http(called: Temp
     assert refused["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_a_topic_of_their_own_is_used_as_it_is(synth: Synth) -> None:
-    templates = synth(**{f"{KEY}.alarm_topic_arn": TOPIC})
-    assert not resources(templates.state, "AWS::SNS::Topic")
-    assert {tuple(alarm["AlarmActions"]) for stack in every_stack(templates) for alarm in alarms(stack).values()} == {
+def test_a_topic_of_their_own_is_used_as_it_is(otherwise: Templates) -> None:
+    assert not resources(otherwise.state, "AWS::SNS::Topic")
+    assert {tuple(alarm["AlarmActions"]) for stack in every_stack(otherwise) for alarm in alarms(stack).values()} == {
         (TOPIC,)
     }
 
@@ -311,8 +310,8 @@ def test_functions_send_nothing_to_x_ray_by_default(templates: Templates) -> Non
     assert "xray:" not in json.dumps(roles)
 
 
-def test_all_functions_do_where_asked_to_and_may(synth: Synth) -> None:
-    functions, roles = functions_and_roles(synth(**{f"{KEY}.tracing": True}))
+def test_all_functions_do_where_asked_to_and_may(otherwise: Templates) -> None:
+    functions, roles = functions_and_roles(otherwise)
     assert functions
     assert all(function["TracingConfig"] == {"Mode": "Active"} for function in functions)
     assert len(roles) == len(functions)

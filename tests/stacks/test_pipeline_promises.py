@@ -11,7 +11,7 @@ from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import COMPACT, STATISTICS
 from sluice.pipeline.settings import JobsSettings
 from stacks.parameters import Parameters
-from tests.stacks.conftest import CONTEXT, Resource, Templates
+from tests.stacks.conftest import CONTEXT, KEY_ARN, Resource, Templates
 from tests.stacks.test_promises import WRITE_LOGS, pairs, physical_names
 from tests.stacks.test_promises import text as plain_text
 
@@ -129,11 +129,10 @@ def test_only_this_application_of_this_account_runs_as_the_job_role(templates: T
     }
 
 
-def test_jobs_take_on_roles_and_use_keys_where_they_are_named(synth: Synth) -> None:
-    role, key = "arn:aws:iam::123456789012:role/theirs", "arn:aws:kms:eu-central-1:123456789012:key/k"
-    templates = synth(**{f"{KEY}.assume_role_arns": [role], "sluice.splitting.kms_key_arns": [key]})
-    assert granted(templates, "JobRole") >= pairs(
-        ({"sts:AssumeRole"}, {role}), ({"kms:Decrypt", "kms:GenerateDataKey"}, {key})
+def test_jobs_take_on_roles_and_use_keys_where_they_are_named(otherwise: Templates) -> None:
+    assert granted(otherwise, "JobRole") >= pairs(
+        ({"sts:AssumeRole"}, {"arn:aws:iam::123456789012:role/theirs"}),
+        ({"kms:Decrypt", "kms:GenerateDataKey"}, {KEY_ARN}),
     )
 
 
@@ -162,22 +161,21 @@ def told(templates: Templates) -> JobsSettings:
     return JobsSettings.read({name: text(value) for name, value in variables.items()})
 
 
-def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(templates: Templates, synth: Synth) -> None:
-    asked = {"worker_vcpu": 2, "worker_memory_gb": 8, "max_executors": 7, "trigger_s": 5}
-    settings = told(synth(**{f"{KEY}.{name}": value for name, value in asked.items()}))
-    land = Catalogue(settings).land()
+def test_what_is_asked_for_reaches_the_jobs_and_makes_others_of_them(
+    templates: Templates, otherwise: Templates
+) -> None:
+    land = Catalogue(told(otherwise)).land()
     configuration = land.program.configuration
     assert configuration["spark.executor.cores"] == configuration["spark.driver.cores"] == "2"
     assert configuration["spark.executor.memory"] == configuration["spark.executor.memoryOverhead"] == "4096m"
     assert configuration["spark.dynamicAllocation.maxExecutors"] == "7"
     assert land.arguments[land.arguments.index("--trigger-seconds") + 1] == "5"
-    assert {job.name for job in Catalogue(settings).scheduled(0)} == {STATISTICS, COMPACT}
+    assert {job.name for job in Catalogue(told(templates)).scheduled(0)} == {STATISTICS, COMPACT}
     assert land.digest != Catalogue(told(templates)).land().digest
 
 
-def test_batch_jobs_are_scheduled_where_a_time_is_given(synth: Synth) -> None:
-    settings = told(synth(**{f"{KEY}.statistics_at": "null", f"{KEY}.compaction_at": "23:59"}))
-    assert [job.name for job in Catalogue(settings).scheduled(0)] == [COMPACT]
+def test_batch_jobs_are_scheduled_where_a_time_is_given(otherwise: Templates) -> None:
+    assert [job.name for job in Catalogue(told(otherwise)).scheduled(0)] == [COMPACT]
 
 
 def test_archives_are_named_as_spark_unpacks_them(templates: Templates) -> None:
@@ -198,17 +196,16 @@ def test_the_bucket_is_kept_encrypted_and_closed(templates: Templates) -> None:
     assert "BucketName" not in properties
 
 
-def test_logs_and_unfinished_uploads_go_and_segments_stay_until_the_source_removes_them(synth: Synth) -> None:
-    bucket = one(synth(**{"sluice.log_retention_days": 7}).state, "AWS::S3::Bucket")
+def test_logs_and_unfinished_uploads_go_and_segments_stay_until_the_source_removes_them(otherwise: Templates) -> None:
+    bucket = one(otherwise.state, "AWS::S3::Bucket")
     rules = {rule["Id"]: rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
     assert (rules["logs"]["Prefix"], rules["logs"]["ExpirationInDays"]) == ("logs/", 7)
     assert rules["unfinished-uploads"]["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
     assert {id_ for id_, rule in rules.items() if "ExpirationInDays" in rule} == {"logs"}
 
 
-def test_a_bucket_that_needn_t_be_kept_goes_with_its_stack(synth: Synth) -> None:
-    templates = synth(**{"sluice.rendezvous.keep_state": False})
-    [bucket] = [each for each in templates.state["Resources"].values() if each["Type"] == "AWS::S3::Bucket"]
+def test_a_bucket_that_needn_t_be_kept_goes_with_its_stack(otherwise: Templates) -> None:
+    [bucket] = [each for each in otherwise.state["Resources"].values() if each["Type"] == "AWS::S3::Bucket"]
     assert bucket["DeletionPolicy"] == "Delete"
 
 
@@ -224,11 +221,9 @@ def test_workers_are_in_a_vpc_where_one_is_named_and_reach_aws_from_there(synth:
     assert (ingress["FromPort"], ingress["ToPort"], ingress["SourceSecurityGroupId"]) == (443, 443, GROUPS[0])
 
 
-def test_there_is_a_budget_where_an_amount_and_an_address_are_given(templates: Templates, synth: Synth) -> None:
+def test_there_is_a_budget_where_an_amount_and_an_address_are_given(templates: Templates, otherwise: Templates) -> None:
     assert not resources(templates.pipeline, "AWS::Budgets::Budget")
-    budget = one(
-        synth(**{f"{KEY}.budget_usd": 50, f"{KEY}.budget_email": "a@example.org"}).pipeline, "AWS::Budgets::Budget"
-    )
+    budget = one(otherwise.pipeline, "AWS::Budgets::Budget")
     assert budget["Budget"]["BudgetLimit"] == {"Amount": 50, "Unit": "USD"}
     notified = budget["NotificationsWithSubscribers"]
     assert {each["Notification"]["NotificationType"] for each in notified} == {"ACTUAL", "FORECASTED"}

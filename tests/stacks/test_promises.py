@@ -103,8 +103,8 @@ def brokers_triggers(templates: Templates) -> Mapping[str, Resource]:
     return {name: trigger for name, trigger in trigger_queues(templates).items() if name != "CountersQueue"}
 
 
-def test_events_are_counted_many_at_once(synth: Synth) -> None:
-    trigger = trigger_queues(synth(**{"sluice.rendezvous.counters_window_s": 7}))["CountersQueue"]
+def test_events_are_counted_many_at_once(otherwise: Templates) -> None:
+    trigger = trigger_queues(otherwise)["CountersQueue"]
     assert (trigger["BatchSize"], trigger["MaximumBatchingWindowInSeconds"]) == (1_000, 7)
     assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
 
@@ -168,10 +168,9 @@ def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth
         assert not EVENT_VARIABLES & set(variables)
 
 
-def test_the_functions_know_their_site_as_federation_does(synth: Synth) -> None:
-    templates = synth(**{"sluice.federation.tag": "frankfurt"})
+def test_the_functions_know_their_site_as_federation_does(otherwise: Templates) -> None:
     for function in ("Broker", "Proxy"):
-        variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
+        variables = otherwise.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
         events = json.loads(text(variables["EVENTS"]))
         assert (events["site"], events["ingress_url"]) == ("frankfurt", "FederationIngress")
 
@@ -313,8 +312,8 @@ def test_a_table_is_protected_and_can_be_restored(templates: Templates, name: st
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_state_that_needn_t_be_kept_goes_with_its_stack(synth: Synth, name: str) -> None:
-    assert protection(synth(**{"sluice.rendezvous.keep_state": "false"}), name) == ("Delete", "Delete", False)
+def test_state_that_needn_t_be_kept_goes_with_its_stack(otherwise: Templates, name: str) -> None:
+    assert protection(otherwise, name) == ("Delete", "Delete", False)
 
 
 @pytest.fixture(scope="module")
@@ -337,9 +336,8 @@ def test_an_adopted_queue_is_consumed_and_open_to_clients(adopting: Templates) -
     assert url == "https://sqs.eu-central-1.{AWS::URLSuffix}/123456789012/their-offers"
 
 
-def test_the_offers_queue_has_the_name_that_is_asked_for(synth: Synth) -> None:
-    templates = synth(**{"sluice.rendezvous.offers_queue_name": "my-broker"})
-    assert templates.one("AWS::SQS::Queue", "OffersQueue")["QueueName"] == "my-broker"
+def test_the_offers_queue_has_the_name_that_is_asked_for(otherwise: Templates) -> None:
+    assert otherwise.one("AWS::SQS::Queue", "OffersQueue")["QueueName"] == "my-broker"
 
 
 def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates) -> None:
@@ -363,36 +361,34 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
         assert (text(variables["TABLE"]), text(variables["DEAD_LETTERS_URL"])) == ("Table", "DeadLetters")
 
 
-def test_functions_run_with_the_limits_that_are_asked_for(synth: Synth) -> None:
-    asked = {
-        "broker_memory_mb": 1024,
-        "counters_memory_mb": 512,
-        "proxy_memory_mb": 300,
-        "sweeper_memory_mb": 200,
-        "broker_max_concurrency": 7,
-    }
-    templates = synth(**{f"sluice.rendezvous.{name}": value for name, value in asked.items()})
+def test_functions_run_with_the_limits_that_are_asked_for(otherwise: Templates) -> None:
     limits = {
         name: (function["MemorySize"], function["Timeout"])
         for name in FUNCTIONS
-        for function in [templates.one("AWS::Lambda::Function", name)]
+        for function in [otherwise.one("AWS::Lambda::Function", name)]
     }
     assert limits == {"Broker": (1024, 10), "Counters": (512, 30), "Proxy": (300, 20), "Sweeper": (200, 60)}
-    assert {trigger["ScalingConfig"]["MaximumConcurrency"] for trigger in brokers_triggers(templates).values()} == {7}
+    assert {trigger["ScalingConfig"]["MaximumConcurrency"] for trigger in brokers_triggers(otherwise).values()} == {7}
 
 
-def test_functions_log_to_groups_of_their_own_that_forget(synth: Synth) -> None:
-    templates = synth(**{"sluice.log_retention_days": "7", "sluice.log_level": "ERROR"})
+def test_functions_log_to_groups_of_their_own_that_forget(otherwise: Templates) -> None:
     for function in FUNCTIONS:
-        assert templates.one("AWS::Logs::LogGroup", f"{function}Logs")["RetentionInDays"] == 7
-        found = templates.one("AWS::Lambda::Function", function)
+        assert otherwise.one("AWS::Logs::LogGroup", f"{function}Logs")["RetentionInDays"] == 7
+        found = otherwise.one("AWS::Lambda::Function", function)
         assert found["LoggingConfig"]["LogGroup"]["Ref"].startswith(f"{function}Logs")
         assert found["Environment"]["Variables"]["POWERTOOLS_LOG_LEVEL"] == "ERROR"
 
 
-@pytest.mark.parametrize("architecture", ["arm64", pytest.param("x86_64", marks=pytest.mark.slow)])
-def test_functions_and_their_layer_are_of_one_architecture(synth: Synth, architecture: str) -> None:
-    templates = synth(**{"sluice.architecture": architecture})
+def test_functions_and_their_layer_are_of_one_architecture(templates: Templates) -> None:
+    check_architecture(templates, "arm64")
+
+
+@pytest.mark.slow  # installs all packages anew
+def test_functions_and_their_layer_are_of_the_architecture_that_is_asked_for(synth: Synth) -> None:
+    check_architecture(synth(**{"sluice.architecture": "x86_64"}), "x86_64")
+
+
+def check_architecture(templates: Templates, architecture: str) -> None:
     for function in templates.of_type("AWS::Lambda::Function").values():
         assert (function["Runtime"], function["Architectures"]) == ("python3.13", [architecture])
     assert templates.one("AWS::Lambda::LayerVersion")["CompatibleArchitectures"] == [architecture]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stacks.conftest import Resource, Templates
+from tests.stacks.conftest import KEY_ARN, Resource, Templates
 from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, text
 
 TEMPORARY = HERE + "sluice-tmp-*"
@@ -97,12 +97,10 @@ def test_nothing_has_a_physical_name(split: Templates) -> None:
     assert physical_names(split.splitting) == set()
 
 
-def test_keys_and_buckets_are_allowed_where_they_are_named(synth: Callable[..., Templates]) -> None:
-    key, bucket = "arn:aws:kms:eu-central-1:123456789012:key/k", "arn:aws:s3:::bucket"
-    templates = synth(**{"sluice.splitting.kms_key_arns": [key], "sluice.splitting.s3_bucket_arns": [bucket]})
-    kms = pairs(({"kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"}, {key}))
-    assert statements(templates, "Splitter") >= kms | {("s3:GetObject", f"{bucket}/*")}
-    assert statements(templates, "Control") >= kms
+def test_keys_and_buckets_are_allowed_where_they_are_named(otherwise: Templates) -> None:
+    kms = pairs(({"kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"}, {KEY_ARN}))
+    assert statements(otherwise, "Splitter") >= kms | {("s3:GetObject", "arn:aws:s3:::bucket/*")}
+    assert statements(otherwise, "Control") >= kms
 
 
 def test_an_adopted_queue_isnt_made_again(synth: Callable[..., Templates]) -> None:

@@ -25,7 +25,7 @@ def bodies(spark: Any, tmp_path: Path) -> list[str]:
 
 
 def rows_in(query: Any) -> int:
-    """How far the query's last batch reached; its error if it failed. PySpark gives an offset as a Python dict's text."""
+    """How far the query's last batch reached, or its error. PySpark gives an offset as the text of a Python dict."""
     if failed := query.exception():
         raise failed
     progress = query.lastProgress
