@@ -163,6 +163,7 @@ def test_a_driver_killed_after_the_sinks_write_loses_and_doubles_nothing(
     assert finished(spark, sqs, given, maxMessagesPerTrigger="300", maxConnections="3") == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_query_may_go_on_with_a_receiver_in_the_driver(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
     """And back: `mode` is no part of an offset."""
     for number, mode in enumerate(("executors", "driver", "executors")):

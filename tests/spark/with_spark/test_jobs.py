@@ -507,6 +507,7 @@ def test_a_scripted_days_log_is_snowflakes_line_by_line(
     }
 
 
+@pytest.mark.slow
 def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_fifo_groups_rows_are_in_one_task_in_order(spark: Any, sqs: Any, tmp_p
         assert [row.body for row in rows if row.message_group_id == group] == [f"{n:03d}" for n in range(30)]
 
 
+@pytest.mark.slow
 def test_a_drain_ends_while_a_producer_still_sends_and_the_next_brings_the_rest(
     spark: Any, sqs: Any, fill: Any, tmp_path: Path
 ) -> None:
