@@ -1,5 +1,6 @@
 """The embedded cloud with the stacks deployed, once for the session, and how many tests each suite ran."""
 
+import gc
 import json
 import os
 import socket
@@ -33,6 +34,10 @@ settings.load_profile("untimed")
 # of what the suites without a cloud had to do.
 botocore.session.create_loader = cache(botocore.session.create_loader)
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # as invoke calls it
+# A run of the simulation makes much and leaves little: at Python's own threshold, 700, a sixth of the time was its
+# collector's.
+GARBAGE = 50_000
+gc.set_threshold(GARBAGE)
 # Of AWS's own delays: `make test` has no time for more, `make test-slow` says 1. Empty, the cloud is kind.
 HARSH_SCALE = os.environ.get("SLUICE_HARSH_SCALE", "0.05")
 # No offer would have an answer, as `tests/harsh/test_harsh_rendezvous.py` expects, and routes would carry nothing for
@@ -95,6 +100,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
+
+
+def pytest_collection_finish() -> None:
+    """Has the collector pass over what is there for good: modules, and the tests themselves."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 START_S = 1_800_000_000.0  # the epoch second at which every world begins
-TRACED = 20_000  # the last events that a failure can show
+TRACED = 500  # the last events that a failure can show; more would keep the garbage collector busy
 
 
 class Stop(BaseException):

@@ -5,7 +5,7 @@ DynamoDB's JSON. https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/
 """
 
 import zlib
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,7 +126,7 @@ class DynamoDb:
         # The partition alone needs no asking of each item.
         matches = condition(KeyConditionExpression) if " AND " in KeyConditionExpression else None
         passes = condition(FilterExpression) if FilterExpression else None
-        sort_keys = list(table.partitions.get(partition, ()))
+        sort_keys = table.partitions.get(partition, [])
         stale = not ConsistentRead and self.world.happens(Kind.STALE)
         if stale:  # what was deleted a moment ago is still to be seen
             gone = [key[1] for key, (at, old) in table.before.items() if key[0] == partition and now - at < STALE_S]
@@ -323,11 +323,13 @@ def _key(item: Mapping[str, Any]) -> Key:
 
 
 def _from(sort_keys: list[str], start: Item | None, *, forward: bool) -> list[str]:
-    """Put them in the order of the query, after the key where the last page ended."""
-    after = None if start is None else _key(start)[1]
+    """Put a copy of them in the order of the query, after the key where the last page ended. They come sorted."""
+    if start is None:
+        return sort_keys[:] if forward else sort_keys[::-1]
+    after = _key(start)[1]
     if forward:
-        return [each for each in sort_keys if after is None or each > after]
-    return [each for each in reversed(sort_keys) if after is None or each < after]
+        return sort_keys[bisect_right(sort_keys, after) :]
+    return sort_keys[: bisect_left(sort_keys, after)][::-1]
 
 
 def _partition_of(expression: str, names: Mapping[str, str], values: Mapping[str, Any]) -> str:
