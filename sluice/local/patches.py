@@ -6,12 +6,10 @@ Each patch says what AWS does. ministack's version is pinned, and every patch ch
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -41,7 +39,6 @@ BATCH_ACTIONS = {
 FUNCTION_KEY = "lambda:FunctionArn"
 PER_REQUEST = 10  # messages that a request to SQS receives or deletes
 PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
-UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # as ministack's receipt handles are
 STATE_READS = 100
 RECORD_BYTES = 1_000  # of a record beside its body and attributes, at most
 
@@ -125,30 +122,6 @@ def name_by_region() -> None:
     provisioners._physical_name = physical_by_region  # noqa: SLF001 - see above
 
 
-def keep_traces_of_batches() -> None:
-    """Let an entry of `SendMessageBatch` keep its trace header, as a message that is sent alone does.
-
-    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html
-    """
-    sqs = ministack.services.sqs
-    send, send_batch = sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"]  # noqa: SLF001 - no public hook
-    waiting: ContextVar[Iterator[dict[str, Any]] | None] = ContextVar("waiting", default=None)
-
-    def send_with_trace(data: dict[str, Any], queue_url: str) -> Any:
-        entry = next(waiting.get() or iter(()), {})  # a batch's entries are sent in their order
-        traced = {name: entry[name] for name in ("MessageSystemAttributes",) if name in entry}
-        return send({**data, **traced}, queue_url)
-
-    def send_entries(data: dict[str, Any], queue_url: str) -> Any:
-        token = waiting.set(iter(data.get("Entries", [])))
-        try:
-            return send_batch(data, queue_url)
-        finally:
-            waiting.reset(token)
-
-    sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"] = send_with_trace, send_entries  # noqa: SLF001
-
-
 def run_functions_with(python: Path) -> None:
     """Functions run with `python`, not with the interpreter that runs the cloud."""
     runtime = ministack.core.lambda_runtime
@@ -203,37 +176,6 @@ class _Grouped:
 
     def __getattr__(self, name: str) -> Any:
         return partial(subprocess.Popen, process_group=0) if name == "Popen" else getattr(subprocess, name)
-
-
-def delete_what_is_gone() -> None:
-    """Let a message that is deleted already, or was received again since, be deleted: it is no error.
-
-    ministack refuses a handle that isn't the last one as ReceiptHandleIsInvalid, in a batch too. On SQS the handle of
-    an earlier receive, or of a message that is gone, is a valid one: the request succeeds, and may delete nothing.
-    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
-    """
-    sqs = ministack.services.sqs
-    delete, delete_batch = sqs._HANDLERS["DeleteMessage"], sqs._HANDLERS["DeleteMessageBatch"]  # noqa: SLF001 - no public hook
-
-    def is_ours(handle: str) -> bool:
-        return bool(UUID.fullmatch(handle))
-
-    def delete_gone(data: dict[str, Any], queue_url: str) -> Any:
-        try:
-            return delete(data, queue_url)
-        except sqs._Err as error:  # noqa: SLF001 - see above
-            if error.code != "ReceiptHandleIsInvalid" or not is_ours(data["ReceiptHandle"]):
-                raise
-            return {}
-
-    def delete_batch_gone(data: dict[str, Any], queue_url: str) -> Any:
-        done = delete_batch(data, queue_url)
-        handles = {entry["Id"]: str(entry.get("ReceiptHandle", "")) for entry in data["Entries"]}
-        failed = [each for each in done["Failed"] if not is_ours(handles[each["Id"]])]
-        gone = [{"Id": each["Id"]} for each in done["Failed"] if is_ours(handles[each["Id"]])]
-        return {"Successful": done["Successful"] + gone, "Failed": failed}
-
-    sqs._HANDLERS |= {"DeleteMessage": delete_gone, "DeleteMessageBatch": delete_batch_gone}  # noqa: SLF001 - see above
 
 
 def keep_state_whole(end: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import ministack.app
 
-from sluice.local import patches
+from sluice.local import patches, patches_sqs
 from sluice.local.expiry import expire_items
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
@@ -30,11 +30,10 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     patches.know_mappings_functions()
     patches.refuse_second_mappings()
     patches.name_by_region()
-    patches.keep_traces_of_batches()
     patches.run_functions_with(Path(runtime_python))
     patches.let_environments_fail_alone()
     patches.end_environments_whole()
-    patches.delete_what_is_gone()
+    patches_sqs.patch()
     patches.keep_state_whole(lambda: end_session(os.getpid()))
     patches.log_requests(RequestLog(Path(request_log)))
     patches.fill_batches()

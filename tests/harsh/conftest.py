@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.aws.operator.connections import Connection, of_environment
+from sluice.local import patches_sqs
 from sluice.local.cloud import Cloud, start
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
@@ -41,6 +42,12 @@ def harsh_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         yield running
     finally:
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def patched() -> None:
+    """Patch ministack in this process, as its server does. Importing it raises the process's limit of recursion."""
+    patches_sqs.patch()
 
 
 @pytest.fixture(scope="session")

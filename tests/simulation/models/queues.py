@@ -9,6 +9,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from random import Random
 from typing import Any
 
@@ -24,6 +25,11 @@ DEFAULTS = {
     "DelaySeconds": "0",
     "ReceiveMessageWaitTimeSeconds": "0",
     "SqsManagedSseEnabled": "true",
+}
+FIFO_DEFAULTS = {
+    "ContentBasedDeduplication": "false",
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
 }
 
 
@@ -41,11 +47,16 @@ class Stored:
     group: str | None = None
     receives: int = 0
     first_received_at: float = 0.0
+    received_at: float = 0.0
+    kept_since: float = 0.0
     handle: str = ""
     in_flight: bool = False
     deleted: bool = False
     copies: int = 0
     size: int = 0
+
+    def __post_init__(self) -> None:
+        self.kept_since = self.kept_since or self.sent_at
 
     def api(self) -> dict[str, Any]:
         """Spell it as ReceiveMessage answers."""
@@ -84,7 +95,8 @@ class Queue:
     groups: dict[str, list[Stored]] = field(default_factory=dict)  # FIFO: all, in order
     hidden: list[tuple[float, int, Stored]] = field(default_factory=list)
     handles: dict[str, Stored] = field(default_factory=dict)
-    known: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)  # by scope and deduplication id
+    # What was answered, by scope and deduplication id.
+    known: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = field(default_factory=dict)
     counts: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_COUNTS))
     waiters: list[Any] = field(default_factory=list)
     listeners: list[Callable[[], None]] = field(default_factory=list)
@@ -102,9 +114,13 @@ class Queue:
         self.fifo = self.name.endswith(".fifo")
         self.configured()
 
+    def settings(self) -> dict[str, str]:
+        """Give its attributes, with those that it has without being given any."""
+        return {**DEFAULTS, **(FIFO_DEFAULTS if self.fifo else {}), **self.attributes}
+
     def configured(self) -> None:
         """Take over what the attributes say."""
-        given = {**DEFAULTS, **self.attributes}
+        given = self.settings()
         self.visibility_s = float(given["VisibilityTimeout"])
         self.retention_s = float(given["MessageRetentionPeriod"])
         self.delay_s = float(given["DelaySeconds"])
@@ -112,8 +128,8 @@ class Queue:
         self.dead_letters_arn = redrive.get("deadLetterTargetArn", "")
         self.max_receives = int(redrive.get("maxReceiveCount", 0))
 
-    def repeated(self, group: str | None, deduplication_id: str, now: float) -> str | None:
-        """Give the id of the message that was sent with this deduplication id in the last five minutes."""
+    def repeated(self, group: str | None, deduplication_id: str, now: float) -> Mapping[str, str] | None:
+        """Give what was answered when a message was sent with this deduplication id in the last five minutes."""
         scope = (group or "") if self.attributes.get("DeduplicationScope") == "messageGroup" else ""
         seen = self.known.get((scope, deduplication_id))
         return seen[1] if seen is not None and now - seen[0] < DEDUPLICATION_S else None
@@ -140,10 +156,10 @@ class Queue:
         elif not self.fifo:
             self.waiting.append(message)
 
-    def remember(self, group: str | None, deduplication_id: str, message_id: str, now: float) -> None:
+    def remember(self, group: str | None, deduplication_id: str, answer: Mapping[str, str], now: float) -> None:
         """Know it for five minutes."""
         scope = (group or "") if self.attributes.get("DeduplicationScope") == "messageGroup" else ""
-        self.known[scope, deduplication_id] = now, message_id
+        self.known[scope, deduplication_id] = now, answer
 
     def reveal(self, now: float) -> None:
         """Show again what has been hidden for long enough."""
@@ -166,23 +182,35 @@ class Queue:
         return self.hidden[0][0] if self.hidden else None
 
     def take(self, limit: int, now: float, *, chance: Random, shuffled: bool) -> list[Stored]:
-        """Choose what a receive gets. FIFO: of a group as many as there are, in order, and none of one in flight."""
+        """Choose what a receive gets, the oldest first.
+
+        FIFO: of a group as many as there are, in order, and none of one in flight.
+        """
         self.reveal(now)
         if not self.fifo:
             if shuffled:
                 chance.shuffle(self.waiting)
+            else:
+                self.waiting.sort(key=_order)
             taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
             return taken
-        groups = [group for group in self.groups.values() if self._ready(group, now)]
+        groups = sorted(self._receivable(now), key=lambda group: group[0].order)
         if shuffled:
             chance.shuffle(groups)
-        found: list[Stored] = []
-        for group in groups:
-            for message in group:
-                if len(found) == limit or message.visible_at > now:
-                    break
-                found.append(message)
-        return found
+        return [message for group in groups for message in group][:limit]
+
+    def exhausted(self, now: float) -> list[Stored]:
+        """List what could be received, and has been as often as it may."""
+        if not self.max_receives:
+            return []
+        self.reveal(now)
+        receivable = [each for group in self._receivable(now) for each in group] if self.fifo else self.waiting
+        return sorted((each for each in receivable if each.receives >= self.max_receives), key=_order)
+
+    def _receivable(self, now: float) -> list[list[Stored]]:
+        """Of each group that isn't in flight what is visible, up to the first that isn't."""
+        ready = (group for group in self.groups.values() if self._ready(group, now))
+        return [list(takewhile(lambda message: message.visible_at <= now, group)) for group in ready]
 
     @staticmethod
     def _ready(group: list[Stored], now: float) -> bool:
@@ -192,6 +220,7 @@ class Queue:
         """Put it in flight."""
         message.receives += 1
         message.first_received_at = message.first_received_at or now
+        message.received_at = now
         message.in_flight = True
         message.visible_at = visible_at
         message.handle = f"{self.name}#{message.order}#{message.receives}"
@@ -214,7 +243,8 @@ class Queue:
 
     def expired(self, now: float) -> list[Stored]:
         """List what is older than the queue keeps anything."""
-        oldest = next(iter(self.messages.values()), None)
-        if oldest is None or now - oldest.sent_at < self.retention_s:
-            return []
-        return [message for message in self.messages.values() if now - message.sent_at >= self.retention_s]
+        return [message for message in self.messages.values() if now - message.kept_since >= self.retention_s]
+
+
+def _order(message: Stored) -> int:
+    return message.order

@@ -5,7 +5,6 @@ https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/Welcome.ht
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -13,34 +12,23 @@ from typing import Any
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.models.errors import ServiceError
 from tests.simulation.models.policies import lets_in
-from tests.simulation.models.queues import DEFAULTS, IN_FLIGHT_LIMIT, Queue, Stored
-from tests.simulation.models.sqs_requests import MAX_BYTES, MAX_ENTRIES, check_entries, check_message, size_of
+from tests.simulation.models.queues import IN_FLIGHT_LIMIT, Queue, Stored
+from tests.simulation.models.sqs_requests import (
+    MAX_BYTES,
+    MAX_VISIBILITY_S,
+    asked_for,
+    check_attributes,
+    check_entries,
+    check_message,
+    check_name,
+    check_receive,
+    check_visibility,
+    size_of,
+)
 
-MAX_VISIBILITY_S = 43_200
-MAX_WAIT_S = 20
 LINGERS = 0.5  # of deletions: they take their time
 TAKEN_S = 60.0  # for which a deleted queue's name is taken
 GONE = "AWS.SimpleQueueService.NonExistentQueue"
-NAME = re.compile(r"[A-Za-z0-9_-]{1,75}(\.fifo)?|[A-Za-z0-9_-]{1,80}")
-SETTABLE = frozenset(
-    {
-        "VisibilityTimeout",
-        "MaximumMessageSize",
-        "MessageRetentionPeriod",
-        "DelaySeconds",
-        "ReceiveMessageWaitTimeSeconds",
-        "RedrivePolicy",
-        "RedriveAllowPolicy",
-        "Policy",
-        "KmsMasterKeyId",
-        "KmsDataKeyReusePeriodSeconds",
-        "SqsManagedSseEnabled",
-        "FifoQueue",
-        "ContentBasedDeduplication",
-        "DeduplicationScope",
-        "FifoThroughputLimit",
-    }
-)
 
 Observer = Callable[[str, Queue, Stored], None]
 
@@ -69,18 +57,12 @@ class Sqs:
         self, *, QueueName: str, Attributes: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         given = {str(name): str(value) for name, value in (Attributes or {}).items()}
-        if given.keys() - SETTABLE:
-            raise ServiceError("InvalidAttributeName", f"Unknown Attribute {min(given.keys() - SETTABLE)}.")
-        if not NAME.fullmatch(QueueName) or len(QueueName) > 80:
-            raise ServiceError(
-                "InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores"
-            )
-        if QueueName.endswith(".fifo") != (given.get("FifoQueue") == "true") or given.get("FifoQueue") == "false":
-            raise ServiceError("InvalidParameterValue", "The name of a FIFO queue can only end with .fifo")
+        check_attributes(given)
+        check_name(QueueName, given)
         url, now = self.url(QueueName), self.world.now
         standing = self.queues.get(url)
         if standing is not None:
-            if any({**DEFAULTS, **standing.attributes}.get(name) != value for name, value in given.items()):
+            if any(standing.settings().get(name) != value for name, value in given.items()):
                 raise ServiceError(
                     "QueueAlreadyExists", "A queue already exists with the same name and different value"
                 )
@@ -104,6 +86,7 @@ class Sqs:
 
     def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: Sequence[str]) -> dict[str, Any]:
         queue, now = self._queue(QueueUrl), self.world.now
+        self._expire(queue)
         queue.reveal(now)
         in_flight = sum(message.in_flight for message in queue.messages.values())
         delayed = sum(not each.in_flight and each.visible_at > now for each in queue.messages.values())
@@ -113,8 +96,7 @@ class Sqs:
             counted = self.world.chance.choice([0, *recent]) if recent else counted
             in_flight, delayed = min(in_flight, counted), 0
         every = {
-            **DEFAULTS,
-            **queue.attributes,
+            **queue.settings(),
             "QueueArn": queue.arn,
             "ApproximateNumberOfMessages": str(max(counted - in_flight - delayed, 0)),
             "ApproximateNumberOfMessagesNotVisible": str(in_flight),
@@ -127,8 +109,7 @@ class Sqs:
 
     def set_queue_attributes(self, *, QueueUrl: str, Attributes: Mapping[str, str]) -> dict[str, Any]:
         queue = self._queue(QueueUrl)
-        if Attributes.keys() - SETTABLE:
-            raise ServiceError("InvalidAttributeName", f"Unknown Attribute {min(Attributes.keys() - SETTABLE)}.")
+        check_attributes(Attributes)
         queue.attributes.update(Attributes)
         queue.configured()
         return {}
@@ -165,7 +146,7 @@ class Sqs:
         queue = self._queue(QueueUrl, "SendMessage")
         if size_of(entry) > self._max_bytes(queue):
             raise ServiceError("InvalidParameterValue", "One or more parameters are invalid. Reason: too long")
-        return {"MessageId": self._send(queue, entry), "MD5OfMessageBody": ""}
+        return self._send(queue, entry)
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         queue = self._queue(QueueUrl, "SendMessage")
@@ -181,7 +162,7 @@ class Sqs:
                 failed.append(_failed(entry, BUSY, sender=False))
                 continue
             try:
-                done.append({"Id": entry["Id"], "MessageId": self._send(queue, fields), "MD5OfMessageBody": ""})
+                done.append({"Id": entry["Id"], **self._send(queue, fields)})
             except ServiceError as error:
                 failed.append(_failed(entry, error, sender=True))
         answer: dict[str, Any] = {}
@@ -201,23 +182,14 @@ class Sqs:
         MessageAttributeNames: Sequence[str] = (),
     ) -> dict[str, Any]:
         queue = self._queue(QueueUrl)
-        if not 1 <= MaxNumberOfMessages <= MAX_ENTRIES:
-            raise ServiceError("InvalidParameterValue", "Value for parameter MaxNumberOfMessages is invalid")
-        default_s = float({**DEFAULTS, **queue.attributes}["ReceiveMessageWaitTimeSeconds"])
+        default_s = float(queue.settings()["ReceiveMessageWaitTimeSeconds"])
         wait_s = default_s if WaitTimeSeconds is None else WaitTimeSeconds
-        if not 0 <= wait_s <= MAX_WAIT_S:
-            raise ServiceError("InvalidParameterValue", "Value for parameter WaitTimeSeconds is invalid")
+        check_receive(MaxNumberOfMessages, wait_s, VisibilityTimeout)
         if wait_s == 0 and self.world.happens(Kind.REORDER, self.world.faults.reorder / 4):
             return {}  # a short poll asks some of the servers: it may miss what is there
         messages = self._await(queue, MaxNumberOfMessages, wait_s, VisibilityTimeout)
-        answers = []
-        for message in messages:
-            answer = message.api()
-            if not (MessageSystemAttributeNames or AttributeNames):
-                del answer["Attributes"]
-            if not MessageAttributeNames:
-                answer.pop("MessageAttributes", None)
-            answers.append(answer)
+        system = {*MessageSystemAttributeNames, *AttributeNames}
+        answers = [asked_for(message.api(), system, MessageAttributeNames) for message in messages]
         return {"Messages": answers} if answers else {}
 
     def delete_message(self, *, QueueUrl: str, ReceiptHandle: str) -> dict[str, Any]:
@@ -272,18 +244,15 @@ class Sqs:
     def receive(self, queue: Queue, limit: int, *, visibility_s: float | None = None) -> list[Stored]:
         """Receive what is there, for a trigger or for an API call."""
         now, faulty = self.world.now, self.world.happens
-        for message in queue.expired(now):
-            queue.remove(message, now)
-            self._tell("expired", queue, message)
+        self._expire(queue)
         if sum(message.in_flight for message in queue.messages.values()) >= IN_FLIGHT_LIMIT:
             if queue.fifo:
                 return []
             raise ServiceError("OverLimit", "Too many messages in flight", status=403)
+        self._bury(queue)
         taken = queue.take(limit, now, chance=self.world.chance, shuffled=faulty(Kind.REORDER))
         found: list[Stored] = []
         for message in taken:
-            if queue.max_receives and message.receives >= queue.max_receives and self._buried(queue, message):
-                continue
             queue.hold(message, now + (queue.visibility_s if visibility_s is None else visibility_s), now)
             if not queue.fifo and faulty(Kind.DUPLICATE):
                 self._double(queue, message)
@@ -333,11 +302,11 @@ class Sqs:
             raise ServiceError(GONE, "The specified queue does not exist.")
         return queue
 
-    def _send(self, queue: Queue, entry: Mapping[str, Any]) -> str:
+    def _send(self, queue: Queue, entry: Mapping[str, Any]) -> dict[str, str]:
         check_message(queue, entry)
         now = self.world.now
         group = entry.get("MessageGroupId")
-        delay_s = float(entry.get("DelaySeconds", queue.delay_s))
+        delay_s = queue.delay_s if queue.fifo else float(entry.get("DelaySeconds", queue.delay_s))
         system: dict[str, str] = {"SenderId": self.world.sender_id}
         if group is not None:
             system["MessageGroupId"] = group
@@ -348,13 +317,14 @@ class Sqs:
         if deduplication_id is not None:
             earlier = queue.repeated(group, deduplication_id, now)
             if earlier is not None:
-                return earlier
+                return dict(earlier)
             system["MessageDeduplicationId"] = deduplication_id
         order = next(self._order)
+        answer = {"MessageId": f"m{order:08d}-0000-4000-8000-000000000000", "MD5OfMessageBody": ""}
         if queue.fifo:
-            system["SequenceNumber"] = f"{order:020d}"
+            answer["SequenceNumber"] = system["SequenceNumber"] = f"{order:020d}"
         message = Stored(
-            message_id=f"m{order:08d}-0000-4000-8000-000000000000",
+            message_id=answer["MessageId"],
             body=entry["MessageBody"],
             attributes=dict(entry.get("MessageAttributes", {})),
             system=system,
@@ -364,15 +334,15 @@ class Sqs:
             group=group,
         )
         if deduplication_id is not None:
-            queue.remember(group, deduplication_id, message.message_id, now)
+            queue.remember(group, deduplication_id, answer, now)
         if queue.url not in self.queues:
             self._tell("lost", queue, message)
-            return message.message_id
+            return answer
         queue.add(message, now)
         queue.sent += 1
         self._tell("sent", queue, message)
         self._stir(queue)
-        return message.message_id
+        return answer
 
     def _max_bytes(self, queue: Queue) -> int:
         return int(queue.attributes.get("MaximumMessageSize", MAX_BYTES))
@@ -394,28 +364,40 @@ class Sqs:
             if queue.url not in self.queues:
                 raise ServiceError(GONE, "The specified queue does not exist.")
 
-    def _buried(self, queue: Queue, message: Stored) -> bool:
-        """Move it to the dead letters, where there are any: id, attributes and the time it was sent are kept."""
+    def _expire(self, queue: Queue) -> None:
+        for message in queue.expired(self.world.now):
+            queue.remove(message, self.world.now)
+            self._tell("expired", queue, message)
+
+    def _bury(self, queue: Queue) -> None:
+        """Move what has been received often enough to the dead letters, before anything of it is received again.
+
+        Id, attributes and counts go along. In a standard queue it stays as old as it was, in a FIFO queue it is new:
+        https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/setting-up-dead-letter-queue-retention.html
+        """
         target = self.by_arn.get(queue.dead_letters_arn)
         if target is None:
-            return False
+            return
         now = self.world.now
-        queue.remove(message, now)
-        moved = Stored(
-            message_id=message.message_id,
-            body=message.body,
-            attributes=message.attributes,
-            system={**message.system, "DeadLetterQueueSourceArn": queue.arn},
-            sent_at=message.sent_at,
-            visible_at=now,
-            order=next(self._order),
-            group=message.group,
-        )
-        target.add(moved, now)
-        target.sent += 1
-        self._tell("dead", target, moved)
-        self._stir(target)
-        return True
+        for message in queue.exhausted(now):
+            queue.remove(message, now)
+            moved = Stored(
+                message_id=message.message_id,
+                body=message.body,
+                attributes=message.attributes,
+                system={"DeadLetterQueueSourceArn": queue.arn, **message.system},
+                sent_at=message.sent_at,
+                visible_at=now,
+                order=next(self._order),
+                group=message.group,
+                receives=message.receives,
+                first_received_at=message.first_received_at,
+                kept_since=now if target.fifo else message.kept_since,
+            )
+            target.add(moved, now)
+            target.sent += 1
+            self._tell("dead", target, moved)
+            self._stir(target)
 
     def _double(self, queue: Queue, message: Stored) -> None:
         """Leave a copy on a server that didn't hear of the receive: it comes again, also after the deletion."""
@@ -453,16 +435,23 @@ class Sqs:
         self.forget(queue, message)
 
     def _show_at(self, queue: Queue, handle: str, timeout_s: float) -> None:
+        """Change for how long a message isn't seen.
+
+        Of one that is seen again it changes nothing, and is no error: https://github.com/localstack/localstack/pull/9632
+        """
         message, now = queue.handles.get(handle), self.world.now
         if message is None:
             raise ServiceError("ReceiptHandleIsInvalid", f"The input receipt handle is invalid: {handle[:40]}")
-        if not 0 <= timeout_s <= MAX_VISIBILITY_S:
-            raise ServiceError("InvalidParameterValue", "Value for parameter VisibilityTimeout is invalid")
+        check_visibility(timeout_s)
         queue.reveal(now)
-        if message.deleted or not message.in_flight or message.handle != handle:
+        if message.deleted or message.handle != handle:
             raise ServiceError(
-                "AWS.SimpleQueueService.MessageNotInflight", "Message does not exist or is not available"
+                "InvalidParameterValue", "Message does not exist or is not available for visibility timeout change."
             )
+        if not message.in_flight:
+            return
+        if now + timeout_s > message.received_at + MAX_VISIBILITY_S:
+            raise ServiceError("InvalidParameterValue", "Total VisibilityTimeout for the message is beyond the limit")
         # Received again it counts on from here.
         message.visible_at = now + timeout_s
         queue.hidden.append((message.visible_at, message.order, message))

@@ -1,0 +1,300 @@
+"""What ministack's SQS does otherwise than AWS, patched from outside while it runs.
+
+Each patch says what AWS does. The rest of ministack is patched in `sluice.local.patches`.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import ministack.services.sqs
+
+sqs = ministack.services.sqs
+
+Message = dict[str, Any]
+Queue = dict[str, Any]
+Request = dict[str, Any]
+Handler = Callable[[Request, str], Any]
+
+VISIBILITY_S = 43_200  # from its receive on
+WAIT_S = 20
+DELAY_S = 900
+FIFO_ID = re.compile(r"[!-~]{1,128}")  # of a group, and for deduplication
+NOT_FOR_KIND = "The request include parameter that is not valid for this queue type"
+NOT_CHANGED = "Message does not exist or is not available for visibility timeout change."
+# What a queue has that was made without them, beside those that ministack gives it.
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
+DEFAULTS = {
+    "SqsManagedSseEnabled": "true",
+    "KmsDataKeyReusePeriodSeconds": "300",
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
+}
+
+
+def patch() -> None:
+    """Make all patches of this file, once."""
+    keep_traces_of_batches()
+    refuse_other_queues()
+    refuse_messages()
+    refuse_receives()
+    know_handles()
+    delete_by_handle()
+    change_visibility_by_handle()
+    receive_whole_groups()
+    move_dead_letters_of_free_groups()
+
+
+def keep_traces_of_batches() -> None:
+    """Let an entry of `SendMessageBatch` keep its trace header, as a message that is sent alone does.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatchRequestEntry.html
+    """
+    send, send_batch = sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"]  # noqa: SLF001 - no public hook
+    waiting: ContextVar[Iterator[Request] | None] = ContextVar("waiting", default=None)
+
+    def send_with_trace(data: Request, queue_url: str) -> Any:
+        entry = next(waiting.get() or iter(()), {})  # a batch's entries are sent in their order
+        traced = {name: entry[name] for name in ("MessageSystemAttributes",) if name in entry}
+        return send({**data, **traced}, queue_url)
+
+    def send_entries(data: Request, queue_url: str) -> Any:
+        token = waiting.set(iter(data.get("Entries", [])))
+        try:
+            return send_batch(data, queue_url)
+        finally:
+            waiting.reset(token)
+
+    sqs._act_send_message, sqs._HANDLERS["SendMessageBatch"] = send_with_trace, send_entries  # noqa: SLF001
+
+
+def refuse_other_queues() -> None:
+    """Refuse to make a queue that is there with other attributes, and a FIFO queue that isn't said to be one.
+
+    ministack compares only attributes that the queue was given, and takes a name that ends with `.fifo` for the
+    attribute `FifoQueue`.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
+    """
+    create: Handler = sqs._HANDLERS["CreateQueue"]  # noqa: SLF001 - no public hook
+
+    def create_such(data: Request, queue_url: str) -> Any:
+        name, wanted = data.get("QueueName", ""), data.get("Attributes") or {}
+        if name.endswith(".fifo") and wanted.get("FifoQueue") != "true":
+            raise _error("InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores")
+        there = sqs._queues.get(sqs._queue_url(name))  # noqa: SLF001 - see above
+        has = {**DEFAULTS, **there["attributes"]} if there else wanted
+        if any(has.get(each) != str(value) for each, value in wanted.items()):
+            raise _error("QueueNameExists", "A queue already exists with the same name and a different value")
+        return create(data, queue_url)
+
+    sqs._HANDLERS["CreateQueue"] = create_such  # noqa: SLF001 - see above
+
+
+def refuse_messages() -> None:
+    """Refuse delays beyond 15 minutes, what isn't an id, and a deduplication id in a standard queue.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+    """
+    handler, send = sqs._HANDLERS["SendMessage"], sqs._act_send_message  # noqa: SLF001 - no public hook
+
+    def send_checked(sending: Handler, data: Request, queue_url: str) -> Any:
+        _check_message(_queue(data, queue_url, "SendMessage"), data)
+        return sending(data, queue_url)
+
+    sqs._HANDLERS["SendMessage"] = partial(send_checked, handler)  # noqa: SLF001 - see above
+    sqs._act_send_message = partial(send_checked, send)  # noqa: SLF001 - what a batch and SNS send by
+
+
+def refuse_receives() -> None:
+    """Refuse visibility timeouts beyond 12 hours and waits beyond 20 seconds.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
+    """
+    receive: Handler = sqs._HANDLERS["ReceiveMessage"]  # noqa: SLF001 - no public hook
+
+    def receive_checked(data: Request, queue_url: str) -> Any:
+        _queue(data, queue_url, "ReceiveMessage")
+        _check_range("VisibilityTimeout", data, VISIBILITY_S)
+        _check_range("WaitTimeSeconds", data, WAIT_S)
+        return receive(data, queue_url)
+
+    sqs._HANDLERS["ReceiveMessage"] = receive_checked  # noqa: SLF001 - see above
+
+
+def know_handles() -> None:
+    """Have in a receipt handle the queue and the message that it is of, so that it is known when it is old."""
+    collect = sqs._collect_msgs  # noqa: SLF001 - no public hook
+
+    def collect_named(queue: Queue, most: int, timeout_s: int) -> list[Message]:
+        received: list[Message] = collect(queue, most, timeout_s)
+        for message in received:
+            named = f"{queue['attributes']['QueueArn']} {message['id']} {message['receipt_handle']}"
+            message["receipt_handle"] = base64.b64encode(named.encode()).decode()
+            message["received_at"] = sqs.time.time()
+        return received
+
+    sqs._collect_msgs = collect_named  # noqa: SLF001 - see above
+
+
+def delete_by_handle() -> None:
+    """Delete by an old handle, or what is gone, without an error; in a FIFO queue a handle expires.
+
+    ministack refuses a handle that isn't the last one as ReceiptHandleIsInvalid, in a batch too. On SQS the handle of
+    an earlier receive, or of a message that is gone, is a valid one: the request succeeds, and may delete nothing. And
+    ministack takes any in a FIFO queue, where SQS refuses one whose message is visible or received again.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
+    """
+    delete: Handler = sqs._HANDLERS["DeleteMessage"]  # noqa: SLF001 - no public hook
+
+    def delete_known(data: Request, queue_url: str) -> Any:
+        queue = _queue(data, queue_url, "DeleteMessage")
+        message = _message_of(queue, data["ReceiptHandle"])
+        if message is None:
+            return {}
+        is_last = message["receipt_handle"] == data["ReceiptHandle"]
+        if queue["is_fifo"] and not (is_last and _is_hidden(message)):
+            raise _error("InvalidParameterValue", "Reason: The receipt handle has expired.")
+        return delete(data, queue_url) if is_last else {}
+
+    handlers = {"DeleteMessage": delete_known, "DeleteMessageBatch": partial(_each, delete_known, "DeleteMessage")}
+    sqs._HANDLERS |= handlers  # noqa: SLF001 - see above
+
+
+def change_visibility_by_handle() -> None:
+    """Change the visibility timeout of what is in flight, as long as 12 hours from its receive on allow.
+
+    ministack hides a message again that is visible already. On SQS that is no error and changes nothing
+    (https://github.com/localstack/localstack/pull/9632), and for a message that is gone, or received again, the
+    parameter is invalid.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
+    """
+    change: Handler = sqs._HANDLERS["ChangeMessageVisibility"]  # noqa: SLF001 - no public hook
+
+    def change_known(data: Request, queue_url: str) -> Any:
+        queue = _queue(data, queue_url, "ChangeMessageVisibility")
+        message = _message_of(queue, data["ReceiptHandle"])
+        _check_range("VisibilityTimeout", data, VISIBILITY_S)
+        if message is None or message["receipt_handle"] != data["ReceiptHandle"]:
+            raise _error("InvalidParameterValue", NOT_CHANGED)
+        if not _is_hidden(message):
+            return {}
+        if sqs.time.time() + int(data.get("VisibilityTimeout", 0)) > message["received_at"] + VISIBILITY_S:
+            text = f"Reason: Total VisibilityTimeout for the message is beyond the limit [{VISIBILITY_S} seconds]"
+            raise _error("InvalidParameterValue", text)
+        return change(data, queue_url)
+
+    batch = partial(_each, change_known, "ChangeMessageVisibility")
+    handlers = {"ChangeMessageVisibility": change_known, "ChangeMessageVisibilityBatch": batch}
+    sqs._HANDLERS |= handlers  # noqa: SLF001 - see above
+
+
+def receive_whole_groups() -> None:
+    """Receive of a FIFO queue's group as many as there are, before any of the next group.
+
+    ministack takes them as they were sent. "Amazon SQS first attempts to return as many messages with the same message
+    group ID as possible".
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html
+    """
+    collect = sqs._collect_fifo  # noqa: SLF001 - no public hook
+
+    def collect_groups(queue: Queue, most: int, timeout_s: int, now: float) -> list[Message]:
+        found: list[Message] = collect({**queue, "messages": _receivable(queue, now)}, most, timeout_s, now)
+        return found
+
+    sqs._collect_fifo = collect_groups  # noqa: SLF001 - see above
+
+
+def move_dead_letters_of_free_groups() -> None:
+    """Move to the dead letters of a FIFO queue only what could be received: nothing of a group that is in flight.
+
+    ministack moves a message while one before it in its group is in flight; on SQS it stays behind that one.
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-queues-understanding-logic.html
+    """
+    sweep = sqs._dlq_sweep  # noqa: SLF001 - no public hook
+
+    def sweep_free(queue: Queue) -> None:
+        if not queue["is_fifo"]:
+            sweep(queue)
+            return
+        free = {id(message) for message in _receivable(queue, sqs.time.time())}
+        swept = {**queue, "messages": [message for message in queue["messages"] if id(message) in free]}
+        sweep(swept)
+        moved = free - {id(message) for message in swept["messages"]}
+        queue["messages"] = [message for message in queue["messages"] if id(message) not in moved]
+
+    sqs._dlq_sweep = sweep_free  # noqa: SLF001 - see above
+
+
+def _receivable(queue: Queue, now: float) -> list[Message]:
+    """List what of a FIFO queue could be received, by groups: none of one in flight, none behind a delayed one."""
+    groups: dict[str, list[Message]] = {}
+    for message in queue["messages"]:
+        groups.setdefault(message.get("group_id") or "", []).append(message)
+    found = []
+    for group in groups.values():
+        hidden = [message.get("visible_at", 0) > now for message in group]
+        if not any(hides and message.get("receive_count") for hides, message in zip(hidden, group, strict=True)):
+            found += group[: hidden.index(True) if True in hidden else None]
+    return found
+
+
+def _queue(data: Mapping[str, Any], queue_url: str, action: str) -> Queue:
+    queue: Queue = sqs._get_q(data.get("QueueUrl", queue_url), f"sqs:{action}")  # noqa: SLF001 - no public hook
+    return queue
+
+
+def _message_of(queue: Queue, handle: str) -> Message | None:
+    """Find the message that a handle is of, if it is there still. Raises SQS's error for what is no handle of it."""
+    try:
+        arn, message_id, _ = base64.b64decode(handle, validate=True).decode().split(" ")
+    except (binascii.Error, ValueError):
+        arn = message_id = ""
+    if arn != queue["attributes"]["QueueArn"]:
+        raise _error("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+    # The harsh cloud may have copies, of the same id.
+    same = [message for message in queue["messages"] if message["id"] == message_id]
+    return next((message for message in same if message["receipt_handle"] == handle), same[0] if same else None)
+
+
+def _is_hidden(message: Message) -> bool:
+    return bool(message["visible_at"] > sqs.time.time())
+
+
+def _each(do: Handler, action: str, data: Request, queue_url: str) -> dict[str, Any]:
+    """Do a batch's entries one by one, and say which failed."""
+    _queue(data, queue_url, action)
+    sqs._validate_batch_entries(data.get("Entries", []), f"{action}BatchRequestEntry")  # noqa: SLF001 - no public hook
+    done, failed = [], []
+    for entry in data["Entries"]:
+        try:
+            do({**entry, "QueueUrl": data.get("QueueUrl", queue_url)}, queue_url)
+            done.append({"Id": entry["Id"]})
+        except sqs._Err as error:  # noqa: SLF001 - see above
+            failed.append({"Id": entry["Id"], "Code": error.code, "Message": error.message, "SenderFault": True})
+    return {"Successful": done, "Failed": failed}
+
+
+def _check_message(queue: Queue, message: Mapping[str, Any]) -> None:
+    if not queue["is_fifo"]:
+        _check_range("DelaySeconds", message, DELAY_S)
+    if not queue["is_fifo"] and message.get("MessageDeduplicationId") is not None:
+        raise _error("InvalidParameterValue", f"MessageDeduplicationId: {NOT_FOR_KIND}")
+    for name in ("MessageGroupId", "MessageDeduplicationId"):
+        if message.get(name) is not None and not FIFO_ID.fullmatch(str(message[name])):
+            text = f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in length"
+            raise _error("InvalidParameterValue", text)
+
+
+def _check_range(name: str, data: Mapping[str, Any], most: int) -> None:
+    value = data.get(name)
+    if value is not None and not 0 <= int(value) <= most:
+        raise _error("InvalidParameterValue", f"Value {value} for parameter {name} is invalid: 0 to {most}.")
+
+
+def _error(code: str, text: str) -> Exception:
+    error: Exception = sqs._Err(code, text)  # noqa: SLF001 - what its dispatcher answers with
+    return error

@@ -1,0 +1,206 @@
+"""Random programs of calls to SQS: queues, then steps that name queues and receipt handles by their number.
+
+A number is taken modulo what there is when the step comes, so that every part of a program is one too.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.harsh.two_clouds import TwoClouds
+
+MAX_STEPS = 40
+SYSTEM = (
+    "All",
+    "ApproximateReceiveCount",
+    "ApproximateFirstReceiveTimestamp",
+    "SentTimestamp",
+    "SequenceNumber",
+    "MessageGroupId",
+    "MessageDeduplicationId",
+    "DeadLetterQueueSourceArn",
+)
+ATTRIBUTES = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+    "VisibilityTimeout",
+    "DelaySeconds",
+    "MessageRetentionPeriod",
+    "RedrivePolicy",
+    "FifoQueue",
+    "ContentBasedDeduplication",
+    "QueueArn",
+)
+NOT_A_HANDLE = "not-a-handle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A queue to be made, with one for its dead letters where it has a most of receives."""
+
+    fifo: bool
+    attributes: Mapping[str, str]
+    max_receives: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call on a queue, or the passing of time. Handles in it are numbers."""
+
+    call: str
+    queue: int = 0
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Queues, and what is done with them."""
+
+    shapes: tuple[Shape, ...]
+    steps: tuple[Step, ...]
+
+
+def programs() -> st.SearchStrategy[Program]:
+    """Draw programs."""
+    shapes = st.lists(_shapes(), min_size=1, max_size=2).map(tuple)
+    step = _steps()
+    steps = st.integers(1, MAX_STEPS).flatmap(lambda most: st.lists(step, min_size=most, max_size=most))
+    return st.builds(Program, shapes, steps.map(tuple))
+
+
+def play(program: Program, clouds: TwoClouds) -> None:
+    """Run a program on both clouds, which compare each answer."""
+    urls = [url for place, shape in enumerate(program.shapes) for url in _made(shape, f"queue{place}", clouds)]
+    handles: list[str] = []
+    for step in program.steps:
+        if step.call == "wait":
+            clouds.wait(step.given["seconds"])
+            continue
+        answer = clouds.call(step.call, {"QueueUrl": urls[step.queue % len(urls)], **_with(handles, step.given)})
+        handles += [message["ReceiptHandle"] for message in answer.get("Messages", ())]
+
+
+def _made(shape: Shape, name: str, clouds: TwoClouds) -> list[str]:
+    """Make a queue, and before it that of its dead letters; their URLs."""
+    suffix = ".fifo" if shape.fifo else ""
+    kind = {"FifoQueue": "true"} if shape.fifo else {}
+    urls = []
+    redrive = {}
+    if shape.max_receives is not None:
+        dead = {"QueueName": f"{name}-dead{suffix}", "Attributes": kind}
+        urls = [clouds.call("create_queue", dead)["QueueUrl"]]
+        named = {"QueueUrl": urls[0], "AttributeNames": ["QueueArn"]}
+        arn = clouds.call("get_queue_attributes", named)["Attributes"]["QueueArn"]
+        policy = {"deadLetterTargetArn": arn, "maxReceiveCount": shape.max_receives}
+        redrive = {"RedrivePolicy": json.dumps(policy)}
+    attributes = {**shape.attributes, **kind, **redrive}
+    return [clouds.call("create_queue", {"QueueName": name + suffix, "Attributes": attributes})["QueueUrl"], *urls]
+
+
+def _with(handles: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Put handles in the place of their numbers; before there is any, one that is none."""
+    found = dict(given)
+    if "Entries" in found:
+        found["Entries"] = [_with(handles, entry) for entry in found["Entries"]]
+    number = found.get("ReceiptHandle")
+    if number is not None:
+        # The last are asked for most often: they are likely in flight.
+        found["ReceiptHandle"] = handles[-1 - number % len(handles)] if handles and number >= 0 else NOT_A_HANDLE
+    return found
+
+
+def _shapes() -> st.SearchStrategy[Shape]:
+    seconds = {
+        "VisibilityTimeout": st.sampled_from(["0", "1", "10", "30"]),
+        "DelaySeconds": st.sampled_from(["0", "5"]),
+        "MessageRetentionPeriod": st.sampled_from(["60", "1000", "345600"]),
+    }
+    fifo = {
+        "ContentBasedDeduplication": st.sampled_from(["true", "false"]),
+        "DeduplicationScope": st.sampled_from(["queue", "messageGroup"]),
+    }
+    standard = st.fixed_dictionaries({}, optional=seconds)
+    ordered = st.fixed_dictionaries({}, optional=seconds | fifo)
+    most = st.none() | st.integers(1, 3)
+    return st.one_of(
+        st.builds(Shape, fifo=st.just(False), attributes=standard, max_receives=most),
+        st.builds(Shape, fifo=st.just(True), attributes=ordered, max_receives=most),
+    )
+
+
+def _steps() -> st.SearchStrategy[Step]:
+    queues = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3])
+    most = st.sampled_from([1, 2, 3, 10])
+    handle = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5, 8, -1])
+    timeout = st.sampled_from([0, 0, 1, 5, 10, 30, 100, 43_200, 43_201, -1])
+    receive = st.fixed_dictionaries(
+        {"MaxNumberOfMessages": most},
+        optional={
+            "VisibilityTimeout": st.sampled_from([0, 1, 5, 20, 43_200, 43_201]),
+            "MessageSystemAttributeNames": st.lists(st.sampled_from(SYSTEM), max_size=3),
+            "MessageAttributeNames": st.lists(st.sampled_from(["All", ".*", "color", "shape", "size"]), max_size=2),
+        },
+    )
+    delete = {"ReceiptHandle": handle}
+    change = delete | {"VisibilityTimeout": timeout}
+    calls = {
+        "send_message": _messages(),
+        "send_message_batch": _batches(_messages()),
+        "receive_message": receive,
+        "delete_message": st.fixed_dictionaries(delete),
+        "delete_message_batch": _batches(st.fixed_dictionaries(delete)),
+        "change_message_visibility": st.fixed_dictionaries(change),
+        "change_message_visibility_batch": _batches(st.fixed_dictionaries(change)),
+        "get_queue_attributes": st.just({"AttributeNames": ATTRIBUTES}),
+        "set_queue_attributes": st.fixed_dictionaries({"Attributes": _settings()}),
+    }
+    weights = {"send_message": 4, "send_message_batch": 3, "receive_message": 6, "delete_message": 3}
+    waits = st.sampled_from([0.5, 1, 2, 5, 5, 9.5, 10, 30, 60, 299.5, 300, 1_000])
+    steps = [
+        st.builds(Step, st.just(call), queues, given)
+        for call, given in calls.items()
+        for _ in range(weights.get(call, 2))
+    ]
+    wait = st.builds(Step, st.just("wait"), st.just(0), st.fixed_dictionaries({"seconds": waits}))
+    delete_queue = st.builds(Step, st.just("delete_queue"), queues)
+    return st.one_of(*steps, wait, wait, wait, wait, delete_queue)
+
+
+def _settings() -> st.SearchStrategy[dict[str, str]]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "VisibilityTimeout": st.sampled_from(["0", "20", "43201", "-1", "many"]),
+            "DelaySeconds": st.sampled_from(["0", "2", "901"]),
+            "MessageRetentionPeriod": st.sampled_from(["59", "60", "86400"]),
+        },
+    )
+
+
+def _messages() -> st.SearchStrategy[dict[str, Any]]:
+    values = st.builds(lambda text: {"DataType": "String", "StringValue": text}, st.sampled_from(["red", "round"]))
+    return st.fixed_dictionaries(
+        {"MessageBody": st.sampled_from(["one", "two", "three", "four"])},
+        optional={
+            "MessageGroupId": st.sampled_from(["a", "a", "b", "c"]),
+            "MessageDeduplicationId": st.sampled_from(["1", "2", "3", "x" * 129, "with space", "{[%]}"]),
+            "DelaySeconds": st.sampled_from([0, 0, 3, 10, 900, 901, -1]),
+            "MessageAttributes": st.dictionaries(st.sampled_from(["color", "shape"]), values, max_size=2),
+        },
+    )
+
+
+def _batches(entries: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw batches, now and then one with ids that are refused, too many entries, or none."""
+    usual = st.lists(entries, min_size=1, max_size=4).map(
+        lambda found: [{"Id": str(place), **entry} for place, entry in enumerate(found)]
+    )
+    named = st.builds(
+        lambda name, entry: {"Id": name, **entry}, st.sampled_from(["a", "b", "", "not valid", "x" * 81]), entries
+    )
+    odd = st.one_of(st.lists(named, max_size=2), st.lists(named, min_size=11, max_size=11))
+    return st.one_of(usual, usual, usual, odd).map(lambda found: {"Entries": found})
