@@ -28,12 +28,8 @@ NOT_FOR_KIND = "The request include parameter that is not valid for this queue t
 NOT_CHANGED = "Message does not exist or is not available for visibility timeout change."
 # What a queue has that was made without them, beside those that ministack gives it.
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html
-DEFAULTS = {
-    "SqsManagedSseEnabled": "true",
-    "KmsDataKeyReusePeriodSeconds": "300",
-    "DeduplicationScope": "queue",
-    "FifoThroughputLimit": "perQueue",
-}
+DEFAULTS = {"SqsManagedSseEnabled": "true", "KmsDataKeyReusePeriodSeconds": "300"}
+FIFO_DEFAULTS = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
 
 
 def patch() -> None:
@@ -83,10 +79,12 @@ def refuse_other_queues() -> None:
 
     def create_such(data: Request, queue_url: str) -> Any:
         name, wanted = data.get("QueueName", ""), data.get("Attributes") or {}
-        if name.endswith(".fifo") and wanted.get("FifoQueue") != "true":
+        if name.endswith(".fifo") != (wanted.get("FifoQueue") == "true"):
             raise _error("InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores")
+        sqs._validate_numeric_attrs(wanted)  # noqa: SLF001 - see above
         there = sqs._queues.get(sqs._queue_url(name))  # noqa: SLF001 - see above
-        has = {**DEFAULTS, **there["attributes"]} if there else wanted
+        given = {**DEFAULTS, **(FIFO_DEFAULTS if name.endswith(".fifo") else {})}
+        has = {**given, **there["attributes"]} if there else wanted
         if any(has.get(each) != str(value) for each, value in wanted.items()):
             raise _error("QueueNameExists", "A queue already exists with the same name and a different value")
         return create(data, queue_url)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.aws.operator.connections import Connection, of_environment
-from sluice.local import patches_sqs
+from sluice.local import patches_dynamodb, patches_sqs
 from sluice.local.cloud import Cloud, start
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
@@ -48,6 +48,7 @@ def harsh_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 def patched() -> None:
     """Patch ministack in this process, as its server does. Importing it raises the process's limit of recursion."""
     patches_sqs.patch()
+    patches_dynamodb.patch()
 
 
 @pytest.fixture(scope="session")

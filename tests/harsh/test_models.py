@@ -6,7 +6,7 @@ So neither is wrong alone. Where they differed, AWS's documentation said which o
 import pytest
 from hypothesis import given
 
-from tests.harsh import sqs_programs
+from tests.harsh import dynamodb_programs, sqs_programs
 from tests.harsh.two_clouds import two_clouds
 
 pytestmark = pytest.mark.usefixtures("patched")
@@ -16,3 +16,9 @@ pytestmark = pytest.mark.usefixtures("patched")
 def test_sqs_answers_a_program_as_its_model(program: sqs_programs.Program) -> None:
     with two_clouds("sqs") as clouds:
         sqs_programs.play(program, clouds)
+
+
+@given(dynamodb_programs.programs())
+def test_dynamodb_answers_a_program_as_its_model(program: dynamodb_programs.Program) -> None:
+    with two_clouds("dynamodb") as clouds:
+        dynamodb_programs.play(program, clouds)

@@ -4,16 +4,17 @@ Beside it what rarely happens: an eventually consistent read that is old, a part
 DynamoDB's JSON. https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/Welcome.html
 """
 
+import json
 import zlib
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.scheduler import Unsupported
 from tests.simulation.models.errors import ServiceError
-from tests.simulation.models.expressions import condition, update
+from tests.simulation.models.expressions import Compiled, condition, invalid, update
 
 MAX_ITEM_BYTES = 400 * 1024
 MAX_TRANSACTION = 100
@@ -75,7 +76,7 @@ class DynamoDb:
     def __init__(self, world: Any) -> None:
         self.world = world
         self.tables: dict[str, Table] = {}
-        self.tokens: dict[str, float] = {}
+        self.tokens: dict[str, tuple[float, str]] = {}  # when, and for what
         self.throttled: dict[tuple[str, str], float] = {}  # until when, by table and partition
 
     def make_table(self, name: str, **options: Any) -> Table:
@@ -117,15 +118,16 @@ class DynamoDb:
         ExclusiveStartKey: Item | None = None,
     ) -> Item:
         names = ExpressionAttributeNames or {}
-        _all_used(ExpressionAttributeValues, f"{KeyConditionExpression} {FilterExpression or ''}")
+        given = [each for each in (KeyConditionExpression, FilterExpression) if each]
+        _check([condition(each) for each in given], names, ExpressionAttributeValues)
         table, now = self._table(TableName), self.world.now
         if Select not in {None, "COUNT", "ALL_ATTRIBUTES"}:
             raise Unsupported(f"Select {Select}")
         partition = _partition_of(KeyConditionExpression, names, ExpressionAttributeValues)
         self._reach(TableName, partition)
         # The partition alone needs no asking of each item.
-        matches = condition(KeyConditionExpression) if " AND " in KeyConditionExpression else None
-        passes = condition(FilterExpression) if FilterExpression else None
+        matches = condition(KeyConditionExpression).run if " AND " in KeyConditionExpression else None
+        passes = condition(FilterExpression).run if FilterExpression else None
         sort_keys = table.partitions.get(partition, [])
         stale = not ConsistentRead and self.world.happens(Kind.STALE)
         if stale:  # what was deleted a moment ago is still to be seen
@@ -191,12 +193,15 @@ class DynamoDb:
         return {"UnprocessedItems": left}
 
     def transact_write_items(self, *, TransactItems: list[Any], ClientRequestToken: str) -> Item:
-        now = self.world.now
-        if now - self.tokens.get(ClientRequestToken, -TOKEN_S) < TOKEN_S:
+        changes = [_Change.of(kind, given) for each in TransactItems for kind, given in each.items()]
+        now, asked = self.world.now, json.dumps(TransactItems, sort_keys=True, default=repr)
+        done_at, done = self.tokens.get(ClientRequestToken, (-TOKEN_S, ""))
+        if now - done_at < TOKEN_S:
+            if done != asked:
+                raise ServiceError("IdempotentParameterMismatchException", "Another request had this token")
             return {}  # done already: its answer was lost
         if not 1 <= len(TransactItems) <= MAX_TRANSACTION:
             raise ServiceError("ValidationException", "1 to 100 actions")
-        changes = [_Change.of(kind, given) for each in TransactItems for kind, given in each.items()]
         keys = [(change.table, change.key) for change in changes]
         if len(set(keys)) < len(keys):
             raise ServiceError(
@@ -206,16 +211,15 @@ class DynamoDb:
             self._reach(change.table, change.key[0])
         if self.world.happens(Kind.THROTTLE):  # somebody else is at one of the items
             conflicting = self.world.chance.randrange(len(changes))
-            raise _cancelled(["TransactionConflict" if n == conflicting else "None" for n in range(len(changes))])
-        reasons = []
-        for change in changes:
-            holds = change.holds(self._table(change.table).get(change.key, now))
-            reasons.append("None" if holds else "ConditionalCheckFailed")
-        if any(reason != "None" for reason in reasons):
-            raise _cancelled(reasons)
-        for change in changes:
-            self._do(change)
-        self.tokens[ClientRequestToken] = now
+            codes = ("TransactionConflict" if n == conflicting else "None" for n in range(len(changes)))
+            raise _cancelled([{"Code": code} for code in codes])
+        # All is found before anything is written: what fails halfway changes nothing.
+        found = [self._outcome(change) for change in changes]
+        if any(reason["Code"] != "None" for reason, _ in found):
+            raise _cancelled([reason for reason, _ in found])
+        for change, (_, item) in zip(changes, found, strict=True):
+            self._write(change, item)
+        self.tokens[ClientRequestToken] = now, asked
         return {}
 
     # How
@@ -247,22 +251,32 @@ class DynamoDb:
             shown = change.given.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and old is not None
             more: dict[str, Any] = {"Item": dict(old or {})} if shown else {}
             raise ServiceError(CONDITION_FAILED, "The conditional request failed", **more)
-        new = self._do(change)
+        new = change.after(old)
+        self._write(change, new)
         returned = change.given.get("ReturnValues", "NONE")
-        if returned == "ALL_OLD" and old is not None:
-            return {"Attributes": dict(old)}
+        if returned == "ALL_OLD":
+            return {"Attributes": dict(old)} if old is not None else {}
         return {"Attributes": dict(new or {})} if returned == "ALL_NEW" else {}
 
-    def _do(self, change: "_Change") -> Item | None:
+    def _outcome(self, change: "_Change") -> tuple[Item, Item | None]:
+        """Find what becomes of a transaction's action: the reason why not, or what to write."""
+        old = self._table(change.table).get(change.key, self.world.now)
+        if not change.holds(old):
+            shown = change.given.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and old is not None
+            return {"Code": "ConditionalCheckFailed"} | ({"Item": dict(old or {})} if shown else {}), None
+        try:
+            return {"Code": "None"}, change.after(old)
+        except ServiceError:
+            return {"Code": "ValidationError"}, None
+
+    def _write(self, change: "_Change", item: Item | None) -> None:
         table, now = self._table(change.table), self.world.now
-        new = change.after(table.get(change.key, now))
         if change.kind == "ConditionCheck":
-            return new
-        if new is None:
+            return
+        if item is None:
             table.delete(change.key, now)
         else:
-            table.put(change.key, _checked(new), now)
-        return new
+            table.put(change.key, _checked(item), now)
 
 
 PARAMETERS = {
@@ -292,9 +306,14 @@ class _Change:
     def of(cls, kind: str, given: Mapping[str, Any]) -> "_Change":
         if kind not in PARAMETERS or given.keys() - PARAMETERS[kind] - CONDITIONED:
             raise Unsupported(f"{kind} with {sorted(given)}")
-        expressions = f"{given.get('ConditionExpression', '')} {given.get('UpdateExpression', '')}"
-        _all_used(given.get("ExpressionAttributeValues", {}), expressions)
-        _all_used(given.get("ExpressionAttributeNames", {}), expressions)
+        if given.get("ReturnValues", "NONE") not in {"NONE", "ALL_OLD", "ALL_NEW"}:
+            raise Unsupported(f"ReturnValues {given['ReturnValues']}")
+        compiled: list[Compiled[Any]] = []
+        if "ConditionExpression" in given:
+            compiled.append(condition(given["ConditionExpression"]))
+        if kind == "Update":
+            compiled.append(update(given["UpdateExpression"]))
+        _check(compiled, given.get("ExpressionAttributeNames", {}), given.get("ExpressionAttributeValues", {}))
         return cls(kind, given["TableName"], _key(given.get("Key") or given["Item"]), given)
 
     def holds(self, item: Item | None) -> bool:
@@ -302,7 +321,7 @@ class _Change:
         if asked is None:
             return True
         names = self.given.get("ExpressionAttributeNames", {})
-        return condition(asked)(item or {}, names, self.given.get("ExpressionAttributeValues", {}))
+        return condition(asked).run(item or {}, names, self.given.get("ExpressionAttributeValues", {}))
 
     def after(self, item: Item | None) -> Item | None:
         if self.kind == "Put":
@@ -312,7 +331,7 @@ class _Change:
         if self.kind == "ConditionCheck":
             return item
         changed: Item = dict(item) if item is not None else {"pk": {"S": self.key[0]}, "sk": {"S": self.key[1]}}
-        run: Callable[..., None] = update(self.given["UpdateExpression"])
+        run: Callable[..., None] = update(self.given["UpdateExpression"]).run
         names = self.given.get("ExpressionAttributeNames", {})
         run(changed, names, self.given.get("ExpressionAttributeValues", {}))
         return changed
@@ -337,15 +356,23 @@ def _partition_of(expression: str, names: Mapping[str, str], values: Mapping[str
     name, equals, value = expression.split()[:3]
     if names.get(name, name) != "pk" or equals != "=":
         raise Unsupported(f"key condition {expression!r}")
+    for placeholder in condition(expression).placeholders & values.keys():
+        if "S" not in values[placeholder]:
+            raise invalid(
+                "One or more parameter values were invalid: Condition parameter type does not match schema type"
+            )
     partition: str = values[value]["S"]
     return partition
 
 
-def _all_used(given: Mapping[str, Any], expressions: str) -> None:
-    """DynamoDB refuses a name or a value that no expression uses."""
-    for name in given:
-        if name not in expressions:
-            raise ServiceError("ValidationException", f"Value provided in expression unused: keys: {{{name}}}")
+def _check(expressions: Sequence[Compiled[Any]], names: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    """Refuse names and values that aren't given, that don't fit, and that no expression uses."""
+    for each in expressions:
+        each.check(names, values)
+    used = {name for each in expressions for name in each.placeholders}
+    for name in [*names, *values]:
+        if name not in used:
+            raise invalid(f"Value provided in expression unused: keys: {{{name}}}")
 
 
 def _checked(item: Item) -> Item:
@@ -357,9 +384,10 @@ def _checked(item: Item) -> Item:
     return item
 
 
-def _cancelled(reasons: list[str]) -> ServiceError:
+def _cancelled(reasons: list[Item]) -> ServiceError:
+    codes = ", ".join(reason["Code"] for reason in reasons)
     return ServiceError(
         "TransactionCanceledException",
-        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(reasons)}]",
-        CancellationReasons=[{"Code": reason} for reason in reasons],
+        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]",
+        CancellationReasons=reasons,
     )

@@ -57,8 +57,8 @@ class Sqs:
         self, *, QueueName: str, Attributes: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         given = {str(name): str(value) for name, value in (Attributes or {}).items()}
-        check_attributes(given)
         check_name(QueueName, given)
+        check_attributes(given)
         url, now = self.url(QueueName), self.world.now
         standing = self.queues.get(url)
         if standing is not None:
