@@ -3,13 +3,59 @@
 Its import raises the process's limit of recursion: suites that try what is too deep run in others.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ministack.app
 import pytest
 
 from sluice.local import patches
+from tests.harsh.two_clouds import TwoClouds, two_clouds
+
+FIFO = {"name": "queue.fifo", "FifoQueue": "true"}
+INVALID = {"Error": "ValidationException"}
+Table = Callable[..., dict[str, Any]]
+
+
+class Queue:
+    """A queue of ministack's in this process, by its API; time passes when told."""
+
+    def __init__(self, clouds: TwoClouds, name: str = "queue", **attributes: str) -> None:
+        self.clouds = clouds
+        self.url = clouds.embedded("create_queue", QueueName=name, Attributes=attributes)["QueueUrl"]
+
+    def __call__(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        return self.clouds.embedded(operation, QueueUrl=self.url, **parameters)
+
+    def received(self, **parameters: Any) -> list[Any]:
+        """What one receive gets, ten at most."""
+        found: list[Any] = self("receive_message", MaxNumberOfMessages=10, **parameters).get("Messages", [])
+        return found
+
+    def sent(self, *bodies: str, group: str) -> None:
+        """Send to a group."""
+        for body in bodies:
+            self("send_message", MessageBody=body, MessageGroupId=group, MessageDeduplicationId=body)
+
+
+@pytest.fixture
+def clouds(patched: None) -> Iterator[TwoClouds]:
+    with two_clouds("sqs") as both:
+        yield both
+
+
+@pytest.fixture
+def table(patched: None) -> Iterator[Table]:
+    """A table of ministack's: makes an update of its one item."""
+    with two_clouds("dynamodb") as both:
+        both.make_table("table")
+
+        def call(operation: str = "update_item", **parameters: Any) -> dict[str, Any]:
+            key = {"pk": {"S": "p"}, "sk": {"S": "1"}}
+            return both.embedded(operation, TableName="table", Key=key, **parameters)
+
+        yield call
 
 
 def test_a_state_that_changes_while_it_is_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +75,142 @@ def test_a_state_that_changes_while_it_is_read_is_read_again(monkeypatch: pytest
     patches.keep_state_whole(lambda: happened.append("end"))
     ministack.app.save_all({"sqs": queues, "iam": lambda: "users"})
     assert happened == [{"sqs": "queues", "iam": "users"}, "end"]
+
+
+def test_an_entry_of_a_batch_keeps_its_trace(clouds: TwoClouds) -> None:
+    queue = Queue(clouds)
+    trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
+    queue("send_message_batch", Entries=[{"Id": "1", "MessageBody": "one", "MessageSystemAttributes": trace}])
+    [message] = queue.received(MessageSystemAttributeNames=["AWSTraceHeader"])
+    assert message["Attributes"] == {"AWSTraceHeader": "Root=1"}
+
+
+def test_a_queue_is_not_made_again_with_what_it_was_not_given(clouds: TwoClouds) -> None:
+    dead, queue = Queue(clouds, "dead"), Queue(clouds)
+    arn = dead("get_queue_attributes", AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    redrive = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})}
+    again = clouds.embedded("create_queue", QueueName="queue", Attributes=redrive)
+    same = clouds.embedded("create_queue", QueueName="queue", Attributes={"SqsManagedSseEnabled": "true"})
+    unsaid = clouds.embedded("create_queue", QueueName="queue.fifo", Attributes={})
+    assert again == {"Error": "QueueAlreadyExists"}
+    assert same == {"QueueUrl": queue.url}
+    assert unsaid == {"Error": "InvalidParameterValue"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"MessageDeduplicationId": "1"}, {"DelaySeconds": 901}, {"DelaySeconds": -1}, {"MessageGroupId": "with space"}],
+    ids=str,
+)
+def test_a_message_that_sqs_refuses_is_refused(clouds: TwoClouds, wrong: dict[str, Any]) -> None:
+    queue = Queue(clouds)
+    alone = queue("send_message", MessageBody="one", **wrong)
+    beside = queue("send_message_batch", Entries=[{"Id": "1", "MessageBody": "one", **wrong}])
+    assert alone == {"Error": "InvalidParameterValue"}
+    assert [failed["Code"] for failed in beside["Failed"]] == ["InvalidParameterValue"]
+
+
+@pytest.mark.parametrize("wrong", [{"VisibilityTimeout": 43_201}, {"WaitTimeSeconds": 21}], ids=str)
+def test_a_receive_that_sqs_refuses_is_refused(clouds: TwoClouds, wrong: dict[str, int]) -> None:
+    assert Queue(clouds)("receive_message", **wrong) == {"Error": "InvalidParameterValue"}
+
+
+def test_a_message_that_is_gone_can_be_deleted_again_but_by_no_other_queue_s_handle(clouds: TwoClouds) -> None:
+    queue, other = Queue(clouds), Queue(clouds, "other")
+    queue("send_message", MessageBody="one")
+    [message] = queue.received()
+    handle = message["ReceiptHandle"]
+    assert other("delete_message", ReceiptHandle=handle) == {"Error": "ReceiptHandleIsInvalid"}
+    assert queue("delete_message", ReceiptHandle=handle) == {}
+    entries = [{"Id": "gone", "ReceiptHandle": handle}, {"Id": "none", "ReceiptHandle": "none"}]
+    again = queue("delete_message_batch", Entries=entries)
+    assert again["Successful"] == [{"Id": "gone"}]
+    assert [(each["Id"], each["Code"]) for each in again["Failed"]] == [("none", "ReceiptHandleIsInvalid")]
+
+
+def test_a_fifo_queues_handle_expires(clouds: TwoClouds) -> None:
+    queue = Queue(clouds, **FIFO)
+    queue.sent("one", group="a")
+    [message] = queue.received(VisibilityTimeout=5)
+    clouds.wait(5)
+    assert queue("delete_message", ReceiptHandle=message["ReceiptHandle"]) == {"Error": "InvalidParameterValue"}
+    assert len(queue.received()) == 1
+
+
+def test_what_is_visible_again_is_not_hidden_by_its_old_handle(clouds: TwoClouds) -> None:
+    queue = Queue(clouds)
+    queue("send_message", MessageBody="one")
+    [message] = queue.received(VisibilityTimeout=5)
+    change = {"ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 30}
+    clouds.wait(5)
+    assert queue("change_message_visibility", **change) == {}
+    assert len(queue.received()) == 1
+    assert queue("change_message_visibility", **change) == {"Error": "InvalidParameterValue"}
+
+
+def test_a_message_is_hidden_for_twelve_hours_in_all(clouds: TwoClouds) -> None:
+    queue = Queue(clouds)
+    queue("send_message", MessageBody="one")
+    [message] = queue.received()
+    clouds.wait(1)
+    change = {"ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 43_200}
+    assert queue("change_message_visibility", **change) == {"Error": "InvalidParameterValue"}
+    assert queue("change_message_visibility", **{**change, "VisibilityTimeout": 43_199}) == {}
+
+
+def test_a_fifo_queue_gives_a_group_before_the_next(clouds: TwoClouds) -> None:
+    queue = Queue(clouds, **FIFO)
+    queue.sent("a1", group="a")
+    queue.sent("b1", group="b")
+    queue.sent("a2", group="a")
+    assert [message["Body"] for message in queue.received()] == ["a1", "a2", "b1"]
+
+
+def test_a_dead_letter_stays_behind_what_is_in_flight_before_it(clouds: TwoClouds) -> None:
+    dead = Queue(clouds, "dead.fifo", FifoQueue="true")
+    arn = dead("get_queue_attributes", AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    queue = Queue(clouds, RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}), **FIFO)
+    queue.sent("a1", "a2", group="a")
+    first, second = queue.received()
+    queue("change_message_visibility", ReceiptHandle=second["ReceiptHandle"], VisibilityTimeout=0)
+    assert queue.received() == []
+    assert dead.received() == []
+    queue("delete_message", ReceiptHandle=first["ReceiptHandle"])
+    assert queue.received() == []
+    assert [message["Body"] for message in dead.received()] == ["a2"]
+
+
+def test_a_placeholder_that_begins_another_is_unused(table: Table) -> None:
+    values = {":value": {"N": "1"}, ":v": {"N": "1"}}
+    assert table(UpdateExpression="SET a = :value", ExpressionAttributeValues=values) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [
+        ("attribute_not_exists(pk) OR a < :v", [{"BOOL": True}]),
+        ("attribute_not_exists(pk) OR begins_with(a, :v)", [{"N": "1"}]),
+        ("attribute_not_exists(pk) OR a BETWEEN :v AND :w", [{"N": "1"}, {"S": "2"}]),
+        ("attribute_not_exists(pk) OR a BETWEEN :v AND :w", [{"N": "2"}, {"N": "1"}]),
+    ],
+)
+def test_a_condition_is_refused_though_no_item_comes_to_it(table: Table, expression: str, values: list[Any]) -> None:
+    given = dict(zip((":v", ":w"), values, strict=False))
+    assert table("delete_item", ConditionExpression=expression, ExpressionAttributeValues=given) == INVALID
+
+
+@pytest.mark.parametrize("expression", ["SET a = :v, a = :v", "SET a = :v REMOVE a", "ADD a :v SET b = :v, a = :v"])
+def test_paths_that_overlap_are_refused(table: Table, expression: str) -> None:
+    assert table(UpdateExpression=expression, ExpressionAttributeValues={":v": {"N": "1"}}) == INVALID
+
+
+def test_a_number_begins_with_no_text(table: Table) -> None:
+    table(UpdateExpression="SET a = :v", ExpressionAttributeValues={":v": {"N": "12"}})
+    asked = {"ConditionExpression": "begins_with(a, :v)", "ExpressionAttributeValues": {":v": {"S": "1"}}}
+    assert table("delete_item", **asked) == {"Error": "ConditionalCheckFailedException"}
+
+
+def test_nothing_is_added_to_a_text(table: Table) -> None:
+    table(UpdateExpression="SET a = :v", ExpressionAttributeValues={":v": {"S": "12"}})
+    added = table(UpdateExpression="SET b = a + :v", ExpressionAttributeValues={":v": {"N": "1"}})
+    assert added == INVALID

@@ -67,12 +67,12 @@ class TwoClouds:
             "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"} for key in kinds],
             "BillingMode": "PAY_PER_REQUEST",
         }
-        self._embedded("create_table", made)
+        self.embedded("create_table", **made)
 
     def call(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call on both. Returns what both answer. Raises `Differs`."""
         ours = _without_what_differs(self._modelled(operation, dict(parameters)))
-        theirs = _without_what_differs(self._embedded(operation, _mapped(dict(parameters), self.embedded_of)))
+        theirs = _without_what_differs(self.embedded(operation, **_mapped(dict(parameters), self.embedded_of)))
         self._pair(ours, theirs)
         theirs = _mapped(theirs, self.model_of)
         if ours != theirs:
@@ -81,15 +81,8 @@ class TwoClouds:
             raise Differs(text)
         return ours
 
-    def _modelled(self, operation: str, parameters: dict[str, Any]) -> Any:
-        self.world.deletes_messages = operation.startswith("delete_message")
-        try:
-            return getattr(self.world.models[self.service], operation)(**parameters)
-        except ServiceError as error:
-            reasons = {name: error.more[name] for name in ("CancellationReasons", "Item") if name in error.more}
-            return {"Error": error.code, **reasons}
-
-    def _embedded(self, operation: str, parameters: dict[str, Any]) -> Any:
+    def embedded(self, operation: str, **parameters: Any) -> Any:
+        """Make a call on the embedded cloud alone; an error's code is `Error` in what it answers."""
         action = "".join(part.capitalize() for part in operation.split("_"))
         headers = {"x-amz-target": f"{TARGETS[self.service]}.{action}"}
         service = getattr(ministack.services, self.service)
@@ -101,6 +94,14 @@ class TwoClouds:
         code = answer_headers.get("x-amzn-query-error", "").partition(";")[0] or answer["__type"].rpartition("#")[2]
         reasons = {name: answer[name] for name in ("CancellationReasons", "Item") if name in answer}
         return {"Error": code, **reasons}
+
+    def _modelled(self, operation: str, parameters: dict[str, Any]) -> Any:
+        self.world.deletes_messages = operation.startswith("delete_message")
+        try:
+            return getattr(self.world.models[self.service], operation)(**parameters)
+        except ServiceError as error:
+            reasons = {name: error.more[name] for name in ("CancellationReasons", "Item") if name in error.more}
+            return {"Error": error.code, **reasons}
 
     def _pair(self, ours: Any, theirs: Any, name: str = "") -> None:
         """Note what each has drawn where both have something."""

@@ -40,13 +40,10 @@ POLICY_BYTES, POLICY_STATEMENTS, POLICY_PRINCIPALS, POLICY_CONDITIONS, STATEMENT
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 MESSAGE_BYTES = 1_048_576  # of one, and of a batch's together, with their attributes' names, types and values
 ATTRIBUTES = 10
-GROUP_ID = re.compile(r"[!-~]{1,128}")
 RECEIVED_AT_ONCE = 10
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!.*\.$)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}")
 ATTRIBUTE_TYPE = re.compile(r"(?=.{1,256}$)(?:String|Number|Binary)(?:\..*)?")
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html
-VISIBILITY_S = 43_200
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 ENVIRONMENT_BYTES = 4096
 
@@ -139,9 +136,6 @@ def _faults_of_request(action: str, data: Mapping[str, Any]) -> Iterable[Fault]:
         if size > MESSAGE_BYTES:
             text = f"Batch requests cannot be longer than {MESSAGE_BYTES} bytes. You have sent {size} bytes."
             yield "BatchRequestTooLong", text
-    timeouts = [data.get("VisibilityTimeout"), *(entry.get("VisibilityTimeout") for entry in data.get("Entries") or [])]
-    if any(timeout is not None and not 0 <= int(timeout) <= VISIBILITY_S for timeout in timeouts):
-        yield "InvalidParameterValue", f"VisibilityTimeout must be between 0 and {VISIBILITY_S}."
 
 
 def _faults_of_name(name: str) -> Iterable[Fault]:
@@ -195,10 +189,6 @@ def _faults_of_message(data: Mapping[str, Any]) -> Iterable[Fault]:
         yield "InvalidParameterValue", text
     for name, attribute in attributes.items():
         yield from _faults_of_attribute(name, attribute)
-    for field in ("MessageGroupId", "MessageDeduplicationId"):
-        if data.get(field) is not None and not GROUP_ID.fullmatch(str(data[field])):
-            text = f"{field} can only include alphanumeric and punctuation characters. 1 to 128 in length"
-            yield "InvalidParameterValue", text
     if _size(data) > MESSAGE_BYTES:
         yield "InvalidParameterValue", f"Message must be shorter than {MESSAGE_BYTES} bytes."
 
