@@ -73,19 +73,22 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is done with a table."""
+    """What is in a table, and what is done with it."""
 
+    items: tuple[dict[str, Any], ...]
     steps: tuple[Step, ...]
 
 
 def programs() -> st.SearchStrategy[Program]:
     """Draw programs."""
-    return st.builds(Program, several(_steps()))
+    return st.builds(Program, st.lists(_items(), max_size=4).map(tuple), several(_steps()))
 
 
 def play(program: Program, clouds: TwoClouds) -> None:
     """Run a program on both clouds, which compare each answer; of a query all pages."""
     clouds.make_table(TABLE)
+    for item in program.items:
+        clouds.call("put_item", {"TableName": TABLE, "Item": item})
     for step in program.steps:
         if step.call == "wait":
             clouds.wait(step.given["seconds"])
@@ -137,7 +140,7 @@ def _values() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _items() -> st.SearchStrategy[dict[str, Any]]:
-    attributes = st.dictionaries(st.sampled_from(["version", "sent_at", "state"]), _values(), max_size=3)
+    attributes = st.fixed_dictionaries({}, optional={name: _values() for name in ("version", "sent_at", "state")})
     return st.builds(lambda key, more: {**key, **more}, _keys(), attributes)
 
 

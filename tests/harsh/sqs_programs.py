@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.harsh.two_clouds import TwoClouds
 
-PARTS, PART_STEPS = 4, 15
+PARTS, PART_STEPS = 6, 15
 T = TypeVar("T")
 SYSTEM = (
     "All",
@@ -67,13 +67,17 @@ class Program:
 
 
 def programs() -> st.SearchStrategy[Program]:
-    """Draw programs."""
-    shapes = st.lists(_shapes(), min_size=1, max_size=2).map(tuple)
-    return st.builds(Program, shapes, several(_steps()))
+    """Draw programs: their queues are all standard, or all FIFO, so that most messages are none that is refused."""
+    return st.one_of(*(_programs(fifo=fifo) for fifo in (False, True)))
+
+
+def _programs(*, fifo: bool) -> st.SearchStrategy[Program]:
+    shapes = st.lists(_shapes(fifo=fifo), min_size=1, max_size=2).map(tuple)
+    return st.builds(Program, shapes, several(_steps(fifo=fifo)))
 
 
 def several(steps: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, ...]]:
-    """Draw some ten steps, more than a list of Hypothesis's has by itself, that shrink as a list does."""
+    """Draw some thirty steps, more than a list of Hypothesis's has by itself, that shrink as a list does."""
     parts = [st.lists(steps, max_size=PART_STEPS)] * PARTS
     return st.tuples(*parts).map(lambda drawn: tuple(chain.from_iterable(drawn)))
 
@@ -128,34 +132,28 @@ def _with(handles: list[str], given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _shapes() -> st.SearchStrategy[Shape]:
-    seconds = {
+def _shapes(*, fifo: bool) -> st.SearchStrategy[Shape]:
+    settings = {
         "VisibilityTimeout": st.sampled_from(["0", "1", "10", "30"]),
         "DelaySeconds": st.sampled_from(["0", "5"]),
         "MessageRetentionPeriod": st.sampled_from(["60", "1000", "345600"]),
     }
-    fifo = {
-        "ContentBasedDeduplication": st.sampled_from(["true", "false"]),
-        "DeduplicationScope": st.sampled_from(["queue", "messageGroup"]),
-    }
-    standard = st.fixed_dictionaries({}, optional=seconds)
-    ordered = st.fixed_dictionaries({}, optional=seconds | fifo)
-    most = st.none() | st.integers(1, 3)
-    return st.one_of(
-        st.builds(Shape, fifo=st.just(False), attributes=standard, max_receives=most),
-        st.builds(Shape, fifo=st.just(True), attributes=ordered, max_receives=most),
-    )
+    if fifo:
+        settings["ContentBasedDeduplication"] = st.sampled_from(["true", "false"])
+        settings["DeduplicationScope"] = st.sampled_from(["queue", "messageGroup"])
+    attributes = st.fixed_dictionaries({}, optional=settings)
+    return st.builds(Shape, fifo=st.just(fifo), attributes=attributes, max_receives=st.none() | st.integers(1, 3))
 
 
-def _steps() -> st.SearchStrategy[Step]:
-    queues = st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3])
+def _steps(*, fifo: bool) -> st.SearchStrategy[Step]:
+    queues = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 1, 2, 3])
     most = st.sampled_from([1, 2, 3, 10])
     handle = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5, 8, -1])
-    timeout = st.sampled_from([0, 0, 1, 5, 10, 30, 100, 43_200, 43_201, -1])
+    timeout = st.sampled_from([0, 0, 0, 1, 5, 10, 30, 100, 43_200, 43_201, -1])
     receive = st.fixed_dictionaries(
         {"MaxNumberOfMessages": most},
         optional={
-            "VisibilityTimeout": st.sampled_from([0, 1, 5, 20, 43_200, 43_201]),
+            "VisibilityTimeout": st.sampled_from([0, 1, 5, 5, 20, 20, 43_200, 43_201]),
             "MessageSystemAttributeNames": st.lists(st.sampled_from(SYSTEM), max_size=3),
             "MessageAttributeNames": st.lists(st.sampled_from(["All", ".*", "color", "shape", "size"]), max_size=2),
         },
@@ -163,8 +161,8 @@ def _steps() -> st.SearchStrategy[Step]:
     delete = {"ReceiptHandle": handle}
     change = delete | {"VisibilityTimeout": timeout}
     calls = {
-        "send_message": _messages(),
-        "send_message_batch": _batches(_messages()),
+        "send_message": _messages(fifo=fifo),
+        "send_message_batch": _batches(_messages(fifo=fifo)),
         "receive_message": receive,
         "delete_message": st.fixed_dictionaries(delete),
         "delete_message_batch": _batches(st.fixed_dictionaries(delete)),
@@ -174,16 +172,23 @@ def _steps() -> st.SearchStrategy[Step]:
         "set_queue_attributes": st.fixed_dictionaries({"Attributes": _settings()}),
         "create_queue": st.fixed_dictionaries({"Attributes": _settings(FifoQueue=st.just("true"))}),
     }
-    weights = {"send_message": 4, "send_message_batch": 3, "receive_message": 6, "delete_message": 3}
+    weights = {
+        "send_message": 4,
+        "send_message_batch": 4,
+        "receive_message": 8,
+        "delete_message": 4,
+        "change_message_visibility": 3,
+        "get_queue_attributes": 2,
+    }
     waits = st.sampled_from([0.5, 1, 2, 5, 5, 9.5, 10, 30, 60, 299.5, 300, 1_000])
     steps = [
         st.builds(Step, st.just(call), queues, given)
         for call, given in calls.items()
-        for _ in range(weights.get(call, 2))
+        for _ in range(weights.get(call, 1))
     ]
     wait = st.builds(Step, st.just("wait"), st.just(0), st.fixed_dictionaries({"seconds": waits}))
     delete_queue = st.builds(Step, st.just("delete_queue"), queues)
-    return st.one_of(*steps, wait, wait, wait, wait, delete_queue)
+    return st.one_of(*steps, wait, wait, wait, wait, wait, delete_queue)
 
 
 def _settings(**more: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, str]]:
@@ -199,26 +204,34 @@ def _settings(**more: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, str
     )
 
 
-def _messages() -> st.SearchStrategy[dict[str, Any]]:
+def _messages(*, fifo: bool) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw messages that their kind of queue takes, and now and then one that it may not."""
     values = st.builds(lambda text: {"DataType": "String", "StringValue": text}, st.sampled_from(["red", "round"]))
-    return st.fixed_dictionaries(
-        {"MessageBody": st.sampled_from(["one", "two", "three", "four"])},
-        optional={
-            "MessageGroupId": st.sampled_from(["a", "a", "b", "c"]),
-            "MessageDeduplicationId": st.sampled_from(["1", "2", "3", "x" * 129, "with space", "{[%]}"]),
-            "DelaySeconds": st.sampled_from([0, 0, 3, 10, 900, 901, -1]),
-            "MessageAttributes": st.dictionaries(st.sampled_from(["color", "shape"]), values, max_size=2),
-        },
-    )
+    body = {"MessageBody": st.sampled_from(["one", "two", "three", "four"])}
+    groups, ids = st.sampled_from(["a", "a", "b", "c"]), st.sampled_from(["1", "2", "3", "4", "5", "6", "7"])
+    more = {
+        "MessageGroupId": groups,
+        "MessageAttributes": st.dictionaries(st.sampled_from(["color", "shape"]), values, max_size=2),
+    }
+    if fifo:
+        usual = st.fixed_dictionaries(body | {"MessageGroupId": groups, "MessageDeduplicationId": ids})
+    else:
+        usual = st.fixed_dictionaries(body, optional=more | {"DelaySeconds": st.sampled_from([0, 0, 3, 10])})
+    odd = {
+        "MessageGroupId": st.sampled_from(["a", "b", "with space", "x" * 129]),
+        "MessageDeduplicationId": st.sampled_from(["1", "2", "x" * 129, "with space", "{[%]}"]),
+        "DelaySeconds": st.sampled_from([0, 3, 900, 901, -1]),
+    }
+    return st.one_of(*[usual] * 9, st.fixed_dictionaries(body, optional=more | odd))
 
 
 def _batches(entries: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
     """Draw batches, now and then one with ids that are refused, too many entries, or none."""
-    usual = st.lists(entries, min_size=1, max_size=4).map(
+    usual = st.lists(entries, min_size=1, max_size=8).map(
         lambda found: [{"Id": str(place), **entry} for place, entry in enumerate(found)]
     )
     named = st.builds(
         lambda name, entry: {"Id": name, **entry}, st.sampled_from(["a", "b", "", "not valid", "x" * 81]), entries
     )
     odd = st.one_of(st.lists(named, max_size=2), st.lists(named, min_size=11, max_size=11))
-    return st.one_of(usual, usual, usual, odd).map(lambda found: {"Entries": found})
+    return st.one_of(*[usual] * 7, odd).map(lambda found: {"Entries": found})
