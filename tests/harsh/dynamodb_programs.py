@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.harsh.sqs_programs import several
+from tests.harsh.sqs_programs import several, weighted
 from tests.harsh.two_clouds import TwoClouds
 
 MAX_PAGES = 20
@@ -120,10 +120,7 @@ def _steps() -> st.SearchStrategy[Step]:
         "wait": st.fixed_dictionaries({"seconds": st.sampled_from([1, 300, 599, 600])}),
     }
     weights = {"put_item": 3, "update_item": 4, "query": 3, "transact_write_items": 4}
-    steps = [
-        st.builds(Step, st.just(call), given) for call, given in in_table.items() for _ in range(weights.get(call, 1))
-    ]
-    return st.one_of(*steps)
+    return weighted({st.builds(Step, st.just(call), given): weights.get(call, 1) for call, given in in_table.items()})
 
 
 def _keys() -> st.SearchStrategy[dict[str, Any]]:
@@ -136,7 +133,7 @@ def _keys() -> st.SearchStrategy[dict[str, Any]]:
 def _values() -> st.SearchStrategy[dict[str, Any]]:
     numbers = st.sampled_from(["0", "1", "2", "-1", "10"]).map(lambda number: {"N": number})
     texts = st.sampled_from(["1", "12", "b"]).map(lambda text: {"S": text})
-    return st.one_of(numbers, numbers, numbers, texts, texts, st.just({"BOOL": True}))
+    return weighted({numbers: 6, texts: 4, st.just({"BOOL": True}): 1})
 
 
 def _items() -> st.SearchStrategy[dict[str, Any]]:
