@@ -218,9 +218,9 @@ def _settings(**more: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, str
 def _messages(*, fifo: bool) -> st.SearchStrategy[dict[str, Any]]:
     """Draw messages that their kind of queue takes, and now and then one that it may not."""
     values = st.builds(lambda text: {"DataType": "String", "StringValue": text}, st.sampled_from(["red", "round"]))
-    body = {"MessageBody": st.sampled_from(["one", "two", "three", "four"])}
+    body: dict[str, st.SearchStrategy[Any]] = {"MessageBody": st.sampled_from(["one", "two", "three", "four"])}
     groups, ids = st.sampled_from(["a", "a", "b", "c"]), st.sampled_from(["1", "2", "3", "4", "5", "6", "7"])
-    more = {
+    more: dict[str, st.SearchStrategy[Any]] = {
         "MessageGroupId": groups,
         "MessageAttributes": st.dictionaries(st.sampled_from(["color", "shape"]), values, max_size=2),
     }
@@ -228,7 +228,7 @@ def _messages(*, fifo: bool) -> st.SearchStrategy[dict[str, Any]]:
         usual = st.fixed_dictionaries(body | {"MessageGroupId": groups, "MessageDeduplicationId": ids})
     else:
         usual = st.fixed_dictionaries(body, optional=more | {"DelaySeconds": st.sampled_from([0, 0, 3, 10])})
-    odd = {
+    odd: dict[str, st.SearchStrategy[Any]] = {
         "MessageGroupId": st.sampled_from(["a", "b", "with space", "x" * 129]),
         "MessageDeduplicationId": st.sampled_from(["1", "2", "x" * 129, "with space", "{[%]}"]),
         "DelaySeconds": st.sampled_from([0, 3, 900, 901, -1]),
