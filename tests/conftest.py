@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
+import botocore.hooks
 import botocore.session
 import pytest
 import typer.testing
@@ -30,9 +31,11 @@ pytest_plugins = ["pytester"]
 EXAMPLES = int(os.environ.get("SLUICE_EXAMPLES", "100"))
 settings.register_profile("untimed", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
-# Each session of boto3's would read the services' models anew, and each call of the command line build its parser: half
-# of what the suites without a cloud had to do.
+# Each session of boto3's would read the services' models and rename its events anew, and each call of the command line
+# build its parser: half of what the suites without a cloud had to do.
 botocore.session.create_loader = cache(botocore.session.create_loader)
+RENAMED = cache(botocore.hooks.EventAliaser(None)._alias_event_name)
+botocore.hooks.EventAliaser._alias_event_name = staticmethod(RENAMED)
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # as invoke calls it
 # A run of the simulation makes much and leaves little: at Python's own threshold, 700, a sixth of the time was its
 # collector's.

@@ -10,6 +10,9 @@ import pytest
 from moto import mock_aws
 
 from sluice.aws.clients import dynamodb_client, sqs_client
+from tests.transactions import copied_once
+
+copied_once()
 
 FINGERPRINT = "KygLI+EQe7Yqv8QN3MiCSBT4CnI="  # 2B280B23E1107BB62ABFC40DDCC8824814F80A72
 BRIDGES = f'[{{"display_name": "d", "websocket_address": "wss://relay.example/", "fingerprint": "{FINGERPRINT}"}}]'

@@ -79,7 +79,8 @@ def test_a_body_whose_schema_is_itself_is_a_bad_record() -> None:
 @pytest.mark.xfail(strict=True, reason="an Avro body of a mebibyte unpacks to a gibibyte")
 def test_a_body_that_unpacks_without_measure_is_a_bad_record() -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    packed = b"".join(packer.compress(b"\0" * MIB) for _ in range(500)) + packer.flush()
+    block = packer.compress(b"\0" * MIB) + packer.flush(zlib.Z_FULL_FLUSH)  # which needs nothing from before
+    packed = block * 500 + packer.flush()
     body = container([{"name": "x", "type": "bytes"}], packed, codec=b"deflate")
     assert len(body) < MIB
     assert deserialised(body, cpu_s=20).said.startswith("bad record: ")

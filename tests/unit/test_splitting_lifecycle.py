@@ -512,8 +512,17 @@ class World:
             temporary = {name for name in self.queues if name.startswith("tmp-")}
             assert temporary <= self.registry.queues.keys(), "every temporary queue is on record"
 
+    def is_over(self) -> bool:
+        started = any(session.status is not Status.START_ERROR for session in self.registry.sessions.values())
+        return not (started or self.registry.queues) and self.registry.splits["q"].phase is Phase.IDLE
+
     def wind_down(self) -> None:
+        """Until all is over, and a hundred rounds beyond: nothing may come of what was cut off."""
+        rounds_after = 0
         for _ in range(2_000):
+            rounds_after = rounds_after + 1 if self.is_over() else 0
+            if rounds_after > 100:
+                return
             for session_id in self.registry.sessions:
                 self.event(SessionStopped(session_id))
             for splitter in self.splitters:

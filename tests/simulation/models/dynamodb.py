@@ -138,7 +138,9 @@ class DynamoDb:
         read: list[tuple[str, Item]] = []
         for sort_key in sort_keys:
             key = partition, sort_key
-            item = self._seen(table, key, stale=True) if stale else table.get(key, now)
+            item = self._seen(table, key, stale=True) if stale else table.items[key]
+            if not stale and "expires_at" in item:
+                item = table.get(key, now)
             if item is not None and (matches is None or matches(item, names, ExpressionAttributeValues)):
                 read.append((sort_key, item))
             if len(read) > most:
