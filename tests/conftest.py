@@ -7,6 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import botocore.hooks
 import botocore.session
@@ -34,8 +35,8 @@ settings.load_profile("untimed")
 # Each session of boto3's would read the services' models and rename its events anew, and each call of the command line
 # build its parser: half of what the suites without a cloud had to do.
 botocore.session.create_loader = cache(botocore.session.create_loader)
-RENAMED = cache(botocore.hooks.EventAliaser(None)._alias_event_name)
-botocore.hooks.EventAliaser._alias_event_name = staticmethod(RENAMED)
+RENAMING: Any = botocore.hooks.EventAliaser  # of whose private parts the stubs say nothing
+RENAMING._alias_event_name = staticmethod(cache(RENAMING(None)._alias_event_name))
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # as invoke calls it
 # A run of the simulation makes much and leaves little: at Python's own threshold, 700, a sixth of the time was its
 # collector's.

@@ -6,7 +6,7 @@ from dataclasses import replace
 import boto3
 import pytest
 from moto import mock_aws
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
 
 from sluice.aws.splitting.queues import SplitQueues

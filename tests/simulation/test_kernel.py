@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from tests.simulation.kernel import patches
+from tests.simulation.kernel import patches, scheduler
 from tests.simulation.kernel.faults import CALM, Decision, Faults, Kind
 from tests.simulation.kernel.shrinking import shrink
 from tests.simulation.kernel.world import Failed, Scenario, World, run
@@ -65,7 +65,8 @@ def calls_of(world: World, work: Any) -> Any:
     return found[0]
 
 
-def test_a_seed_is_one_history():
+def test_a_seed_is_one_history(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(scheduler, "TRACED", 20_000)  # all of it
     histories = []
     for _ in range(2):
         world = run(Splitting, 3).world

@@ -139,7 +139,7 @@ class DynamoDb:
         for sort_key in sort_keys:
             key = partition, sort_key
             item = self._seen(table, key, stale=True) if stale else table.items[key]
-            if not stale and "expires_at" in item:
+            if not stale and item is not None and "expires_at" in item:
                 item = table.get(key, now)
             if item is not None and (matches is None or matches(item, names, ExpressionAttributeValues)):
                 read.append((sort_key, item))
