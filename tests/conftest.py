@@ -23,6 +23,7 @@ from sluice.local.sites import DEFAULT_SITE
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT
 from tests.deployed import Deployed, come_again_soon
+from tests.simulation.kernel.garbage import collect_seldom
 from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it here
 
 pytest_plugins = ["pytester"]
@@ -38,10 +39,7 @@ botocore.session.create_loader = cache(botocore.session.create_loader)
 RENAMING: Any = botocore.hooks.EventAliaser  # of whose private parts the stubs say nothing
 RENAMING._alias_event_name = staticmethod(cache(RENAMING(None)._alias_event_name))
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]  # as invoke calls it
-# A run of the simulation makes much and leaves little: at Python's own threshold, 700, a sixth of the time was its
-# collector's.
-GARBAGE = 50_000
-gc.set_threshold(GARBAGE)
+collect_seldom()
 # Of AWS's own delays: `make test` has no time for more, `make test-slow` says 1. Empty, the cloud is kind.
 HARSH_SCALE = os.environ.get("SLUICE_HARSH_SCALE", "0.05")
 # No offer would have an answer, as `tests/harsh/test_harsh_rendezvous.py` expects, and routes would carry nothing for

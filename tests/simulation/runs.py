@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 
 from tests.simulation.kernel.faults import Decision, Faults
+from tests.simulation.kernel.garbage import collect_seldom
 from tests.simulation.kernel.shrinking import shrink
 from tests.simulation.kernel.world import Failed, Scenario, run
 
@@ -85,7 +86,7 @@ def side_by_side(capability: str, seeds: range, *, processes: int) -> Tally:
     """Run seeds on some processors."""
     found, chunk = Tally(), 20
     chunks = [seeds[start : start + chunk] for start in range(0, len(seeds), chunk)]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=collect_seldom) as pool:
         for each in pool.map(partial(tally, capability), chunks):
             found.add(each)
     return found
