@@ -78,7 +78,7 @@ class EventPublisher:
         # Imported when nobody waits any more: it would be a tenth of the function's cold start.
         from sluice.aws.federation.publisher import NotPublished, Publisher, Publishing  # noqa: PLC0415 - see above
 
-        publishings = (
+        left = [
             Publishing(
                 exchange=self.exchange,
                 key=event.routing_key,
@@ -87,12 +87,18 @@ class EventPublisher:
                 trace_header=event.trace,
             )
             for event in events
-        )
-        try:
-            Publisher(self.ingress_url, events_client()).publish_all(publishings)
-        except NotPublished as error:
-            # Those after the first request that fails aren't sent either.
-            lost = len(error.failed) + len(events) - error.tried
-            logger.warning(NOT_PUBLISHED, lost=lost, reason=str(error))
-            return lost
+        ]
+        publisher = Publisher(self.ingress_url, events_client())
+        for last in (False, True):
+            try:
+                publisher.publish_all(left)
+            except NotPublished as error:
+                # Those after the first request that fails aren't sent either.
+                left = [left[place] for place in error.failed] + left[error.tried :]
+                # Single entries that SQS failed are sent once more; a request that failed was tried again already.
+                if last or error.__cause__ is not None:
+                    logger.warning(NOT_PUBLISHED, lost=len(left), reason=str(error))
+                    return len(left)
+            else:
+                break
         return 0
