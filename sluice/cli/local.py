@@ -77,7 +77,7 @@ def status() -> None:
 def env(site: SiteArgument = None) -> None:
     """Print the variables that lead AWS programs to a site: `eval "$(sluice local env)"`."""
     cloud = _running()
-    for name, value in cloud.environment(site or _first(cloud)).items():
+    for name, value in cloud.environment(site or (*cloud.sites, DEFAULT_SITE)[0]).items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
 
@@ -86,10 +86,6 @@ def _running() -> Cloud:
     if not cloud:
         raise CloudFailed("no embedded cloud runs here: start it with `sluice local up`")
     return cloud
-
-
-def _first(cloud: Cloud) -> Site:
-    return cloud.sites[0] if cloud.sites else DEFAULT_SITE
 
 
 def _show(cloud: Cloud) -> None:

@@ -218,11 +218,12 @@ def run(source: SiteAccess, dest: SiteAccess, *, progress: Callable[[str], None]
     together = receive(queues, queue, TOGETHER)
     requests = requests_since(source.cloud.request_log, offset, way)
     arrived = [*alone, *together]
+    metadata = [open_attributes(message.attributes).metadata for message in arrived]
     return Federated(
         sites=(source.site, dest.site),
         published=[*(f"alone {number}" for number in range(ALONE)), *bodies],
         consumed=[message.body for message in arrived],
-        traces=frozenset(_trace(message) for message in arrived),
+        traces=frozenset(() if each is None else each.trace for each in metadata),
         source_tag=stack_outputs(source.connection, STACK)["SiteTag"],
         alone_ms=[_took_ms(message) for message in alone],
         hops=[hop.requests(requests) for hop in way.hops],
@@ -232,11 +233,6 @@ def run(source: SiteAccess, dest: SiteAccess, *, progress: Callable[[str], None]
 
 def _publishing(body: str) -> Publishing:
     return Publishing(exchange=EXCHANGE, key=KEY, body=body)
-
-
-def _trace(message: Message) -> tuple[str, ...]:
-    metadata = open_attributes(message.attributes).metadata
-    return () if metadata is None else metadata.trace
 
 
 def _took_ms(message: Message) -> int:

@@ -5,6 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 
 import aiohttp
@@ -102,14 +103,14 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
     ):
         progress(f"{site.site}: {size.early} clients, and no proxy yet")
         early = await attempt_all(method, size.plans(size.early), concurrency=size.early)
-        volunteers = [
-            asyncio.create_task(_volunteer(session, site.deployment.broker_url).run()) for _ in range(VOLUNTEERS)
-        ]
+        url, limits = site.deployment.broker_url, VolunteerLimits(pause_s=0)
+        volunteer = partial(Volunteer, session, url, network=ON_LOOPBACK, nat=Nat.UNRESTRICTED, limits=limits)
+        volunteers = [asyncio.create_task(volunteer(Echo()).run()) for _ in range(VOLUNTEERS)]
         try:
             progress(f"{VOLUNTEERS} proxies start to poll")
             # Until most polls are held: a cold function takes a second or two.
             async with asyncio.timeout(WAITING_WITHIN_S):
-                while await _waiting(session, site.deployment.broker_url) < CLIENTS_AT_ONCE:  # noqa: ASYNC110 - another process holds them
+                while await _waiting(session, url) < CLIENTS_AT_ONCE:  # noqa: ASYNC110 - another process holds them
                     await asyncio.sleep(0.2)
             offset = site.cloud.request_log.stat().st_size
             progress(f"{size.clients} clients, {CLIENTS_AT_ONCE} at once")
@@ -125,11 +126,6 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
     requests = by_action(each for each in noted if each.queue in own or each.queue.startswith(prefixes))
     del requests["DeleteQueue"]  # of the early clients' queues, if their sweep came meanwhile
     return Rendezvoused(early=early, attempts=attempts, requests=requests)
-
-
-def _volunteer(session: aiohttp.ClientSession, broker_url: str) -> Volunteer:
-    limits = VolunteerLimits(pause_s=0)
-    return Volunteer(session, broker_url, Echo(), network=ON_LOOPBACK, nat=Nat.UNRESTRICTED, limits=limits)
 
 
 async def _waiting(session: aiohttp.ClientSession, broker_url: str) -> int:

@@ -69,7 +69,8 @@ class Deployer:
     def _synth(self) -> None:
         # Bundles for this machine's processor and interpreter, which run the functions.
         parameters = {"sluice.architecture": "local", **self.context}
-        context = [f"--context={name}={_context_text(value)}" for name, value in parameters.items()]
+        texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in parameters.items()}
+        context = [f"--context={name}={text}" for name, text in texts.items()]
         self._run(["synth", "--quiet", "--output", str(self._assembly), *context], clean_environment(), log="cdk.log")
 
     def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
@@ -98,7 +99,3 @@ class Deployer:
                 how = f"took longer than {TIMEOUT_S} s" if isinstance(error, subprocess.TimeoutExpired) else "failed"
                 end = tail(log_file)
                 raise DeploymentFailed(f"cdk {arguments[0]} {how}; all of it is in {log_file}\n{end}") from None
-
-
-def _context_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -102,7 +102,8 @@ class LocalRuns:
         """See the port."""
         python = spark_python(self.given_python)
         self._forget_old()
-        record = self._new_record(job)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        record = self._folder / f"{time.time_ns() // 1_000_000}-{job.name}.json"
         with self.log(record.stem).open("wb") as log:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
                 [sys.executable, "-m", "sluice.local.job_process", str(record), *command(python, job.arguments)],
@@ -147,10 +148,6 @@ class LocalRuns:
             ended_at_ms=int(last.stat().st_mtime * 1000),
             detail=detail,
         )
-
-    def _new_record(self, job: Job) -> Path:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return self._folder / f"{time.time_ns() // 1_000_000}-{job.name}.json"
 
     def _write(self, record: Path, fields: Mapping[str, object]) -> None:
         unfinished = record.with_suffix(".unfinished")

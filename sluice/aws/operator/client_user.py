@@ -104,7 +104,9 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
     Where IAM has no room for a new key, the one that clients miss least goes first, and another stays meanwhile: a user
     that had a valid key has one all the time, also where a call fails.
     """
-    left = _least_missed_first(user.access_keys())
+    # Those that are switched off, then those that nobody ever used, then the oldest: a key that was made and never
+    # given out must not push out the one that clients have.
+    left = sorted(user.access_keys(), key=lambda key: (key.active, key.used, key.created_at))
     deleted = _delete_all(user, left[: len(left) - MAX_KEYS + 1])
     left = [key for key in left if key.id not in deleted]
     credentials = user.create()
@@ -115,14 +117,6 @@ def rotate(user: ClientUser, *, keep_previous: bool) -> Rotation:
         fault = error
     kept = [key.id for key in left if key.id not in deleted]
     return Rotation(credentials=credentials, deleted=deleted, kept=kept, fault=fault)
-
-
-def _least_missed_first(keys: Sequence[AccessKey]) -> list[AccessKey]:
-    """Those that are switched off, then those that nobody ever used, then the oldest.
-
-    A key that was made and never given out must not push out the one that clients have.
-    """
-    return sorted(keys, key=lambda key: (key.active, key.used, key.created_at))
 
 
 def revoke(user: ClientUser) -> list[str]:

@@ -1,6 +1,6 @@
 """How late routes are, as CloudWatch has it: what SQS and the bridge function published in the last minutes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,8 +29,14 @@ def read_lags(cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int)
     routes = list(queues)[:MAX_ROUTES]
     if not routes:
         return {}
-    wanted = {f"f{number}": _forwarded(route) for number, route in enumerate(routes)}
-    wanted |= {f"w{number}": _waiting(name) for number, route in enumerate(routes) if (name := queues[route])}
+    wanted = {
+        f"f{number}": _metric(NAMESPACE, "LagMs", route=route, service="bridge") for number, route in enumerate(routes)
+    }
+    wanted |= {
+        f"w{number}": _metric("AWS/SQS", "ApproximateAgeOfOldestMessage", QueueName=name)
+        for number, route in enumerate(routes)
+        if (name := queues[route])
+    }
     latest = _latest(cloudwatch, wanted, datetime.fromtimestamp(now_ms / 1000, UTC))
     return {
         route: Lag(forwarded_ms=latest.get(f"f{number}"), waiting_s=latest.get(f"w{number}"))
@@ -38,14 +44,9 @@ def read_lags(cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int)
     }
 
 
-def _forwarded(route: str) -> Mapping[str, Any]:
-    dimensions = [{"Name": "route", "Value": route}, {"Name": "service", "Value": "bridge"}]
-    return {"Namespace": NAMESPACE, "MetricName": "LagMs", "Dimensions": dimensions}
-
-
-def _waiting(queue: str) -> Mapping[str, Any]:
-    dimensions = [{"Name": "QueueName", "Value": queue}]
-    return {"Namespace": "AWS/SQS", "MetricName": "ApproximateAgeOfOldestMessage", "Dimensions": dimensions}
+def _metric(namespace: str, name: str, **dimensions: str) -> Mapping[str, Any]:
+    named = [{"Name": dimension, "Value": value} for dimension, value in dimensions.items()]
+    return {"Namespace": namespace, "MetricName": name, "Dimensions": named}
 
 
 def _latest(cloudwatch: Any, wanted: Mapping[str, Mapping[str, Any]], now: datetime) -> dict[str, float]:
@@ -59,8 +60,4 @@ def _latest(cloudwatch: Any, wanted: Mapping[str, Mapping[str, Any]], now: datet
         found = cloudwatch.get_metric_data(
             MetricDataQueries=queries, StartTime=now - LOOK_BACK, EndTime=now, ScanBy="TimestampDescending"
         )
-    return {each["Id"]: _first(each["Values"]) for each in found["MetricDataResults"] if each["Values"]}
-
-
-def _first(values: Sequence[float]) -> float:
-    return values[0]
+    return {each["Id"]: each["Values"][0] for each in found["MetricDataResults"] if each["Values"]}

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,9 +114,11 @@ def status(*, region: Region = None, profile: Profile = None, local: Local = Non
             ("as deployed", found.digest),
         ]
     )
+    clock = partial(time.strftime, "%Y-%m-%d %H:%M:%S")
     rows = [
-        (each.run, each.job, each.digest, each.slot, each.state.value, _clock(each.started_at_ms), each.detail)
+        (each.run, each.job, each.digest, each.slot, each.state.value, started, each.detail)
         for each in found.runs
+        for started in [clock(time.localtime(each.started_at_ms / 1000))]
     ]
     show_table(("run", "job", "version", "which", "state", "started", ""), rows)
 
@@ -218,7 +221,3 @@ def _say(outcome: "JobOutcome", *, as_json: bool) -> None:
         show_json(plain(outcome))
     else:
         note(f"{outcome.job}: {WORDS[outcome.step].format(run=outcome.run, reason=outcome.reason)}")
-
-
-def _clock(at_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))

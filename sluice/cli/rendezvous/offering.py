@@ -48,7 +48,11 @@ def _times(attempts: Sequence[Attempt], name: str) -> dict[str, float | None]:
 def show(attempts: Sequence[Attempt]) -> None:
     """Show people a client a line, then the numbers."""
     columns = ("", "outcome", "answered ms", "opened ms", "bytes back", "")
-    show_table(columns, [_row(number, attempt) for number, attempt in enumerate(attempts[:MAX_ROWS], 1)])
+    rows = [
+        (number, each.outcome, each.answered_ms, each.opened_ms, each.bytes_back, each.detail)
+        for number, each in enumerate(attempts[:MAX_ROWS], 1)
+    ]
+    show_table(columns, rows)
     numbers = document(attempts)
     outcomes = ", ".join(f"{number} {outcome}" for outcome, number in numbers["outcomes"].items() if number)
     pairs = [
@@ -58,7 +62,3 @@ def show(attempts: Sequence[Attempt]) -> None:
         ("bytes back", numbers["bytes_back"]),
     ]
     show_pairs((name, value) for name, value in pairs if value is not None)
-
-
-def _row(number: int, attempt: Attempt) -> tuple[object, ...]:
-    return (number, attempt.outcome, attempt.answered_ms, attempt.opened_ms, attempt.bytes_back, attempt.detail)
