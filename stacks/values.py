@@ -111,7 +111,8 @@ Email = Annotated[str, said("an e-mail address", pattern=r"^[^@\s]{1,64}@[^@\s]{
 QueueId = Annotated[
     str,
     said(
-        "1 to 128 characters without `:` and `*`, nor space at its ends", pattern=r"^[^*\s:](?:[^*:]{0,126}[^*\s:])?$"
+        "1 to 128 characters without `:`, `*` and control characters, nor space at its ends",
+        pattern=r"^[^*\s:\x00-\x1f\x7f](?:[^*:\x00-\x1f\x7f]{0,126}[^*\s:\x00-\x1f\x7f])?$",
     ),
 ]
 QueueArn = Annotated[

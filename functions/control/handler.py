@@ -35,8 +35,9 @@ def parts() -> ControlParts:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serve a batch of the control queue's messages, or one request."""
-    if "Records" in event:
-        return messages(Batch.parse(event), context)
+    batch = Batch.found_in(event)
+    if batch is not None:
+        return messages(batch, context)
     try:
         return reply_of(perform(request_of(event, ControlOperation), context))
     except BadConfiguration as error:

@@ -38,8 +38,9 @@ def parts() -> LinksParts:
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Serve a batch of peers' messages or ticks, or one request."""
-    if "Records" in event:
-        return messages(Batch.parse(event), context)
+    batch = Batch.found_in(event)
+    if batch is not None:
+        return messages(batch, context)
     try:
         return reply_of(perform(event, context))
     except (BadConfiguration, SenderFault, QueueGone) as error:

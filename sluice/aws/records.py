@@ -36,6 +36,14 @@ class Batch:
         records = event["Records"]
         return cls(records[0]["eventSourceARN"], tuple(map(Message.of_lambda, records)))
 
+    @classmethod
+    def found_in(cls, event: object) -> "Batch | None":
+        """Read an event that is one of an SQS event source mapping; None for what an operator asks, whatever it is."""
+        match event:
+            case {"Records": [{"eventSourceARN": str()}, *_]}:
+                return cls.parse(event)
+        return None
+
     @property
     def queue(self) -> str:
         """The queue's name."""

@@ -12,6 +12,8 @@ from sluice.splitting.filters.files import ROOT, document_of, parse_filters
 from sluice.splitting.filters.values import Mode, QueueFilters
 from sluice.splitting.jq_compile import compile_problem
 
+MAX_PAIRS = 1_000  # of one mapping, with all that merge keys bring: as many as there may be queues
+
 
 def filters_of(
     file: Path | None, options: Sequence[str], *, jq: Sequence[str] = (), mirror: Sequence[str] = ()
@@ -35,11 +37,24 @@ def filters_of(
     return parse_filters(document, compile_problem=compile_problem)
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a file whose merge keys multiply: PyYAML copies all that is merged."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Bring a mapping's merge keys into it."""
+        super().flatten_mapping(node)
+        if len(node.value) > MAX_PAIRS:
+            raise yaml.constructor.ConstructorError(
+                problem=f"more than {MAX_PAIRS:,} pairs are merged", problem_mark=node.start_mark
+            )
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         text = file.read_text()
         # YAML reads JSON too, but says less of what is wrong with it.
-        document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+        document = json.loads(text) if file.suffix == ".json" else yaml.load(text, _Loader)  # noqa: S506 - a safe one
+        json.dumps(document, ensure_ascii=False, default=str).encode()  # what is no Unicode text is said here
     # PyYAML leaves it to Python to refuse what a tag can't be made of: `!!bool x` is a KeyError.
     except (
         OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, AttributeError, OverflowError
