@@ -37,7 +37,7 @@ class Batch:
         return cls(records[0]["eventSourceARN"], tuple(map(Message.of_lambda, records)))
 
     @classmethod
-    def found_in(cls, event: object) -> "Batch | None":
+    def found_in(cls, event: Any) -> "Batch | None":
         """Read an event that is one of an SQS event source mapping; None for what an operator asks, whatever it is."""
         match event:
             case {"Records": [{"eventSourceARN": str()}, *_]}:
