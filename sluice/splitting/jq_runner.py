@@ -11,10 +11,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sluice.splitting.filters.jq import TIME_LIMIT_S, ProgramTimedOut
+from sluice.splitting import jq_child
+from sluice.splitting.filters.jq import TIME_LIMIT_S, NotRunning, ProgramTimedOut
 
-START_LIMIT_S = 10.0  # importing jq in a cold environment
+START_LIMIT_S = 5.0  # importing jq in a cold environment
+COMPILE_LIMIT_S = 5.0
 CODE = Path(__file__).parents[2]  # the folder with `sluice`
 # All that the child's interpreter needs: a program reads variables by `env`, and the function's has its credentials.
 VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
@@ -28,20 +31,30 @@ class JqRunner:
     _child: "subprocess.Popen[bytes] | None" = None
 
     def __call__(self, program: str, document: str) -> bool | None:
-        """Find the first boolean that the program outputs, None without one. Raises `ProgramTimedOut`."""
+        """Find the first boolean that the program outputs, None without one. Raises `ProgramTimedOut`, `NotRunning`."""
+        self.ready()
+        decided: bool | None = self._said([program, document], self.time_limit_s)
+        return decided
+
+    def problem(self, program: str) -> str | None:
+        """Give the compiler's words where the program doesn't compile. Raises `NotRunning`."""
+        self.ready()
         try:
-            if self._child is not None and self._child.poll() is not None:
-                self.close()  # it ended between two programs, by the fault of neither
-            if self._child is None:
-                self._child = start_child()
-                self._ask("true", "null", START_LIMIT_S)
-            return self._ask(program, document, self.time_limit_s)
-        except BrokenPipeError:
-            self.close()
-            raise ProgramTimedOut("the process that ran it ended") from None
-        except ProgramTimedOut:
-            self.close()
-            raise
+            words: str | None = self._said([program, None], COMPILE_LIMIT_S)
+        except ProgramTimedOut as error:
+            return str(error)
+        return words
+
+    def ready(self) -> None:
+        """Start the child, unless it runs. Raises `NotRunning`."""
+        if self._child is not None and self._child.poll() is None:
+            return
+        self.close()  # where it ended between two programs, that was the fault of neither
+        self._child = start_child()
+        try:
+            self._said(["true", "null"], START_LIMIT_S)
+        except ProgramTimedOut as error:
+            raise NotRunning(str(error)) from None
 
     def close(self) -> None:
         """End the child; the next program starts another."""
@@ -50,28 +63,34 @@ class JqRunner:
             child.kill()
             child.communicate()
 
-    def _ask(self, program: str, document: str, limit_s: float) -> bool | None:
+    def _said(self, asked: object, limit_s: float) -> Any:
+        try:
+            return self._ask(asked, limit_s)
+        except BrokenPipeError:
+            self.close()
+            raise ProgramTimedOut("the process that ran it ended") from None
+        except ProgramTimedOut:
+            self.close()
+            raise
+
+    def _ask(self, asked: object, limit_s: float) -> Any:
         child = self._child
         if child is None or child.stdin is None or child.stdout is None:
             raise ProgramTimedOut("no process to run it")
-        child.stdin.write((json.dumps([program, document]) + "\n").encode())
+        child.stdin.write((json.dumps(asked) + "\n").encode())
         child.stdin.flush()
         if not select.select([child.stdout], [], [], limit_s)[0]:
             raise ProgramTimedOut(f"still running after {limit_s:g} s")
         line = child.stdout.readline()
         if not line:
             raise ProgramTimedOut("the process that ran it ended, for want of memory or by a fault of jq")
-        decided: bool | None = json.loads(line)
-        return decided
+        return json.loads(line)
 
 
 def start_child() -> "subprocess.Popen[bytes]":
     """Start the process that runs programs."""
-    # An import, so that every bundle with this has that program too; and here, as it loads jq.
-    from sluice.splitting import jq_child  # noqa: PLC0415 - see above
-
     return subprocess.Popen(  # noqa: S603 - our own arguments
-        [sys.executable, "-m", jq_child.__name__],
+        [sys.executable, "-m", jq_child.__name__, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={name: os.environ[name] for name in VARIABLES if name in os.environ}

@@ -63,7 +63,6 @@ def test_an_s3_event_that_names_an_impossible_object_fails_alone_if_at_all(bucke
     assert "well" in site.client.bodies("main")
 
 
-@pytest.mark.xfail(strict=True, reason="a session's jq program takes as much of the splitter's memory as it likes")
 def test_a_program_has_so_much_memory_and_no_more() -> None:
     runner = JqRunner(time_limit_s=20)
     try:
@@ -76,7 +75,6 @@ def test_a_program_has_so_much_memory_and_no_more() -> None:
         runner.close()
 
 
-@pytest.mark.xfail(strict=True, reason="a jq program that is folded as it compiles takes all of its function's memory")
 def test_compiling_a_program_takes_so_much_memory_and_no_more() -> None:
     """Jq works out constants when it compiles; the function would be killed, and whoever else it serves with it."""
     assert compiled(f'"x" * {2 * MEGABYTES * 2**20} | length').code == 0

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.splitting.filters.jq import ProgramTimedOut
+from sluice.splitting import jq_runner
+from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut
 from sluice.splitting.jq_compile import compile_problem
 from sluice.splitting.jq_runner import JqRunner
 
@@ -101,6 +102,35 @@ def test_the_compilers_own_words_are_told() -> None:
     assert "snow" in (compile_problem("snow") or "")
 
 
+def test_a_program_that_takes_all_memory_as_it_compiles_is_refused_and_the_next_compiles() -> None:
+    """Jq works out constants when it compiles."""
+    assert "want of memory" in (compile_problem('"x" * 1e9 | length') or "")
+    assert compile_problem(".a == true") is None
+
+
+def test_a_program_that_takes_all_memory_is_ended_and_the_next_one_runs(runner: JqRunner) -> None:
+    runner.time_limit_s = 20
+    with pytest.raises(ProgramTimedOut, match="want of memory"):
+        runner('("x" * 1e9 | length), true', "null")
+    assert runner("true", "null") is True
+
+
+def test_where_no_process_can_be_started_no_program_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jq_runner, "START_LIMIT_S", 0.0)
+    starting = JqRunner()
+    with pytest.raises(NotRunning):
+        starting("true", "null")
+    assert starting._child is None
+
+
+def test_what_runs_programs_is_started_once(runner: JqRunner) -> None:
+    runner.ready()
+    child = runner._child
+    runner.ready()
+    assert runner("true", "null") is True
+    assert runner._child is child
+
+
 FUNCTION = """
 from sluice.splitting.jq_runner import JqRunner
 runner = JqRunner(time_limit_s=600)
@@ -112,10 +142,6 @@ BUSY_TICKS = 20  # of the processor's clock, some 0.2 s
 ENDS_WITHIN_S = 3.0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="A jq program that never ends: its process survives the function's, which is killed, and burns a core",
-)
 def test_an_endless_program_ends_with_the_process_that_asked() -> None:
     """However that ends: here by a kill, as at a function's time-out where nobody ends its children."""
     function = subprocess.Popen([sys.executable, "-c", FUNCTION], stdout=subprocess.PIPE, text=True)

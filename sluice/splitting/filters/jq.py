@@ -13,12 +13,18 @@ from sluice.splitting.filters.values import MAX_PROGRAM_CHARACTERS
 
 TIME_LIMIT_S = 1.0  # one program on one message
 
+METADATA = "S3Metadata"  # the field that has it
+
 CompileProblem = Callable[[str], str | None]  # why a program doesn't compile, or None where it does
 Decide = Callable[[str, str], bool | None]  # (program, document) to `decision` of its outputs; raises `ProgramTimedOut`
 
 
 class ProgramTimedOut(Exception):  # control flow between the port and the router, no error of Sluice's
-    """A program exceeded its time limit; its sessions are to be cancelled."""
+    """A program exceeded its limit of time or memory; its sessions are to be cancelled."""
+
+
+class NotRunning(Exception):  # control flow too
+    """What runs programs can't be started for now: no session's fault."""
 
 
 def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
@@ -29,6 +35,11 @@ def problem(program: str, *, compile_problem: CompileProblem) -> str | None:
         return f"is longer than {MAX_PROGRAM_CHARACTERS} characters"
     cause = compile_problem(program)
     return None if cause is None else f"doesn't compile: {cause}"
+
+
+def names_metadata(program: str) -> bool:
+    """Whether the program is to see the metadata of S3 objects: for one that doesn't name it S3 isn't asked."""
+    return METADATA in program
 
 
 def decision(outputs: Iterable[object]) -> bool | None:
@@ -45,7 +56,7 @@ def decision(outputs: Iterable[object]) -> bool | None:
 def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) -> str:
     """Spell the message as JSON, as the SQS API shows it; binary values in Base64.
 
-    `s3_metadata`, where the queue carries S3 events, is the metadata of the event's object.
+    `s3_metadata`, for a program that names it where the queue carries S3 events, is that of the event's object.
     """
     attributes: dict[str, dict[str, str]] = {}
     for name, value in message.attributes.items():
@@ -58,4 +69,4 @@ def document(message: Message, *, s3_metadata: Mapping[str, str] | None = None) 
         "Attributes": dict(message.system),
         "MessageAttributes": attributes,
     }
-    return json.dumps(document if s3_metadata is None else {**document, "S3Metadata": dict(s3_metadata)})
+    return json.dumps(document if s3_metadata is None else {**document, METADATA: dict(s3_metadata)})

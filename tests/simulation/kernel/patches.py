@@ -169,10 +169,21 @@ class InlineJq:
             raise ProgramTimedOut(f"still running after {TIME_LIMIT_S:g} s")
         return _decided(program, document)
 
+    def ready(self) -> None:
+        """There is nothing to start."""
+
 
 @functools.lru_cache(maxsize=1_000)
 def _compiled(program: str) -> Any:
     return jq.compile(program)
+
+
+def _compile_problem(program: str) -> str | None:
+    try:
+        _compiled(program)
+    except ValueError as error:
+        return str(error).strip().splitlines()[0]
+    return None
 
 
 def _decided(program: str, document: str) -> bool | None:
@@ -208,7 +219,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (uuid, VirtualUuid()),
         (ThreadPoolExecutor, InlineExecutor),
         (JqRunner, InlineJq),
-        (compile_problem, functools.lru_cache(maxsize=1_000)(compile_problem)),
+        (compile_problem, _compile_problem),
         (get_session, calls.Session),
     ]
     quiet = QuietLogger()
