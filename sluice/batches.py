@@ -7,20 +7,31 @@ of its group; SQS has no request that would prevent it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from sluice.errors import DestinationFault, HeldBack, NotDelivered, QueueGone
+from sluice.errors import CallFailed, DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import MAX_MESSAGE_BYTES, Outgoing
 
 MAX_ENTRIES = 10
 MAX_REQUEST_BYTES = MAX_MESSAGE_BYTES
 HELD_BACK = "held back by an earlier message of its group"
+OUT_OF_TIME = "not sent within the batch's time"
+# What a queue answers that won't take what it is sent, now or later: its policy, its key, its limit of size.
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html
+REFUSALS = frozenset(
+    {
+        *("AccessDenied", "AccessDeniedException", "InvalidSecurity", "UnsupportedOperation"),
+        *("InvalidParameterValue", "BatchRequestTooLong", "KmsAccessDenied", "KmsDisabled", "KmsInvalidKeyUsage"),
+        *("KmsInvalidState", "KmsNotFound", "KmsOptInRequired", "KMS.AccessDeniedException", "KMS.DisabledException"),
+        *("KMS.InvalidStateException", "KMS.InvalidKeyUsageException", "KMS.NotFoundException", "KMS.OptInRequired"),
+    }
+)
 
-# Sends up to ten entries to a target; the ids of those that SQS refused, with its reason. Raises `QueueGone` for a
-# target that doesn't exist, and another `DestinationFault` for what else goes wrong with all of them.
+# Sends up to ten entries to a target; the ids of those that SQS refused, with its code, a colon, and its words. Raises
+# `QueueGone` for a target that doesn't exist, and another `DestinationFault` for what else goes wrong with all of them.
 Send = Callable[[str, Sequence[dict[str, Any]]], Mapping[str, str]]
 
 
@@ -90,10 +101,18 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """What a dispatch stopped at: entries whose target is `gone`, and those of `later` rounds, not tried yet."""
+    """What a dispatch stopped at: entries whose target is `gone`, or has `refused` one, and those of `later` rounds."""
 
     gone: tuple[Entry, ...] = ()
-    later: tuple[Entry, ...] = ()
+    refused: tuple["Lost", ...] = ()
+    later: tuple[Entry, ...] = ()  # not tried yet
+
+
+class Lost(NamedTuple):
+    """An entry that its target won't have, and why."""
+
+    entry: Entry
+    fault: DestinationFault
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,18 +124,21 @@ class Dispatcher:
     another receiver would come there after its successors.
 
     Targets go side by side on the `executor`; requests to one target one after the other, unless they may go `abreast`.
+    Of a target that is `optional` a refusal is no failure: the caller has others for its messages.
     """
 
     fifo: bool
     send: Send
     executor: Executor | None  # None: one after the other
     abreast: bool = False
+    optional: Container[str] = ()
+    may_go_on: Callable[[], bool] | None = None  # False where no request is to be begun any more
     sent: list[Entry] = field(default_factory=list)
     failures: dict[int, DestinationFault] = field(default_factory=dict)
     _first_failed: dict[str | None, int] = field(default_factory=dict)
 
     def dispatch(self, entries: Iterable[Entry]) -> Stopped:
-        """Send, round by round, up to the end of the round in which a target turns out to be gone.
+        """Send, round by round, up to the end of the round in which a target is gone, or refuses and is optional.
 
         What was sent already isn't sent again, nor what has failed: its successors may be ahead of it.
         """
@@ -125,12 +147,14 @@ class Dispatcher:
         new = [each for each in entries if each.position not in failed and (each.position, each.target) not in sent]
         rounds: Sequence[Round] = fifo_rounds(new) if self.fifo else (standard_round(new),)
         for number, requests in enumerate(rounds):
-            gone: list[Entry] = []
-            for lost in self._side_by_side(requests):
-                gone += lost
-            if gone:
+            lost = [each for of_lane in self._side_by_side(requests) for each in of_lane]
+            if lost:
                 later = (entry for each in rounds[number + 1 :] for request in each for entry in request.entries)
-                return Stopped(gone=tuple(gone), later=tuple(later))
+                return Stopped(
+                    gone=tuple(each.entry for each in lost if isinstance(each.fault, QueueGone)),
+                    refused=tuple(each for each in lost if not isinstance(each.fault, QueueGone)),
+                    later=tuple(later),
+                )
         return Stopped()
 
     def fail(self, entry: Entry, fault: DestinationFault) -> None:
@@ -139,7 +163,7 @@ class Dispatcher:
         group = entry.outgoing.group_id
         self._first_failed[group] = min(entry.position, self._first_failed.get(group, entry.position))
 
-    def _side_by_side(self, requests: Round) -> Iterable[list[Entry]]:
+    def _side_by_side(self, requests: Round) -> Iterable[list[Lost]]:
         lanes: dict[object, list[Request]] = {}
         for number, request in enumerate(requests):
             lanes.setdefault(number if self.abreast else request.target, []).append(request)
@@ -147,26 +171,45 @@ class Dispatcher:
             return map(self._send, lanes.values())
         return self.executor.map(self._send, lanes.values())
 
-    def _send(self, requests: Sequence[Request]) -> list[Entry]:
-        """Send requests one after the other; the entries whose target is gone."""
-        gone: list[Entry] = []
+    def _send(self, requests: Sequence[Request]) -> list[Lost]:
+        """Send requests one after the other; what their target won't have, and what was to follow that."""
+        lost: list[Lost] = []
         for request in requests:
             left = self._not_held_back(request)
             if left is None:
                 continue
+            if lost:
+                lost += [Lost(entry, lost[0].fault) for entry in left.entries]
+                continue
+            if self.may_go_on is not None and not self.may_go_on():
+                for entry in left.entries:
+                    self.fail(entry, NotReached(OUT_OF_TIME))
+                continue
+            code: str | None = None  # of the whole request
             try:
                 refused = self.send(left.target, left.api())
-            except QueueGone:
-                gone.extend(left.entries)
+            except QueueGone as error:
+                lost += [Lost(entry, error) for entry in left.entries]
                 continue
             except DestinationFault as error:
                 refused = dict.fromkeys(map(str, range(len(left.entries))), str(error))
-            for place, entry in enumerate(left.entries):
-                if str(place) in refused:
-                    self.fail(entry, NotDelivered(refused[str(place)]))
+                code = error.code if isinstance(error, CallFailed) else ""
+            lost += self._noted(left, refused, code=code)
+        return lost
+
+    def _noted(self, request: Request, refused: Mapping[str, str], *, code: str | None) -> list[Lost]:
+        """Note what was sent and what has failed; what an optional target refuses for good."""
+        lost: list[Lost] = []
+        for place, entry in enumerate(request.entries):
+            if str(place) in refused:
+                reason = refused[str(place)]
+                if request.target in self.optional and _is_refusal(reason.partition(":")[0] if code is None else code):
+                    lost.append(Lost(entry, NotDelivered(reason)))
                 else:
-                    self.sent.append(entry)
-        return gone
+                    self.fail(entry, NotDelivered(reason))
+            else:
+                self.sent.append(entry)
+        return lost
 
     def _not_held_back(self, request: Request) -> Request | None:
         """Take out of the request what is held back, which is noted as failed; None where nothing is left."""
@@ -180,3 +223,8 @@ class Dispatcher:
             elif entry.position not in self.failures:
                 self.fail(entry, HeldBack(HELD_BACK))
         return Request(target=request.target, entries=tuple(left)) if left else None
+
+
+def _is_refusal(code: str) -> bool:
+    """Whether an error's code, with or without the query protocol's prefix, is one of a queue that won't take it."""
+    return code.removeprefix("AWS.SimpleQueueService.") in REFUSALS

@@ -11,6 +11,7 @@ SluiceError
 │   ├── CallFailed       AWS refused or failed a call
 │   ├── NotDelivered     a message didn't get to one of its receivers
 │   └── HeldBack         a message waits for an earlier one of its group: never dead-lettered for that
+│       └── NotReached   a message waits for a batch with time for it
 └── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
     ├── BadBinding       a binding, or an exchange, that can't be
     ├── BadBridgeList    one line of a bridge list
@@ -93,6 +94,10 @@ class NotDelivered(DestinationFault):
 
 class HeldBack(DestinationFault):
     """A message waits for an earlier one of its group, which failed."""
+
+
+class NotReached(HeldBack):
+    """A batch's time was up before the message's turn came, by no fault of its own or of its receivers."""
 
 
 class BadConfiguration(SluiceError):

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.batches import MAX_ENTRIES, Dispatcher, Entry, Request, Stopped, fifo_rounds, standard_round
-from sluice.errors import HeldBack, NotDelivered, QueueGone
+from sluice.batches import MAX_ENTRIES, OUT_OF_TIME, Dispatcher, Entry, Request, Stopped, fifo_rounds, standard_round
+from sluice.errors import CallFailed, DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import MAX_MESSAGE_BYTES, Outgoing
 
 
@@ -204,3 +204,78 @@ def test_a_message_that_fails_in_a_request_is_not_overtaken_by_its_group() -> No
         dispatcher.dispatch(left)
         left = [each for each in left if each.position in dispatcher.failures]
     assert came == ["0", "1", "2"]
+
+
+def refusing(target: str, fault: DestinationFault | str, sent: list[str]) -> Any:
+    """A target that refuses its first entry, or all of a request."""
+
+    def send(name: str, entries: Sequence[dict[str, Any]]) -> dict[str, str]:
+        sent.append(name)
+        if name != target:
+            return {}
+        if isinstance(fault, DestinationFault):
+            raise fault
+        return {"0": fault}
+
+    return send
+
+
+REFUSALS: list[DestinationFault | str] = [
+    CallFailed("SendMessageBatch", "AccessDenied", "no"),
+    CallFailed("SendMessageBatch", "KMS.DisabledException", "no"),
+    CallFailed("SendMessageBatch", "AWS.SimpleQueueService.BatchRequestTooLong", "no"),
+    "InvalidParameterValue: Message must be shorter than 1024 bytes",
+]
+FAILURES: list[DestinationFault | str] = [
+    CallFailed("SendMessageBatch", "RequestThrottled", "no"),
+    CallFailed("SendMessageBatch", "ExpiredToken", "no"),
+    CallFailed("SendMessageBatch", "KmsThrottled", "no"),
+    NotDelivered("AccessDenied"),  # whatever it is: no answer of AWS's
+    "InternalError: no",
+]
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+def test_what_an_optional_target_refuses_for_good_is_given_back(fault: DestinationFault | str) -> None:
+    sent: list[str] = []
+    batch = Dispatcher(fifo=False, send=refusing("A", fault, sent), executor=None, optional={"A"})
+    stopped = batch.dispatch([entry(0, "A"), entry(1, "M")])
+    assert [(lost.entry, type(lost.fault)) for lost in stopped.refused] == [(entry(0, "A"), NotDelivered)]
+    assert (batch.failures, batch.sent) == ({}, [entry(1, "M")])
+
+
+@pytest.mark.parametrize("fault", FAILURES)
+def test_what_fails_for_now_is_a_failure_at_an_optional_target_too(fault: DestinationFault | str) -> None:
+    batch = Dispatcher(fifo=False, send=refusing("A", fault, []), executor=None, optional={"A"})
+    assert batch.dispatch([entry(0, "A"), entry(1, "M")]) == Stopped()
+    assert (list(batch.failures), batch.sent) == ([0], [entry(1, "M")])
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+def test_what_another_target_refuses_is_a_failure(fault: DestinationFault | str) -> None:
+    batch = Dispatcher(fifo=False, send=refusing("M", fault, []), executor=None, optional={"A"})
+    assert batch.dispatch([entry(0, "A"), entry(1, "M")]) == Stopped()
+    assert (list(batch.failures), batch.sent) == ([1], [entry(0, "A")])
+
+
+def test_a_target_that_refuses_is_asked_once() -> None:
+    sent: list[str] = []
+    batch = Dispatcher(fifo=False, send=refusing("A", REFUSALS[0], sent), executor=None, optional={"A"})
+    stopped = batch.dispatch([entry(position, "A") for position in range(25)])
+    assert (sent, len(stopped.refused)) == (["A"], 25)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_no_request_is_begun_when_the_time_is_up(fifo: bool) -> None:
+    left = [True, True, False]
+    sent: list[str] = []
+    batch = Dispatcher(
+        fifo=fifo, send=refusing("", "", sent), executor=None, may_go_on=lambda: left.pop(0) if left else False
+    )
+    batch.dispatch([entry(position, "M", group="g") for position in range(40)])
+    assert (len(sent), len(batch.sent)) == (2, 20)
+    assert {position: str(fault) for position, fault in batch.failures.items() if type(fault) is NotReached} == (
+        dict.fromkeys(range(20, 30) if fifo else range(20, 40), OUT_OF_TIME)
+    )
+    assert all(isinstance(fault, HeldBack) for fault in batch.failures.values())
+    assert batch.failures.keys() == set(range(20, 40))
