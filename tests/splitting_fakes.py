@@ -79,13 +79,14 @@ class FakeRegistryStore:
 
 @dataclass
 class FakeSplitQueues:
-    """Queues by name. `refused` bodies are refused one by one, `gone` and `failing` queues as a whole."""
+    """Queues by name. `refused` bodies fail one by one; `gone`, `failing` and `refusing` queues as a whole."""
 
     messages: defaultdict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))
     attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
     tags: dict[str, Mapping[str, str]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
+    refusing: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     calls: list[tuple[str, str]] = field(default_factory=list)
 
@@ -138,6 +139,8 @@ class FakeSplitQueues:
         if name in self.gone:
             raise QueueGone(name)
         if name in self.failing:
+            raise CallFailed(what, "InternalError", "by script")
+        if name in self.refusing:
             raise CallFailed(what, "AccessDenied", "by script")
 
 

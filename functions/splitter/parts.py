@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import SqsQueues
 from sluice.aws.records import Reporter
@@ -17,10 +18,10 @@ from sluice.codec import encode
 from sluice.errors import DestinationFault
 from sluice.message import Message
 from sluice.splitting.cached_registry import CachedRegistry
+from sluice.splitting.conduct import Conduct
 from sluice.splitting.jq_runner import JqRunner
 from sluice.splitting.operations import StopSession
 from sluice.splitting.ports import RegistryStore
-from sluice.splitting.sessions.state import Reason
 from sluice.splitting.settings import SplitterSettings
 from sluice.splitting.splitter import SplitOutcome, SplitQueue, split
 
@@ -36,8 +37,8 @@ class SplitterParts:
     store: RegistryStore
     seen: CachedRegistry
     queues: SplitQueues
-    control: SqsQueues
     metadata: S3Metadata
+    conduct: Conduct
     reporter: Reporter
     executor: Executor
 
@@ -56,26 +57,42 @@ class SplitterParts:
                 for source, each in settings.by_source.items()
             },
             store=store,
-            seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms),
+            seen=CachedRegistry(store, splitter_id=new_id(), decide=lambda: jq, now_ms=now_ms, ready=jq.ready),
             queues=SplitQueues(sqs_client(), settings.dead_letters_url),
-            control=SqsQueues(sqs_client(), settings.dead_letters_url),
             metadata=S3Metadata(),
+            conduct=Conduct(now_s=now_s, tell=partial(cancel, settings)),
             executor=executor,
             reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
         )
 
     def split(self, messages: Sequence[Message], queue: SplitQueue) -> SplitOutcome:
-        """Forward a batch, count what sessions got, and have sessions cancelled whose programs never end."""
+        """Forward a batch, and count what sessions got."""
+        began_s = now_s()
         routes = self.seen.routes(queue.queue_id)
-        outcome = split(messages, queue, routes, queues=self.queues, executor=self.executor, metadata=self.metadata)
+        outcome = split(
+            messages,
+            queue,
+            routes,
+            queues=self.queues,
+            executor=self.executor,
+            metadata=self.metadata,
+            conduct=self.conduct,
+            began_s=began_s,
+        )
         try:
             for session_id, number in outcome.forwarded.items():
                 self.store.count(session_id, number, at_ms=now_ms())
-            for session_id in outcome.cancelled:
-                cancel = StopSession(session_id=session_id, reason=Reason.FILTER_TIMED_OUT)
-                self.control.send(self.settings.control_queue_url, encode(cancel).decode())
         except DestinationFault:
-            # The messages are where they belong: for a count, or a session that the next batch cancels as well, they
-            # are not sent again.
+            # The messages are where they belong: for a count they are not sent again.
             logger.exception("OutcomeNotTold")
         return outcome
+
+
+def cancel(settings: SplitterSettings, session_id: str, reason: str) -> None:
+    """Have the control function end a session. What isn't heard there is told again by a later batch."""
+    logger.warning("SessionCancelled", session=session_id, reason=reason)
+    try:
+        asked = encode(StopSession(session_id=session_id, reason=reason)).decode()
+        SqsQueues(sqs_client(), settings.dead_letters_url).send(settings.control_queue_url, asked)
+    except DestinationFault:
+        logger.exception("CancellationNotTold")

@@ -89,6 +89,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def now_s() -> float:
+    """Read the clock that only goes on, in seconds since some moment."""
+    return time.monotonic()
+
+
 def new_id() -> str:
     """Draw 32 hex characters."""
     return uuid.uuid4().hex

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.ports import NowMs, RegistryStore
-from sluice.splitting.routing.router import Router
+from sluice.splitting.routing.router import Router, is_ready
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Registry
 from sluice.splitting.splitter import Routes
 
@@ -32,6 +32,7 @@ class CachedRegistry:
     splitter_id: str
     decide: Callable[[], Decide]
     now_ms: NowMs
+    ready: Callable[[], None] = is_ready  # starts what `decide` needs
     _registry: Registry = field(default_factory=lambda: Registry(version=-1))
     _routes: dict[str, Routes] = field(default_factory=dict)
     _checked_at_ms: int = 0
@@ -45,7 +46,7 @@ class CachedRegistry:
             shares = registry.shares_of(queue_id)
             queues = {share.session_id: registry.queue_of(share.session_id, queue_id) for share in shares}
             self._routes[queue_id] = Routes(
-                router=Router.of(shares, version=registry.version, decide=self.decide()),
+                router=Router.of(shares, version=registry.version, decide=self.decide(), ready=self.ready),
                 queues={session_id: queue.name for session_id, queue in queues.items() if queue is not None},
             )
         return self._routes[queue_id]

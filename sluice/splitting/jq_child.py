@@ -19,7 +19,7 @@ from typing import Any
 from sluice.splitting.filters.jq import decision
 
 COMPILED = 1_000  # programs kept: as many as there may be sessions
-MEMORY_BYTES = 128 * 2**20  # of which Python and jq have a tenth; the least function has as much
+MEMORY_BYTES = 128 * 2**20  # of which Python and jq take a tenth; the functions have twice and four times as much
 PR_SET_PDEATHSIG = 1  # https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
 
 

@@ -8,14 +8,16 @@ from sluice.splitting.filters.envelopes import S3Object
 from sluice.splitting.sessions.state import Registry, Session
 
 NowMs = Callable[[], int]
-ObjectMetadata = Callable[[S3Object], Mapping[str, str]]  # empty where the object is gone or may not be read
+NowS = Callable[[], float]  # seconds of a clock that only goes on: for how long something takes
+# Empty where there can be no such object, or it is gone or may not be read. Raises `CallFailed` for what may pass.
+ObjectMetadata = Callable[[S3Object], Mapping[str, str]]
 
 
 class TargetQueues(Protocol):
     """The queues that a splitter sends to, by name, in its own account and region."""
 
     def send_batch(self, name: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Send up to ten entries; the ids of those that SQS refused, with its reason.
+        """Send up to ten entries; the ids of those that SQS refused, with its code, a colon, its words.
 
         Raises `QueueGone` for a queue that doesn't exist and `CallFailed` for what else goes wrong with all of them.
         """

@@ -2,23 +2,41 @@
 
 Forward, then delete: a message is done only when every receiver has it. Nothing is deleted here; the trigger deletes
 what isn't reported as failed.
+
+Time is shared out. A batch is decided and sent slice by slice, and filters, S3 and sending have their shares of it.
+What they don't come to is reported as failed and comes again. A session that costs too much, or whose queue won't take
+what it is sent, is out of the rest of the batch: its messages go on down the line, as if it weren't there.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
 
 from sluice.batches import Dispatcher, Entry
-from sluice.errors import DestinationFault, NotDelivered, QueueGone
+from sluice.errors import DestinationFault, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
+from sluice.splitting.conduct import Conduct
 from sluice.splitting.filters.envelopes import s3_objects
 from sluice.splitting.filters.texts import Sight
 from sluice.splitting.ports import ObjectMetadata, TargetQueues
 from sluice.splitting.routing.copies import for_main, for_session
-from sluice.splitting.routing.router import FaultKind, Recipients, Router
+from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router
+from sluice.splitting.sessions.state import Reason
 
 MAX_PASSES = 20  # of re-routing, while session after session turns out to be gone
+# From a batch's begin, of the function's 20 s: no filter is asked any more, and no request begun.
+DECIDED_WITHIN_S = 10.0
+SENT_WITHIN_S = 16.0
+SLICE_S = 1.0  # what is decided by then is sent, before more is decided
+FILTER_BUDGET_S = 2.0  # what a session's filter may take of one batch; 6 MB of messages is all that a batch can have
+
+REASONS = {
+    FaultKind.PATTERN_TIMED_OUT: Reason.PATTERN_TIMED_OUT,
+    FaultKind.PATTERN_FAILED: Reason.PATTERN_FAILED,
+    FaultKind.JQ_TIMED_OUT: Reason.FILTER_TIMED_OUT,
+    FaultKind.OVER_BUDGET: Reason.FILTER_TOO_SLOW,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +60,11 @@ class Routes:
 
 @dataclass(slots=True)
 class SplitOutcome:
-    """What became of a batch: by position what is to come again and why, counts, sessions to cancel."""
+    """What became of a batch: by position what is to come again and why, and counts."""
 
     failures: Mapping[int, DestinationFault] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     forwarded: Counter[str] = field(default_factory=Counter)  # by session id
-    cancelled: frozenset[str] = frozenset()
 
 
 def split(
@@ -58,72 +75,172 @@ def split(
     queues: TargetQueues,
     executor: Executor,
     metadata: ObjectMetadata,
+    conduct: Conduct,
+    began_s: float,
 ) -> SplitOutcome:
-    """Forward the batch. `messages` are in the order in which they were received.
+    """Forward the batch, which began at this reading of the conduct's clock. `messages` are in the order received.
 
-    What a session's vanished queue was to get is routed again, without that session, in as many passes as queues
-    vanish; where main is gone, its messages stay on the source.
+    What a session's vanished or refusing queue was to get is routed again, without that session, in as many passes as
+    queues are lost; where main is gone, its messages stay on the source.
     """
-    sights = [_sight(message, queue, metadata) for message in messages]
-    dispatcher = Dispatcher(fifo=queue.fifo, send=queues.send_batch, executor=executor)
-    sessions = {name: session_id for session_id, name in routes.queues.items()}
-    gone: set[str] = set()
-    faults: set[tuple[int, str, FaultKind]] = set()
-    positions: Sequence[int] = range(len(sights))
-    for _ in range(MAX_PASSES):
-        entries: list[Entry] = []
-        for position in positions:
-            recipients = routes.router.recipients(sights[position], gone=gone)
-            faults.update((position, fault.session_id, fault.kind) for fault in recipients.faults)
-            entries += _entries(position, messages[position], recipients, queue, routes)
-        stopped = dispatcher.dispatch(entries)
-        for entry in stopped.gone:
-            if entry.target not in sessions:
-                dispatcher.fail(entry, NotDelivered(str(QueueGone(entry.target))))
-        gone |= {sessions[entry.target] for entry in stopped.gone if entry.target in sessions}
-        positions = sorted({entry.position for entry in (*stopped.gone, *stopped.later)} - dispatcher.failures.keys())
-        if not positions:
-            break
-    for position in positions:
-        entry = Entry(position=position, target=queue.main, outgoing=for_main(messages[position], fifo=queue.fifo))
-        dispatcher.fail(entry, NotDelivered("its receivers keep vanishing"))
-
-    sent = dispatcher.sent
-    unmatched = sum(entry.target == queue.main for entry in sent)
-    mirrored = len(sent) - len({entry.position for entry in sent})  # copies beside the message itself
-    return SplitOutcome(
-        failures=dispatcher.failures,
-        counts=Counter(
-            MessagesRead=len(messages),
-            MessagesUnmatched=unmatched,
-            MessagesForwarded=len(sent) - unmatched - mirrored,
-            MessagesMirrored=mirrored,
-            MessagesFailed=len(dispatcher.failures),
-            FilterFaults=len(faults),
+    now_s = conduct.now_s
+    batch = _Batch(
+        messages=messages,
+        queue=queue,
+        routes=routes,
+        executor=executor,
+        metadata=metadata,
+        conduct=conduct,
+        sessions={name: session_id for session_id, name in routes.queues.items()},
+        sights=[Sight.of(message, sns=queue.sns, s3_event=queue.s3_event) for message in messages],
+        dispatcher=Dispatcher(
+            fifo=queue.fifo,
+            send=queues.send_batch,
+            executor=executor,
+            optional=frozenset(routes.queues.values()),
+            may_go_on=lambda: now_s() < began_s + SENT_WITHIN_S,
         ),
-        forwarded=Counter(sessions[entry.target] for entry in sent if entry.target in sessions),
-        cancelled=frozenset(session for _, session, kind in faults if kind is FaultKind.JQ_TIMED_OUT),
+        meter=Meter(clock=now_s, until=began_s + DECIDED_WITHIN_S, budget_s=FILTER_BUDGET_S),
+        out=conduct.begin() if routes.queues else set(),
     )
+    waiting = deque(range(len(messages)))
+    while waiting:
+        batch.deliver(batch.take(waiting))
+    return batch.outcome()
 
 
-def _sight(message: Message, queue: SplitQueue, metadata: ObjectMetadata) -> Sight:
-    found: dict[str, str] | None = None
-    if queue.s3_event:
-        found = {}
-        for each in s3_objects(message.body, sns=queue.sns):
-            found |= metadata(each)
-    return Sight.of(message, sns=queue.sns, s3_metadata=found)
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    """A batch on its way. `out` are the sessions that it passes over."""
 
+    messages: Sequence[Message]
+    queue: SplitQueue
+    routes: Routes
+    executor: Executor
+    metadata: ObjectMetadata
+    conduct: Conduct
+    sessions: Mapping[str, str]  # by queue name
+    sights: list[Sight]
+    dispatcher: Dispatcher
+    meter: Meter
+    out: set[str]
+    faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
 
-def _entries(
-    position: int, message: Message, recipients: Recipients, queue: SplitQueue, routes: Routes
-) -> Iterator[Entry]:
-    """Copy first, then the message itself, to a session or to main. A copy whose place is unknown has vanished."""
-    stealing = recipients.stealing
-    shares = [*recipients.mirroring, *([stealing] if stealing else [])]
-    there = [share for share in shares if share.session_id in routes.queues]
-    for share in there:
-        copy = for_session(message, key=share.key, fifo=queue.fifo)
-        yield Entry(position=position, target=routes.queues[share.session_id], outgoing=copy)
-    if stealing not in there:
-        yield Entry(position=position, target=queue.main, outgoing=for_main(message, fifo=queue.fifo))
+    def take(self, waiting: deque[int]) -> dict[int, Recipients]:
+        """Take messages off the front and route them, for as long as a slice lasts, and one at least."""
+        until = self.conduct.now_s() + SLICE_S
+        found: dict[int, Recipients] = {}
+        while waiting and (not found or self.conduct.now_s() < until):
+            position = waiting.popleft()
+            found[position] = self.routed(position)
+        return self.decided(found)
+
+    def deliver(self, found: dict[int, Recipients]) -> None:
+        """Send what is decided; what a session's queue won't have is decided again, without that session."""
+        for _ in range(MAX_PASSES):
+            stopped = self.dispatcher.dispatch(
+                [entry for position in sorted(found) for entry in self.entries(position, found[position])]
+            )
+            for entry in stopped.gone:
+                if entry.target in self.sessions:
+                    self.lose(entry.target, Reason.QUEUE_GONE)
+                else:
+                    self.dispatcher.fail(entry, NotDelivered(str(QueueGone(entry.target))))
+            for entry, fault in stopped.refused:
+                self.lose(entry.target, Reason.QUEUE_REFUSED, str(fault))
+            entries = (*stopped.gone, *(each.entry for each in stopped.refused), *stopped.later)
+            again = sorted({entry.position for entry in entries} - self.dispatcher.failures.keys())
+            if not again:
+                return
+            found = self.decided({position: self.routed(position) for position in again})
+        for position in found:
+            self.fail(position, NotDelivered("its receivers keep vanishing"))
+
+    def lose(self, target: str, reason: Reason, words: str = "") -> None:
+        """Take the session of a queue that is gone, or refuses, out of the batch."""
+        session_id = self.sessions[target]
+        if session_id not in self.out:
+            self.out.add(session_id)
+            self.conduct.note(session_id, reason, words)
+
+    def routed(self, position: int) -> Recipients:
+        """Route a message. A session whose filter is at fault is out of the batch from the next one on."""
+        recipients = self.routes.router.recipients(self.sights[position], gone=self.out, meter=self.meter)
+        for fault in recipients.faults:
+            self.faults.add((position, fault.session_id, fault.kind))
+            self.out.add(fault.session_id)
+            if fault.kind in REASONS:
+                self.conduct.note(fault.session_id, REASONS[fault.kind])
+        return recipients
+
+    def decided(self, found: dict[int, Recipients]) -> dict[int, Recipients]:
+        """Give those that are decided, once S3 has been asked where a program wants it; the others have failed."""
+        wanting = [position for position, recipients in found.items() if recipients.lacks is Lack.METADATA]
+        for position in self.fetched(wanting) if wanting else ():
+            found[position] = self.routed(position)
+        for position, recipients in found.items():
+            if recipients.lacks is not None and position not in self.dispatcher.failures:
+                self.fail(position, NotReached("not decided within the batch's time"))
+        return {position: recipients for position, recipients in found.items() if recipients.lacks is None}
+
+    def fetched(self, positions: Sequence[int]) -> Iterator[int]:
+        """Ask S3 for these messages' objects, side by side, within half of the time that is left.
+
+        Yields the positions that have their answers; where S3 fails, that message alone has failed.
+        """
+        objects = {each: s3_objects(self.messages[each].body, sns=self.queue.sns) for each in positions}
+        asked = {each: self.executor.submit(self.metadata, each) for of_one in objects.values() for each in of_one}
+        wait(asked.values(), timeout=max(0.0, (self.meter.until - self.conduct.now_s()) / 2))
+        for future in asked.values():
+            future.cancel()
+        for position, of_one in objects.items():
+            answers = [asked[each] for each in of_one]
+            if not all(answer.done() and not answer.cancelled() for answer in answers):
+                self.fail(position, NotReached("S3 didn't answer within the batch's time"))
+                continue
+            failed = next((error for error in (answer.exception() for answer in answers) if error), None)
+            if failed is not None:
+                self.fail(position, NotDelivered(f"metadata of its S3 object: {failed}"))
+                continue
+            metadata = {name: value for answer in answers for name, value in answer.result().items()}
+            self.sights[position] = self.sights[position].with_metadata(metadata)
+            yield position
+
+    def entries(self, position: int, recipients: Recipients) -> Iterator[Entry]:
+        """Copy first, then the message itself, to a session or to main. A copy whose place is unknown has vanished."""
+        message, fifo = self.messages[position], self.queue.fifo
+        stealing = recipients.stealing
+        shares = [*recipients.mirroring, *([stealing] if stealing else [])]
+        there = [share for share in shares if share.session_id in self.routes.queues]
+        for share in there:
+            copy = for_session(message, key=share.key, fifo=fifo)
+            yield Entry(position=position, target=self.routes.queues[share.session_id], outgoing=copy)
+        if stealing not in there:
+            yield self.to_main(position)
+
+    def to_main(self, position: int) -> Entry:
+        """Give the message as the deployed consumer gets it."""
+        outgoing = for_main(self.messages[position], fifo=self.queue.fifo)
+        return Entry(position=position, target=self.queue.main, outgoing=outgoing)
+
+    def fail(self, position: int, fault: DestinationFault) -> None:
+        """Note that a message is to come again, and what follows it in its group with it."""
+        self.dispatcher.fail(self.to_main(position), fault)
+
+    def outcome(self) -> SplitOutcome:
+        """Say what became of the batch."""
+        sent, failures = self.dispatcher.sent, self.dispatcher.failures
+        unmatched = sum(entry.target == self.queue.main for entry in sent)
+        mirrored = len(sent) - len({entry.position for entry in sent})  # copies beside the message itself
+        return SplitOutcome(
+            failures=failures,
+            counts=Counter(
+                MessagesRead=len(self.messages),
+                MessagesUnmatched=unmatched,
+                MessagesForwarded=len(sent) - unmatched - mirrored,
+                MessagesMirrored=mirrored,
+                MessagesFailed=len(failures),
+                FilterFaults=len(self.faults),
+            ),
+            forwarded=Counter(self.sessions[entry.target] for entry in sent if entry.target in self.sessions),
+        )

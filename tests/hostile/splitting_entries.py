@@ -1,6 +1,7 @@
 """Splitting's entries: messages of a split queue, filter files, operations, and what the registry's table has."""
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from sluice.cli.splitting.filters import filters_of
 from sluice.errors import BadFilter, BadSnapshot
 from sluice.federation.declared import DECLARED
 from sluice.pipeline.states import DESIRED_STATE
+from sluice.splitting.conduct import Conduct
 from sluice.splitting.control import Control
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.values import Filter, Mode
@@ -65,6 +67,11 @@ class Splitter:
     decide: Decide = never
     metadata: Any = lambda _: {}
     client: StrictClient = field(default_factory=StrictClient)
+    cancelled: list[tuple[str, str]] = field(default_factory=list)
+
+    def told(self, session_id: str, reason: str) -> None:
+        """As control would be."""
+        self.cancelled.append((session_id, reason))
 
     def take(self, *messages: dict[str, Any], queue: str = "source") -> list[str]:
         outcomes: list[SplitOutcome] = []
@@ -78,6 +85,8 @@ class Splitter:
                     queues=self.client,
                     executor=Inline(),
                     metadata=self.metadata,
+                    conduct=Conduct(now_s=time.monotonic, tell=self.told),
+                    began_s=time.monotonic(),
                 )
             )
             return outcomes[0]

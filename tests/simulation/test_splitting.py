@@ -16,9 +16,6 @@ def test_every_message_reaches_whom_the_sessions_say_and_nothing_is_left(group: 
     holds(Splitting, range(FIRST_SEED + group, FIRST_SEED + SEEDS, GROUPS))
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="a session whose jq program never ends stops the queue for everybody"
-)
 def test_a_program_that_never_ends_holds_up_nobody_else():
     run(NeverEnds, 0)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.errors import HeldBack
 from sluice.message import Message, Value
+from sluice.splitting.conduct import Conduct
 from sluice.splitting.filters.jq import ProgramTimedOut
 from sluice.splitting.filters.values import Filter, Mode
 from sluice.splitting.routing.router import Router
@@ -49,12 +50,16 @@ def run(
     queue: SplitQueue = STANDARD,
     decide=endless,
     executor: Executor = EXECUTOR,
+    conduct: Conduct | None = None,
 ) -> SplitOutcome:
     routes = Routes(
         router=Router.of(shares, version=1, decide=decide),
         queues={each.session_id: f"queue-{each.session_id}" for each in shares},
     )
-    return split(messages, queue, routes, queues=queues, executor=executor, metadata=lambda _: {})
+    conduct = conduct or Conduct(now_s=lambda: 0.0, tell=lambda _, __: None)
+    return split(
+        messages, queue, routes, queues=queues, executor=executor, metadata=lambda _: {}, conduct=conduct, began_s=0.0
+    )
 
 
 def test_each_message_goes_to_its_session_or_to_main() -> None:
@@ -157,10 +162,12 @@ def test_fifo_copies_are_suppressed_by_the_sources_message_id() -> None:
 
 
 def test_a_program_that_never_ends_cancels_its_session_and_hurts_no_other() -> None:
-    queues = FakeSplitQueues()
-    outcome = run([message("a1")], queues, share("bad", jq="def f: f; f", at=1), share("A", at=2))
+    queues, told = FakeSplitQueues(), dict[str, str]()
+    conduct = Conduct(now_s=lambda: 0.0, tell=told.__setitem__)
+    shares = share("bad", jq="def f: f; f", at=1), share("A", at=2)
+    outcome = run([message("a1")], queues, *shares, conduct=conduct)
     assert queues.bodies("queue-A") == ["a1"]
-    assert outcome.cancelled == {"bad"}
+    assert told == {"bad": "FilterTimedOut"}
     assert outcome.failures == {}
 
 

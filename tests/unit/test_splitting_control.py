@@ -73,7 +73,7 @@ def world() -> World:
 
 def test_a_session_gets_a_queue_like_the_source_with_its_tags_and_the_configured_ones(world: World) -> None:
     session_id = world.start()
-    assert world.queues.attributes[SESSION_QUEUE] == {"VisibilityTimeout": "77"}
+    assert world.queues.attributes[SESSION_QUEUE] == {"VisibilityTimeout": "77", "MaximumMessageSize": "1048576"}
     assert world.queues.tags[SESSION_QUEUE] == {"team": "ours", "kept": "yes"}
     assert world.status(session_id) is Status.READY
 
@@ -230,7 +230,7 @@ def test_a_queue_that_aws_refuses_fails_the_session_with_awss_words(world: World
     session_id = world.start()
     session = world.store.registry.sessions[session_id]
     assert session.status is Status.START_ERROR
-    assert "AccessDenied" in session.reason
+    assert "InternalError" in session.reason
 
 
 def test_a_start_that_was_cut_off_is_finished_by_the_next_tick(world: World) -> None:

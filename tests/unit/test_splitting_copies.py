@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -106,8 +107,6 @@ def test_a_copy_without_room_for_the_key_is_sent_without() -> None:
     large = Message(message_id="m", body="b" * (MAX_MESSAGE_BYTES - 5))
     for message in (full, taken, large):
         assert for_session(message, key="alice", fifo=False).attributes == message.attributes
-    small_queue = for_session(MESSAGE, key="alice", fifo=False, max_bytes=MESSAGE.size)
-    assert small_queue.attributes == MESSAGE.attributes
 
 
 def test_a_returned_copy_loses_the_key_that_was_added() -> None:
@@ -174,12 +173,19 @@ def test_a_temporary_queue_is_like_its_original_but_for_what_was_served_or_decid
             "KmsDataKeyReusePeriodSeconds",
             "RedrivePolicy",
         )
-    }
+    } | {"MaximumMessageSize": str(MAX_MESSAGE_BYTES)}
+
+
+def test_a_sessions_queue_takes_what_its_mark_makes_longer_than_the_original_takes() -> None:
+    made = temporary_attributes({"MaximumMessageSize": "1024"}, original_name="o", name="n")
+    copied = for_session(replace(MESSAGE, body="b" * 1_000), key="k" * 64, fifo=False)
+    assert 1_024 < copied.size <= int(made["MaximumMessageSize"])
 
 
 def test_a_fifo_queue_stays_one() -> None:
     original = {"FifoQueue": "true", "ContentBasedDeduplication": "false", "DeduplicationScope": "messageGroup"}
-    assert temporary_attributes(original, original_name="o.fifo", name="n.fifo") == original
+    made = temporary_attributes(original, original_name="o.fifo", name="n.fifo")
+    assert made == original | {"MaximumMessageSize": str(MAX_MESSAGE_BYTES)}
 
 
 def test_only_the_queues_name_changes_in_a_policy() -> None:

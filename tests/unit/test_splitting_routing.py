@@ -13,7 +13,7 @@ from sluice.splitting.filters import jq
 from sluice.splitting.filters.index import Index
 from sluice.splitting.filters.texts import Sight
 from sluice.splitting.filters.values import Filter, Mode
-from sluice.splitting.routing.router import Fault, FaultKind, Recipients, Router
+from sluice.splitting.routing.router import Fault, FaultKind, Lack, Meter, Recipients, Router
 from sluice.splitting.routing.shares import Share
 
 
@@ -145,6 +145,37 @@ def test_a_pattern_that_backtracks_without_end_is_no_match_and_counted() -> None
     found = Router.of(sessions, version=1, decide=never).recipients(sight(a="a" * 60 + "!"))
     assert found.stealing == sessions[1]
     assert found.faults == (Fault("A", FaultKind.PATTERN_TIMED_OUT),)
+
+
+def test_a_filter_over_its_budget_has_decided_this_message_all_the_same() -> None:
+    seconds = iter(range(100))
+    meter = Meter(clock=lambda: float(next(seconds)), until=100.0, budget_s=1.5)
+    sessions = [share("A", at=1, mode=Mode.MIRROR, a="b"), share("B", at=2, mode=Mode.MIRROR, a="b|c")]
+    router = Router.of(sessions, version=1, decide=never)
+    assert router.recipients(sight(a="b"), meter=meter).faults == ()
+    found = router.recipients(sight(a="b"), meter=meter)
+    assert found.mirroring == tuple(sessions)
+    assert found.faults == (Fault("A", FaultKind.OVER_BUDGET), Fault("B", FaultKind.OVER_BUDGET))
+
+
+def test_nothing_is_asked_when_the_time_is_up_and_what_was_asked_is_said() -> None:
+    meter = Meter(clock=iter([0.0, 0.0, 0.0, 1.0]).__next__, until=1.0, budget_s=9.0)
+    sessions = [share("A", "endless", at=1), share("B", at=2, a="b")]
+    found = Router.of(sessions, version=1, decide=decide).recipients(sight(a="b"), meter=meter)
+    assert (found.lacks, found.faults) == (Lack.TIME, (Fault("A", FaultKind.JQ_TIMED_OUT),))
+
+
+def test_metadata_is_asked_for_where_a_program_names_it_and_can_matter() -> None:
+    names = share("A", "S3Metadata", at=2, a="b")
+    waiting = Sight.of(sight(a="b").message, s3_event=True)
+    for sessions, lacks in (
+        ([names], Lack.METADATA),
+        ([share("B", at=1, a="b"), names], None),
+        ([share("A", "S3Metadata", a="x")], None),
+    ):
+        assert Router.of(sessions, version=1, decide=decide).recipients(waiting).lacks is lacks
+    found = Router.of([names], version=1, decide=decide).recipients(waiting.with_metadata({}))
+    assert (found.stealing, found.lacks) == (names, None)
 
 
 def test_a_program_that_several_sessions_share_runs_once_a_message() -> None:

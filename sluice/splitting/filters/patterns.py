@@ -20,18 +20,21 @@ _SIMPLE_CASE = "(?-f)"  # version 1 folds full case (one character to several) u
 
 
 class PatternTimedOut(Exception):  # control flow between this module and the router, no error of Sluice's
-    """A search exceeded its time limit: no match, and a fault to be counted."""
+    """A search exceeded its time limit: no match; its sessions are to be cancelled."""
+
+
+class PatternFailed(PatternTimedOut):
+    """A search couldn't be made: the pattern was checked, but perhaps by another version of the library."""
 
 
 def searches(pattern: str, text: str, *, time_limit_s: float = TIME_LIMIT_S) -> bool:
-    """Whether the pattern is found in the text. Raises `PatternTimedOut`.
-
-    Also for a pattern that doesn't compile: it was checked, but perhaps by another version of the library.
-    """
+    """Whether the pattern is found in the text. Raises `PatternTimedOut`, or `PatternFailed` where it can't be used."""
     try:
         return _compiled(pattern).search(text, timeout=time_limit_s, concurrent=False) is not None
-    except (TimeoutError, MemoryError, regex.error) as error:
+    except TimeoutError as error:
         raise PatternTimedOut(pattern) from error
+    except (MemoryError, regex.error) as error:
+        raise PatternFailed(pattern) from error
 
 
 def problem(pattern: str) -> str | None:

@@ -5,7 +5,7 @@ own and its envelope's): a pattern is satisfied by any of them. Binary attribute
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sluice.message import Message
 from sluice.splitting.filters import jq
@@ -16,29 +16,35 @@ Texts = Mapping[str, tuple[str, ...]]  # by folded attribute name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """One message, prepared once for all sessions."""
+    """One message, prepared once for all sessions. `awaits_metadata` where S3 hasn't been asked for it yet."""
 
     message: Message
     texts: Texts
     s3_metadata: Mapping[str, str] | None = None
-    _document: list[str] = field(default_factory=list, repr=False, compare=False)
+    awaits_metadata: bool = False
+    _documents: dict[bool, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, message: Message, *, sns: bool = False, s3_metadata: Mapping[str, str] | None = None) -> "Sight":
-        """Prepare a message of a split queue; with S3 events `s3_metadata` is a map, empty where none was found."""
+    def of(cls, message: Message, *, sns: bool = False, s3_event: bool = False) -> "Sight":
+        """Prepare a message of a split queue, which has SNS notifications or S3 events for its bodies."""
         texts: dict[str, tuple[str, ...]] = {}
         for attributes in (message.attributes, envelope_attributes(message.body) if sns else {}):
             for name, value in attributes.items():
                 if value.text is not None and not value.data_type.startswith("Binary"):
                     folded = fold_name(name)
                     texts[folded] = (*texts.get(folded, ()), value.text)
-        return cls(message=message, texts=texts, s3_metadata=s3_metadata)
+        return cls(message=message, texts=texts, awaits_metadata=s3_event)
 
-    def document(self) -> str:
-        """Give what jq sees, made when the first program asks."""
-        if not self._document:
-            self._document.append(jq.document(self.message, s3_metadata=self.s3_metadata))
-        return self._document[0]
+    def with_metadata(self, found: Mapping[str, str]) -> "Sight":
+        """Give the message with what S3 said of its objects."""
+        return replace(self, s3_metadata=found, awaits_metadata=False, _documents={})
+
+    def document(self, program: str) -> str:
+        """Give what this jq program sees, made when the first of its kind asks."""
+        metadata = jq.names_metadata(program)
+        if metadata not in self._documents:
+            self._documents[metadata] = jq.document(self.message, s3_metadata=self.s3_metadata if metadata else None)
+        return self._documents[metadata]
 
 
 def fold_name(name: str) -> str:

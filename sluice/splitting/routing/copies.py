@@ -14,16 +14,13 @@ def for_main(message: Message, *, fifo: bool) -> Outgoing:
     return _forwarded(message, message.attributes, fifo=fifo)
 
 
-def for_session(message: Message, *, key: str, fifo: bool, max_bytes: int = MAX_MESSAGE_BYTES) -> Outgoing:
-    """Make a session's copy, with the session's key as an attribute where there is room for it.
-
-    `max_bytes` is the queue's MaximumMessageSize.
-    """
+def for_session(message: Message, *, key: str, fifo: bool) -> Outgoing:
+    """Make a session's copy, with the session's key as an attribute where there is room for it."""
     attributes = message.attributes
     if len(attributes) < MAX_ATTRIBUTES and SESSION_ATTRIBUTE not in attributes:
         marked = {**attributes, SESSION_ATTRIBUTE: Value("String", key)}
         # A message of the greatest size has no room for it either.
-        attributes = marked if size_of(message.body, marked) <= max_bytes else attributes
+        attributes = marked if size_of(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
     return _forwarded(message, attributes, fifo=fifo)
 
 

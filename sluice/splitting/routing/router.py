@@ -6,7 +6,7 @@ behind it, the deployed consumer last, never see it. So a mirroring session sees
 consumer without it, and no more.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,15 +21,25 @@ NOBODY: AbstractSet[str] = frozenset()
 
 
 class FaultKind(StrEnum):
-    """How a filter failed on a message. Either way it is no match."""
+    """What a filter did on a message that it shouldn't. But for the last it is no match."""
 
-    PATTERN_TIMED_OUT = "pattern timed out"  # counted
-    JQ_TIMED_OUT = "jq timed out"  # the session is to be cancelled
+    PATTERN_TIMED_OUT = "pattern timed out"
+    PATTERN_FAILED = "pattern can't be used"
+    JQ_TIMED_OUT = "jq timed out"
+    JQ_NOT_RUN = "jq can't be run for now"  # by no fault of the session's
+    OVER_BUDGET = "took too long in one batch"  # of which this message was the last
+
+
+class Lack(StrEnum):
+    """Why it isn't decided who gets a message."""
+
+    TIME = "time"  # of the batch
+    METADATA = "metadata"  # of S3 objects, which a program asks for
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One session's filter failed on one message."""
+    """What one session's filter did on one message."""
 
     session_id: str
     kind: FaultKind
@@ -37,11 +47,39 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipients:
-    """Where a message goes: copies to `mirroring`, in order, itself to `stealing`, or to main where that is None."""
+    """Where a message goes: copies to `mirroring`, in order, itself to `stealing`, or to main where that is None.
+
+    Where something `lacks` it isn't decided yet.
+    """
 
     stealing: Share | None = None
     mirroring: tuple[Share, ...] = ()
     faults: tuple[Fault, ...] = ()
+    lacks: Lack | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Meter:
+    """What the filters of one batch may take, and have taken: seconds of the `clock`, by the router's groups.
+
+    No filter is asked from the clock's `until` on. What a filter takes counts for each session that asks for it; the
+    start of what runs programs counts for none, and is tried once.
+    """
+
+    clock: Callable[[], float]
+    until: float
+    budget_s: float
+    runs_programs: bool = True
+    _spent: dict[int, float] = field(default_factory=dict)
+
+    def is_over(self, group: int, seconds: float) -> bool:
+        """Add what a group's filter took of one message, and tell whether it is over the budget."""
+        spent = self._spent[group] = self._spent.get(group, 0.0) + seconds
+        return spent > self.budget_s
+
+
+def is_ready() -> None:
+    """Nothing is to be started where programs run at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +96,19 @@ class Router:
 
     version: int
     decide: jq.Decide
+    ready: Callable[[], None]
     _line: Sequence[Share]
     _groups: Sequence[_Group]
     _index: Index
 
     @classmethod
-    def of(cls, shares: Iterable[Share], *, version: int, decide: jq.Decide) -> "Router":
-        """Compiles the sessions' shares, given in any order. Empty filters match nothing and cost nothing."""
+    def of(
+        cls, shares: Iterable[Share], *, version: int, decide: jq.Decide, ready: Callable[[], None] = is_ready
+    ) -> "Router":
+        """Compiles the sessions' shares, given in any order. Empty filters match nothing and cost nothing.
+
+        `ready` starts what `decide` needs, before a session's time runs. It raises `jq.NotRunning`.
+        """
         line = sorted((share for share in shares if not share.filter.matches_nothing), key=lambda share: share.order)
         positions: dict[Filter, list[int]] = {}
         for position, share in enumerate(line):
@@ -72,10 +116,10 @@ class Router:
         # In order of their first session, as dicts keep it: `recipients` stops at the first that can't matter.
         groups = [_Group(filter=filter_, positions=tuple(found)) for filter_, found in positions.items()]
         index = Index.of([group.filter for group in groups])
-        return cls(version=version, decide=decide, _line=line, _groups=groups, _index=index)
+        return cls(version=version, decide=decide, ready=ready, _line=line, _groups=groups, _index=index)
 
-    def recipients(self, sight: Sight, *, gone: AbstractSet[str] = NOBODY) -> Recipients:
-        """Find the message's recipients. Sessions in `gone`, by id, are passed over: their queues have vanished.
+    def recipients(self, sight: Sight, *, gone: AbstractSet[str] = NOBODY, meter: Meter | None = None) -> Recipients:
+        """Find the message's recipients. Sessions in `gone`, by id, are passed over, as if they weren't there.
 
         Faults are those of filters that had to be evaluated; one that can't match whatever it does has none.
         """
@@ -83,6 +127,7 @@ class Router:
         taker = len(self._line)
         matched: list[int] = []
         faulty: dict[int, FaultKind] = {}
+        lacks: Lack | None = None
         for number in self._index.candidates(sight.texts):
             group = self._groups[number]
             if group.positions[0] > taker:
@@ -92,14 +137,17 @@ class Router:
                 present = tuple(position for position in present if self._line[position].session_id not in gone)
             if not present:
                 continue
-            decided = evaluation.decided(group.filter)
-            if isinstance(decided, FaultKind):
-                faulty.update(dict.fromkeys(present, decided))
-            elif decided:
+            decided, over = self._asked(number, evaluation, meter)
+            if isinstance(decided, Lack):
+                lacks = decided
+                break
+            if over or isinstance(decided, FaultKind):
+                faulty.update(dict.fromkeys(present, decided if isinstance(decided, FaultKind) else OVER_BUDGET))
+            if decided is True:
                 matched.extend(present)
                 stealing = (position for position in present if self._line[position].mode is Mode.STEAL)
                 taker = min(taker, next(stealing, taker))
-        if not matched and not faulty:
+        if not matched and not faulty and lacks is None:
             return _TO_MAIN
         return Recipients(
             stealing=self._line[taker] if taker < len(self._line) else None,
@@ -107,12 +155,34 @@ class Router:
             faults=tuple(
                 Fault(self._line[position].session_id, kind)
                 for position, kind in sorted(faulty.items())
-                if position < taker
+                if position < taker or kind is OVER_BUDGET
             ),
+            lacks=lacks,
         )
+
+    def _asked(self, number: int, evaluation: "_Evaluation", meter: Meter | None) -> tuple["_Decided | Lack", bool]:
+        """Ask a group's filter, and tell whether it has taken more than it may of this batch."""
+        filter_ = self._groups[number].filter
+        if meter is None:
+            return evaluation.decided(filter_), False
+        began = meter.clock()
+        if began < meter.until and filter_.jq is not None:
+            try:
+                if meter.runs_programs:
+                    self.ready()
+                    began = meter.clock()
+            except jq.NotRunning:
+                meter.runs_programs = False
+            if not meter.runs_programs:
+                return FaultKind.JQ_NOT_RUN, False
+        if began >= meter.until:
+            return Lack.TIME, False
+        decided = evaluation.decided(filter_)
+        return decided, meter.is_over(number, meter.clock() - began)
 
 
 _TO_MAIN = Recipients()
+OVER_BUDGET = FaultKind.OVER_BUDGET
 _Decided = bool | FaultKind
 
 
@@ -125,7 +195,7 @@ class _Evaluation:
     _of_patterns: dict[tuple[str, str], _Decided] = field(default_factory=dict)
     _of_programs: dict[str, _Decided] = field(default_factory=dict)
 
-    def decided(self, filter_: Filter) -> _Decided:
+    def decided(self, filter_: Filter) -> "_Decided | Lack":
         """Whether the message matches. What costs little is asked first, and the first no ends it."""
         for name, pattern in filter_.attributes:
             condition = fold_name(name), pattern
@@ -137,20 +207,21 @@ class _Evaluation:
         program = filter_.jq
         if program is None:
             return True
+        if self.sight.awaits_metadata and jq.names_metadata(program):
+            return Lack.METADATA
         if program not in self._of_programs:
             try:
-                self._of_programs[program] = self.decide(program, self.sight.document()) is True
+                self._of_programs[program] = self.decide(program, self.sight.document(program)) is True
             except jq.ProgramTimedOut:
                 self._of_programs[program] = FaultKind.JQ_TIMED_OUT
         return self._of_programs[program]
 
 
 def _found_in(texts: Iterable[str], pattern: str) -> _Decided:
-    timed_out = False
-    for text in texts:
-        try:
-            if patterns.searches(pattern, text):
-                return True
-        except patterns.PatternTimedOut:
-            timed_out = True
-    return FaultKind.PATTERN_TIMED_OUT if timed_out else False
+    """Whether the pattern is found in one of the texts. The first that takes too long ends it: there may be many."""
+    try:
+        return any(patterns.searches(pattern, text) for text in texts)
+    except patterns.PatternFailed:
+        return FaultKind.PATTERN_FAILED
+    except patterns.PatternTimedOut:
+        return FaultKind.PATTERN_TIMED_OUT

@@ -40,7 +40,12 @@ class Reason(StrEnum):
     SETUP_DEADLINE_EXCEEDED = "SetupDeadlineExceeded"
     UNUSED = "Unused"
     TIME_LIMIT_EXCEEDED = "TimeLimitExceeded"
-    FILTER_TIMED_OUT = "FilterTimedOut"
+    FILTER_TIMED_OUT = "FilterTimedOut"  # a jq program, on one message
+    PATTERN_TIMED_OUT = "PatternTimedOut"  # on one message
+    PATTERN_FAILED = "PatternFailed"  # it doesn't compile any more, or takes all memory
+    FILTER_TOO_SLOW = "FilterTooSlow"  # on the messages of a batch together, twice
+    QUEUE_REFUSED = "QueueRefused"  # with SQS's words
+    QUEUE_GONE = "QueueGone"  # somebody has deleted it
 
 
 class QueueState(StrEnum):

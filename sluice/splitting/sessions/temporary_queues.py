@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from sluice.message import MAX_MESSAGE_BYTES
+
 PREFIX = "sluice-tmp-"
 MAIN = "main-"
 FIFO_SUFFIX = ".fifo"
@@ -17,11 +19,11 @@ TAG_CHARACTERS = 6
 TOKEN_CHARACTERS = 12
 MAX_TAGS = 50  # of SQS
 RESERVED_TAG = "aws:"  # nobody but AWS may set these, CloudFormation's for one
-# Not here: DelaySeconds (the delay was already served), RedriveAllowPolicy, and what SQS reports but doesn't take.
+# Not here: DelaySeconds (the delay was already served), MaximumMessageSize (with a session's mark a message may be more
+# than the original takes), RedriveAllowPolicy, and what SQS reports but doesn't take.
 COPIED = (
     "VisibilityTimeout",
     "MessageRetentionPeriod",
-    "MaximumMessageSize",
     "ReceiveMessageWaitTimeSeconds",
     "KmsMasterKeyId",
     "KmsDataKeyReusePeriodSeconds",
@@ -71,6 +73,7 @@ def _name(deployment: str, token: str, role: str, original: str) -> str:
 def temporary_attributes(original: Mapping[str, str], *, original_name: str, name: str) -> dict[str, str]:
     """Choose the attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original."""
     copied = {key: original[key] for key in COPIED if original.get(key)}
+    copied["MaximumMessageSize"] = str(MAX_MESSAGE_BYTES)
     if not original_name.endswith(FIFO_SUFFIX):
         # CreateQueue refuses even `false` for a standard queue.
         copied.pop("FifoQueue", None)
