@@ -98,6 +98,24 @@ def test_an_endless_program_cancels_its_session_with_the_reason_and_traffic_goes
     assert (ended["status"] in {"Closing", "Ended", "StartError"}, ended["reason"]) == (True, "FilterTimedOut")
 
 
+def test_a_pattern_without_end_cancels_its_session_and_so_does_a_queue_that_is_deleted_for_good(
+    splitting: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = start(splitting, {"attributes": [["client", "^(a|aa)+$"]]})
+    deleted = start(splitting, {"attributes": [["client", "^b$"]]})
+    splitting.sqs.delete_queue(QueueUrl=deleted["queues"][0]["url"])
+    seconds = iter(range(0, 1_000, 3))
+    monkeypatch.setattr(splitter.parts().conduct, "now_s", lambda: float(next(seconds)) * 0.1)
+    for _ in range(20):
+        splitting.send(splitting.offers_url, "hard", {"client": "a" * 60 + "!"})
+        splitting.send(splitting.offers_url, "lost", {"client": "b"})
+        assert splitter.handler(splitting.event(splitting.offers_url), CONTEXT) == {"batchItemFailures": []}
+    assert len(splitting.messages(url_of(splitting, "main"))) == 10  # of one receive
+    asked = [json.loads(each["Body"]) for each in splitting.messages(splitting.timeouts_url)]
+    told = {each["session_id"]: each["reason"] for each in asked if each["op"] == "stop"}
+    assert told == {endless["session_id"]: "PatternTimedOut", deleted["session_id"]: "QueueGone"}
+
+
 def start(splitting: Surroundings, fields: dict[str, Any], queue_id: str = "q") -> dict[str, Any]:
     request = {"op": "start", "filters": {queue_id: {"filter": fields}}, "owner": "me"}
     session: dict[str, Any] = control.handler(request, CONTEXT)["result"]

@@ -1,4 +1,4 @@
-"""Faults of splitting that hostile input shows: each is expected to fail until it is mended."""
+"""Faults of splitting that hostile input has shown: each is expected to fail until it is mended."""
 
 import json
 from typing import Any
@@ -26,7 +26,7 @@ MEGABYTES = 256  # that a program may have: a quarter of what the function has
 
 
 def test_a_program_that_never_ends_leaves_the_batch_its_time() -> None:
-    """It is asked anew for each message, a second each, and who asks for it is cancelled after the batch: never."""
+    """Were it asked anew for each message, a second each, the batch would never come to its end."""
     asked = []
 
     def endless(program: str, document: str) -> bool | None:
@@ -40,7 +40,7 @@ def test_a_program_that_never_ends_leaves_the_batch_its_time() -> None:
 
 
 def test_a_pattern_that_backtracks_without_end_leaves_the_batch_its_time() -> None:
-    """Each message costs its time limit, and nobody ends the session: of a whole batch it would be 50 s."""
+    """If each message cost its time limit, a whole batch would take 50 s."""
     number = 12
     text = {"a": Value("String", "a" * 60 + "!")}
     site = Splitter(shares=(share("s", BACKTRACKS),))

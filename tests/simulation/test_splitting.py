@@ -8,7 +8,7 @@ from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import Failed, run
 from tests.simulation.runs import FIRST_SEED, GROUPS, SEEDS, holds
 from tests.simulation.scenarios.splitting import Splitting
-from tests.simulation.scenarios.splitting_alone import JustMade, NeverEnds, NotStarted
+from tests.simulation.scenarios.splitting_alone import Alone, JustMade, Lost, NeverEnds, NotStarted, Refuses
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -18,6 +18,11 @@ def test_every_message_reaches_whom_the_sessions_say_and_nothing_is_left(group: 
 
 def test_a_program_that_never_ends_holds_up_nobody_else():
     run(NeverEnds, 0)
+
+
+@pytest.mark.parametrize("scenario", [Lost, Refuses])
+def test_a_queue_that_cant_be_sent_to_holds_up_nobody_and_ends_its_session(scenario: type[Alone]):
+    run(scenario, 0)
 
 
 @pytest.mark.xfail(

@@ -65,18 +65,59 @@ class Alone(Splitting):
 class NeverEnds(Alone):
     """A session's jq program never ends. Its owner keeps it; the deployed consumer waits for what is its own."""
 
+    reason = "FilterTimedOut"
+    ended = ""  # for what reason it did
+
+    def use(self, owner: Owner) -> None:
+        """Keep the session until it ends, and ask why it did."""
+        self.keep(owner, seconds=self.faulty_s + self.settles_s - 60)
+        found = self.world.ask(self.control, FindSession(session_id=owner.session_id))
+        self.ended = "" if found is None else found.reason
+
     def act(self) -> None:
         """Start the session, and let others send a batch of messages."""
         owner = self.started(Filter(jq=NEVER_ENDS), "")
         self.world.sleep(10)
         for _ in range(10):
             self.world.spawn("sender", partial(self.send, KINDS))
-        self.keep(owner, seconds=self.faulty_s + self.settles_s)
+        self.use(owner)
 
     def at_rest(self) -> None:
-        """Check that the deployed consumer has all of it."""
+        """Check that the deployed consumer has all of it, and the session has ended for it."""
         waiting = [body for body in self.sent if "main" not in self.consumed.get(body, set())]
-        self.world.check(not waiting, f"{len(waiting)} messages wait behind a program that never ends")
+        self.world.check(not waiting, f"{len(waiting)} messages wait behind a session that is at fault")
+        self.world.check(self.ended.startswith(self.reason), f"the session has ended for {self.ended!r}")
+
+
+class Lost(NeverEnds):
+    """Somebody deletes a session's queue. Its owner keeps it."""
+
+    reason = "QueueGone"
+
+    def act(self) -> None:
+        """Start the session, harm its queue, and let others send what it wants, now and again."""
+        owner = self.started(Filter(attributes=(("kind", "^a$"),)), "")
+        assert self._ready(owner)
+        [url] = owner.queues.values()
+        self.harm(url)
+        for number in range(10):
+            self.world.spawn("sender", partial(self.send, KINDS), after_s=3.0 * number)
+        self.use(owner)
+
+    def harm(self, url: str) -> None:
+        """Delete it."""
+        self.vanished.add(url)
+        self.world.sqs.remove(self.world.sqs.queues[url])
+
+
+class Refuses(Lost):
+    """Somebody has a session's queue take nothing any more. Its owner keeps it."""
+
+    reason = "QueueRefused"
+
+    def harm(self, url: str) -> None:
+        """Give it a limit of size that no message is under."""
+        self.world.sqs.queues[url].attributes["MaximumMessageSize"] = "1"
 
 
 class JustMade(Alone):
