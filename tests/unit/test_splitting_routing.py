@@ -147,6 +147,14 @@ def test_a_pattern_that_backtracks_without_end_is_no_match_and_counted() -> None
     assert found.faults == (Fault("A", FaultKind.PATTERN_TIMED_OUT),)
 
 
+def test_a_program_that_cant_be_run_for_now_is_no_match_and_no_time_out() -> None:
+    def unable(program: str, document: str) -> bool | None:
+        raise jq.NotRunning
+
+    found = Router.of([share("A", "true")], version=1, decide=unable).recipients(sight(a="b"))
+    assert found == Recipients(faults=(Fault("A", FaultKind.JQ_NOT_RUN),))
+
+
 def test_a_filter_over_its_budget_has_decided_this_message_all_the_same() -> None:
     seconds = iter(range(100))
     meter = Meter(clock=lambda: float(next(seconds)), until=100.0, budget_s=1.5)

@@ -214,6 +214,8 @@ class _Evaluation:
                 self._of_programs[program] = self.decide(program, self.sight.document(program)) is True
             except jq.ProgramTimedOut:
                 self._of_programs[program] = FaultKind.JQ_TIMED_OUT
+            except jq.NotRunning:
+                self._of_programs[program] = FaultKind.JQ_NOT_RUN
         return self._of_programs[program]
 
 
