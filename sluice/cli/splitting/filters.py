@@ -54,7 +54,6 @@ def _read(file: Path) -> dict[str, Any]:
         text = file.read_text()
         # YAML reads JSON too, but says less of what is wrong with it.
         document = json.loads(text) if file.suffix == ".json" else yaml.load(text, _Loader)  # noqa: S506 - a safe one
-        json.dumps(document, ensure_ascii=False, default=str).encode()  # what is no Unicode text is said here
     # PyYAML leaves it to Python to refuse what a tag can't be made of: `!!bool x` is a KeyError.
     except (
         OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, AttributeError, OverflowError

@@ -110,6 +110,8 @@ def _fields(place: str, value: object, *, known: Collection[str] | None = None) 
     for name in value:
         if not isinstance(name, str):
             raise BadFilter(f"{place}.{name}", f"its name is {_kind(name)}, not text: quote it")
+        if not _is_unicode(name):
+            raise BadFilter(place, f"the name {name[:80]!r} isn't Unicode: it has half a character")
         if known is not None and name not in known:
             at = name or "''" if known == {ROOT} else f"{place}.{name}"
             raise BadFilter(at, f"unknown field; there are {', '.join(sorted(known))}")
@@ -119,7 +121,14 @@ def _fields(place: str, value: object, *, known: Collection[str] | None = None) 
 def _text(place: str, value: object) -> str:
     if not isinstance(value, str):
         raise BadFilter(place, f"is {_kind(value)}, not text: quote it")
+    if not _is_unicode(value):
+        raise BadFilter(place, f"{value[:80]!r} isn't Unicode: it has half a character")
     return value
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be sent: JSON and YAML can name one surrogate alone, which is no character."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _kind(value: object) -> str:
