@@ -143,7 +143,7 @@ class FederatedSite:
         ]
         send_all(self.sqs, url, entries)
 
-    def arrivals(self, queue: str, number: int, *, within_s: float = 60, quiet_s: float = 1.0) -> list[Arrival]:
+    def arrivals(self, queue: str, number: int, *, within_s: float = 120, quiet_s: float = 1.0) -> list[Arrival]:
         """That many messages, in the order in which they come, and whatever comes right after."""
         found: list[Arrival] = []
         url, deadline = self.url(queue), time.monotonic() + within_s

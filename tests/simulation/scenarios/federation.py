@@ -55,10 +55,10 @@ ANSWERS = (Answer.NONE, Answer.NONE, Answer.UNAVAILABLE, Answer.REFUSED)
 class Federation(Scenario):
     """The scenario."""
 
-    faulty_s = 75.0
+    faulty_s = 65.0
     settles_s = 1_500.0
     looks_every_s = LOOKS_EVERY_S
-    bursts, binders = 6, 2
+    bursts, binders = 5, 2
     forgiving = True  # what `ForgivingDynamoDb` says, which production doesn't survive yet
 
     def build(self) -> None:

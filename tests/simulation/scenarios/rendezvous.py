@@ -37,7 +37,7 @@ class Rendezvous(Scenario):
 
     faulty_s = 220.0
     settles_s = 5_000.0
-    clients = 14
+    clients = 12
     late_clients = 4  # when faults are over
     volunteers = 6
     strays = 2  # whose messages have no name, or none that may be

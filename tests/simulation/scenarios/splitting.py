@@ -61,9 +61,9 @@ class Owner:
 class Splitting(Scenario):
     """The scenario. `programs` are jq programs that further sessions bring."""
 
-    faulty_s = 150.0
+    faulty_s = 130.0
     settles_s = 900.0
-    bursts = 3  # of messages, beside those as sessions begin and end: there most goes wrong that can
+    bursts = 2  # of messages, beside those as sessions begin and end: there most goes wrong that can
     sessions = 4
     session_filters: tuple[Filter, ...] = ()
 
