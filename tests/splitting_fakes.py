@@ -17,7 +17,7 @@ class FakeRegistryStore:
     """Saves on the condition of the revision; `rivals` are writes by somebody else, each just before one of ours."""
 
     registry: Registry = field(default_factory=Registry)
-    revision: int = 0
+    _revision: int = 0
     rivals: int = 0
     loads: int = 0
     heartbeats: dict[str, int] = field(default_factory=dict)
@@ -30,21 +30,27 @@ class FakeRegistryStore:
 
     def load(self) -> tuple[Registry, int]:
         self.loads += 1
-        sessions = {session_id: self._heard(session) for session_id, session in self.registry.sessions.items()}
-        return replace(self.registry, sessions=sessions), self.revision
+        return self.refreshed(self.registry), self._revision
+
+    def revision(self) -> int:
+        return self._revision
 
     def session(self, session_id: str) -> Session | None:
         return self.registry.sessions.get(session_id)
 
-    def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
+    def refreshed(self, registry: Registry) -> Registry:
+        sessions = {session_id: self._heard(session) for session_id, session in registry.sessions.items()}
+        return replace(registry, sessions=sessions, splitters=self.registry.splitters)
+
+    def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
         if self.rivals:
             self.rivals -= 1
-            self.revision += 1
-        if revision != self.revision:
-            return False
+            self._revision += 1
+        if revision != self._revision:
+            return None
         self.registry = replace(after, splitters=self.registry.splitters)
-        self.revision += 1
-        return True
+        self._revision += 1
+        return self._revision
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
         splitters = {**self.registry.splitters, splitter_id: Sighting(version, at_ms)}

@@ -15,6 +15,7 @@ from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.codec import encode
 from sluice.splitting.control import Control, next_tick_s
 from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.operations import TickSessions
 from sluice.splitting.performer import Performer
 from sluice.splitting.sessions.temporary_queues import TOKEN_CHARACTERS
@@ -29,7 +30,7 @@ class ControlParts:
     """What an environment of the control function keeps between its invocations."""
 
     settings: ControlSettings
-    store: DynamoRegistryStore
+    known: KnownRegistry
     queues: SplitQueues
     messages: SqsQueues
     reporter: Reporter
@@ -39,7 +40,7 @@ class ControlParts:
         """With AWS behind it."""
         return cls(
             settings=settings,
-            store=DynamoRegistryStore(dynamodb_client(), settings.table),
+            known=KnownRegistry(DynamoRegistryStore(dynamodb_client(), settings.table)),
             queues=SplitQueues(sqs_client(), settings.dead_letters_url),
             messages=SqsQueues(sqs_client(), settings.dead_letters_url),
             reporter=Reporter(
@@ -51,7 +52,7 @@ class ControlParts:
     def control(self, *, may_go_on: Callable[[], bool]) -> Control:
         """For one invocation."""
         return Control(
-            store=self.store,
+            known=self.known,
             queues=self.queues,
             targets=self.queues,
             configs=self.settings.by_id,
@@ -65,17 +66,16 @@ class ControlParts:
     def performer(self, control: Control) -> Performer:
         """Perform what is asked of it."""
         return Performer(
-            control=control, compile_problem=compile_problem, counts=self.store.counts, url=self.queues.url
+            control=control, compile_problem=compile_problem, counts=self.known.store.counts, url=self.queues.url
         )
 
     def arm_tick(self) -> None:
         """Sees to it that the registry is looked at again in time."""
-        registry, _ = self.store.load()
-        delay_s = next_tick_s(registry)
+        delay_s = next_tick_s(self.known.load())
         if delay_s is None:
             return
         at_ms = now_ms()
-        if self.store.claim_tick(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
+        if self.known.store.claim_tick(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
             self.messages.send(self.settings.control_queue_url, TICK, delay_s=delay_s)
 
 

@@ -15,6 +15,7 @@ from sluice.batches import Dispatcher, Entry
 from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueGone, SluiceError
 from sluice.message import Message
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
+from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
 from sluice.splitting.routing.copies import returned
 from sluice.splitting.sessions.actions import (
@@ -55,6 +56,7 @@ from sluice.splitting.settings import SplitConfig
 MAX_RACES = 50  # lost in a row to others that write the registry
 MAX_ROUNDS = 5  # of acting and looking again, in one invocation
 EVENTS_AT_ONCE = 20  # taken in by one write
+WRITTEN_EVERY_MS = 5_000  # what was done, while there is more to do
 KEY = re.compile(r"[A-Za-z0-9_.@-]{1,64}", re.ASCII)  # of a session: it goes into an attribute
 SOON_S = 1  # until the next tick while something moves
 LATER_S = 10  # while sessions only live: a third of what a heartbeat may be late
@@ -72,7 +74,7 @@ class TooBusy(SluiceError):
 class Control:
     """One invocation's control. Raises `CallFailed` for what AWS refuses."""
 
-    store: RegistryStore
+    known: KnownRegistry
     queues: ControlledQueues
     targets: TargetQueues
     configs: Mapping[str, SplitConfig]
@@ -84,6 +86,14 @@ class Control:
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
     counts_settle_ms: int
     returned: Counter[str] = field(default_factory=Counter)  # messages put back in this invocation, by queue id
+
+    def __post_init__(self) -> None:
+        self.known.begin()
+
+    @property
+    def store(self) -> RegistryStore:
+        """Where what is small and of one session is read and written."""
+        return self.known.store
 
     # What is asked
 
@@ -120,7 +130,7 @@ class Control:
 
     def view(self) -> Registry:
         """Read the registry as it stands now, time passed included; nothing is written, and nothing done."""
-        registry, _ = self.store.load()
+        registry = self.known.load()
         return apply(self._configured(registry), TimePassed(), now_ms=self.now_ms())
 
     def heartbeat(self, session_id: str) -> Session:
@@ -142,8 +152,8 @@ class Control:
         """Delete temporary queues of this deployment that the registry doesn't know; their names."""
         # Listed before the registry is read: a queue that is being made now is known by then.
         existing = list(self.queues.names(prefix_of(self.deployment)))
-        registry, _ = self.store.load()
-        found = orphans(existing, registry, deployment=self.deployment)
+        self.known.begin()
+        found = orphans(existing, self.known.load(), deployment=self.deployment)
         for name in found:
             self.queues.delete(name)
         return found
@@ -158,7 +168,8 @@ class Control:
         """
         done: set[tuple[Action, object]] = set()
         for _ in range(MAX_ROUNDS):
-            registry, events = self._take_in(events), []
+            registry, events, written_at_ms = self._take_in(events), [], self.now_ms()
+            is_settled = True
             for action in due(registry, now_ms=self.now_ms()):
                 name = "" if isinstance(action, PointConsumer) else action.name
                 queue = registry.queues.get(name)
@@ -167,20 +178,26 @@ class Control:
                 if key not in done and (only is None or name in only) and self.may_go_on():
                     done.add(key)
                     events += self._do(action)
-            if not events:
+                is_settled = is_settled and not events
+                # Whoever dies later has got so far: were it all written at the end, too much to do would never be done.
+                if len(events) >= EVENTS_AT_ONCE or self.now_ms() - written_at_ms >= WRITTEN_EVERY_MS:
+                    self._take_in(events)
+                    events, written_at_ms = [], self.now_ms()
+            if is_settled:
                 return
         self._take_in(events)
 
     def _take_in(self, events: Sequence[Event]) -> Registry:
+        after = self.known.load()
         for start in range(0, len(events), EVENTS_AT_ONCE):
             few = events[start : start + EVENTS_AT_ONCE]
             for _ in range(MAX_RACES):
-                before, revision = self.store.load()
+                before = self.known.load()
                 after = self._configured(before)
                 for event in few:
                     after = apply(after, event, now_ms=self.now_ms())
                 after = within_a_write(before, after, few)
-                if self.store.save(before, after, revision=revision):
+                if self.known.save(after):
                     break
             else:
                 raise TooBusy(f"lost {MAX_RACES} races to write the registry of sessions")
@@ -288,8 +305,8 @@ class Control:
         return self.queues.count(name) == 0
 
     def _found(self, queue_name: str) -> tuple[TemporaryQueue | None, Session | None]:
-        """Find the queue and its session as they are by now, None for what has left the registry."""
-        registry, _ = self.store.load()
+        """Find the queue and its session, None for what has left the registry."""
+        registry = self.known.load()
         queue = registry.queues.get(queue_name)
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 

@@ -35,8 +35,14 @@ class RegistryStore(Protocol):
     def session(self, session_id: str) -> Session | None:
         """Read one session as it was saved: a small read, however many there are."""
 
-    def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
-        """Write what differs, all or nothing; False where somebody else has written since `revision`."""
+    def revision(self) -> int:
+        """Read the revision under which it may be replaced: one small read."""
+
+    def refreshed(self, registry: Registry) -> Registry:
+        """Read what no revision tells of, splitters and heartbeats, into what else is known."""
+
+    def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
+        """Write what differs, all or nothing; the revision then, None where others have written since `revision`."""
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
         """Note what a splitter routes by, outside of any revision."""

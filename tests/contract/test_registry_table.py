@@ -1,6 +1,5 @@
 """The registry keeps its port's promises: the DynamoDB adapter on moto, and the fake beside it."""
 
-import dataclasses
 from collections.abc import Iterator
 
 import boto3
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 from sluice.aws.splitting.registry_store import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
 from sluice.errors import BadSnapshot
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.sessions.events import HEARTBEAT_LIMIT_S
 from sluice.splitting.sessions.state import (
     Phase,
@@ -196,7 +196,7 @@ def test_more_sessions_end_at_once_than_a_transaction_takes(table: DynamoRegistr
     sessions = replace(started, queues={})
     assert table.save(Registry(), sessions, revision=0)
     assert table.save(sessions, started, revision=1)
-    world.control = dataclasses.replace(world.control, store=table)
+    world.known = KnownRegistry(table)
     world.pass_s(HEARTBEAT_LIMIT_S)
     for _ in range(3):
         world.pass_s(1)

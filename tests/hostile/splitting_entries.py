@@ -21,6 +21,7 @@ from sluice.splitting.control import Control
 from sluice.splitting.filters.jq import Decide
 from sluice.splitting.filters.values import Filter, Mode
 from sluice.splitting.jq_compile import compile_problem
+from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.performer import Performer
 from sluice.splitting.routing.router import Router
 from sluice.splitting.routing.shares import Share
@@ -140,7 +141,7 @@ class Sessions:
 
     def control(self, *, may_go_on: Any) -> Control:
         return Control(
-            store=self.store,
+            known=KnownRegistry(self.store),
             queues=self.queues,
             targets=self.queues,
             configs={"q": CONFIG},

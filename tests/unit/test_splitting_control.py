@@ -14,12 +14,14 @@ from sluice.splitting.control import (
     MAX_RACES,
     MAX_ROUNDS,
     SOON_S,
+    WRITTEN_EVERY_MS,
     Control,
     NoSuchSession,
     TooBusy,
     next_tick_s,
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.sessions.events import SessionRefused, SessionStopped, TimePassed
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
 from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
@@ -38,13 +40,15 @@ class World:
     clock: Clock = field(default_factory=Clock)
     store: FakeRegistryStore = field(default_factory=FakeRegistryStore)
     queues: FakeSplitQueues = field(default_factory=FakeSplitQueues)
+    known: KnownRegistry = field(init=False)
 
     def __post_init__(self) -> None:
         numbers = itertools.count()
         self.queues.attributes["source"] = {"VisibilityTimeout": "77", "DelaySeconds": "5"}
         self.queues.tags["source"] = {"team": "theirs", "kept": "yes"}
-        self.control = Control(
-            store=self.store,
+        self.known = KnownRegistry(self.store)
+        self._control = Control(
+            known=self.known,
             queues=self.queues,
             targets=self.queues,
             configs={"q": SplitConfig(queue_id="q", source="source", main="main", tags={"team": "ours"})},
@@ -54,6 +58,11 @@ class World:
             may_go_on=lambda: True,
             counts_settle_ms=0,
         )
+
+    @property
+    def control(self) -> Control:
+        """A new invocation's, in the same environment."""
+        return replace(self._control, known=self.known)
 
     def start(self, filters=FILTERS) -> str:
         return self.control.start(filters, owner="me")
@@ -193,9 +202,9 @@ def test_a_lost_race_is_run_again_and_too_many_are_an_error(world: World) -> Non
 
 def test_looking_changes_nothing(world: World) -> None:
     world.start()
-    before, calls = world.store.revision, list(world.queues.calls)
+    before, calls = world.store.revision(), list(world.queues.calls)
     world.control.view()
-    assert (world.store.revision, world.queues.calls) == (before, calls)
+    assert (world.store.revision(), world.queues.calls) == (before, calls)
 
 
 def test_one_session_in_a_hurry_does_not_do_the_work_of_others(world: World) -> None:
@@ -267,7 +276,10 @@ def test_without_main_what_is_left_stays_where_it_is(world: World) -> None:
     world.control.advance()
     assert world.queues.bodies(SESSION_QUEUE) == ["1"]
     session = world.store.registry.sessions[session_id]
-    assert (session.status, session.reason) == (Status.CLEANUP_ERROR, "no such queue: main")
+    assert (session.status, session.reason) == (
+        Status.CLEANUP_ERROR,
+        "Stopped; its queue isn't cleaned up yet: no such queue: main",
+    )
     world.queues.gone.clear()
     world.control.advance()
     assert world.queues.bodies("main") == ["1"]
@@ -395,7 +407,7 @@ def test_one_write_takes_whole_sessions_and_the_asked_one_first(world: World) ->
     saved: list[tuple[Registry, Registry]] = []
     save = world.store.save
 
-    def note(before: Registry, after: Registry, *, revision: int) -> bool:
+    def note(before: Registry, after: Registry, *, revision: int) -> int | None:
         saved.append((before, after))
         return save(before, after, revision=revision)
 
@@ -429,3 +441,23 @@ def test_a_queue_is_deleted_only_when_sqs_counts_are_sure_that_it_is_empty(world
         world.clock.ms += seconds * 1_000
         control.advance()
         assert (("delete", SESSION_QUEUE) in world.queues.calls) is deleted
+
+
+def test_what_was_done_is_written_while_there_is_more_to_do(world: World) -> None:
+    """An invocation that dies has got so far: else too much to do at once would never be done."""
+    sessions = [world.start() for _ in range(3)]
+    world.pass_s(2)
+    delete, deleted = world.queues.delete, list[str]()
+
+    def slow(name: str) -> None:
+        if len(deleted) == 2:
+            raise KeyboardInterrupt
+        deleted.append(name)
+        world.clock.ms += WRITTEN_EVERY_MS
+        delete(name)
+
+    world.queues.delete = slow  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        world.control.advance([SessionStopped(session_id) for session_id in sessions])
+    assert len(deleted) == 2
+    assert len(world.store.registry.queues) == 1

@@ -236,7 +236,12 @@ def test_a_session_may_have_a_time_limit() -> None:
 
 def test_cleaning_up_is_tried_again_and_its_failure_shown() -> None:
     registry = after(ready(), SessionStopped("s"), CleanupFailed("tmp-s-q", "AccessDenied"))
-    assert (registry.sessions["s"].status, registry.sessions["s"].reason) == (Status.CLEANUP_ERROR, "AccessDenied")
+    session = registry.sessions["s"]
+    assert (session.status, session.reason) == (
+        Status.CLEANUP_ERROR,
+        "Stopped; its queue isn't cleaned up yet: AccessDenied",
+    )
+    assert after(registry, CleanupFailed("tmp-s-q", "Throttled")) == registry
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main")]
     assert settle(registry).sessions == {}
 

@@ -26,10 +26,21 @@ from sluice.aws.items import Item, attributes, number, query_pages, text
 from sluice.aws.ticks import Ticks
 from sluice.codec import Format, T
 from sluice.errors import BadConfiguration, CallFailed
-from sluice.splitting.sessions.state import SESSIONS, SPLITS, TEMPORARY_QUEUES, Registry, Session, Sighting
+from sluice.splitting.sessions.state import (
+    SESSIONS,
+    SPLITS,
+    TEMPORARY_QUEUES,
+    Registry,
+    Session,
+    Sighting,
+    Split,
+    TemporaryQueue,
+)
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
+
+Value = Split | Session | TemporaryQueue
 
 REGISTRY = "registry"
 SPLITTERS = "splitters"
@@ -73,45 +84,54 @@ class DynamoRegistryStore:
         def all_of(prefix: str, stored: Format[T]) -> Iterator[T]:
             return (stored.of_text(text(item, "value")) for key, item in items.items() if key.startswith(prefix))
 
-        heard_ms = {text(item, "sk"): number(item, "at") for item in self._items(HEARTBEATS)}
-        sessions = {
-            each.session_id: replace(each, heartbeat_at_ms=max(each.heartbeat_at_ms, heard_ms.get(each.session_id, 0)))
-            for each in all_of(SESSION, SESSIONS)
-        }
-        return Registry(
+        stored = Registry(
             version=version,
             splits={split.queue_id: split for split in all_of(SPLIT, SPLITS)},
-            sessions=sessions,
+            sessions={each.session_id: each for each in all_of(SESSION, SESSIONS)},
             queues={queue.name: queue for queue in all_of(QUEUE, TEMPORARY_QUEUES)},
-            splitters={
-                text(item, "sk"): Sighting(number(item, "version"), number(item, "at"))
-                for item in self._items(SPLITTERS)
-            },
         )
+        return self.refreshed(stored)
+
+    def revision(self) -> int:
+        """Read the revision under which the registry may be replaced."""
+        return number(self._item(REGISTRY, HEAD), "revision")
+
+    def refreshed(self, registry: Registry) -> Registry:
+        """Read splitters and heartbeats into what else is known."""
+        heard = {text(item, "sk"): number(item, "at") for item in self._items(HEARTBEATS)}
+        later = {
+            each.session_id: replace(each, heartbeat_at_ms=heard[each.session_id])
+            for each in registry.sessions.values()
+            if heard.get(each.session_id, 0) > each.heartbeat_at_ms
+        }
+        splitters = {
+            text(item, "sk"): Sighting(number(item, "version"), number(item, "at")) for item in self._items(SPLITTERS)
+        }
+        return replace(registry, sessions={**registry.sessions, **later}, splitters=splitters)
 
     def session(self, session_id: str) -> Session | None:
         """Read one session as it was saved."""
         item = self._item(REGISTRY, SESSION + session_id)
         return SESSIONS.of_text(text(item, "value")) if item else None
 
-    def save(self, before: Registry, after: Registry, *, revision: int) -> bool:
-        """Write what differs in one transaction; False where somebody else has written since `revision`.
+    def save(self, before: Registry, after: Registry, *, revision: int) -> int | None:
+        """Write what differs in one transaction; its revision, None where somebody else has written since `revision`.
 
         Splitters and heartbeats aren't written: they have writers of their own. Raises `TooManyChanges`.
         """
-        old, new = texts_of(before), texts_of(after)
+        old, new = values_of(before), values_of(after)
         changes: list[Any] = [
             {"Delete": {"TableName": self.table, "Key": attributes({"pk": REGISTRY, "sk": sort_key})}}
             for sort_key in sorted(old.keys() - new.keys())
         ]
         for sort_key, value in sorted(new.items()):
             if old.get(sort_key) != value:
-                item = attributes({"pk": REGISTRY, "sk": sort_key, "value": value})
+                item = attributes({"pk": REGISTRY, "sk": sort_key, "value": text_of(value)})
                 changes.append({"Put": {"TableName": self.table, "Item": item}})
         if len(changes) > MAX_CHANGES:
             raise TooManyChanges(f"{len(changes)} queues and sessions at once; at most {MAX_CHANGES} can be written")
         if not changes and before.version == after.version:
-            return True
+            return revision
         new_head: Any = {
             "Put": {
                 "TableName": self.table,
@@ -125,9 +145,9 @@ class DynamoRegistryStore:
                 self.client.transact_write_items(TransactItems=[new_head, *changes])
         except CallFailed as error:
             if error.code == TRANSACTION_CANCELED and cancelled_by_a_condition(error):
-                return False
+                return None
             raise
-        return True
+        return revision + 1
 
     def announce(self, splitter_id: str, *, version: int, at_ms: int) -> None:
         """Note what a splitter routes by."""
@@ -187,12 +207,23 @@ class DynamoRegistryStore:
             yield from page
 
 
-def texts_of(registry: Registry) -> Mapping[str, str]:
-    """Spell a registry as it is stored, by sort key; of equal values the texts are equal."""
-    splits = {SPLIT + split.queue_id: SPLITS.text(split) for split in registry.splits.values()}
-    sessions = {SESSION + session.session_id: SESSIONS.text(session) for session in registry.sessions.values()}
-    queues = {QUEUE + queue.name: TEMPORARY_QUEUES.text(queue) for queue in registry.queues.values()}
-    return splits | sessions | queues
+def values_of(registry: Registry) -> Mapping[str, Value]:
+    """List what is stored of a registry, by sort key."""
+    splits = {SPLIT + split.queue_id: split for split in registry.splits.values()}
+    sessions = {SESSION + session.session_id: session for session in registry.sessions.values()}
+    queues = {QUEUE + queue.name: queue for queue in registry.queues.values()}
+    return {**splits, **sessions, **queues}
+
+
+def text_of(value: Value) -> str:
+    """Spell a value as it is stored."""
+    match value:
+        case Split():
+            return SPLITS.text(value)
+        case Session():
+            return SESSIONS.text(value)
+        case TemporaryQueue():
+            return TEMPORARY_QUEUES.text(value)
 
 
 def cancelled_by_a_condition(error: CallFailed) -> bool:

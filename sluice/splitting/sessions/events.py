@@ -201,12 +201,13 @@ class CleanupFailed:
     reason: str
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Show the reason at the session, where it is ending."""
+        """Show the first such reason at the session behind why it ended."""
         queue = registry.queues.get(self.name)
         session = registry.sessions.get(queue.session_id or "") if queue is not None else None
-        if session is None or session.status not in {Status.CLOSING, Status.CLEANUP_ERROR}:
+        if session is None or session.status is not Status.CLOSING:
             return registry
-        return registry.with_session(replace(session, status=Status.CLEANUP_ERROR, reason=self.reason))
+        reason = f"{session.reason}; its queue isn't cleaned up yet: {self.reason}"
+        return registry.with_session(replace(session, status=Status.CLEANUP_ERROR, reason=reason))
 
 
 @dataclass(frozen=True, slots=True)
