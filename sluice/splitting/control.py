@@ -170,7 +170,7 @@ class Control:
         for _ in range(MAX_ROUNDS):
             registry, events, written_at_ms = self._take_in(events), [], self.now_ms()
             is_settled = True
-            for action in due(registry, now_ms=self.now_ms()):
+            for action in due(registry):
                 name = "" if isinstance(action, PointConsumer) else action.name
                 queue = registry.queues.get(name)
                 # Once in a given state of its queue: what isn't settled by doing it again must wait.
@@ -297,10 +297,10 @@ class Control:
         return len(sent)
 
     def _is_empty(self, name: str) -> bool:
-        """Whether nothing is in it for certain."""
-        _, session = self._found(name)
-        ended_at_ms = session.ended_at_ms if session else None
-        if ended_at_ms is not None and self.now_ms() - ended_at_ms < self.counts_settle_ms:
+        """Whether nothing is in it for certain: counts are right some time after the last message was sent to it."""
+        queue, _ = self._found(name)
+        since_ms = queue.quiet_since_ms if queue else None
+        if since_ms is not None and self.now_ms() - since_ms < self.counts_settle_ms:
             return False
         return self.queues.count(name) == 0
 

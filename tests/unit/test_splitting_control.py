@@ -189,6 +189,7 @@ def test_heartbeats_keep_a_session_and_their_absence_ends_it(world: World) -> No
         world.control.heartbeat(session_id)
     assert world.status(session_id) is Status.READY
     world.pass_s(31)
+    world.pass_s(1)
     assert world.store.reasons[session_id] == Reason.UNUSED
 
 
@@ -366,6 +367,7 @@ def test_a_session_has_no_more_time_than_its_limit(world: World) -> None:
     world.pass_s(19)
     assert world.status(session_id) is Status.READY
     world.pass_s(1)
+    world.pass_s(1)
     assert world.store.reasons[session_id] == Reason.TIME_LIMIT_EXCEEDED
 
 
@@ -457,7 +459,8 @@ def test_what_was_done_is_written_while_there_is_more_to_do(world: World) -> Non
         delete(name)
 
     world.queues.delete = slow  # type: ignore[method-assign]
+    world.control.advance([SessionStopped(session_id) for session_id in sessions])
     with pytest.raises(KeyboardInterrupt):
-        world.control.advance([SessionStopped(session_id) for session_id in sessions])
+        world.control.advance()
     assert len(deleted) == 2
     assert len(world.store.registry.queues) == 1

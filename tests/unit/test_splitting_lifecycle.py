@@ -111,7 +111,7 @@ def after(registry: Registry, *events: Event, at_s: float = 0) -> Registry:
 
 
 def actions(registry: Registry, at_s: float = 0) -> list[Action]:
-    return list(due(registry, now_ms=int(at_s * 1_000)))
+    return list(due(registry))
 
 
 def ready(split: Split = STATIC, **more: object) -> Registry:
@@ -242,6 +242,7 @@ def test_cleaning_up_is_tried_again_and_its_failure_shown() -> None:
         "Stopped; its queue isn't cleaned up yet: AccessDenied",
     )
     assert after(registry, CleanupFailed("tmp-s-q", "Throttled")) == registry
+    registry = after(registry, TimePassed())
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main")]
     assert settle(registry).sessions == {}
 
@@ -256,6 +257,9 @@ def test_leftovers_go_back_at_once_and_the_queue_goes_when_it_is_empty_after_eve
     assert registry.queue_of("s", "q") == registry.queues["tmp-s-q"]
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main", final=False)]
     registry = after(registry, SplitterSaw("one", registry.version))
+    assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main", final=False)]
+    registry = after(registry, TimePassed(), at_s=5)
+    assert registry.queues["tmp-s-q"].quiet_since_ms == 5_000
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main")]
     registry = after(registry, LeftoversReturned("tmp-s-q", 3, empty=False))
     assert actions(registry) == [ReturnLeftovers("tmp-s-q", "q-main")]
@@ -269,7 +273,17 @@ def test_leftovers_go_back_at_once_and_the_queue_goes_when_it_is_empty_after_eve
 
 
 def test_a_mirroring_sessions_copies_are_not_returned() -> None:
-    assert actions(after(ready(mode=MIRROR), SessionStopped("s"))) == [DeleteQueue("tmp-s-q")]
+    assert actions(after(ready(mode=MIRROR), SessionStopped("s"), TimePassed())) == [DeleteQueue("tmp-s-q")]
+
+
+def test_a_queue_is_quiet_only_by_what_splitters_said_of_a_version_that_was_written() -> None:
+    """As the change that ends the session is made, one that nobody knows of may announce the version before."""
+    ended = after(ready(), SessionStopped("s"))
+    assert ended.queues["tmp-s-q"].quiet_since_ms is None
+    assert after(ended, SplitterSaw("one", ended.version - 1), TimePassed()).queues["tmp-s-q"].quiet_since_ms is None
+    assert (
+        after(ended, SplitterSaw("one", ended.version), TimePassed(), at_s=3).queues["tmp-s-q"].quiet_since_ms == 3000
+    )
 
 
 def test_the_others_are_untouched() -> None:
@@ -440,7 +454,7 @@ class World:
         self.event(TimePassed())
 
     def act(self) -> None:
-        todo = list(due(self.registry, now_ms=self.now_ms))
+        todo = list(due(self.registry))
         self.random.shuffle(todo)
         for action in todo[: self.random.randint(1, 3)]:
             event = self.done(action)

@@ -67,6 +67,7 @@ QUEUE = TemporaryQueue(
     mirror=True,
     state=QueueState.EMPTIED,
     condemned=True,
+    quiet_since_ms=1_700_000_004_000,
     returned=3,
 )
 HEARTBEAT_MS = 1_700_000_004_000

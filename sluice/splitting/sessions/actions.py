@@ -57,7 +57,7 @@ class CountMain:
 Action = CreateQueue | PointConsumer | ReturnLeftovers | DeleteQueue | CountMain
 
 
-def due(registry: Registry, *, now_ms: int) -> Iterator[Action]:
+def due(registry: Registry) -> Iterator[Action]:
     """Yield everything to be done in this state, all of it safe to do again."""
     for split in registry.splits.values():
         wanted = split.wanted_consumer_at
@@ -68,18 +68,15 @@ def due(registry: Registry, *, now_ms: int) -> Iterator[Action]:
             yield CountMain(split.queue_id, split.main)
     for queue in registry.queues.values():
         if queue.condemned:
-            yield from _due_of_condemned(registry, queue, now_ms=now_ms)
+            yield from _due_of_condemned(registry, queue)
         elif queue.state is QueueState.PLANNED:
             yield CreateQueue(queue.name, queue.queue_id)
 
 
-def _due_of_condemned(registry: Registry, queue: TemporaryQueue, *, now_ms: int) -> Iterator[Action]:
+def _due_of_condemned(registry: Registry, queue: TemporaryQueue) -> Iterator[Action]:
     split, of_session = registry.splits[queue.queue_id], queue.session_id is not None
-    session = registry.sessions.get(queue.session_id or "")
-    if of_session:
-        is_quiet = session is None or registry.all_have_seen(session.changed_at_version, now_ms=now_ms)
-    else:  # a main queue is condemned only once every splitter has let go of it
-        is_quiet = split.consumer_at != queue.name
+    # A main queue is condemned only once every splitter has let go of it.
+    is_quiet = queue.quiet_since_ms is not None if of_session else split.consumer_at != queue.name
     has_main = split.main is not None and (split.static or registry.is_there(split, split.main))
     # From main itself, or where main never came to be, to the source.
     home = split.main if of_session and split.main is not None and has_main else split.source

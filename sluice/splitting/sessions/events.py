@@ -4,7 +4,7 @@ An event is called with the registry and the time, and gives the registry after 
 nothing. What follows from it is in `rules`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -228,16 +228,31 @@ class MainCounted:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Time has passed."""
+    """Time has passed since the registry was written."""
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
-        """End sessions that have exceeded a limit, and forget splitters that are silent for their lease."""
+        """End sessions that have exceeded a limit, and forget splitters that are silent for their lease.
+
+        What splitters have seen counts as the registry came: one that nobody knows of yet may announce itself with the
+        version before, while this change makes the next.
+        """
+        registry = registry.with_queues(self._quiet(registry, now_ms))
         for session in registry.sessions.values():
             reason = self._overdue(session, now_ms)
             if reason is not None:
                 registry = registry.with_ended(session, reason, now_ms=now_ms)
         live = {splitter: seen for splitter, seen in registry.splitters.items() if seen.is_live(now_ms)}
         return replace(registry, splitters=live)
+
+    @staticmethod
+    def _quiet(registry: Registry, now_ms: int) -> Iterator[TemporaryQueue]:
+        """Condemned queues to which nobody sends any more: every splitter has seen the end of their session."""
+        for queue in registry.queues.values():
+            session = registry.sessions.get(queue.session_id or "")
+            if session is None or not queue.condemned or queue.quiet_since_ms is not None:
+                continue
+            if registry.all_have_seen(session.changed_at_version, now_ms=now_ms):
+                yield replace(queue, quiet_since_ms=now_ms)
 
     @staticmethod
     def _overdue(session: Session, now_ms: int) -> Reason | None:

@@ -67,7 +67,10 @@ class Phase(StrEnum):
 
 
 class TemporaryQueue(Struct, frozen=True, kw_only=True):
-    """A queue that was made for sessions. Without a session it is a main queue. `returned` counts messages put back."""
+    """A queue that was made for sessions. Without a session it is a main queue. `returned` counts messages put back.
+
+    `quiet_since_ms`: since when nobody sends to it any more, of a session's queue that is condemned.
+    """
 
     name: str
     queue_id: str
@@ -75,6 +78,7 @@ class TemporaryQueue(Struct, frozen=True, kw_only=True):
     mirror: bool = False
     state: QueueState = QueueState.PLANNED
     condemned: bool = False
+    quiet_since_ms: int | None = None
     returned: int = 0
 
 
