@@ -242,6 +242,14 @@ def test_a_program_is_asked_to_end_when_its_session_ends() -> None:
     assert run_program([sys.executable, "-c", "import time; time.sleep(60)"], {}, ending) == 128 + 15
 
 
+@pytest.mark.parametrize(("code", "reason"), [(1, "because"), (0, "")])
+def test_whether_the_session_ended_is_asked_when_a_program_fails(code: int, reason: str) -> None:
+    """After a machine has slept its session is over, and the program fails before the next heartbeat."""
+    asleep = opened("Ready", "Closing")
+    assert run_program([sys.executable, "-c", f"raise SystemExit({code})"], {}, asleep) == code
+    assert asleep.reason == reason
+
+
 def test_a_heartbeat_finds_out_that_the_session_has_ended() -> None:
     ending = opened("Ready", "Closing")
     ending.beat()

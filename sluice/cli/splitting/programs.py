@@ -51,6 +51,8 @@ def run_program(command: Sequence[str], environment: Mapping[str, str], opened: 
                 except subprocess.TimeoutExpired:
                     program.kill()
                     program.wait()
+    if program.returncode and not opened.ended.is_set():
+        opened.beat()  # after a machine has slept the queue is gone, and programs notice before heartbeats do
     return program.returncode if program.returncode >= 0 else SIGNALLED - program.returncode
 
 
