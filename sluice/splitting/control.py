@@ -313,7 +313,8 @@ class Control:
 
 def next_tick_s(registry: Registry) -> int | None:
     """Seconds until the registry wants to be looked at again, None where nobody uses it."""
-    moving = any(session.status is not Status.READY for session in registry.sessions.values())
-    if moving or any(queue.condemned for queue in registry.queues.values()):
+    # One that failed to start is only to be looked at: it is forgotten by the sweep.
+    statuses = {session.status for session in registry.sessions.values()} - {Status.START_ERROR}
+    if statuses - {Status.READY} or any(queue.condemned for queue in registry.queues.values()):
         return SOON_S
-    return LATER_S if registry.sessions else None
+    return LATER_S if statuses else None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.kernel.faults import CALM
-from tests.simulation.kernel.world import Failed, run
+from tests.simulation.kernel.world import run
 from tests.simulation.runs import FIRST_SEED, GROUPS, SEEDS, holds
 from tests.simulation.scenarios.splitting import Splitting
 from tests.simulation.scenarios.splitting_alone import Alone, JustMade, Lost, NeverEnds, NotStarted, Refuses
@@ -25,9 +25,6 @@ def test_a_queue_that_cant_be_sent_to_holds_up_nobody_and_ends_its_session(scena
     run(scenario, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="a queue that is used within a second of its creation is passed over as gone"
-)
 def test_a_session_that_is_ready_gets_its_messages_also_within_a_second():
     run(JustMade, 0, faults=replace(CALM, new_queue_hidden_s=1.0))
 
@@ -36,10 +33,5 @@ def test_a_session_whose_queue_is_found_at_once_gets_its_messages_from_the_first
     run(JustMade, 0)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=Failed,
-    reason="a session that failed to start has the control function run every second for an hour",
-)
 def test_a_session_that_failed_to_start_costs_nothing_while_it_is_remembered():
     run(NotStarted, 0)

@@ -23,6 +23,7 @@ from sluice.splitting.control import (
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.sessions.events import SessionRefused, SessionStopped, TimePassed
+from sluice.splitting.sessions.rules import QUEUE_IS_USED_AFTER_MS
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
 from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
 from sluice.splitting.settings import SplitConfig
@@ -84,6 +85,7 @@ def test_a_session_gets_a_queue_like_the_source_with_its_tags_and_the_configured
     session_id = world.start()
     assert world.queues.attributes[SESSION_QUEUE] == {"VisibilityTimeout": "77", "MaximumMessageSize": "1048576"}
     assert world.queues.tags[SESSION_QUEUE] == {"team": "ours", "kept": "yes"}
+    world.pass_s(2)
     assert world.status(session_id) is Status.READY
 
 
@@ -174,6 +176,7 @@ def test_mirrored_copies_are_not_returned(world: World) -> None:
 
 def test_why_a_session_ended_is_remembered_when_it_is_gone(world: World) -> None:
     session_id = world.start()
+    world.pass_s(2)
     world.control.stop(session_id, reason=Reason.FILTER_TIMED_OUT)
     world.control.advance()
     with pytest.raises(NoSuchSession, match="FilterTimedOut"):
@@ -249,6 +252,7 @@ def test_a_start_that_was_cut_off_is_finished_by_the_next_tick(world: World) -> 
     assert world.queues.calls == []
     assert world.status(session_id) is Status.STARTING
     world.control.advance()
+    world.pass_s(2)
     assert world.status(session_id) is Status.READY
 
 
@@ -357,6 +361,7 @@ def test_ending_twice_is_ending_once(world: World) -> None:
 def test_a_session_is_ready_when_every_splitter_has_seen_it(world: World) -> None:
     world.store.announce("splitter", version=0, at_ms=world.clock())
     session_id = world.start()
+    world.clock.ms += QUEUE_IS_USED_AFTER_MS
     assert world.status(session_id) is Status.RESOURCES_READY
     world.store.announce("splitter", version=world.store.version(), at_ms=world.clock())
     assert world.status(session_id) is Status.READY
@@ -373,6 +378,7 @@ def test_a_session_has_no_more_time_than_its_limit(world: World) -> None:
 
 def test_others_are_untouched_when_a_session_ends(world: World) -> None:
     first, second = world.start(), world.start()
+    world.pass_s(2)
     [queue] = [queue.name for queue in world.store.registry.queues.values() if queue.session_id == second]
     world.queues.messages[queue] = [Message(message_id="1", body="1")]
     world.control.stop(first)

@@ -39,7 +39,7 @@ from sluice.splitting.sessions.events import (
     SessionStopped,
     TimePassed,
 )
-from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, apply
+from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, QUEUE_IS_USED_AFTER_MS, apply
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Phase, Reason, Registry, Sighting, Split, Status
 from sluice.splitting.sessions.temporary_queues import main_queue_name, session_queue_name
 
@@ -115,7 +115,12 @@ def actions(registry: Registry, at_s: float = 0) -> list[Action]:
 
 
 def ready(split: Split = STATIC, **more: object) -> Registry:
-    return after(registry_of(split), start(**more), QueueCreated("tmp-s-q"))  # type: ignore[arg-type]  # as above
+    return used(after(registry_of(split), start(**more), QueueCreated("tmp-s-q")))  # type: ignore[arg-type]  # as above
+
+
+def used(registry: Registry) -> Registry:
+    """As queues that were just made can be used."""
+    return after(registry, TimePassed(), at_s=QUEUE_IS_USED_AFTER_MS / 1_000)
 
 
 # Starting
@@ -131,8 +136,10 @@ def test_a_session_is_ready_when_its_queue_is_there_and_every_running_splitter_h
     assert [share.session_id for share in registry.shares_of("q")] == ["s"]
     registry = after(registry, SplitterSaw("one", registry.version))
     assert registry.sessions["s"].status is Status.RESOURCES_READY
-    assert after(registry, SplitterSaw("two", registry.version)).sessions["s"].status is Status.READY
-    assert after(registry, SplitterGone("two")).sessions["s"].status is Status.READY
+    seen = after(registry, SplitterSaw("two", registry.version))
+    assert seen.sessions["s"].status is Status.RESOURCES_READY
+    assert used(seen).sessions["s"].status is Status.READY
+    assert used(after(registry, SplitterGone("two"))).sessions["s"].status is Status.READY
 
 
 def test_a_splitter_that_has_been_silent_for_its_lease_is_not_waited_for() -> None:
@@ -143,7 +150,9 @@ def test_a_splitter_that_has_been_silent_for_its_lease_is_not_waited_for() -> No
     assert registry.splitters == {}
 
 
-def test_without_a_running_splitter_a_session_is_ready_at_once() -> None:
+def test_without_a_running_splitter_a_session_is_ready_as_soon_as_its_queue_can_be_used() -> None:
+    created = after(registry_of(STATIC), start(), QueueCreated("tmp-s-q"))
+    assert created.sessions["s"].status is Status.RESOURCES_READY
     assert ready().sessions["s"].status is Status.READY
 
 
@@ -154,7 +163,7 @@ def test_the_first_session_moves_the_consumer_to_a_main_queue_and_waits_for_it()
     assert registry.sessions["s"].status is Status.STARTING
     registry = after(registry, QueueCreated("tmp-main-s-q"))
     assert actions(registry) == [PointConsumer("q", "tmp-main-s-q")]
-    registry = after(registry, ConsumerPointed("q", "tmp-main-s-q"))
+    registry = used(after(registry, ConsumerPointed("q", "tmp-main-s-q")))
     assert registry.sessions["s"].status is Status.READY
     second = after(registry, start("t"))
     assert actions(second) == [CreateQueue("tmp-t-q", "q")]
@@ -340,7 +349,7 @@ def test_main_stays_until_every_splitter_has_let_go_of_it() -> None:
 
 
 def test_a_session_that_starts_meanwhile_takes_the_split_over_as_it_is() -> None:
-    registry = after(draining(), start("t"), QueueCreated("tmp-t-q"))
+    registry = used(after(draining(), start("t"), QueueCreated("tmp-t-q")))
     assert registry.sessions["t"].status is Status.READY
     assert registry.splits["q"].main == "tmp-main-s-q"
 
@@ -349,7 +358,7 @@ def test_a_session_that_starts_while_main_goes_gets_a_new_one() -> None:
     registry = after(draining(0), start("t"), QueueCreated("tmp-t-q"), QueueCreated("tmp-main-t-q"))
     assert registry.sessions["t"].status is Status.STARTING
     assert actions(registry) == [PointConsumer("q", "tmp-main-t-q")]
-    registry = after(registry, ConsumerPointed("q", "tmp-main-t-q"))
+    registry = used(after(registry, ConsumerPointed("q", "tmp-main-t-q")))
     assert registry.sessions["t"].status is Status.READY
     assert actions(registry) == [ReturnLeftovers("tmp-main-s-q", "q-source")]
 

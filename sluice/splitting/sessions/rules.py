@@ -16,6 +16,9 @@ from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import ALIVE, Phase, QueueState, Registry, Session, Split, Status
 
 SPLITTER_READS_WITHIN_MS = 1_500  # a batch begins with a version at most a second old; clocks differ
+# "After you create a queue, you must wait at least one second after the queue is created to be able to use the queue":
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
+QUEUE_IS_USED_AFTER_MS = 1_200
 DRAIN_QUIET_S = 60  # SQS's counts are right within a minute of the last change
 KEEP_FAILED_S = 3_600  # how long a session that failed to start can be looked at
 
@@ -55,10 +58,11 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
 def make_ready(registry: Registry, now_ms: int) -> Registry:
     """Make those ready whom messages will find: a splitter at rest announces itself with its next batch."""
     for session in registry.sessions.values():
-        if session.status is Status.RESOURCES_READY and (
-            registry.all_have_seen(session.changed_at_version, now_ms=now_ms)
-            or now_ms - session.changed_at_ms >= SPLITTER_READS_WITHIN_MS
-        ):
+        made_ms = now_ms - session.changed_at_ms
+        if session.status is not Status.RESOURCES_READY or made_ms < QUEUE_IS_USED_AFTER_MS:
+            continue
+        all_have_seen = registry.all_have_seen(session.changed_at_version, now_ms=now_ms)
+        if all_have_seen or made_ms >= SPLITTER_READS_WITHIN_MS:
             registry = registry.with_session(replace(session, status=Status.READY, heartbeat_at_ms=now_ms))
     return registry
 
