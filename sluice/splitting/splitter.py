@@ -29,6 +29,7 @@ MAX_PASSES = 20  # of re-routing, while session after session turns out to be go
 DECIDED_WITHIN_S = 10.0
 SENT_WITHIN_S = 16.0
 SLICE_S = 1.0  # what is decided by then is sent, before more is decided
+KNOWN_WITHIN_MS = 1_000  # of a session's beginning every batch that begins routes to it
 FILTER_BUDGET_S = 2.0  # what a session's filter may take of one batch; 6 MB of messages is all that a batch can have
 
 REASONS = {
@@ -37,6 +38,12 @@ REASONS = {
     FaultKind.JQ_TIMED_OUT: Reason.FILTER_TIMED_OUT,
     FaultKind.OVER_BUDGET: Reason.FILTER_TOO_SLOW,
 }
+
+
+def first_received_ms(message: Message) -> int | None:
+    """When a message was received for the first time; None where that is now, or isn't known."""
+    at_ms = message.system.get("ApproximateFirstReceiveTimestamp")
+    return None if at_ms is None or message.system.get("ApproximateReceiveCount", "1") == "1" else int(at_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +172,12 @@ class _Batch:
 
     def routed(self, position: int) -> Recipients:
         """Route a message. A session whose filter is at fault is out of the batch from the next one on."""
-        recipients = self.routes.router.recipients(self.sights[position], gone=self.out, meter=self.meter)
+        gone = self.out
+        first_ms = first_received_ms(self.messages[position]) if self.queue.fifo else None
+        if first_ms is not None:
+            # It may have gone to somebody already, who gets it again and suppresses it: never a later session too.
+            gone = gone | self.routes.router.later_than(first_ms - KNOWN_WITHIN_MS)
+        recipients = self.routes.router.recipients(self.sights[position], gone=gone, meter=self.meter)
         for fault in recipients.faults:
             self.faults.add((position, fault.session_id, fault.kind))
             self.out.add(fault.session_id)

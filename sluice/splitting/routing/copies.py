@@ -11,7 +11,7 @@ SESSION_ATTRIBUTE = "sluice-session"
 
 def for_main(message: Message, *, fifo: bool) -> Outgoing:
     """Copy the message as the deployed consumer gets it; `fifo` where the queues are."""
-    return _forwarded(message, message.attributes, fifo=fifo)
+    return _forwarded(message, message.attributes, known_as=message.message_id if fifo else None)
 
 
 def for_session(message: Message, *, key: str, fifo: bool) -> Outgoing:
@@ -21,23 +21,27 @@ def for_session(message: Message, *, key: str, fifo: bool) -> Outgoing:
         marked = {**attributes, SESSION_ATTRIBUTE: Value("String", key)}
         # A message of the greatest size has no room for it either.
         attributes = marked if size_of(message.body, marked) <= MAX_MESSAGE_BYTES else attributes
-    return _forwarded(message, attributes, fifo=fifo)
+    return _forwarded(message, attributes, known_as=message.message_id if fifo else None)
 
 
 def returned(message: Message, *, key: str, fifo: bool) -> Outgoing:
-    """Turn a session's copy into what goes back to main: without the session's key."""
+    """Turn a session's copy into what goes back to main: without the session's key.
+
+    It keeps the id by which its queue knew it, the source's message id: where the splitter, which couldn't say that it
+    had sent the copy, sends the message to main, that is suppressed.
+    """
     marked = message.attributes.get(SESSION_ATTRIBUTE) == Value("String", key)
     kept = {name: value for name, value in message.attributes.items() if not (marked and name == SESSION_ATTRIBUTE)}
-    return _forwarded(message, kept, fifo=fifo)
+    return _forwarded(message, kept, known_as=(message.deduplication_id or message.message_id) if fifo else None)
 
 
-def _forwarded(message: Message, attributes: Attributes, *, fifo: bool) -> Outgoing:
+def _forwarded(message: Message, attributes: Attributes, *, known_as: str | None) -> Outgoing:
+    """Copy a message. `known_as`, by FIFO queues: a retry is suppressed, two different messages never are."""
     return Outgoing(
         body=message.body,
         attributes=attributes,
         # Standard queues take a group too, to share fairly between its senders.
         group_id=message.group_id,
-        # The source's message id: a retry is suppressed, two different messages never are.
-        deduplication_id=message.message_id if fifo else None,
+        deduplication_id=known_as,
         trace_header=message.trace_header,
     )

@@ -160,6 +160,10 @@ class Router:
             lacks=lacks,
         )
 
+    def later_than(self, at_ms: int) -> AbstractSet[str]:
+        """Name the sessions to which messages were routed only after this time."""
+        return {share.session_id for share in self._line if share.since_ms > at_ms}
+
     def _asked(self, number: int, evaluation: "_Evaluation", meter: Meter | None) -> tuple["_Decided | Lack", bool]:
         """Ask a group's filter, and tell whether it has taken more than it may of this batch."""
         filter_ = self._groups[number].filter

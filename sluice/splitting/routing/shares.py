@@ -9,11 +9,15 @@ MAX_SESSIONS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one session asks of one split queue. `key` is the session's, as its copies carry it."""
+    """What one session asks of one split queue. `key` is the session's, as its copies carry it.
+
+    `since_ms`: since when messages are routed to it.
+    """
 
     session_id: str
     key: str
     started_at_ms: int
+    since_ms: int = 0
     filter: Filter
     mode: Mode = Mode.STEAL
 

@@ -170,6 +170,7 @@ class Registry(Struct, frozen=True, kw_only=True):
                 session_id=session.session_id,
                 key=session.key,
                 started_at_ms=session.started_at_ms,
+                since_ms=session.changed_at_ms,
                 filter=session.filters[queue_id].filter,
                 mode=session.filters[queue_id].mode,
             )

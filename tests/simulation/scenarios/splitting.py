@@ -33,6 +33,7 @@ MAX_RECEIVES = 20
 POLL_S = 20
 READ = 0.7  # of the sessions, by their owners; what the others got goes back
 SWEPT = 0.3  # of the sessions are started as a sweep comes
+KNOWN_S = 300  # for which a FIFO queue knows a message by its id
 DIES = 0.2  # of a reader's batches: before it has done anything with them
 
 
@@ -83,6 +84,7 @@ class Splitting(Scenario):
         self.excused: set[str] = set()  # went with a queue that somebody else deleted
         self.vanished: set[str] = set()  # URLs of those queues
         self.last: dict[tuple[str, str], int] = {}  # the last number of a group that a queue was sent first
+        self.placed: dict[str, dict[str, float]] = {}  # body of a FIFO message: when it came to which queue's URL
         self.forwarded: dict[str, str] = {}  # body of a FIFO message: the invocation that sent it to anybody first
         self.owners: dict[str, Owner] = {}  # by session id
         self.filters: dict[str, tuple[str, Mode, str]] = {}  # by queue URL, also of sessions that nobody knows
@@ -297,8 +299,10 @@ class Splitting(Scenario):
         if what == "sent":
             if queue in self.sources.values():
                 self._published(queue, message)
-            elif queue in self.mains.values() and self._is_by("splitter", message):
-                self._sent_to_main(queue, message)
+            elif queue in self.mains.values():
+                self._once(queue, message)
+                if self._is_by("splitter", message):
+                    self._sent_to_main(queue, message)
             elif queue.name.startswith(PREFIX):
                 self._sent_to_session(queue, message)
         elif what == "lost":
@@ -332,10 +336,30 @@ class Splitting(Scenario):
                 self.world.fail(f"{sent.body} went to main, past session {session.session_id} that is ready for it")
 
     def _sent_to_session(self, queue: Queue, message: Stored) -> None:
+        self._once(queue, message)
         self._in_order(queue, message)
         sent = self.sent[message.body]
         key = message.attributes["sluice-session"]["StringValue"]
         self.world.check(sent.kind in key.split(".")[0], f"{sent.body} of kind {sent.kind} went to session {key}")
+
+    def _once(self, queue: Queue, message: Stored) -> None:
+        """Check that what is ordered comes to a queue once, and not to a session after it was the deployed consumer's.
+
+        It may go to main after its session has ended, which may have consumed it. A queue knows an id for five minutes.
+        """
+        if not queue.fifo:
+            return
+        places = self.placed.setdefault(message.body, {})
+        is_late = any(self.world.now - at >= KNOWN_S for at in places.values())
+        again = queue.url in places or (self._is_stolen(message) and self.mains[FIFO].url in places)
+        self.world.check(is_late or not again, f"{message.body} came to {queue.name}, and before to {sorted(places)}")
+        places[queue.url] = self.world.now
+
+    @staticmethod
+    def _is_stolen(message: Stored) -> bool:
+        """Whether this is in a session's queue, and no copy."""
+        key = message.attributes.get("sluice-session", {}).get("StringValue", "")
+        return Mode.STEAL.value in key.split(".")
 
     def _in_order(self, queue: Queue, message: Stored) -> None:
         """Check that what the splitter sends comes in the order of its group.
