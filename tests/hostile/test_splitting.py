@@ -26,10 +26,13 @@ FILE: dict[str, Any] = {
     "split_queues": {
         "q": {"queue_type": "SQS", "queue_mode": "mirror", "message_filter": {"a": "^x$"}, "jq_filter": ".Body == 1"},
         "*": {"message_filter": {"b": "y|z"}},
+        "r": {"filter": {"any_of": [{"metadata": "^a: x$"}, {"metadata": "y"}]}},
+        "s": {"filter": {"metadata": "x"}},
     }
 }
+WHOLE = {"target": "t", "feature": {"env": {}, **FILE}}
 LISTED = {"split_queues": [{"queue_id": "q", "message_filter": {"a": "x"}}]}
-FILTER = {"attributes": [["a", "^x$"], ["b", "y"]], "jq": ".Body == 1"}
+FILTER = {"attributes": [["a", "^x$"], ["b", "y"]], "all_of": ["^a: x"], "any_of": ["x", "y"], "jq": ".Body == 1"}
 ASKED: list[dict[str, Any]] = [
     {
         "op": "start",
@@ -118,7 +121,7 @@ def test_main_has_every_message_as_it_came(given_: Any, body: str) -> None:
     assert told(lambda given: message(body, given), given_) == expected
 
 
-@given(st.one_of(bent(FILE), bent(LISTED), documents))
+@given(st.one_of(bent(FILE), bent(LISTED), bent(WHOLE), documents))
 def test_a_filter_file_is_taken_or_the_place_is_named(document: Any) -> None:
     text = json.dumps(document)
     assert told(lambda content: filters(content, ending=".json"), text.encode()).startswith(("queues: ", "refused: "))
@@ -150,12 +153,16 @@ def test_an_item_of_the_registry_is_read_or_it_is_said_why_not(text: str) -> Non
 # Patterns
 
 
-@given(st.lists(pieces, max_size=12).map("".join), st.sampled_from(["", "a" * 50 + "!", "ab" * 50, "\ufb03\u0130"]))
-def test_a_pattern_is_refused_or_a_search_by_it_ends(pattern: str, text: str) -> None:
-    if patterns.problem(pattern) is not None:
+@given(
+    st.lists(pieces, max_size=12).map("".join),
+    st.sampled_from(["", "a" * 50 + "!", "ab" * 50, "\ufb03\u0130"]),
+    st.booleans(),
+)
+def test_a_pattern_is_refused_or_a_search_by_it_ends(pattern: str, text: str, exact_case: bool) -> None:
+    if patterns.problem(pattern, exact_case=exact_case) is not None:
         return
     try:
-        found = patterns.searches(pattern, text)
+        found = patterns.searches(pattern, text, exact_case=exact_case)
     except patterns.PatternTimedOut:
         return
     # What the index takes a pattern to need, a text that has it meets.

@@ -22,7 +22,9 @@ from sluice.cli.splitting.programs import run_program, variables
 from sluice.cli.splitting.registration import BadRegistration, register_queue
 from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
+from sluice.message import Message, Value
 from sluice.operations import Operation
+from sluice.splitting.filters.texts import Sight
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import (
     AnySession,
@@ -35,6 +37,8 @@ from sluice.splitting.operations import (
     StartSession,
     StopSession,
 )
+from sluice.splitting.routing.router import Router
+from sluice.splitting.routing.shares import Share
 from sluice.splitting.sessions.state import Status
 
 PROJECT = Path(__file__).parents[2]
@@ -132,7 +136,8 @@ def test_options_and_files_say_the_same(tmp_path: Path) -> None:
         ("f.yaml", "{}", "split_queues: is missing"),
         ("f.yaml", "split_queues: {}", "names no queue"),
         ("f.yaml", "split_queues: {q: {message_filter: {user: 1}}}", "split_queues.q.message_filter.user: is a number"),
-        ("f.yaml", "split_queues: {q: {filter: x}}", "split_queues.q.filter: unknown field"),
+        ("f.yaml", "split_queues: {q: {filter: x}}", "split_queues.q.filter: is text, not a map"),
+        ("f.yaml", "split_queues: {q: {sieve: x}}", "split_queues.q.sieve: unknown field"),
         ("f.yaml", "split_queues: {q: {queue_type: Kafka}}", "split_queues.q.queue_type"),
         ("f.yaml", "split_queues: [{queue_id: q}, {queue_mode: steal}]", "split_queues.1.queue_id: is missing"),
         ("f.json", '{"split_queues": {"q": {"queue_mode": "copy"}}}', "split_queues.q.queue_mode"),
@@ -155,6 +160,40 @@ def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
     for name in ("missing.yaml", "latin.yaml"):
         with pytest.raises(BadFilter, match=name):
             filters_of(tmp_path / name, [])
+
+
+def test_a_whole_mirrord_json_is_taken_with_a_note_on_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mirrord.json"
+    lines = {"filter": {"metadata": "^baggage: .*mirrord-session={{ key }}"}}
+    file.write_text(json.dumps({"target": "deployment/app", "feature": {"split_queues": {"q": lines}, "env": {}}}))
+    asked = filters_of(file, [], key="alice@home")
+    assert asked == {"q": QueueFilter(filter=Filter(all_of=(r"^baggage: .*mirrord-session=alice@home",)))}
+    output = capsys.readouterr()
+    assert output.err == f"{file}: left out, as it isn't about SQS queues: feature.env, target\n"
+    assert output.out == ""
+
+
+@pytest.mark.parametrize(
+    ("baggage", "taken"),
+    [
+        ("k=v,mirrord-session=al.ice,x=1", True),
+        ("mirrord-session=al.ice", True),
+        ("mirrord-session=al.ice2", False),
+        ("mirrord-session=al.ice-too", False),
+        ("mirrord-session=alxice", False),
+        ("session=al.ice", False),
+    ],
+)
+def test_a_key_alone_takes_what_carries_it_of_every_queue(baggage: str, taken: bool) -> None:
+    asked = filters_of(None, [], key="al.ice", mirror=["*"])
+    assert asked["*"].mode is Mode.MIRROR
+    share = Share(session_id="A", key="al.ice", started_at_ms=0, filter=asked["*"].filter)
+    message = Message(message_id="m", body="b", attributes={"baggage": Value("String", baggage)})
+    found = Router.of([share], version=1, decide=lambda *_: None).recipients(Sight.of(message))
+    assert found.stealing == (share if taken else None)
+    assert list(filters_of(None, ["q:a=^{{ key }}$"], key="x")) == ["q"]
 
 
 def test_a_file_goes_without_options(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from sluice.codec import decode, encode
 from sluice.errors import BadSnapshot
@@ -24,12 +25,17 @@ from sluice.splitting.sessions.state import (
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TIMES = st.integers(min_value=0, max_value=2**53)
+LINES = st.just(UNSET) | st.lists(TEXTS, min_size=1, max_size=3).map(tuple)
 FILTERS = st.dictionaries(
     TEXTS,
     st.builds(
         QueueFilter,
         filter=st.builds(
-            Filter, attributes=st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple), jq=st.none() | TEXTS
+            Filter,
+            attributes=st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple),
+            all_of=LINES,
+            any_of=LINES,
+            jq=st.none() | TEXTS,
         ),
         mode=st.sampled_from(Mode),
     ),
@@ -139,11 +145,18 @@ def test_a_state_that_nobody_knows_is_refused() -> None:
         Filter(attributes=tuple((str(number), "a") for number in range(65))),
         Filter(attributes=(("a", "x" * 4_097),)),
         Filter(jq="x" * 16_385),
+        Filter(any_of=("a",) * 65),
+        Filter(all_of=("x" * 4_097,)),
     ],
 )
 def test_filters_over_their_limits_are_refused_by_who_reads_them(asked: Filter) -> None:
     with pytest.raises(BadSnapshot, match=r"session: Expected .* of length <="):
         SESSIONS.of_text(SESSIONS.text(_session({"q": QueueFilter(filter=asked)})))
+
+
+def test_a_filter_without_patterns_on_lines_is_written_as_ever() -> None:
+    """Programs before them read it, and are told of no field that they don't know."""
+    assert json.loads(encode(Filter(attributes=(("a", "b"),)))) == {"attributes": [["a", "b"]], "jq": None}
 
 
 def _session(filters: dict[str, QueueFilter]) -> Session:

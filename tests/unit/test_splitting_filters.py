@@ -10,10 +10,11 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sluice.errors import BadFilter
 from sluice.message import Message, Value
-from sluice.splitting.filters import jq
+from sluice.splitting.filters import jq, mirrord
 from sluice.splitting.filters.envelopes import S3Object, envelope_attributes, s3_objects
 from sluice.splitting.filters.files import document_of, parse_filters
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter, filter_of
@@ -71,6 +72,69 @@ def test_an_explicit_queue_id_wins_over_the_star() -> None:
     assert filter_of({"one": star}, "another") is None
 
 
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({"metadata": "^tenant: blue$"}, Filter(all_of=("^tenant: blue$",))),
+        ({"all_of": [{"metadata": "^a: x"}, {"metadata": "y"}]}, Filter(all_of=("^a: x", "y"))),
+        ({"any_of": [{"metadata": "^a: x"}, {"metadata": "y"}]}, Filter(any_of=("^a: x", "y"))),
+    ],
+)
+def test_patterns_on_lines_are_one_or_all_or_any(given: object, asked: Filter) -> None:
+    entry = {"queue_type": "SQS", "filter": given, "jq_filter": "true"}
+    assert parse({"split_queues": {"q": entry}})["q"].filter == structs.replace(asked, jq="true")
+    assert not asked.matches_nothing
+
+
+def test_a_key_stands_for_itself_in_patterns_and_in_a_programs_texts() -> None:
+    document = {
+        "split_queues": {
+            "q": {"message_filter": {"a": "^{{key}}$"}, "jq_filter": '.Body | contains("s={{ key }}")'},
+            "r": {"filter": {"any_of": [{"metadata": "s={{ key }},{{  key }}"}]}},
+        }
+    }
+    filters = parse_filters(document, compile_problem=compile_problem, key='a.b"')
+    assert filters["q"].filter == Filter(attributes=(("a", '^a\\.b"$'),), jq='.Body | contains("s=a.b\\"")')
+    assert filters["r"].filter == Filter(any_of=('s=a\\.b",a\\.b"',))
+
+
+MIRRORD_JSON = {
+    "operator": True,
+    "target": "deployment/meme-app/container/main",
+    "feature": {
+        "network": {"incoming": "off"},
+        "split_queues": {
+            "meme-queue": {
+                "queue_type": "SQS",
+                "message_filter": {"author": "^me$", "level": "^(beginner|intermediate)$"},
+            },
+            "views": {"queue_type": "Kafka", "message_filter": {}, "payload_protobuf": {"message_type": "View"}},
+        },
+    },
+}
+
+
+def test_a_whole_mirrord_json_is_read_for_its_sqs_queues() -> None:
+    attributes = (("author", "^me$"), ("level", "^(beginner|intermediate)$"))
+    assert parse(MIRRORD_JSON) == {"meme-queue": QueueFilter(filter=Filter(attributes=attributes))}
+    said = "feature.network, feature.split_queues.views, operator, target"
+    assert mirrord.left_out_of(MIRRORD_JSON) == f"left out, as it isn't about SQS queues: {said}"
+
+
+def test_what_is_left_out_is_named_once_and_not_without_end() -> None:
+    queues: dict[str, Any] = {"split_queues": {"q": {}}}
+    assert mirrord.left_out_of({"feature": queues}) is None
+    assert mirrord.left_out_of(queues) is None
+    many = mirrord.left_out_of({"feature": queues} | {str(number): 1 for number in range(30)})
+    assert many is not None
+    assert many.endswith(" and 10 more")
+
+
+def test_a_list_may_name_one_queue_for_several_brokers() -> None:
+    entries = [{"queue_id": "*", "queue_type": kind, "jq_filter": "true"} for kind in ("Kafka", "SQS", "Temporal")]
+    assert parse({"feature": {"split_queues": entries}}) == {"*": QueueFilter(filter=Filter(jq="true"))}
+
+
 def test_options_of_the_command_line_stand_for_a_filter_file() -> None:
     filters = parse(document_of(["q:author=^me$", "q:baggage=session=alice", "r:a=b:c"]))
     assert filters["q"].filter.attributes == (("author", "^me$"), ("baggage", "session=alice"))
@@ -97,6 +161,25 @@ def test_options_of_the_command_line_stand_for_a_filter_file() -> None:
         ({"queue_type": None}, "split_queues.meme-queue.queue_type"),
         ({"queue_mode": "share"}, "split_queues.meme-queue.queue_mode"),
         ({"filter": {}}, "split_queues.meme-queue.filter"),
+        ({"filter": "^tenant: blue$"}, "split_queues.meme-queue.filter"),
+        ({"filter": {"metadata": "("}}, "split_queues.meme-queue.filter.metadata"),
+        ({"filter": {"metadata": ""}}, "split_queues.meme-queue.filter.metadata"),
+        ({"filter": {"metadata": ["a"]}}, "split_queues.meme-queue.filter.metadata"),
+        ({"filter": {"metadata": "a", "any_of": [{"metadata": "a"}]}}, "split_queues.meme-queue.filter"),
+        ({"filter": {"body": "a"}}, "split_queues.meme-queue.filter.body"),
+        ({"filter": {"any_of": []}}, "split_queues.meme-queue.filter.any_of"),
+        ({"filter": {"all_of": [{"metadata": "a"}] * 65}}, "split_queues.meme-queue.filter.all_of"),
+        ({"filter": {"all_of": {"metadata": "a"}}}, "split_queues.meme-queue.filter.all_of"),
+        ({"filter": {"any_of": ["a"]}}, "split_queues.meme-queue.filter.any_of.0"),
+        ({"filter": {"any_of": [{}]}}, "split_queues.meme-queue.filter.any_of.0.metadata"),
+        ({"filter": {"any_of": [{"metadata": "a"}, {"all_of": []}]}}, "split_queues.meme-queue.filter.any_of.1.all_of"),
+        ({"filter": {"all_of": [{"metadata": ""}]}}, "split_queues.meme-queue.filter.all_of.0.metadata"),
+        ({"filter": {"any_of": [{"metadata": "("}]}}, "split_queues.meme-queue.filter.any_of.0.metadata"),
+        ({"filter": {"metadata": "a" * 5_000}}, "split_queues.meme-queue.filter.metadata"),
+        ({"filter": {"metadata": "a"}, "message_filter": {}}, "split_queues.meme-queue.filter"),
+        ({"filter": {"metadata": "{{ key }}"}}, "split_queues.meme-queue.filter.metadata"),
+        ({"message_filter": {"a": "{{key}}"}}, "split_queues.meme-queue.message_filter.a"),
+        ({"jq_filter": '"{{ key }}"'}, "split_queues.meme-queue.jq_filter"),
         ({"queue_id": "x"}, "split_queues.meme-queue.queue_id"),
         ([], "split_queues.meme-queue"),
     ],
@@ -118,7 +201,14 @@ def test_a_fault_is_refused_with_its_place(entry: object, place: str) -> None:
         ({"split_queues": []}, "split_queues"),
         ({"split_queues": 3}, "split_queues"),
         ({"split_queues": {"": {}}}, "split_queues"),
-        ({"feature": {}}, "feature"),
+        ({"feature": {}}, "feature.split_queues"),
+        ({"feature": []}, "feature"),
+        ({"feature": {"split_queues": 3}}, "feature.split_queues"),
+        ({"feature": {"split_queues": {"a": {"filter": {}}}}}, "feature.split_queues.a.filter"),
+        ({"feature": {"split_queues": [{"queue_type": "Kafka"}, {}]}}, "feature.split_queues.1.queue_id"),
+        ({"feature": {"split_queues": {"a": {"queue_type": "Kafka"}}}}, "feature.split_queues"),
+        ({"split_queues": {"a": {"queue_type": "Kafka"}}}, "split_queues.a.queue_type"),
+        ({"split_queues": {}, "feature": {}}, "feature"),
         ({"split_queues": [{}]}, "split_queues.0.queue_id"),
         ({"split_queues": [{"queue_id": ""}]}, "split_queues.0.queue_id"),
         ({"split_queues": [{"queue_id": "a"}, {"queue_id": "a"}]}, "split_queues.1"),
@@ -133,7 +223,10 @@ def test_a_fault_of_the_whole_is_refused_with_its_place(document: object, place:
 
 
 KEYS = st.text(max_size=5) | st.sampled_from(
-    ["split_queues", "q", "queue_id", "queue_type", "queue_mode", "message_filter", "jq_filter"]
+    [
+        *("split_queues", "q", "queue_id", "queue_type", "queue_mode", "message_filter", "jq_filter"),
+        *("feature", "filter", "metadata", "any_of", "all_of"),
+    ]
 )
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["SQS", "mirror", "^a$", "."]),
@@ -142,8 +235,17 @@ JUNK = st.recursive(
 )
 
 
-@given(JUNK | JUNK.map(lambda junk: {"split_queues": junk}) | JUNK.map(lambda junk: {"split_queues": {"q": junk}}))
+@given(
+    st.one_of(
+        JUNK,
+        JUNK.map(lambda junk: {"split_queues": junk}),
+        JUNK.map(lambda junk: {"split_queues": {"q": junk}}),
+        JUNK.map(lambda junk: {"split_queues": {"q": {"filter": junk}}}),
+        JUNK.map(lambda junk: {"feature": {"split_queues": junk}}),
+    )
+)
 def test_any_document_is_parsed_or_refused(document: object) -> None:
+    mirrord.left_out_of(document)
     with contextlib.suppress(BadFilter):
         assert parse(document)
 

@@ -109,20 +109,21 @@ SHAPES = st.recursive(
 )  # fmt: skip
 
 
-@given(st.one_of(SHAPES, SHAPES.map("^{}$".format), PATTERNS), TEXTS)
-@example("^(a|b)$", "A")
-@example("^$", "")
-@example("k", "\u212a")
-@example(r"\p{L}", "a")
-@example("i", "\u0130")
-@example("I", "\u0131")
-@example("a(?#x)*b", "b")
-@example("a(?i)*b", "b")
-def test_a_text_in_which_a_pattern_is_found_meets_its_need(pattern: str, text: str) -> None:
-    if problem(pattern) is not None:
+@given(st.one_of(SHAPES, SHAPES.map("^{}$".format), PATTERNS), TEXTS, st.booleans())
+@example("^(a|b)$", "A", False)
+@example("^$", "", False)
+@example("k", "\u212a", False)
+@example(r"\p{L}", "a", False)
+@example("i", "\u0130", False)
+@example("I", "\u0131", False)
+@example("a(?#x)*b", "b", False)
+@example("a(?i)*b", "b", True)
+@example("(?i)k", "\u212a", True)
+def test_a_text_in_which_a_pattern_is_found_meets_its_need(pattern: str, text: str, exact_case: bool) -> None:
+    if problem(pattern, exact_case=exact_case) is not None:
         assume(False)
     try:
-        found = searches(pattern, text)
+        found = searches(pattern, text, exact_case=exact_case)
     except PatternTimedOut:
         assume(False)
     if found:

@@ -1,5 +1,6 @@
 """Who gets a message, against an oracle that asks every session in turn."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq
@@ -51,6 +53,49 @@ def test_sessions_a_and_b_and_the_deployed_consumer_share_a_queue() -> None:
     sessions = share("A", client="^a$"), share("B", client="^b$")
     takers = [route(sight(client=client), *sessions)[0] for client in ["a", "b", "c", "C", "B", "A"]]
     assert takers == ["A", "B", None, None, "B", "A"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [
+        (Filter(all_of=("^tenant: blue$",)), True),
+        (Filter(all_of=("^Tenant: blue$",)), False),
+        (Filter(all_of=("^tenant: Blue$",)), False),
+        (Filter(all_of=("(?i)^TENANT: BLUE$",)), True),
+        (Filter(all_of=("blue", "^region: eu-")), True),
+        (Filter(all_of=("blue", "^region: us-")), False),
+        (Filter(any_of=("^region: us-", "blue")), True),
+        (Filter(any_of=("^region: us-", "green")), False),
+        (Filter(all_of=("blue",), any_of=("green",)), False),
+        (Filter(attributes=(("region", "EU"),), all_of=("blue",)), True),
+        (Filter(attributes=(("region", "us"),), all_of=("blue",)), False),
+        (Filter(all_of=("blue",), jq="false"), False),
+        (Filter(all_of=("tenant: blue.region",)), False),
+    ],
+)
+def test_a_line_is_an_attributes_name_and_value_in_their_own_case(asked: Filter, taken: bool) -> None:
+    session = Share(session_id="A", key="A", started_at_ms=0, filter=asked)
+    assert route(sight(tenant="blue", region="eu-1"), session)[0] == ("A" if taken else None)
+    assert route(sight(), session)[0] is None
+
+
+def test_a_pattern_on_lines_sees_a_notifications_attributes_and_no_binary_one() -> None:
+    body = {"Type": "Notification", "TopicArn": "t", "Message": "m"}
+    envelope = json.dumps(body | {"MessageAttributes": {"Tenant": {"Type": "String", "Value": "blue"}}})
+    message = Message(message_id="m", body=envelope, attributes={"b": Value("Binary", b"blue")})
+    session = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(all_of=("^Tenant: blue$",)))
+    assert route(Sight.of(message, sns=True), session)[0] == "A"
+    assert route(Sight.of(message), session)[0] is None
+
+
+def test_a_pattern_on_lines_that_times_out_is_a_fault() -> None:
+    endless = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(any_of=("^(a|aa)+$", "z")))
+    router = Router.of([endless], version=1, decide=decide)
+    found = router.recipients(sight(a="x", z="z", aa="a" * 80 + "!"))
+    assert found.stealing == endless
+    endless = Share(session_id="A", key="A", started_at_ms=0, filter=Filter(any_of=("(a|aa)+$", "z")))
+    found = Router.of([endless], version=1, decide=decide).recipients(sight(aa="a" * 80 + "!", z="z"))
+    assert [fault.kind for fault in found.faults] == [FaultKind.PATTERN_TIMED_OUT]
 
 
 def test_every_named_attribute_must_match() -> None:
@@ -203,7 +248,7 @@ def test_a_program_that_several_sessions_share_runs_once_a_message() -> None:
 
 def matches(filter_: Filter, message: Message) -> bool:
     """The rule, word by word."""
-    if not filter_.attributes and filter_.jq is None:
+    if not filter_.attributes and not filter_.all_of and not filter_.any_of and filter_.jq is None:
         return False
     for name, pattern in filter_.attributes:
         found = False
@@ -213,7 +258,17 @@ def matches(filter_: Filter, message: Message) -> bool:
                 found = found or bool(regex.search("(?-f)" + true_end, value.content, regex.V1 | regex.I))
         if not found:
             return False
+    lines = [f"{name}: {value.content}" for name, value in message.attributes.items() if isinstance(value.content, str)]
+    if not all(in_a_line(pattern, lines) for pattern in filter_.all_of or ()):
+        return False
+    if filter_.any_of and not any(in_a_line(pattern, lines) for pattern in filter_.any_of):
+        return False
     return filter_.jq is None or decide(filter_.jq, jq.document(message)) is True
+
+
+def in_a_line(pattern: str, lines: list[str]) -> bool:
+    true_end = pattern.replace("$", r"\Z")
+    return any(regex.search("(?-f)" + true_end, line, regex.V1) for line in lines)
 
 
 def literally(message: Message, shares: Sequence[Share]) -> tuple[Share | None, list[Share]]:
@@ -233,9 +288,16 @@ PATTERNS = st.sampled_from(
      "session=a", "session=(a|b)\\b", "session=alice-of-the-house",
      "(a)?b", "a{0}b", "x+y", r"\.", "abcdefgh", "bcdefg"]
 )  # fmt: skip
+LINES = st.lists(
+    PATTERNS | st.sampled_from(["^a: a$", "^A: ", ": session=alice", "^b: .*abcdefgh", "a: |b: ", "(?i)^A: a$", "x"]),
+    min_size=1,
+    max_size=3,
+).map(tuple)
 FILTERS = st.builds(
     Filter,
     attributes=st.lists(st.tuples(NAMES, PATTERNS), max_size=3).map(tuple),
+    all_of=st.just(UNSET) | LINES,
+    any_of=st.just(UNSET) | LINES,
     jq=st.none() | st.none() | st.sampled_from(["true", "false", "null", "alice"]),
 )
 SHARES = st.lists(
@@ -272,7 +334,7 @@ def test_recipients_are_those_of_the_oracle(shares: list[Share], message: Messag
 
 @given(st.lists(FILTERS.filter(lambda one: not one.matches_nothing), max_size=12), MESSAGES)
 def test_the_index_leads_to_every_filter_that_matches(filters: list[Filter], message: Message) -> None:
-    candidates = Index.of(filters).candidates(Sight.of(message).texts)
+    candidates = Index.of(filters).candidates(Sight.of(message))
     assert candidates == sorted(set(candidates))
     assert {number for number, one in enumerate(filters) if matches(one, message)} <= set(candidates)
 
@@ -289,4 +351,15 @@ def test_few_of_a_thousand_sessions_are_asked(attributes: dict[str, str], most: 
         for n in range(1_000)
     ]
     filters.append(Filter(attributes=(("baggage", "session=dev-17(,|$)"),)))
-    assert len(Index.of(filters).candidates(sight(**attributes).texts)) <= most
+    assert len(Index.of(filters).candidates(sight(**attributes))) <= most
+
+
+@pytest.mark.parametrize(("attributes", "most"), [({"baggage": "k=v,session=dev-17,x=1"}, 3), ({"z": "z"}, 0)])
+def test_few_of_a_thousand_sessions_with_patterns_on_lines_are_asked(attributes: dict[str, str], most: int) -> None:
+    filters = [
+        Filter(any_of=(f"^baggage: .*session=dev-{n}(,|$)", f"^tracestate: .*session=dev-{n}(,|$)"))
+        if n % 2
+        else Filter(all_of=(f"session=dev-{n}(,|$)", "^baggage: "))
+        for n in range(1_000)
+    ]
+    assert len(Index.of(filters).candidates(sight(**attributes))) <= most

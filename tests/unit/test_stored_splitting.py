@@ -60,6 +60,13 @@ SESSION = Session(
     changed_at_ms=1_700_000_003_000,
     ended_at_ms=1_700_000_003_000,
 )
+OF_LINES = replace(
+    SESSION,
+    session_id="1a2b3c4d5e6f",
+    filters={
+        "orders": QueueFilter(filter=Filter(all_of=("^tenant: blue$",), any_of=("^a: x", "y"))),
+    },
+)
 QUEUE = TemporaryQueue(
     name="sluice-tmp-abcdef000001-orders",
     queue_id="orders",
@@ -75,7 +82,7 @@ ANNOUNCED_MS = 1_700_000_005_000
 REGISTRY = Registry(
     version=7,
     splits={"orders": SPLIT},
-    sessions={SESSION.session_id: SESSION},
+    sessions={SESSION.session_id: SESSION, OF_LINES.session_id: OF_LINES},
     queues={QUEUE.name: QUEUE},
 )
 
@@ -109,7 +116,7 @@ def test_what_is_stored_is_read(store: DynamoRegistryStore) -> None:
     heard = replace(SESSION, heartbeat_at_ms=HEARTBEAT_MS)
     assert registry == replace(
         REGISTRY,
-        sessions={SESSION.session_id: heard},
+        sessions={SESSION.session_id: heard, OF_LINES.session_id: OF_LINES},
         splitters={"01HF00000000000000000000": Sighting(7, ANNOUNCED_MS)},
     )
     assert (revision, store.version()) == (12, 7)

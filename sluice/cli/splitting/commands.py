@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, help="Sessions: a queue's messages that 
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 FilterFile = Annotated[
-    Path | None, typer.Option("--filter-file", "-f", help="Filters in YAML or JSON, under split_queues.")
+    Path | None, typer.Option("--filter-file", "-f", help="Filters in YAML or JSON, or a mirrord.json.")
 ]
 Filters = Annotated[
     list[str] | None,
@@ -37,7 +37,13 @@ JqFilters = Annotated[
 Mirrored = Annotated[
     list[str] | None, typer.Option("--mirror", metavar="QUEUE", help="Copies: the consumer has its messages too.")
 ]
-Key = Annotated[str | None, typer.Option(help="What your messages carry as sluice-session; else the session's id.")]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        help="What your messages carry as sluice-session; else the session's id. Filters have it for {{ key }}; where "
+        "none is given, what carries mirrord-session=KEY is yours."
+    ),
+]
 TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until it ends by itself.")]
 
 
@@ -105,7 +111,7 @@ def start(
     from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
     from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
 
-    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
+    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     client = _client(region, profile, local)
     _end_well_on_sigterm()
     with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
@@ -214,7 +220,7 @@ def run(
     from sluice.cli.splitting.programs import run_program, variables  # noqa: PLC0415 - see above
     from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
 
-    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [])
+    asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     client = _client(region, profile, local)
     _end_well_on_sigterm()
     with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:

@@ -1,30 +1,48 @@
 """A session's filters from the command line: a file in JSON or YAML, or options, checked before anything is asked."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from sluice.cli.output import note
 from sluice.errors import BadFilter
-from sluice.splitting.filters.files import ROOT, document_of, parse_filters
-from sluice.splitting.filters.values import Mode, QueueFilters
+from sluice.splitting.filters.files import document_of, parse_filters
+from sluice.splitting.filters.mirrord import KEY_FILTER, ROOT, left_out_of
+from sluice.splitting.filters.values import EVERY_QUEUE, Mode, QueueFilters
 from sluice.splitting.jq_compile import compile_problem
 
 MAX_PAIRS = 1_000  # of one mapping, with all that merge keys bring: as many as there may be queues
 
 
 def filters_of(
-    file: Path | None, options: Sequence[str], *, jq: Sequence[str] = (), mirror: Sequence[str] = ()
+    file: Path | None,
+    options: Sequence[str],
+    *,
+    jq: Sequence[str] = (),
+    mirror: Sequence[str] = (),
+    key: str | None = None,
+    say: Callable[[str], None] = note,
 ) -> QueueFilters:
-    """Read and check the filters that start a session. Raises `BadFilter`, which names the place."""
+    """Read and check the filters that start a session. Raises `BadFilter`, which names the place.
+
+    `key` stands where a filter asks for it; alone it takes what carries it, of every queue. What of a file counts for
+    nothing is said.
+    """
     if file is not None:
         if options or jq or mirror:
             raise BadFilter("--filter-file", "goes without --filter, --jq and --mirror: put them into the file")
-        return parse_filters(_read(file), compile_problem=compile_problem)
+        read = _read(file)
+        left_out = left_out_of(read)
+        if left_out is not None:
+            say(f"{file}: {left_out}")
+        return parse_filters(read, compile_problem=compile_problem, key=key)
     document = document_of(options)
     queues = document[ROOT]
+    if key is not None and not (options or jq):
+        queues[EVERY_QUEUE] = dict(KEY_FILTER)
     for option in jq:
         queue_id, colon, program = option.partition(":")
         if not (queue_id and colon and program):
@@ -34,7 +52,7 @@ def filters_of(
         if queue_id not in queues:
             raise BadFilter("--mirror", f"there is no --filter or --jq for {queue_id!r}")
         queues[queue_id]["queue_mode"] = Mode.MIRROR.value
-    return parse_filters(document, compile_problem=compile_problem)
+    return parse_filters(document, compile_problem=compile_problem, key=key)
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,15 +1,21 @@
 """Filter files: what a session asks of each queue, parsed and checked before anything is created. Pure.
 
-JSON and YAML are decoded by the caller; here the document becomes values, or an error that names the place.
+JSON and YAML are decoded by the caller; here the document becomes values, or an error that names the place. What of a
+whole `mirrord.json` is a filter file is in `mirrord`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import BadFilter
-from sluice.splitting.filters import jq, patterns
+from sluice.splitting.filters import jq, mirrord, patterns
 from sluice.splitting.filters.jq import CompileProblem
+from sluice.splitting.filters.mirrord import ROOT
 from sluice.splitting.filters.values import (
+    MAX_LINE_PATTERNS,
     MAX_NAMED_ATTRIBUTES,
     MAX_QUEUES,
     Filter,
@@ -18,29 +24,35 @@ from sluice.splitting.filters.values import (
     QueueFilters,
 )
 
-ROOT = "split_queues"
-FIELDS = frozenset({"queue_type", "queue_mode", "message_filter", "jq_filter"})
+FIELDS = frozenset({"queue_type", "queue_mode", "message_filter", "filter", "jq_filter"})
 LISTED_FIELDS = FIELDS | {"queue_id"}
+LINE_FORMS = frozenset({"metadata", "all_of", "any_of"})
+
+_KEY = re.compile(r"\{\{\s*key\s*\}\}")
 
 
-def parse_filters(document: object, *, compile_problem: CompileProblem) -> QueueFilters:
-    """Read a decoded filter file: a map by queue id, or a list of entries with `queue_id`.
+def parse_filters(document: object, *, compile_problem: CompileProblem, key: str | None = None) -> QueueFilters:
+    """Read a decoded filter file: a map by queue id, or a list of entries with `queue_id`; or a whole `mirrord.json`.
 
-    `queue_type` is SQS and `queue_mode` steal where they aren't given. Raises `BadFilter` for the first fault found.
+    `queue_type` is SQS and `queue_mode` steal where they aren't given; `{{ key }}` stands for the session's key.
+    Raises `BadFilter` for the first fault found.
     """
-    queues = _fields("filter file", document, known={ROOT})
+    whole = mirrord.feature_of(document)
+    root = ROOT if whole is None else mirrord.WHOLE_ROOT
+    queues = _fields("filter file", document, known={ROOT}) if whole is None else whole
     if ROOT not in queues:
-        raise BadFilter(ROOT, "is missing")
+        raise BadFilter(root, "is missing")
+    reader = _Reader(key)
     parsed: dict[str, QueueFilter] = {}
-    for place, queue_id, fields in _entries(queues[ROOT]):
+    for place, queue_id, fields in _entries(root, queues[ROOT], passed_over=whole is not None):
         if queue_id in parsed:
             raise BadFilter(place, f"queue_id {queue_id!r} is listed twice")
-        parsed[queue_id] = _queue_filter(place, fields)
+        parsed[queue_id] = reader.queue_filter(place, fields)
         check(place, parsed[queue_id].filter, compile_problem=compile_problem)
     if not parsed:
-        raise BadFilter(ROOT, "names no queue")
+        raise BadFilter(root, "names no queue")
     if len(parsed) > MAX_QUEUES:
-        raise BadFilter(ROOT, f"names more than {MAX_QUEUES} queues")
+        raise BadFilter(root, f"names more than {MAX_QUEUES} queues")
     return parsed
 
 
@@ -59,21 +71,34 @@ def check(place: str, asked: Filter, *, compile_problem: CompileProblem) -> None
         cause = patterns.problem(pattern)
         if cause is not None:
             raise BadFilter(f"{place}.message_filter.{name}", f"{pattern[:80]!r} {cause}")
+    for form, lines in (("all_of", asked.all_of), ("any_of", asked.any_of)):
+        for number, pattern in enumerate(lines or ()):
+            _check_line(f"{place}.filter.{form}.{number}.metadata", pattern)
     cause = None if asked.jq is None else jq.problem(asked.jq, compile_problem=compile_problem)
     if cause is not None:
         raise BadFilter(f"{place}.jq_filter", f"{(asked.jq or '')[:80]!r} {cause}")
 
 
-def _entries(queues: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Place, queue id and fields of each queue."""
+def _check_line(place: str, pattern: str) -> None:
+    """Check a pattern on lines. An empty one would be found in any: it is somebody's mistake."""
+    cause = patterns.problem(pattern, exact_case=True) if pattern else "is empty"
+    if cause is not None:
+        raise BadFilter(place, f"{pattern[:80]!r} {cause}")
+
+
+def _entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Place, queue id and fields of each queue; where so told, other brokers' queues are `passed_over`."""
     if not isinstance(queues, list):
-        for queue_id, entry in _fields(ROOT, queues).items():
+        for queue_id, entry in _fields(root, queues).items():
             if not queue_id:
-                raise BadFilter(ROOT, "a queue id is empty")
-            yield f"{ROOT}.{queue_id}", queue_id, _fields(f"{ROOT}.{queue_id}", entry, known=FIELDS)
+                raise BadFilter(root, "a queue id is empty")
+            if not (passed_over and mirrord.is_of_another_broker(entry)):
+                yield f"{root}.{queue_id}", queue_id, _fields(f"{root}.{queue_id}", entry, known=FIELDS)
         return
     for number, entry in enumerate(queues):
-        place = f"{ROOT}.{number}"
+        if passed_over and mirrord.is_of_another_broker(entry):
+            continue
+        place = f"{root}.{number}"
         fields = _fields(place, entry, known=LISTED_FIELDS)
         if "queue_id" not in fields:
             raise BadFilter(f"{place}.queue_id", "is missing")
@@ -83,24 +108,66 @@ def _entries(queues: object) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         yield place, queue_id, fields
 
 
-def _queue_filter(place: str, fields: Mapping[str, Any]) -> QueueFilter:
-    queue_type = _text(f"{place}.queue_type", fields.get("queue_type", "SQS"))
-    if queue_type != "SQS":
-        raise BadFilter(f"{place}.queue_type", f"unknown queue type {queue_type!r}; there is SQS")
-    mode = _text(f"{place}.queue_mode", fields.get("queue_mode", Mode.STEAL))
-    if mode not in set(Mode):
-        raise BadFilter(f"{place}.queue_mode", f"unknown mode {mode!r}; there are {', '.join(Mode)}")
-    attributes, program = fields.get("message_filter"), fields.get("jq_filter")
-    named = {} if attributes is None else _fields(f"{place}.message_filter", attributes)
-    if len(named) > MAX_NAMED_ATTRIBUTES:
-        raise BadFilter(f"{place}.message_filter", f"names more than {MAX_NAMED_ATTRIBUTES} attributes")
-    return QueueFilter(
-        filter=Filter(
-            attributes=tuple((name, _text(f"{place}.message_filter.{name}", named[name])) for name in named),
-            jq=None if program is None else _text(f"{place}.jq_filter", program),
-        ),
-        mode=Mode(mode),
-    )
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads a queue's fields. `key` is the session's, None where nobody has said it yet."""
+
+    key: str | None
+
+    def queue_filter(self, place: str, fields: Mapping[str, Any]) -> QueueFilter:
+        queue_type = _text(f"{place}.queue_type", fields.get("queue_type", "SQS"))
+        if queue_type != "SQS":
+            raise BadFilter(f"{place}.queue_type", f"unknown queue type {queue_type!r}; there is SQS")
+        mode = _text(f"{place}.queue_mode", fields.get("queue_mode", Mode.STEAL))
+        if mode not in set(Mode):
+            raise BadFilter(f"{place}.queue_mode", f"unknown mode {mode!r}; there are {', '.join(Mode)}")
+        attributes, lines, program = (fields.get(name) for name in ("message_filter", "filter", "jq_filter"))
+        if attributes is not None and lines is not None:
+            raise BadFilter(f"{place}.filter", "goes without message_filter: say it all in one of them")
+        named = {} if attributes is None else _fields(f"{place}.message_filter", attributes)
+        if len(named) > MAX_NAMED_ATTRIBUTES:
+            raise BadFilter(f"{place}.message_filter", f"names more than {MAX_NAMED_ATTRIBUTES} attributes")
+        in_lines = {} if lines is None else self._lines(f"{place}.filter", lines)
+        of_attributes = tuple((name, self._pattern(f"{place}.message_filter.{name}", named[name])) for name in named)
+        jq_filter = None if program is None else self._program(f"{place}.jq_filter", program)
+        return QueueFilter(filter=Filter(attributes=of_attributes, jq=jq_filter, **in_lines), mode=Mode(mode))
+
+    def _lines(self, place: str, value: object) -> dict[str, tuple[str, ...]]:
+        """Read patterns on lines: one, or a list of which all or one must be found. Neither lies within another."""
+        fields = _fields(place, value, known=LINE_FORMS)
+        if len(fields) != 1:
+            raise BadFilter(place, f"has {len(fields)} fields, not one of {', '.join(sorted(LINE_FORMS))}")
+        form, given = next(iter(fields.items()))
+        if form == "metadata":
+            pattern = self._pattern(f"{place}.metadata", given)
+            _check_line(f"{place}.metadata", pattern)
+            return {"all_of": (pattern,)}
+        if not isinstance(given, list):
+            raise BadFilter(f"{place}.{form}", f"is {_kind(given)}, not a list")
+        if not 0 < len(given) <= MAX_LINE_PATTERNS:
+            raise BadFilter(f"{place}.{form}", f"has {len(given)} patterns, not 1 to {MAX_LINE_PATTERNS}")
+        patterns_ = []
+        for number, entry in enumerate(given):
+            at = f"{place}.{form}.{number}"
+            if "metadata" not in _fields(at, entry, known={"metadata"}):
+                raise BadFilter(f"{at}.metadata", "is missing")
+            patterns_.append(self._pattern(f"{at}.metadata", entry["metadata"]))
+        return {form: tuple(patterns_)}
+
+    def _pattern(self, place: str, value: object) -> str:
+        return self._with_key(place, _text(place, value), spelled=re.escape)
+
+    def _program(self, place: str, value: object) -> str:
+        """Read a jq program, in which the key can only stand in a text."""
+        return self._with_key(place, _text(place, value), spelled=lambda key: json.dumps(key)[1:-1])
+
+    def _with_key(self, place: str, text: str, *, spelled: Callable[[str], str]) -> str:
+        if not _KEY.search(text):
+            return text
+        if self.key is None:
+            raise BadFilter(place, "asks for {{ key }}, and there is none: say it with --key")
+        replacement = spelled(self.key)
+        return _KEY.sub(lambda _: replacement, text)
 
 
 def _fields(place: str, value: object, *, known: Collection[str] | None = None) -> Mapping[str, Any]:

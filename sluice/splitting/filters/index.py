@@ -3,7 +3,7 @@
 Each filter stands in the index under one condition of its own, the most telling one: an attribute that must be one of
 some literals, or hold one of them, or just be there. A message's attributes lead to the filters whose condition it
 meets; only those are evaluated. So the cost of a message follows the filters that it nearly matches, not the number of
-sessions.
+sessions. Patterns on lines stand under a name of their own, which no attribute has.
 
 A literal within a text is found by a window: a stretch of the literal, of one of few lengths, looked up for each place
 of the text.
@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sluice.splitting.filters.literals import fold, need_of
-from sluice.splitting.filters.texts import Texts, fold_name
+from sluice.splitting.filters.texts import Sight, fold_name
 from sluice.splitting.filters.values import Filter
 
+LINES = ""  # the name under which patterns on lines stand
 WINDOWS = (8, 4, 2, 1)  # characters
 PLACES_A_WINDOW = 2  # a text with as many places for each window of a table is searched for the windows
 
@@ -84,7 +85,7 @@ class Index:
     """Filters by what they need. Numbers are positions in the sequence that it was built from."""
 
     _by_name: Mapping[str, _Entries]
-    _unconditional: tuple[int, ...]  # filters without attributes: jq alone
+    _unconditional: tuple[int, ...]  # filters without patterns: jq alone
 
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> "Index":
@@ -103,27 +104,42 @@ class Index:
         unconditional = tuple(number for number, of_filter in enumerate(options) if not of_filter)
         return cls(dict(by_name), unconditional)
 
-    def candidates(self, texts: Texts) -> list[int]:
-        """List the filters that a message with these texts can match, in order, each once; it can't match any other."""
+    def candidates(self, sight: Sight) -> list[int]:
+        """List the filters that this message can match, in order, each once; it can't match any other."""
         found = set(self._unconditional)
-        for name, values in texts.items():
+        for name, values in sight.texts.items():
             entries = self._by_name.get(name)
             if entries is not None:
                 for value in values:
                     found.update(*entries.met_by(value))
+        of_lines = self._by_name.get(LINES)
+        if of_lines is not None:
+            for line in sight.lines():
+                found.update(*of_lines.met_by(line))
         return sorted(found)
 
 
 def _options(filter_: Filter) -> Iterator[_Option]:
     """List the filter's conditions: a message that matches meets them all, so it may stand under any one."""
     for attribute, pattern in filter_.attributes:
-        name, need = fold_name(attribute), need_of(pattern)
-        if need.equal is not None:
-            yield [_Choice(literal, [_Key(name, 0, literal)]) for literal in need.equal]
-            continue
-        yield [_Choice("", [_Key(name, 0, None)])]
-        for literals in need.within:
-            yield [_Choice(literal, _windows(name, literal)) for literal in literals]
+        yield from _options_of(fold_name(attribute), pattern)
+    for any_of in filter_.lines:
+        options = [list(_options_of(LINES, pattern)) for pattern in any_of]
+        if len(options) == 1:
+            yield from options[0]
+        else:
+            # One condition of each pattern: the first literals are the longest, and presence comes before them.
+            yield [choice for of_pattern in options for choice in of_pattern[:2][-1]]
+
+
+def _options_of(name: str, pattern: str) -> Iterator[_Option]:
+    need = need_of(pattern)
+    if need.equal is not None:
+        yield [_Choice(literal, [_Key(name, 0, literal)]) for literal in need.equal]
+        return
+    yield [_Choice("", [_Key(name, 0, None)])]
+    for literals in need.within:
+        yield [_Choice(literal, _windows(name, literal)) for literal in literals]
 
 
 def _windows(name: str, literal: str) -> list[_Key]:

@@ -1,8 +1,9 @@
 r"""Regular expressions on attribute values: the dialect, compiled and searched. Pure.
 
-The `regex` library, version 1: search, without regard to case, look-around, back-references, named groups, Unicode
-classes, inline flags. Two things are not as the library has them: `$` is the text's end, never before a last newline,
-and case is folded one character to one, so that `ss` isn't `ß`: both as in the Rust dialect that filters come from.
+The `regex` library, version 1: search, without regard to case unless told otherwise, look-around, back-references,
+named groups, Unicode classes, inline flags. Two things are not as the library has them: `$` is the text's end, never
+before a last newline, and case is folded one character to one, so that `ss` isn't `ß`: both as in the Rust dialect that
+filters come from.
 """
 
 from functools import lru_cache
@@ -15,7 +16,8 @@ from sluice.splitting.filters.values import MAX_PATTERN_CHARACTERS
 TIME_LIMIT_S = 0.05  # one search; a pattern that needs more backtracks without end, or nearly
 MAX_COMPILED = 8_192  # patterns kept compiled
 
-_FLAGS = regex.VERSION1 | regex.IGNORECASE
+_EXACT = regex.VERSION1
+_FLAGS = _EXACT | regex.IGNORECASE
 _SIMPLE_CASE = "(?-f)"  # version 1 folds full case (one character to several) unless told otherwise
 
 
@@ -27,24 +29,24 @@ class PatternFailed(PatternTimedOut):
     """A search couldn't be made: the pattern was checked, but perhaps by another version of the library."""
 
 
-def searches(pattern: str, text: str, *, time_limit_s: float = TIME_LIMIT_S) -> bool:
+def searches(pattern: str, text: str, *, exact_case: bool = False, time_limit_s: float = TIME_LIMIT_S) -> bool:
     """Whether the pattern is found in the text. Raises `PatternTimedOut`, or `PatternFailed` where it can't be used."""
     try:
-        return _compiled(pattern).search(text, timeout=time_limit_s, concurrent=False) is not None
+        return _compiled(pattern, exact_case).search(text, timeout=time_limit_s, concurrent=False) is not None
     except TimeoutError as error:
         raise PatternTimedOut(pattern) from error
     except (MemoryError, regex.error) as error:
         raise PatternFailed(pattern) from error
 
 
-def problem(pattern: str) -> str | None:
+def problem(pattern: str, *, exact_case: bool = False) -> str | None:
     """Why the pattern can't be used, or None where it can."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return f"is longer than {MAX_PATTERN_CHARACTERS} characters"
     try:
         # As it was written first, so that the position in the error is the writer's.
-        regex.compile(pattern, _FLAGS)
-        _compiled(pattern)
+        regex.compile(pattern, _EXACT if exact_case else _FLAGS)
+        _compiled(pattern, exact_case)
     except regex.error as error:
         return f"doesn't compile: {error}"
     except (ValueError, OverflowError, RecursionError, MemoryError) as error:
@@ -53,8 +55,9 @@ def problem(pattern: str) -> str | None:
 
 
 @lru_cache(MAX_COMPILED)
-def _compiled(pattern: str) -> regex.Pattern[str]:
-    return regex.compile(_SIMPLE_CASE + with_true_ends(pattern), _FLAGS, cache_pattern=False)
+def _compiled(pattern: str, exact_case: bool) -> regex.Pattern[str]:  # noqa: FBT001 - a cache keeps no keywords in order
+    flags = _EXACT if exact_case else _FLAGS
+    return regex.compile(_SIMPLE_CASE + with_true_ends(pattern), flags, cache_pattern=False)
 
 
 def with_true_ends(pattern: str) -> str:

@@ -1,10 +1,11 @@
-"""A message as filters see it: the texts of its attributes by folded name, and its document for jq. Pure.
+"""A message as filters see it: its attributes' texts by folded name, their lines, and its document for jq. Pure.
 
 Names match without regard to case, so one name can stand for several attributes (`Author` and `author`, or a message's
-own and its envelope's): a pattern is satisfied by any of them. Binary attributes have no text.
+own and its envelope's): a pattern is satisfied by any of them. A line is `name: value`, with the name as it was sent.
+Binary attributes have no text, and no line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.message import Message
@@ -22,18 +23,28 @@ class Sight:
     texts: Texts
     s3_metadata: Mapping[str, str] | None = None
     awaits_metadata: bool = False
+    _named: Sequence[tuple[str, str]] = field(default=(), repr=False, compare=False)
+    _lines: list[str] = field(default_factory=list, repr=False, compare=False)
     _documents: dict[bool, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, message: Message, *, sns: bool = False, s3_event: bool = False) -> "Sight":
         """Prepare a message of a split queue, which has SNS notifications or S3 events for its bodies."""
         texts: dict[str, tuple[str, ...]] = {}
+        named: list[tuple[str, str]] = []
         for attributes in (message.attributes, envelope_attributes(message.body) if sns else {}):
             for name, value in attributes.items():
                 if value.text is not None and not value.data_type.startswith("Binary"):
                     folded = fold_name(name)
                     texts[folded] = (*texts.get(folded, ()), value.text)
-        return cls(message=message, texts=texts, awaits_metadata=s3_event)
+                    named.append((name, value.text))
+        return cls(message=message, texts=texts, awaits_metadata=s3_event, _named=named)
+
+    def lines(self) -> Sequence[str]:
+        """Give each attribute as `name: value`, made when the first filter asks."""
+        if len(self._lines) < len(self._named):
+            self._lines.extend(f"{name}: {text}" for name, text in self._named)
+        return self._lines
 
     def with_metadata(self, found: Mapping[str, str]) -> "Sight":
         """Give the message with what S3 said of its objects."""

@@ -4,17 +4,20 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from sluice.codec import Struct
 
 EVERY_QUEUE = "*"
 MAX_QUEUES = 100  # of one session, as it is asked for
 MAX_NAMED_ATTRIBUTES = 64
+MAX_LINE_PATTERNS = 64
 MAX_PATTERN_CHARACTERS = 4_096
 MAX_PROGRAM_CHARACTERS = 16_384
 
-Attribute = tuple[str, Annotated[str, Meta(max_length=MAX_PATTERN_CHARACTERS)]]  # a name and the pattern it must have
+Pattern = Annotated[str, Meta(max_length=MAX_PATTERN_CHARACTERS)]
+Attribute = tuple[str, Pattern]  # a name and the pattern it must have
+LinePatterns = Annotated[tuple[Pattern, ...], Meta(min_length=1, max_length=MAX_LINE_PATTERNS)]
 
 
 class Mode(StrEnum):
@@ -27,16 +30,27 @@ class Mode(StrEnum):
 class Filter(Struct, frozen=True, kw_only=True):
     """What a message must have: every named attribute found by its pattern, and jq's yes where there is a program.
 
+    Beside them patterns on the lines `name: value` of its attributes: each of `all_of`, and one of `any_of`. Where
+    they aren't asked for they aren't written either, so that what is stored without them reads as ever.
+
     Hashable, so that sessions that ask for the same are asked once. `attributes` are in the order of the file.
     """
 
     attributes: Annotated[tuple[Attribute, ...], Meta(max_length=MAX_NAMED_ATTRIBUTES)] = ()
+    all_of: LinePatterns | UnsetType = UNSET
+    any_of: LinePatterns | UnsetType = UNSET
     jq: Annotated[str, Meta(max_length=MAX_PROGRAM_CHARACTERS)] | None = None
 
     @property
     def matches_nothing(self) -> bool:
         """Whether it is empty: the session gets nothing of the queue."""
-        return not self.attributes and self.jq is None
+        return not self.attributes and not self.lines and self.jq is None
+
+    @property
+    def lines(self) -> tuple[tuple[str, ...], ...]:
+        """Sets of patterns of which, in each set, one must be found in a line."""
+        each = () if self.all_of is UNSET else tuple((pattern,) for pattern in self.all_of)
+        return each if self.any_of is UNSET else (*each, self.any_of)
 
 
 class QueueFilter(Struct, frozen=True, kw_only=True):

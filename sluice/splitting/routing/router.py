@@ -128,7 +128,7 @@ class Router:
         matched: list[int] = []
         faulty: dict[int, FaultKind] = {}
         lacks: Lack | None = None
-        for number in self._index.candidates(sight.texts):
+        for number in self._index.candidates(sight):
             group = self._groups[number]
             if group.positions[0] > taker:
                 break
@@ -197,6 +197,7 @@ class _Evaluation:
     sight: Sight
     decide: jq.Decide
     _of_patterns: dict[tuple[str, str], _Decided] = field(default_factory=dict)
+    _of_lines: dict[str, _Decided] = field(default_factory=dict)
     _of_programs: dict[str, _Decided] = field(default_factory=dict)
 
     def decided(self, filter_: Filter) -> "_Decided | Lack":
@@ -208,9 +209,14 @@ class _Evaluation:
                 found = self._of_patterns[condition] = _found_in(self.sight.texts.get(condition[0], ()), pattern)
             if found is not True:
                 return found
-        program = filter_.jq
-        if program is None:
-            return True
+        for any_of in filter_.lines:
+            found = self._found_in_lines(any_of)
+            if found is not True:
+                return found
+        return True if filter_.jq is None else self._said_by(filter_.jq)
+
+    def _said_by(self, program: str) -> "_Decided | Lack":
+        """Whether the program says yes."""
         if self.sight.awaits_metadata and jq.names_metadata(program):
             return Lack.METADATA
         if program not in self._of_programs:
@@ -222,11 +228,22 @@ class _Evaluation:
                 self._of_programs[program] = FaultKind.JQ_NOT_RUN
         return self._of_programs[program]
 
+    def _found_in_lines(self, any_of: Iterable[str]) -> _Decided:
+        """Whether one of the patterns is found in a line. A fault is an answer, as a match is."""
+        found: _Decided = False
+        for pattern in any_of:
+            if pattern not in self._of_lines:
+                self._of_lines[pattern] = _found_in(self.sight.lines(), pattern, exact_case=True)
+            found = self._of_lines[pattern]
+            if found is not False:
+                break
+        return found
 
-def _found_in(texts: Iterable[str], pattern: str) -> _Decided:
+
+def _found_in(texts: Iterable[str], pattern: str, *, exact_case: bool = False) -> _Decided:
     """Whether the pattern is found in one of the texts. The first that takes too long ends it: there may be many."""
     try:
-        return any(patterns.searches(pattern, text) for text in texts)
+        return any(patterns.searches(pattern, text, exact_case=exact_case) for text in texts)
     except patterns.PatternFailed:
         return FaultKind.PATTERN_FAILED
     except patterns.PatternTimedOut:
