@@ -73,12 +73,17 @@ def plain(value: Any) -> dict[str, Any]:
 
 def note(text: str) -> None:
     """For the person at the terminal, beside what a program reads."""
-    typer.echo(text, err=True)
+    typer.echo(_for_a_terminal(text), err=True)
 
 
 def show_error(text: str) -> None:
     """Print what failed, in red, on standard error."""
-    typer.secho(text, fg=typer.colors.RED, err=True)
+    typer.secho(_for_a_terminal(text), fg=typer.colors.RED, err=True)
+
+
+def _for_a_terminal(text: str) -> str:
+    """Half a character, which JSON can name and no terminal takes, is written as a question mark."""
+    return text.encode(errors="replace").decode()
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:

@@ -1,6 +1,7 @@
 """`sluice split`: sessions that take a part of a queue's traffic, from their start to their end."""
 
 import getpass
+import json
 import signal
 import socket
 import sys
@@ -91,6 +92,25 @@ def register(
     }
     register_queue(project / "cdk.json", {"queue_id": queue_id} | {k: v for k, v in given.items() if v is not None})
     note(f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`")
+
+
+@app.command("import")
+def import_resources(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML or JSON, as kubectl takes or gives it.")],
+) -> None:
+    """Print what stands in cdk.json for mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig.
+
+    What can't be taken over is noted on standard error.
+    """
+    from sluice.cli.splitting.documents import documents_of  # noqa: PLC0415 - only for this command
+    from sluice.cli.splitting.registration import section_of  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.resources import imported  # noqa: PLC0415 - see above
+
+    found = imported(document for file in files for document in documents_of(file))
+    section = section_of(found.queues.values())
+    for text in found.notes:
+        note(text)
+    typer.echo(json.dumps(section, indent=2))
 
 
 @app.command(cls=SiteCommand)

@@ -1,20 +1,15 @@
 """A session's filters from the command line: a file in JSON or YAML, or options, checked before anything is asked."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from sluice.cli.output import note
+from sluice.cli.splitting.documents import BadFile, document_of_file
 from sluice.errors import BadFilter
 from sluice.splitting.filters.files import document_of, parse_filters
 from sluice.splitting.filters.mirrord import KEY_FILTER, ROOT, left_out_of
 from sluice.splitting.filters.values import EVERY_QUEUE, Mode, QueueFilters
 from sluice.splitting.jq_compile import compile_problem
-
-MAX_PAIRS = 1_000  # of one mapping, with all that merge keys bring: as many as there may be queues
 
 
 def filters_of(
@@ -34,7 +29,10 @@ def filters_of(
     if file is not None:
         if options or jq or mirror:
             raise BadFilter("--filter-file", "goes without --filter, --jq and --mirror: put them into the file")
-        read = _read(file)
+        try:
+            read = document_of_file(file)
+        except BadFile as error:
+            raise BadFilter(str(file), error.cause) from error
         left_out = left_out_of(read)
         if left_out is not None:
             say(f"{file}: {left_out}")
@@ -53,30 +51,3 @@ def filters_of(
             raise BadFilter("--mirror", f"there is no --filter or --jq for {queue_id!r}")
         queues[queue_id]["queue_mode"] = Mode.MIRROR.value
     return parse_filters(document, compile_problem=compile_problem, key=key)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a file whose merge keys multiply: PyYAML copies all that is merged."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Bring a mapping's merge keys into it."""
-        super().flatten_mapping(node)
-        if len(node.value) > MAX_PAIRS:
-            raise yaml.constructor.ConstructorError(
-                problem=f"more than {MAX_PAIRS:,} pairs are merged", problem_mark=node.start_mark
-            )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        text = file.read_text()
-        # YAML reads JSON too, but says less of what is wrong with it.
-        document = json.loads(text) if file.suffix == ".json" else yaml.load(text, _Loader)  # noqa: S506 - a safe one
-    # PyYAML leaves it to Python to refuse what a tag can't be made of: `!!bool x` is a KeyError.
-    except (
-        OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, AttributeError, OverflowError
-    ) as error:  # fmt: skip
-        raise BadFilter(str(file), " ".join(str(error).split())) from error
-    if not isinstance(document, dict):
-        raise BadFilter(str(file), "is no map")
-    return document

@@ -1,7 +1,7 @@
 """Queues that can be split, written to cdk.json, where the stacks read them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +25,12 @@ def register_queue(cdk_json: Path, queue: Mapping[str, Any]) -> None:
     splitting["queues"] = [*splitting.get("queues", []), dict(queue)]
     Parameters.read(document["context"])
     cdk_json.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def section_of(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Make the parameters' section of these queues, checked as a synth would check it. Raises `BadParameter`."""
+    from stacks.parameters import ROOT, Parameters  # noqa: PLC0415 - see above
+
+    section = {"splitting": {"queues": [dict(queue) for queue in queues]}}
+    Parameters.read({ROOT: section})
+    return section

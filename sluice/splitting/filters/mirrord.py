@@ -41,8 +41,7 @@ def left_out_of(document: object) -> str | None:
     names += [f"{FEATURE}.{name}" for name in feature if name != ROOT]
     names += [f"{WHOLE_ROOT}.{name}" for name in _of_other_brokers(feature.get(ROOT))]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    # A name may have half a character, which no terminal takes.
-    said = ", ".join(name[:80].encode(errors="replace").decode() for name in sorted(names)[:MAX_NAMES])
+    said = ", ".join(name[:80] for name in sorted(names)[:MAX_NAMES])
     return f"left out, as it isn't about SQS queues: {said}{more}" if names else None
 
 

@@ -1,0 +1,275 @@
+"""mirrord's custom resources, read as queues that can be split: what `splitting.queues` can say of them. Pure.
+
+A resource says how a workload finds its queues' names; which queues these are only the cluster knows. What can't be
+taken over is a note.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from sluice.codec import convert
+from sluice.errors import BadConfiguration, Malformed
+
+REGISTRY = "MirrordWorkloadQueueRegistry"
+SPLIT_CONFIG = "MirrordSplitConfig"
+PROPERTY_LIST = "MirrordPropertyList"
+OF_MANY = "List"  # what kubectl puts several into
+
+_URL = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com/([0-9]{12})/([A-Za-z0-9_-]{1,80}(?:\.fifo)?)")
+_SWITCH = {"true": True, "false": False}
+
+T = TypeVar("T")
+
+
+class BadResource(BadConfiguration):
+    """A resource that can't be read; nothing is imported."""
+
+
+@dataclass(slots=True)
+class Imported:
+    """The entries of `splitting.queues` by id, and what was to be said on the way."""
+
+    queues: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Named(Struct, frozen=True):
+    name: str = "without a name"
+
+
+class _Resource(Struct, frozen=True):
+    kind: str
+    spec: dict[str, Any]
+    metadata: _Named = _Named()
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.metadata.name}"
+
+
+class _Consumer(Struct, frozen=True, rename="camel"):
+    name: str
+    workload_type: str = "workload"
+    container: str | None = None
+
+
+class _RegistryQueue(Struct, frozen=True, rename="camel"):
+    queue_type: str
+    name_source: dict[str, str] = {}
+    fallback_name: str | None = None
+    names_from_json_map: bool | None = None
+    tags: dict[str, str] | None = None
+    sns: bool | None = None
+    s3_event: bool | None = None
+
+
+class _Registry(Struct, frozen=True):
+    queues: dict[str, dict[str, Any]]
+    consumer: _Consumer
+
+
+class _Target(Struct, frozen=True):
+    name: str
+    kind: str = "workload"
+
+
+class _Source(Struct, frozen=True, rename="camel"):
+    env: str | None = None
+    env_like: str | None = None
+    volume: dict[str, str] | None = None
+    pod_file: dict[str, str] | None = None
+    fallback: str | None = None
+    value_selector: str | None = None
+    value_pattern: str | None = None
+    containers: list[str] | None = None
+
+    @property
+    def words(self) -> str:
+        if self.env or self.env_like:
+            return f"variable {self.env}" if self.env else f"the variables like {self.env_like}"
+        at = self.volume or self.pod_file or {}
+        return f"file {at.get('file') or at.get('path')}" if at else "where its resource doesn't say"
+
+    @property
+    def may_be_several(self) -> bool:
+        return bool(self.env_like) or "[]" in (self.value_selector or "")
+
+
+class _Sources(Struct, frozen=True):
+    queue: list[_Source] = []
+
+
+class _ConfigQueue(Struct, frozen=True, rename="camel"):
+    id: str
+    kind: str
+    queue_config: str | None = None
+    app_config: _Sources = _Sources()
+
+
+class _SplitConfig(Struct, frozen=True, rename="camel"):
+    target_ref: _Target
+    queues: list[dict[str, Any]]
+    drain_timeout: int | None = None
+
+
+class _Property(Struct, frozen=True):
+    name: str
+    value: str
+
+
+class _PropertyList(Struct, frozen=True):
+    properties: list[_Property]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Queue:
+    """A queue as either kind of resource describes it. `options` are in the words of `splitting.queues`."""
+
+    queue_id: str
+    workload: str
+    sources: tuple[_Source, ...]
+    options: Mapping[str, Any]
+
+
+def imported(documents: Iterable[object]) -> Imported:
+    """Read the resources among the documents, in order. Raises `BadResource`, which names the place."""
+    found = Imported()
+    resources = [_read(each, _Resource, of=f"resource {number}") for number, each in enumerate(_each(documents))]
+    lists = {each.metadata.name: _properties(each, found.notes) for each in resources if each.kind == PROPERTY_LIST}
+    for resource in resources:
+        if resource.kind == REGISTRY:
+            queues = _of_registry(resource, found.notes)
+        elif resource.kind == SPLIT_CONFIG:
+            queues = _of_config(resource, lists, found.notes)
+        else:
+            if resource.kind != PROPERTY_LIST:
+                found.notes.append(f"{resource.title}: nothing of it is about SQS queues")
+            continue
+        for queue in queues:
+            _add(found, queue, at=resource.title)
+    if not found.queues:
+        raise BadResource(f"there is no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
+    return found
+
+
+def _each(documents: Iterable[object]) -> Iterator[object]:
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) and document.get("kind") == OF_MANY else None
+        if isinstance(items, list):
+            yield from items
+        elif document is not None:  # between two lines of dashes there may be nothing
+            yield document
+
+
+def _of_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
+    registry = _read(resource.spec, _Registry, of=resource.title)
+    _note_beyond(resource.spec, _Registry, at=f"{resource.title}: spec", notes=notes)
+    for queue_id, fields_ in registry.queues.items():
+        at = f"{resource.title}: spec.queues.{queue_id}"
+        queue = _read(fields_, _RegistryQueue, of=at)
+        if queue.queue_type != "SQS":
+            notes.append(f"{at}: its queues are of type {queue.queue_type}, not SQS")
+            continue
+        _note_beyond(fields_, _RegistryQueue, at=at, notes=notes)
+        source = _Source(
+            env=queue.name_source.get("envVar"),
+            env_like=queue.name_source.get("regexPattern"),
+            fallback=queue.fallback_name,
+            value_selector=".[]" if queue.names_from_json_map else None,
+        )
+        yield _Queue(
+            queue_id=queue_id,
+            workload=f"{registry.consumer.workload_type} {registry.consumer.name}",
+            sources=(source,),
+            options={"sns": queue.sns, "s3_event": queue.s3_event, "tags": queue.tags},
+        )
+
+
+def _of_config(resource: _Resource, lists: Mapping[str, Mapping[str, Any]], notes: list[str]) -> Iterator[_Queue]:
+    config = _read(resource.spec, _SplitConfig, of=resource.title)
+    _note_beyond(resource.spec, _SplitConfig, at=f"{resource.title}: spec", notes=notes)
+    for number, fields_ in enumerate(config.queues):
+        at = f"{resource.title}: spec.queues.{number}"
+        queue = _read(fields_, _ConfigQueue, of=at)
+        if queue.kind != "sqs":
+            notes.append(f"{at}: {queue.id} is of kind {queue.kind}, not sqs")
+            continue
+        _note_beyond(fields_, _ConfigQueue, at=at, notes=notes)
+        if queue.queue_config is not None and queue.queue_config not in lists:
+            missing = f"{PROPERTY_LIST} {queue.queue_config}, which isn't in these files"
+            notes.append(f"{queue.id}: sns, s3_event and tags may be in {missing}")
+        yield _Queue(
+            queue_id=queue.id,
+            workload=f"{config.target_ref.kind} {config.target_ref.name}",
+            sources=tuple(queue.app_config.queue),
+            options={**lists.get(queue.queue_config or "", {}), "drain_timeout_s": config.drain_timeout},
+        )
+
+
+def _properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]:
+    """Read a queue's options from the texts that a property list has."""
+    options: dict[str, Any] = {}
+    for each in _read(resource.spec, _PropertyList, of=resource.title).properties:
+        at = f"{resource.title}: property {each.name}"
+        if each.name in {"sns", "s3_event"}:
+            if each.value not in _SWITCH:
+                raise BadResource(f"{at}: {each.value[:80]!r} is neither true nor false")
+            options[each.name] = _SWITCH[each.value]
+        elif each.name == "tags":
+            try:
+                decoded = json.loads(each.value)
+            except (ValueError, RecursionError) as error:
+                raise BadResource(f"{at}: {error}") from error
+            options["tags"] = _read(decoded, dict[str, str], of=at)
+        else:
+            notes.append(f"{at} isn't taken over")
+    return options
+
+
+def _add(found: Imported, queue: _Queue, *, at: str) -> None:
+    """Add the entry that stands for the queue. What it leaves open is for whoever deploys it."""
+    fallbacks = [source.fallback for source in queue.sources if source.fallback]
+    urls = [url for url in map(_URL.fullmatch, fallbacks) if url]
+    entry: dict[str, Any] = {
+        "queue_id": queue.queue_id,
+        "fifo": any(fallback.endswith(".fifo") for fallback in fallbacks),
+        **queue.options,
+        "existing_source_queue_arn": f"arn:aws:sqs:{':'.join(urls[0].groups())}" if len(urls) == 1 else None,
+    }
+    # What is as it is without being said isn't said.
+    entry = {name: value for name, value in entry.items() if value is not None and value is not False and value != {}}
+    if found.queues.setdefault(queue.queue_id, entry) != entry:
+        raise BadResource(
+            f"{at}: {queue.queue_id} is another queue already: here an id is one queue's, not a workload's"
+        )
+    read_from = " and ".join(source.words for source in queue.sources) or "where its resource doesn't say"
+    found.notes.append(
+        f"{queue.queue_id}: {queue.workload} has the queue's name from {read_from}: let it be the main queue's"
+    )
+    if len(queue.sources) > 1 or any(source.may_be_several for source in queue.sources):
+        found.notes.append(f"{queue.queue_id}: may be several queues: each needs an entry and an id of its own")
+    if "existing_source_queue_arn" not in entry:
+        known = f" but for the name {fallbacks[0]}" if fallbacks else ""
+        found.notes.append(
+            f"{queue.queue_id}: its resource doesn't say which queue it is{known}: "
+            "adopt it by existing_source_queue_arn (and fifo), or have one made"
+        )
+
+
+def _note_beyond(given: Mapping[str, Any], type_: type[Struct], *, at: str, notes: list[str]) -> None:
+    """Name the fields that the type doesn't have."""
+    beyond = sorted(given.keys() - {each.encode_name for each in fields(type_)})
+    notes += [f"{at}.{name} isn't taken over" for name in beyond]
+
+
+def _read(value: object, type_: type[T], *, of: str) -> T:
+    try:
+        return convert(value, type_, of=of)
+    except Malformed as error:
+        raise BadResource(str(error)) from error
