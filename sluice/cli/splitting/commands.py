@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,6 +112,41 @@ def import_resources(
     for text in found.notes:
         note(text)
     typer.echo(json.dumps(section, indent=2))
+
+
+@app.command("test")
+def try_filters(
+    filter_file: Annotated[Path, typer.Argument(help="Filters, as `start` takes them.")],
+    message_file: Annotated[
+        Path, typer.Argument(help="A message in JSON, as the SQS API or a function's event has it.")
+    ],
+    *,
+    key: Annotated[str | None, typer.Option(help="For {{ key }} in the filters.")] = None,
+    sns: Annotated[bool, typer.Option("--sns", help="Its body is an SNS notification.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say for each queue of a filter file whether its filter takes a message, and what each condition says.
+
+    The exit code is 0 where one takes it, and 1 where none does.
+    """
+    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
+    from sluice.cli.splitting.messages import sight_of_file  # noqa: PLC0415 - see above
+    from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - see above
+    from sluice.splitting.routing.trials import tried  # noqa: PLC0415 - see above
+
+    filters, sight = filters_of(filter_file, [], key=key), sight_of_file(message_file, sns=sns)
+    with closing(JqRunner()) as decide:
+        trials = {queue_id: tried(asked.filter, sight, decide=decide) for queue_id, asked in filters.items()}
+    if as_json:
+        show_json(trials)
+    else:
+        conditions = [(queue_id, each) for queue_id, trial in trials.items() for each in trial.conditions]
+        rows = [(queue_id, each.place, each.asked, each.answer) for queue_id, each in conditions]
+        show_table(("queue", "condition", "asks for", "found"), rows)
+        for queue_id, trial in trials.items():
+            note(f"{queue_id}: {'takes the message' if trial.matches else 'leaves the message'}")
+    if not any(trial.matches for trial in trials.values()):
+        raise typer.Exit(1)
 
 
 @app.command(cls=SiteCommand)
