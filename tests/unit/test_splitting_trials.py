@@ -1,6 +1,8 @@
 """Filters tried on a message in a file: what is said of each condition, and the exit code."""
 
+import contextlib
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,24 @@ def test_a_file_that_is_no_message_is_named_with_the_place(tmp_path: Path, messa
     file.write_text(json.dumps(message))
     with pytest.raises(BadFile, match=place):
         sight_of_file(file, sns=False)
+
+
+KEYS = st.text(max_size=5) | st.sampled_from(
+    ["Body", "body", "Messages", "records", "MessageAttributes", "DataType", "StringValue", "BinaryValue", "S3Metadata"]
+)
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JUNK | JUNK.map(lambda junk: BODY | {"MessageAttributes": junk}) | JUNK.map(lambda junk: {"Messages": [junk]}))
+def test_any_document_is_a_message_or_refused(document: object) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BadFile):
+        file = Path(folder) / "message.json"
+        file.write_text(json.dumps(document))
+        sight_of_file(file, sns=True).lines()
 
 
 def test_a_binary_attribute_is_read_from_base64(tmp_path: Path) -> None:
