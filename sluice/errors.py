@@ -15,6 +15,7 @@ SluiceError
 └── BadConfiguration     ours or the operator's: found at synth or at the first call, never per message
     ├── BadBinding       a binding, or an exchange, that can't be
     ├── BadBridgeList    one line of a bridge list
+    ├── BadConsumer      a place where a consumer's queue is configured
     ├── BadFilter        one place of a session's filter file
     ├── BadParameter     one parameter of the stacks
     ├── BadRequest       it names no operation of a function, or lacks a field
@@ -115,6 +116,16 @@ class BadBridgeList(BadConfiguration):
         """`line` counts from 1."""
         super().__init__(f"bridge list, line {line}: {cause}")
         self.line = line
+        self.cause = cause
+
+
+class BadConsumer(BadConfiguration):
+    """What says which queue a consumer reads, and can't be made to say another; nothing was changed."""
+
+    def __init__(self, place: str, cause: str) -> None:
+        """`place` is what was looked at and where in it, for example `parameter /orders/config .queues.[]`."""
+        super().__init__(f"{place}: {cause}")
+        self.place = place
         self.cause = cause
 
 

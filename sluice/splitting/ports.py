@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from sluice.message import Message
+from sluice.splitting.consumers.targets import Target
 from sluice.splitting.filters.envelopes import S3Object
 from sluice.splitting.sessions.state import Registry, Session
 
@@ -89,3 +90,17 @@ class ControlledQueues(Protocol):
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of all queues that begin so."""
+
+
+class Consumers(Protocol):
+    """What says which queue a consumer reads. Queues are by name. Raises `BadConsumer` and `CallFailed`."""
+
+    def original(self, target: Target, *, queue: str) -> str:
+        """Read what it is while it reads this queue: to be kept before `point` is called first. Changes nothing."""
+
+    def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
+        """Let it read a queue instead of another, either way; True once every reader is there.
+
+        Never waits: whoever gets False, or an error, calls again, also after a crash. What others have changed of it
+        meanwhile stays; where they have changed nothing, the way back ends in exactly what it was.
+        """

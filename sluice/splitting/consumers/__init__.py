@@ -1,0 +1,1 @@
+"""Consumers that are re-pointed: what is configured, and how it is rewritten. What asks AWS isn't here."""

@@ -1,0 +1,148 @@
+"""Rewrites a configured text so that it names another queue of the same account and region. Pure.
+
+Only the queue's name is cut out and another put in: whatever stands around it, spaces and escapes of JSON too, stays
+as it is, so that to put the first name back gives the first text, byte for byte.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from json.decoder import JSONDecoder
+
+from sluice.errors import BadConsumer
+from sluice.splitting.consumers.targets import Place
+
+EACH = "[]"  # of a path: every item of a list
+GROUP = "queue"  # of a pattern
+
+_DECODER = JSONDecoder()
+_SPACE = re.compile(r"[ \t\n\r]*")
+# One character of a JSON string as it is written: a pair of surrogates is one.
+_WRITTEN = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A text in which a queue may be named, and where in the configured one each of its characters begins."""
+
+    value: str
+    starts: Sequence[int]  # one more than there are characters: the end
+
+
+def rewritten(text: str, place: Place, *, old: str, new: str, of: str) -> str:
+    """Let the text name the queue `new` wherever it names `old` at this place, by name, ARN or URL. Both are ARNs.
+
+    A text that names `new` already comes back as it is. Raises `BadConsumer`, which says `of` what and where: the text
+    names neither, or both; or the change couldn't be taken back.
+    """
+    where = of + "".join(f" {part}" for part in (_shown(place.path), place.pattern) if part)
+    spans, done = _spans(text, place, old, where), _spans(text, place, new, where)
+    if spans and done:
+        raise BadConsumer(where, f"names both {_name(old)} and {_name(new)}")
+    if done:
+        return text
+    if not spans:
+        raise BadConsumer(where, f"doesn't name {_name(old)}")
+    changed = _put(text, spans, _name(new))
+    again = _spans(changed, place, new, where)
+    if _spans(changed, place, old, where) or _put(changed, again, _name(old)) != text:
+        raise BadConsumer(where, f"wouldn't be found again once it names {_name(new)}")
+    return changed
+
+
+def _shown(path: Sequence[str]) -> str:
+    return "".join(f".{step}" for step in path)
+
+
+def _name(arn: str) -> str:
+    return arn.rsplit(":", 1)[-1]
+
+
+def _put(text: str, spans: Sequence[tuple[int, int]], name: str) -> str:
+    for start, end in reversed(spans):
+        text = text[:start] + name + text[end:]
+    return text
+
+
+def _spans(text: str, place: Place, arn: str, where: str) -> list[tuple[int, int]]:
+    """Find where the queue's name stands: from, to, in order."""
+    name, found = _name(arn), set[tuple[int, int]]()
+    for leaf in _leaves(text, place.path, where):
+        for start, end in _candidates(leaf.value, place.pattern, where):
+            if _names(leaf.value[start:end], arn):
+                span = leaf.starts[end - len(name)], leaf.starts[end]
+                if text[slice(*span)] != name:
+                    raise BadConsumer(where, f"{name} is written with escapes")
+                found.add(span)
+    return sorted(found)
+
+
+def _names(text: str, arn: str) -> bool:
+    """Whether the text is the queue's name, its ARN or its URL, at whatever endpoint."""
+    account, name = arn.split(":")[-2:]
+    url = rf"https?://[^/?#]+/(?:[^?#]+/)?{account}/{re.escape(name)}"
+    return text in {name, arn} or re.fullmatch(url, text) is not None
+
+
+def _candidates(value: str, pattern: str | None, where: str) -> Iterator[tuple[int, int]]:
+    if pattern is None:
+        yield 0, len(value)
+        return
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise BadConsumer(where, f"no pattern: {error}") from None
+    group = GROUP if GROUP in compiled.groupindex else min(compiled.groups, 1)
+    for match in compiled.finditer(value):
+        if match[group] is not None:
+            yield match.span(group)
+
+
+def _leaves(text: str, path: Sequence[str], where: str) -> Iterator[_Leaf]:
+    if not path:
+        yield _Leaf(text, range(len(text) + 1))
+        return
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadConsumer(where, f"no JSON: {error}") from None
+    yield from _strings(text, _past_space(text, 0), path)
+
+
+def _strings(text: str, at: int, path: Sequence[str]) -> Iterator[_Leaf]:
+    """Yield the strings that the path leads to from the value that begins here."""
+    if not path:
+        value, end = _DECODER.raw_decode(text, at)
+        if isinstance(value, str):
+            written = [match.start() for match in _WRITTEN.finditer(text, at + 1, end - 1)]
+            yield _Leaf(value, [*written, end - 1])
+        return
+    for key, start in _members(text, at):
+        if key == path[0]:
+            yield from _strings(text, start, path[1:])
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
+    """Yield where the values of the object or list that begins here do, each with its key or `EACH`."""
+    if text[at] not in "{[":
+        return
+    closing = "}" if text[at] == "{" else "]"
+    at = _past_space(text, at + 1)
+    while text[at] != closing:
+        key = EACH
+        if closing == "}":
+            key, at = _DECODER.raw_decode(text, at)
+            at = _past_space(text, _past_space(text, at) + 1)  # the colon
+        yield key, at
+        _, at = _DECODER.raw_decode(text, at)
+        at = _past_space(text, at)
+        if text[at] == ",":
+            at = _past_space(text, at + 1)
+
+
+def _past_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at

@@ -1,0 +1,92 @@
+"""What says which queue a consumer reads: the kinds that can be re-pointed, as they are configured and stored. Pure."""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from sluice.codec import Format, Struct
+
+MAX_STEPS = 32  # of a path
+MAX_PATTERN = 1_024  # characters
+
+Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where in a text the queue is named; the whole text, where neither is given.
+
+    `path` leads into JSON: keys, and `[]` for each item of a list. `pattern` finds the queue in the text, or in each of
+    the strings that the path leads to: its group `queue`, else its first group, else all that it matches.
+    """
+
+    path: Annotated[tuple[str, ...], Meta(max_length=MAX_STEPS)] = ()
+    pattern: Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN)] | None = None
+
+
+class LambdaTrigger(Struct, frozen=True, kw_only=True, tag="lambda trigger"):
+    """The event source mapping between the queue and a function: by name or ARN, an alias as in the mapping."""
+
+    function: Text
+
+
+class LambdaVariable(Struct, frozen=True, kw_only=True, tag="lambda variable"):
+    """An environment variable of a function, by name or ARN, without a version or an alias."""
+
+    function: Text
+    variable: Text
+    place: Place = Place()
+
+
+class SystemsManagerParameter(Struct, frozen=True, kw_only=True, tag="parameter"):
+    """A parameter of Systems Manager. `refresh_s` is how long its readers may go on with what they have read."""
+
+    name: Text
+    refresh_s: Annotated[int, Meta(ge=0, le=86_400)] = 0
+    place: Place = Place()
+
+
+class EcsVariable(Struct, frozen=True, kw_only=True, tag="ecs variable"):
+    """An environment variable of a container of a service's tasks."""
+
+    cluster: Text
+    service: Text
+    container: Text
+    variable: Text
+    place: Place = Place()
+
+
+Target: TypeAlias = LambdaTrigger | LambdaVariable | SystemsManagerParameter | EcsVariable
+
+
+class Consumer(Struct, frozen=True, kw_only=True):
+    """A target of a split queue. `original` is what it was, kept before anything is changed; only its adapter reads it.
+
+    None is one that nobody has looked at yet.
+    """
+
+    target: Target
+    original: str | None = None
+
+
+class Consumers(Struct, frozen=True, kw_only=True):
+    """All that is to be re-pointed for one split queue, in the order in which it is."""
+
+    queue_id: str
+    consumers: tuple[Consumer, ...] = ()
+
+
+CONSUMERS = Format(kind="consumers", version=1, type=Consumers)
+
+
+def name_of(target: Target) -> str:
+    """Name a target for an operator, such as `variable QUEUE of function orders`."""
+    match target:
+        case LambdaTrigger():
+            return f"trigger of function {target.function}"
+        case LambdaVariable():
+            return f"variable {target.variable} of function {target.function}"
+        case SystemsManagerParameter():
+            return f"parameter {target.name}"
+        case EcsVariable():
+            of = f"container {target.container} of service {target.cluster}/{target.service}"
+            return f"variable {target.variable} of {of}"
