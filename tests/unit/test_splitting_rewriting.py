@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadConsumer
-from sluice.splitting.consumers.rewriting import rewritten
+from sluice.splitting.consumers.rewriting import check_named, rewritten
 from sluice.splitting.consumers.targets import Place
 
 PREFIX = "arn:aws:sqs:eu-central-1:123456789012:"
@@ -38,6 +38,7 @@ def put_back(text: str, place: Place, *, fifo: bool = False) -> str:
 )
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
 def test_a_queue_is_named_by_its_name_its_arn_or_its_url_at_any_endpoint(before: str, suffix: str) -> None:
+    check_named(before + OLD + suffix, Place(), queue=PREFIX + OLD + suffix, of="parameter /orders")
     changed = pointed(before + OLD + suffix, Place(), fifo=bool(suffix))
     assert changed == before + NEW + suffix
     assert pointed(changed, Place(), fifo=bool(suffix)) == changed
@@ -63,6 +64,8 @@ def test_a_queue_is_named_by_its_name_its_arn_or_its_url_at_any_endpoint(before:
 def test_what_does_not_name_the_queue_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(BadConsumer, match=r"^parameter /orders: doesn't name orders$"):
         pointed(text, Place())
+    with pytest.raises(BadConsumer, match=r"^parameter /orders: doesn't name orders$"):
+        check_named(text, Place(), queue=PREFIX + OLD, of="parameter /orders")
 
 
 def test_json_keeps_its_spaces_its_order_and_its_escapes() -> None:

@@ -38,7 +38,7 @@ def rewritten(text: str, place: Place, *, old: str, new: str, of: str) -> str:
     A text that names `new` already comes back as it is. Raises `BadConsumer`, which says `of` what and where: the text
     names neither, or both; or the change couldn't be taken back.
     """
-    where = of + "".join(f" {part}" for part in (_shown(place.path), place.pattern) if part)
+    where = _where(place, of)
     spans, done = _spans(text, place, old, where), _spans(text, place, new, where)
     if spans and done:
         raise BadConsumer(where, f"names both {_name(old)} and {_name(new)}")
@@ -53,8 +53,16 @@ def rewritten(text: str, place: Place, *, old: str, new: str, of: str) -> str:
     return changed
 
 
-def _shown(path: Sequence[str]) -> str:
-    return "".join(f".{step}" for step in path)
+def check_named(text: str, place: Place, *, queue: str, of: str) -> None:
+    """Check that the text names the queue, an ARN, at this place. Raises `BadConsumer`."""
+    where = _where(place, of)
+    if not _spans(text, place, queue, where):
+        raise BadConsumer(where, f"doesn't name {_name(queue)}")
+
+
+def _where(place: Place, of: str) -> str:
+    path = "".join(f".{step}" for step in place.path)
+    return " ".join(part for part in (of, path, place.pattern) if part)
 
 
 def _name(arn: str) -> str:

@@ -1,0 +1,49 @@
+"""All kinds of targets in one: `sluice.splitting.ports.Consumers`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.aws.splitting.consumers.triggers import LambdaTriggers
+from sluice.aws.splitting.consumers.variables import LambdaVariables
+from sluice.splitting.consumers.targets import (
+    LambdaTrigger,
+    LambdaVariable,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsConsumers:
+    """Through clients that are made by service, each when a target needs it: most sites have none of most kinds.
+
+    `arn_prefix` is an ARN of the site's queues without the name. What `original` gave is for its own kind alone.
+    """
+
+    client: Callable[[str], Any]
+    arn_prefix: str
+    now_ms: Callable[[], int]
+
+    def original(self, target: LambdaTrigger | LambdaVariable, *, queue: str) -> str:
+        """Read what the target is while it reads this queue. Raises `BadConsumer` and `CallFailed`."""
+        match target:
+            case LambdaTrigger():
+                return self._triggers().original(target, queue=queue)
+            case LambdaVariable():
+                return self._variables().original(target, queue=queue)
+
+    def point(self, target: LambdaTrigger | LambdaVariable, original: str, *, queue: str, instead_of: str) -> bool:
+        """Let it read a queue instead of another; True once every reader is there. Raises as `original` does.
+
+        Variables are rewritten as they are now: for them the original is what an operator looks at.
+        """
+        match target:
+            case LambdaTrigger():
+                return self._triggers().point(target, original, queue=queue, instead_of=instead_of)
+            case LambdaVariable():
+                return self._variables().point(target, queue=queue, instead_of=instead_of)
+
+    def _triggers(self) -> LambdaTriggers:
+        return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)
+
+    def _variables(self) -> LambdaVariables:
+        return LambdaVariables(client=self.client("lambda"), arn_prefix=self.arn_prefix)

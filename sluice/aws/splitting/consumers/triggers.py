@@ -1,0 +1,116 @@
+"""Event source mappings between queues and Lambda functions.
+
+A mapping keeps its queue for life, so that another queue needs another mapping, with the settings of the first:
+https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
+The one that was there is only disabled, and keeps its id. It is off before the other is on: both queues read at once
+would be no order for a FIFO queue's groups. Messages wait meanwhile.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluice.aws.clients import calls
+from sluice.codec import Format, Struct
+from sluice.errors import BadConsumer, CallFailed
+from sluice.splitting.consumers.targets import LambdaTrigger, name_of
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_lambda.type_defs import EventSourceMappingConfigurationTypeDef
+
+ON, OFF = "Enabled", "Disabled"
+STEADY = frozenset({ON, OFF})  # in all other states Lambda refuses to change a mapping
+# Of those that a queue's mapping may have; what is unset is empty, zero or missing.
+COPIED = (
+    "BatchSize",
+    "FilterCriteria",
+    "FunctionResponseTypes",
+    "KMSKeyArn",
+    "LoggingConfig",
+    "MaximumBatchingWindowInSeconds",
+    "MetricsConfig",
+    "ProvisionedPollerConfig",
+    "ScalingConfig",
+)
+
+
+class Mapping(Struct, frozen=True, kw_only=True):
+    """A mapping as it was. `settings` are what `CreateEventSourceMapping` takes."""
+
+    mapping_id: str
+    on: bool
+    settings: dict[str, Any]
+
+
+MAPPINGS = Format(kind="event source mapping", version=1, type=Mapping)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LambdaTriggers:
+    """Through a client. `arn_prefix` is an ARN of the site's queues without the name."""
+
+    client: "LambdaClient"
+    arn_prefix: str
+
+    def original(self, target: LambdaTrigger, *, queue: str) -> str:
+        """Read the queue's mapping. Raises `BadConsumer`, and `CallFailed`, also while it is changing."""
+        found = self._mapping(target, queue)
+        if found is None:
+            raise BadConsumer(name_of(target), f"there is none from {queue}")
+        if "FilterCriteriaError" in found:
+            raise BadConsumer(name_of(target), f"its filter can't be read: {found['FilterCriteriaError']}")
+        if found["State"] not in STEADY:
+            raise CallFailed("ListEventSourceMappings", found["State"], f"{name_of(target)} is changing")
+        settings = {key: value for key, value in found.items() if key in COPIED and value}
+        return MAPPINGS.text(Mapping(mapping_id=found["UUID"], on=found["State"] == ON, settings=settings))
+
+    def point(self, target: LambdaTrigger, original: str, *, queue: str, instead_of: str) -> bool:
+        """Switch one queue's mapping off and the other's as the original was; True once both are so.
+
+        Mappings other than the original are deleted when they are switched off. Raises `BadConsumer`, `CallFailed`.
+        """
+        kept = MAPPINGS.of_text(original)
+        return self._is_off(target, kept, instead_of) and self._is_restored(target, kept, queue)
+
+    def _is_off(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
+        found = self._mapping(target, queue)
+        if found is None or (found["UUID"], found["State"]) == (kept.mapping_id, OFF):
+            return True
+        if found["State"] not in STEADY:
+            return False
+        if found["UUID"] == kept.mapping_id:
+            self._switch(found["UUID"], on=False)
+        else:
+            with calls("DeleteEventSourceMapping"):
+                self.client.delete_event_source_mapping(UUID=found["UUID"])
+        return False
+
+    def _is_restored(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
+        found = self._mapping(target, queue)
+        if found is None:
+            with calls("CreateEventSourceMapping"):
+                self.client.create_event_source_mapping(
+                    EventSourceArn=self.arn_prefix + queue,
+                    FunctionName=target.function,
+                    Enabled=kept.on,
+                    **kept.settings,
+                )
+        elif found["State"] == (ON if kept.on else OFF):
+            return True
+        elif found["State"] in STEADY:
+            self._switch(found["UUID"], on=kept.on)
+        return False
+
+    def _switch(self, mapping_id: str, *, on: bool) -> None:
+        with calls("UpdateEventSourceMapping"):
+            self.client.update_event_source_mapping(UUID=mapping_id, Enabled=on)
+
+    def _mapping(self, target: LambdaTrigger, queue: str) -> "EventSourceMappingConfigurationTypeDef | None":
+        """Find the one mapping from the queue to the function, None where there is none."""
+        with calls("ListEventSourceMappings"):
+            found = self.client.list_event_source_mappings(
+                EventSourceArn=self.arn_prefix + queue, FunctionName=target.function
+            )["EventSourceMappings"]
+        if len(found) > 1:
+            raise BadConsumer(name_of(target), f"there are {len(found)} from {queue}: name the alias")
+        return found[0] if found else None

@@ -1,0 +1,63 @@
+"""AWS clients that fail once: a call is never sent, or its answer never comes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import EndpointConnectionError
+
+from sluice.errors import CallFailed
+
+MAX_CALLS = 200  # of whatever is to be interrupted
+MAX_ROUNDS = 20  # until it is through, with one failure
+
+
+@dataclass
+class Interruptions:
+    """Fails one of the calls that its clients make, by its place among them; none where there are not so many."""
+
+    place: int = MAX_CALLS
+    after: bool = False
+    calls: int = 0
+
+    def watch(self, client: Any) -> Any:
+        """Let the client's calls be counted, and one of them fail."""
+        client.meta.events.register("before-call", self._before)
+        client.meta.events.register("after-call", self._after)
+        return client
+
+    def _before(self, **_: Any) -> None:
+        self.calls += 1
+        self._fail(now=not self.after)
+
+    def _after(self, **_: Any) -> None:
+        self._fail(now=self.after)
+
+    def _fail(self, *, now: bool) -> None:
+        if now and self.calls == self.place + 1:
+            raise EndpointConnectionError(endpoint_url="https://interrupted")
+
+
+def until_true(attempt: Callable[[], bool], *, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Attempt again as the control function does, whatever call fails."""
+    for _ in range(MAX_ROUNDS):
+        try:
+            if attempt():
+                return
+        except CallFailed as error:
+            if error.code != "EndpointConnectionError":
+                raise
+        meanwhile()
+    raise AssertionError(f"not through after {MAX_ROUNDS} rounds")
+
+
+def each_interruption(scenario: Callable[[Interruptions], None]) -> None:
+    """Run the scenario once for each of its calls and each way to fail, from the start."""
+    for after in (False, True):
+        for place in range(MAX_CALLS):
+            interruptions = Interruptions(place=place, after=after)
+            scenario(interruptions)
+            if interruptions.calls <= place:
+                break
+        else:
+            raise AssertionError(f"more than {MAX_CALLS} calls")
