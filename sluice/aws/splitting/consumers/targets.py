@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.aws.splitting.consumers.parameters import Parameters
 from sluice.aws.splitting.consumers.triggers import LambdaTriggers
 from sluice.aws.splitting.consumers.variables import LambdaVariables
 from sluice.splitting.consumers.targets import (
     LambdaTrigger,
     LambdaVariable,
+    SystemsManagerParameter,
 )
 
 
@@ -23,27 +25,41 @@ class AwsConsumers:
     arn_prefix: str
     now_ms: Callable[[], int]
 
-    def original(self, target: LambdaTrigger | LambdaVariable, *, queue: str) -> str:
+    def original(self, target: LambdaTrigger | LambdaVariable | SystemsManagerParameter, *, queue: str) -> str:
         """Read what the target is while it reads this queue. Raises `BadConsumer` and `CallFailed`."""
         match target:
             case LambdaTrigger():
                 return self._triggers().original(target, queue=queue)
             case LambdaVariable():
                 return self._variables().original(target, queue=queue)
+            case SystemsManagerParameter():
+                return self._parameters().original(target, queue=queue)
 
-    def point(self, target: LambdaTrigger | LambdaVariable, original: str, *, queue: str, instead_of: str) -> bool:
+    def point(
+        self,
+        target: LambdaTrigger | LambdaVariable | SystemsManagerParameter,
+        original: str,
+        *,
+        queue: str,
+        instead_of: str,
+    ) -> bool:
         """Let it read a queue instead of another; True once every reader is there. Raises as `original` does.
 
-        Variables are rewritten as they are now: for them the original is what an operator looks at.
+        Variables and parameters are rewritten as they are now: for them the original is what an operator looks at.
         """
         match target:
             case LambdaTrigger():
                 return self._triggers().point(target, original, queue=queue, instead_of=instead_of)
             case LambdaVariable():
                 return self._variables().point(target, queue=queue, instead_of=instead_of)
+            case SystemsManagerParameter():
+                return self._parameters().point(target, queue=queue, instead_of=instead_of)
 
     def _triggers(self) -> LambdaTriggers:
         return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)
 
     def _variables(self) -> LambdaVariables:
         return LambdaVariables(client=self.client("lambda"), arn_prefix=self.arn_prefix)
+
+    def _parameters(self) -> Parameters:
+        return Parameters(client=self.client("ssm"), arn_prefix=self.arn_prefix, now_ms=self.now_ms)

@@ -1,0 +1,81 @@
+"""Parameters of Systems Manager, from which applications read the name of their queue.
+
+`PutParameter` has no condition, only a version that it gives: whose version isn't the next one after what was read has
+overwritten somebody, whose value is still in the history, and is written again.
+https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter.html
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.aws.clients import calls
+from sluice.errors import BadConsumer, CallFailed
+from sluice.splitting.consumers.rewriting import check_named, rewritten
+from sluice.splitting.consumers.targets import SystemsManagerParameter, name_of
+
+SECURE = "SecureString"
+MAX_WRITES = 5  # of a parameter that others write at the same time
+# Some of these an update without them would lose; a parameter's policies it keeps.
+KEPT = ("AllowedPattern", "DataType", "Description", "Tier", "Type")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Through a client of Systems Manager. `arn_prefix` is an ARN of the site's queues without the name."""
+
+    client: Any  # boto3-stubs[ssm] isn't among the packages
+    arn_prefix: str
+    now_ms: Callable[[], int]
+
+    def original(self, target: SystemsManagerParameter, *, queue: str) -> str:
+        """Read the parameter, which names the queue. Raises `BadConsumer` and `CallFailed`."""
+        value: str = self._read(target, target.name)["Value"]
+        check_named(value, target.place, queue=self.arn_prefix + queue, of=name_of(target))
+        return value
+
+    def point(self, target: SystemsManagerParameter, *, queue: str, instead_of: str) -> bool:
+        """Let the parameter name a queue instead of another; True once its readers have had time to see it.
+
+        Raises `BadConsumer` and `CallFailed`.
+        """
+        found = self._read(target, target.name)
+        value = self._rewritten(target, found["Value"], queue=queue, instead_of=instead_of)
+        if value == found["Value"]:
+            written_ms: float = found["LastModifiedDate"].timestamp() * 1_000
+            return self.now_ms() >= written_ms + target.refresh_s * 1_000
+        expected = found["Version"] + 1
+        for _ in range(MAX_WRITES):
+            version = self._write(target, value)
+            if version == expected:
+                return False
+            # Somebody has written since: it is their value that is to name the queue.
+            value = self._read(target, f"{target.name}:{version - 1}")["Value"]
+            with suppress(BadConsumer):  # then theirs stays as it is, and the next call says so
+                value = self._rewritten(target, value, queue=queue, instead_of=instead_of)
+            expected = version + 1
+        raise CallFailed("PutParameter", "Changing", f"others wrote {name_of(target)} each of {MAX_WRITES} times")
+
+    def _rewritten(self, target: SystemsManagerParameter, value: str, *, queue: str, instead_of: str) -> str:
+        old, new = self.arn_prefix + instead_of, self.arn_prefix + queue
+        return rewritten(value, target.place, old=old, new=new, of=name_of(target))
+
+    def _read(self, target: SystemsManagerParameter, name: str) -> dict[str, Any]:
+        """Read a version. Raises `BadConsumer` for a secret: the registry would hold it for all to read."""
+        with calls("GetParameter"):
+            found: dict[str, Any] = self.client.get_parameter(Name=name)["Parameter"]
+        if found["Type"] == SECURE:
+            raise BadConsumer(name_of(target), f"is a {SECURE}: a queue's name is no secret, put it into a String")
+        return found
+
+    def _write(self, target: SystemsManagerParameter, value: str) -> int:
+        """Write the value and keep all else; the version that it became."""
+        with calls("DescribeParameters"):
+            [found] = self.client.describe_parameters(
+                ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": [target.name]}]
+            )["Parameters"]
+        kept = {key: found[key] for key in KEPT if found.get(key)}
+        with calls("PutParameter"):
+            version: int = self.client.put_parameter(Name=target.name, Value=value, Overwrite=True, **kept)["Version"]
+        return version
