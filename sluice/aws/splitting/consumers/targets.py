@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.aws.splitting.consumers.parameters import Parameters
+from sluice.aws.splitting.consumers.services import EcsServices
 from sluice.aws.splitting.consumers.triggers import LambdaTriggers
 from sluice.aws.splitting.consumers.variables import LambdaVariables
 from sluice.splitting.consumers.targets import (
+    EcsVariable,
     LambdaTrigger,
     LambdaVariable,
     SystemsManagerParameter,
+    Target,
 )
 
 
@@ -25,7 +28,7 @@ class AwsConsumers:
     arn_prefix: str
     now_ms: Callable[[], int]
 
-    def original(self, target: LambdaTrigger | LambdaVariable | SystemsManagerParameter, *, queue: str) -> str:
+    def original(self, target: Target, *, queue: str) -> str:
         """Read what the target is while it reads this queue. Raises `BadConsumer` and `CallFailed`."""
         match target:
             case LambdaTrigger():
@@ -34,15 +37,10 @@ class AwsConsumers:
                 return self._variables().original(target, queue=queue)
             case SystemsManagerParameter():
                 return self._parameters().original(target, queue=queue)
+            case EcsVariable():
+                return self._services().original(target, queue=queue)
 
-    def point(
-        self,
-        target: LambdaTrigger | LambdaVariable | SystemsManagerParameter,
-        original: str,
-        *,
-        queue: str,
-        instead_of: str,
-    ) -> bool:
+    def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
         """Let it read a queue instead of another; True once every reader is there. Raises as `original` does.
 
         Variables and parameters are rewritten as they are now: for them the original is what an operator looks at.
@@ -54,6 +52,8 @@ class AwsConsumers:
                 return self._variables().point(target, queue=queue, instead_of=instead_of)
             case SystemsManagerParameter():
                 return self._parameters().point(target, queue=queue, instead_of=instead_of)
+            case EcsVariable():
+                return self._services().point(target, original, queue=queue, instead_of=instead_of)
 
     def _triggers(self) -> LambdaTriggers:
         return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)
@@ -63,3 +63,6 @@ class AwsConsumers:
 
     def _parameters(self) -> Parameters:
         return Parameters(client=self.client("ssm"), arn_prefix=self.arn_prefix, now_ms=self.now_ms)
+
+    def _services(self) -> EcsServices:
+        return EcsServices(client=self.client("ecs"), arn_prefix=self.arn_prefix)
