@@ -68,6 +68,18 @@ def test_what_is_there_already_is_not_written_again() -> None:
 
 
 @mock_aws
+def test_what_is_kept_may_come_after_an_empty_page_and_the_parameter_be_named_by_its_arn() -> None:
+    put(VALUE, **KEPT)
+    pages, made = iter([{"Parameters": [], "NextToken": "0"}]), client()
+    made.meta.events.register("after-call.ssm.DescribeParameters", lambda parsed, **_: parsed.update(next(pages, {})))
+    arn = made.get_parameter(Name=TARGET.name)["Parameter"]["ARN"]
+    target = SystemsManagerParameter(name=arn, place=TARGET.place)
+    until_true(lambda: consumers(made).point(target, VALUE, queue=MAIN, instead_of=SOURCE))
+    assert parameter() == (POINTED, KEPT)
+    assert next(pages, None) is None
+
+
+@mock_aws
 def test_readers_have_their_time_to_see_it() -> None:
     put(POINTED, Type="StringList")
     target = SystemsManagerParameter(name=TARGET.name, place=TARGET.place, refresh_s=60)

@@ -47,11 +47,11 @@ class Parameters:
             return self.now_ms() >= written_ms + target.refresh_s * 1_000
         expected = found["Version"] + 1
         for _ in range(MAX_WRITES):
-            version = self._write(target, value)
+            version = self._write(found["Name"], value)  # the target's may be an ARN
             if version == expected:
                 return False
             # Somebody has written since: it is their value that is to name the queue.
-            value = self._read(target, f"{target.name}:{version - 1}")["Value"]
+            value = self._read(target, f"{found['Name']}:{version - 1}")["Value"]
             with suppress(BadConsumer):  # then theirs stays as it is, and the next call says so
                 value = self._rewritten(target, value, queue=queue, instead_of=instead_of)
             expected = version + 1
@@ -69,13 +69,13 @@ class Parameters:
             raise BadConsumer(name_of(target), f"is a {SECURE}: a queue's name is no secret, put it into a String")
         return found
 
-    def _write(self, target: SystemsManagerParameter, value: str) -> int:
+    def _write(self, name: str, value: str) -> int:
         """Write the value and keep all else; the version that it became."""
-        with calls("DescribeParameters"):
-            [found] = self.client.describe_parameters(
-                ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": [target.name]}]
-            )["Parameters"]
-        kept = {key: found[key] for key in KEPT if found.get(key)}
+        pages = self.client.get_paginator("describe_parameters").paginate(
+            ParameterFilters=[{"Key": "Name", "Option": "Equals", "Values": [name]}]
+        )
+        with calls("DescribeParameters"):  # the one that is looked for may come after empty pages
+            kept = {key: found[key] for page in pages for found in page["Parameters"] for key in KEPT if found.get(key)}
         with calls("PutParameter"):
-            version: int = self.client.put_parameter(Name=target.name, Value=value, Overwrite=True, **kept)["Version"]
+            version: int = self.client.put_parameter(Name=name, Value=value, Overwrite=True, **kept)["Version"]
         return version
