@@ -225,7 +225,12 @@ def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Seque
         allow("dynamodb", table_actions, state.table.table_arn),
         allow("sqs", BRIDGE_QUEUE_ACTIONS, stack.bridge_queues),
         allow("sqs", ["GetQueueAttributes"], *stack.bindable),
-        allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
+        allow(
+            "sqs",
+            [*CONSUME_ACTIONS, "ChangeMessageVisibility"],
+            state.links_queue.queue_arn,
+            state.ticks_queue.queue_arn,
+        ),
         allow("sqs", [*CONSUME_ACTIONS, "SendMessage"], state.dead_letters.queue_arn),
         allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *stack.readable),  # whose dead letters are put back
         iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_bridge),

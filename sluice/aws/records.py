@@ -4,7 +4,7 @@ SQS moves a message to a dead-letter queue without a word. So whatever can't suc
 reason; the queue's own redrive is the net under it, for functions that die.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 
 from sluice.aws.dead_letters import DeadLetters
 from sluice.batches import HELD_BACK
-from sluice.errors import HeldBack, SenderFault, SluiceError
+from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
 from sluice.message import DeadLetter, Message
 
 MAX_RECEIVES = 3  # where a function says nothing else; no queue redrives sooner
@@ -57,10 +57,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
-    """Says what of a batch is to come again. `executor` is for records and dead letters side by side."""
+    """Says what of a batch is to come again. `executor` is for records and dead letters side by side.
+
+    What fails for the first time goes to `hasten`, with the queue's name, where there is one: what passes in seconds
+    needn't wait for the time-out of a message, nor all of its group with it. After that it waits, as outages last.
+    """
 
     dead_letters: DeadLetters
     executor: Executor
+    hasten: Callable[[str, Sequence[Message]], None] | None = None
 
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
@@ -96,11 +101,14 @@ class Reporter:
 
         positions = sorted(failures)
         staying = zip(positions, self.executor.map(stays, positions), strict=True)
-        return {
-            "batchItemFailures": [
-                {"itemIdentifier": batch.messages[position].message_id} for position, stay in staying if stay
-            ]
-        }
+        again = [batch.messages[position] for position, stay in staying if stay]
+        first = [message for message in again if message.receives == 1]
+        if self.hasten is not None and first:
+            try:
+                self.hasten(batch.queue, first)
+            except CallFailed as error:  # then they come when their time is out
+                logger.warning("NotHastened", reason=str(error))
+        return {"batchItemFailures": [{"itemIdentifier": message.message_id} for message in again]}
 
     def serve(
         self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES

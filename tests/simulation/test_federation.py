@@ -81,9 +81,6 @@ def test_nothing_is_kept_of_a_document_that_was_never_finished():
     run(NothingKept, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="a route stays Failed after an error that came late, though it carries"
-)
 def test_a_route_that_carries_is_not_failed():
     run(ErrorStays, 0)
 

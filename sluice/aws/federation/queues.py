@@ -10,7 +10,7 @@ from sluice.aws.splitting.queues import SplitQueues
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
 
-VISIBLE_AGAIN_S = 5  # after an outage: by then nobody reads the queue until the peer is back
+VISIBLE_AGAIN_S = 5  # after an outage of a peer nobody reads the queue by then, until it is back
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SqsSiteQueues(SplitQueues):
 
 @dataclass(frozen=True, slots=True)
 class BridgeQueues:
-    """The queues that bridges read, through a client."""
+    """The queues that functions read, through a client."""
 
     client: "SQSClient"
 

@@ -105,6 +105,14 @@ def due(registry: Registry, *, now_ms: int, empty_for_ms: int = EMPTY_FOR_MS) ->
             yield from _due_of_open(registry, bridge)
 
 
+def is_unfinished(registry: Registry, name: str) -> bool:
+    """Whether something is still to be made of a bridge's things here."""
+    record = registry.bridges.get(name)
+    if record is None or record.closing or not record.bridge.src_is_local:
+        return True
+    return record.queue is None or any(True for _ in _due_of_open(registry, record))
+
+
 def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[DueAction]:
     name, link = record.bridge.name, registry.links[record.bridge.link]
     takes_in = not (record.draining or link.status.draining)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute
+from sluice.federation.links.due import is_unfinished
 from sluice.federation.links.links import Address, Bridge, Link, check_bridge, check_link
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkRecord, Registry, served_name
 from sluice.federation.links.states import (
@@ -164,7 +165,10 @@ def apply(  # noqa: C901 - one case an event
         case Done():
             said = {"queue": event.queue, "mapping": event.mapping, "on": event.on, "bound": event.bound}
             changes = {name: None if value == "" else value for name, value in said.items() if value is not None}
-            registry = _changed(registry, event.bridge, error=event.error, **changes)
+            registry = _changed(registry, event.bridge, **changes)
+            # Another may have done meanwhile what failed here.
+            error = event.error if is_unfinished(registry, event.bridge) else None
+            registry = _changed(registry, event.bridge, error=error)
         case BridgeGone():
             registry = _bridge_gone(registry, event.name, now)
         case Counted() if event.bridge in registry.bridges:
