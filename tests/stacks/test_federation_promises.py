@@ -121,6 +121,7 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
         ({f"sqs:{action}" for action in made} | {"sqs:DeleteQueue"}, {BRIDGES}),
         ({"sqs:GetQueueAttributes"}, BINDABLE),
         (CONSUME, {"FederationLinks.Arn", "FederationTicks.Arn", "FederationDeadLetters.Arn"}),
+        ({"sqs:ChangeMessageVisibility"}, {"FederationLinks.Arn", "FederationTicks.Arn"}),
         (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES, *READABLE}),
         ({"lambda:ListEventSourceMappings"}, {"*"}),
         ({"sts:AssumeRole"}, PEER_ROLES),
