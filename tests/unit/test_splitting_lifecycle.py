@@ -285,6 +285,12 @@ def test_a_mirroring_sessions_copies_are_not_returned() -> None:
     assert actions(after(ready(mode=MIRROR), SessionStopped("s"), TimePassed())) == [DeleteQueue("tmp-s-q")]
 
 
+def test_a_condemned_queue_whose_session_is_gone_goes_too() -> None:
+    """Nobody routes to a session that isn't there; a queue that waited for word of it would stay for ever."""
+    alone = replace(after(ready(), SessionStopped("s")), sessions={})
+    assert actions(after(alone, TimePassed())) == [ReturnLeftovers("tmp-s-q", "q-main")]
+
+
 def test_a_queue_is_quiet_only_by_what_splitters_said_of_a_version_that_was_written() -> None:
     """As the change that ends the session is made, one that nobody knows of may announce the version before."""
     ended = after(ready(), SessionStopped("s"))

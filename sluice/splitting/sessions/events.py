@@ -248,10 +248,10 @@ class TimePassed:
     def _quiet(registry: Registry, now_ms: int) -> Iterator[TemporaryQueue]:
         """Condemned queues to which nobody sends any more: every splitter has seen the end of their session."""
         for queue in registry.queues.values():
-            session = registry.sessions.get(queue.session_id or "")
-            if session is None or not queue.condemned or queue.quiet_since_ms is not None:
+            if queue.session_id is None or not queue.condemned or queue.quiet_since_ms is not None:
                 continue
-            if registry.all_have_seen(session.changed_at_version, now_ms=now_ms):
+            session = registry.sessions.get(queue.session_id)
+            if session is None or registry.all_have_seen(session.changed_at_version, now_ms=now_ms):
                 yield replace(queue, quiet_since_ms=now_ms)
 
     @staticmethod
