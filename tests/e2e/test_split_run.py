@@ -48,7 +48,8 @@ def running(deployed: Deployed, *arguments: str) -> Iterator["subprocess.Popen[s
     program = [sys.executable, "-c", PROGRAM, *arguments]
     process = subprocess.Popen(
         [*command, "--filter", f"{QUEUE}:client=^run$", "--", *program],
-        env={**os.environ, **deployed.cloud.environment(deployed.site)},
+        # boto3 as it comes doesn't try a call of SQS again that is throttled.
+        env={**os.environ, **deployed.cloud.environment(deployed.site), "AWS_RETRY_MODE": "standard"},
         stdout=subprocess.PIPE,
         text=True,
         # A shell lets what it starts in the background ignore ctrl-C, and the tests too, if it started them so.
