@@ -254,9 +254,11 @@ class Control:
             attributes, tags = self.queues.describe(config.source)
         except QueueGone as error:
             return QueueNotCreated(action.name, str(error))
+        queue, _ = self._found(action.name)
+        of_session = queue is not None and queue.session_id is not None
         self.queues.create(
             action.name,
-            temporary_attributes(attributes, original_name=config.source, name=action.name),
+            temporary_attributes(attributes, original_name=config.source, name=action.name, of_session=of_session),
             temporary_tags(tags, configured=config.tags),
         )
         return QueueCreated(action.name)

@@ -99,7 +99,7 @@ def test_a_queue_is_made_like_its_original(queues: SplitQueues) -> None:
     attributes, tags = queues.describe("original")
     queues.create(
         "copy",
-        temporary_attributes(attributes, original_name="original", name="copy"),
+        temporary_attributes(attributes, original_name="original", name="copy", of_session=False),
         temporary_tags(tags, configured={"team": "ours"}),
     )
     attributes, tags = queues.describe("copy")
@@ -121,7 +121,11 @@ def test_a_queue_that_is_made_twice_keeps_its_messages(queues: SplitQueues) -> N
 def test_a_fifo_original_makes_a_fifo_queue(queues: SplitQueues) -> None:
     queues.create("original.fifo", {"FifoQueue": "true", "ContentBasedDeduplication": "true"}, {})
     attributes, _ = queues.describe("original.fifo")
-    queues.create("copy.fifo", temporary_attributes(attributes, original_name="original.fifo", name="copy.fifo"), {})
+    queues.create(
+        "copy.fifo",
+        temporary_attributes(attributes, original_name="original.fifo", name="copy.fifo", of_session=False),
+        {},
+    )
     made, _ = queues.describe("copy.fifo")
     assert (made["FifoQueue"], made["ContentBasedDeduplication"]) == ("true", "true")
 

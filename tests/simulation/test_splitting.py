@@ -8,7 +8,7 @@ from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import run
 from tests.simulation.runs import FIRST_SEED, GROUPS, SEEDS, holds
 from tests.simulation.scenarios.splitting import Splitting
-from tests.simulation.scenarios.splitting_alone import Alone, JustMade, Lost, NeverEnds, NotStarted, Refuses
+from tests.simulation.scenarios.splitting_alone import Alone, JustMade, Lost, NeverEnds, NotStarted, Refuses, Unfinished
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -35,3 +35,7 @@ def test_a_session_whose_queue_is_found_at_once_gets_its_messages_from_the_first
 
 def test_a_session_that_failed_to_start_costs_nothing_while_it_is_remembered():
     run(NotStarted, 0)
+
+
+def test_what_a_sessions_consumer_fails_at_again_and_again_goes_to_main():
+    run(Unfinished, 0)

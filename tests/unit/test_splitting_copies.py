@@ -172,7 +172,7 @@ def test_a_temporary_queue_is_like_its_original_but_for_what_was_served_or_decid
         "FifoQueue": "false",
         "Policy": "",
     }
-    assert temporary_attributes(original, original_name="orders", name="new") == {
+    assert temporary_attributes(original, original_name="orders", name="new", of_session=False) == {
         name: original[name]
         for name in (
             "VisibilityTimeout",
@@ -185,14 +185,22 @@ def test_a_temporary_queue_is_like_its_original_but_for_what_was_served_or_decid
 
 
 def test_a_sessions_queue_takes_what_its_mark_makes_longer_than_the_original_takes() -> None:
-    made = temporary_attributes({"MaximumMessageSize": "1024"}, original_name="o", name="n")
+    made = temporary_attributes({"MaximumMessageSize": "1024"}, original_name="o", name="n", of_session=False)
     copied = for_session(replace(MESSAGE, body="b" * 1_000), key="k" * 64, fifo=False)
     assert 1_024 < copied.size <= int(made["MaximumMessageSize"])
 
 
+def test_a_sessions_queue_has_no_dead_letters_so_that_what_fails_there_goes_back() -> None:
+    original = {
+        "RedrivePolicy": '{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:000000000000:dead","maxReceiveCount":3}'
+    }
+    made = temporary_attributes(original, original_name="o", name="n", of_session=True)
+    assert made == {"MaximumMessageSize": str(MAX_MESSAGE_BYTES)}
+
+
 def test_a_fifo_queue_stays_one() -> None:
     original = {"FifoQueue": "true", "ContentBasedDeduplication": "false", "DeduplicationScope": "messageGroup"}
-    made = temporary_attributes(original, original_name="o.fifo", name="n.fifo")
+    made = temporary_attributes(original, original_name="o.fifo", name="n.fifo", of_session=False)
     assert made == original | {"MaximumMessageSize": str(MAX_MESSAGE_BYTES)}
 
 

@@ -70,13 +70,21 @@ def _name(deployment: str, token: str, role: str, original: str) -> str:
     return head + original.removesuffix(FIFO_SUFFIX)[: MAX_NAME - len(head) - len(suffix)] + suffix
 
 
-def temporary_attributes(original: Mapping[str, str], *, original_name: str, name: str) -> dict[str, str]:
-    """Choose the attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original."""
+def temporary_attributes(
+    original: Mapping[str, str], *, original_name: str, name: str, of_session: bool
+) -> dict[str, str]:
+    """Choose the attributes to create the queue `name` with, from what `GetQueueAttributes` says of its original.
+
+    A session's queue has no redrive policy: what its consumer fails at goes to the deployed one when the session ends,
+    and copies are no dead letters.
+    """
     copied = {key: original[key] for key in COPIED if original.get(key)}
     copied["MaximumMessageSize"] = str(MAX_MESSAGE_BYTES)
     if not original_name.endswith(FIFO_SUFFIX):
         # CreateQueue refuses even `false` for a standard queue.
         copied.pop("FifoQueue", None)
+    if of_session:
+        copied.pop("RedrivePolicy", None)
     if "KmsMasterKeyId" in copied:
         copied.pop("SqsManagedSseEnabled", None)  # one kind of encryption at a time
     else:

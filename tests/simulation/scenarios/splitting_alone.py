@@ -9,7 +9,7 @@ from sluice.splitting.operations import FindSession, KeepSession, SessionView, S
 from sluice.splitting.sessions.state import Status
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.patches import NEVER_ENDS
-from tests.simulation.scenarios.splitting import FIFO, STANDARD, Owner, Splitting
+from tests.simulation.scenarios.splitting import FIFO, MAX_RECEIVES, STANDARD, Owner, Splitting
 
 KINDS = "abcd"
 
@@ -144,6 +144,28 @@ class JustMade(Alone):
         for _ in range(100):
             self.send("a", queue_id=FIFO)
             self.world.sleep(0.1)
+
+
+class Unfinished(Alone):
+    """A session's consumer is done with none of its messages, more often than the source lets one fail."""
+
+    def act(self) -> None:
+        """Start the session, send it messages, and receive them again and again."""
+        owner = self.started(Filter(attributes=(("kind", "^a$"),)), "a")
+        assert self._ready(owner)
+        self.world.spawn("sender", partial(self.send, "aaa"))
+        client, [url] = self.world.client("sqs"), owner.queues.values()
+        for _ in range(MAX_RECEIVES + 5):
+            client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=2, VisibilityTimeout=1)
+            self.world.sleep(1)
+            self.world.ask(self.control, KeepSession(session_id=owner.session_id))
+        self._stop(owner)
+
+    def at_rest(self) -> None:
+        """Check that the deployed consumer has them."""
+        consumed = sorted(body for body, who in self.consumed.items() if "main" in who)
+        self.world.check(consumed == sorted(self.sent), f"main had {consumed} of {sorted(self.sent)}")
+        assert len(self.sent) == 3
 
 
 class NotStarted(Alone):
