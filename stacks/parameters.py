@@ -148,6 +148,9 @@ class SplitQueueParameters(Model):
     s3_event: bool = of(False, "bodies are S3 event notifications, whose objects' metadata jq sees")
     drain_timeout_s: int | None = of(None, "for consumers that are re-pointed, which come later", ge=0, le=1_209_600)
     tags: dict[str, str] = of({}, "of the queues that sessions get, beside the source's own", max_length=50)
+    sender_arns: tuple[v.SenderArn, ...] = of(
+        (), "topics and buckets that may send to a source that is made; an adopted one's policy is yours", max_length=20
+    )
     existing_source_queue_arn: v.QueueArn | None = of(None, "adopt a queue of yours instead of making one")
     existing_main_queue_arn: v.QueueArn | None = of(None, "the same; point the deployed consumer at it")
 
@@ -156,6 +159,15 @@ class SplitQueueParameters(Model):
         for arn in (self.existing_source_queue_arn, self.existing_main_queue_arn):
             if arn is not None and arn.endswith(".fifo") != self.fifo:
                 raise ValueError(f"{arn} and fifo {self.fifo} don't fit")
+        if self.sender_arns and self.existing_source_queue_arn is not None:
+            raise Misfit(
+                "sender_arns", f"{self.existing_source_queue_arn} has its owner's policy, which says who may send"
+            )
+        # https://docs.aws.amazon.com/sns/latest/dg/sns-fifo-topics.html and
+        # https://docs.aws.amazon.com/AmazonS3/latest/userguide/EventNotifications.html
+        misfit = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
+        if misfit is not None:
+            raise Misfit("sender_arns", f"{misfit} can't send to a FIFO queue")
         return self
 
 

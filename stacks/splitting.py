@@ -9,6 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 from msgspec import structs, to_builtins
 
+from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED
 from sluice.splitting.operations import SweepQueues
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.settings import ControlSettings, SplitConfig, SplitterSettings
@@ -35,7 +36,6 @@ TEMPORARY_ACTIONS = (
     "DeleteMessage",
     "DeleteQueue",
 )
-KMS_ACTIONS = ("Encrypt", "Decrypt", "GenerateDataKey")
 
 
 class SplittingStack(Stack):
@@ -90,7 +90,7 @@ def _splitter_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
         *_kms(stack),
     ]
     if sources:
-        statements.append(allow("sqs", CONSUME_ACTIONS, *sources))
+        statements.append(allow("sqs", CONSUMED, *sources))
     if parameters.s3_bucket_arns:
         statements.append(allow("s3", ["GetObject"], *(f"{arn}/*" for arn in parameters.s3_bucket_arns)))
     return statements
@@ -133,13 +133,13 @@ def _control_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
         *_kms(stack),
     ]
     if sources:
-        statements.append(allow("sqs", ["GetQueueAttributes", "ListQueueTags"], *sources))
+        statements.append(allow("sqs", DESCRIBED, *sources))
     return statements
 
 
 def _kms(stack: SplittingStack) -> list[iam.PolicyStatement]:
     keys = stack.parameters.splitting.kms_key_arns
-    return [allow("kms", KMS_ACTIONS, *keys)] if keys else []
+    return [allow("kms", DECRYPTED, *keys)] if keys else []
 
 
 def _settings(stack: SplittingStack) -> SplitterSettings:

@@ -6,10 +6,12 @@ from typing import cast
 
 from aws_cdk import Aws, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.splitting.adoption import SPLITTER_TIMEOUT_S
 from stacks.functions import acknowledge
 from stacks.parameters import (
     COUNTERS_QUEUE,
@@ -22,7 +24,7 @@ from stacks.parameters import (
 # what a batch waits to be filled: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 BROKER_TIMEOUT = Duration.seconds(10)
 COUNTERS_TIMEOUT = Duration.seconds(30)
-SPLITTER_TIMEOUT = Duration.seconds(20)
+SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)
 CONTROL_TIMEOUT = Duration.seconds(60)
 EXCHANGE_TIMEOUT = Duration.seconds(30)
 BRIDGE_TIMEOUT = Duration.seconds(30)  # as SQS's own default visibility timeout: any queue may feed a route
@@ -301,8 +303,25 @@ def _split_queue(stack: StateStack, number: int, queue: SplitQueueParameters, pa
             fifo=queue.fifo,
         )
 
+    source = made_or_adopted("Source", queue.existing_source_queue_arn)
+    for sender in queue.sender_arns:
+        source.add_to_resource_policy(_may_send(sender, source))
     return SplitQueues(
         parameters=queue,
-        source=made_or_adopted("Source", queue.existing_source_queue_arn),
+        source=source,
         main=made_or_adopted("Main", queue.existing_main_queue_arn),
+    )
+
+
+def _may_send(sender: str, queue: sqs.IQueue) -> iam.PolicyStatement:
+    """Let a topic, or a bucket of this account, send to the queue."""
+    service = sender.split(":")[2]
+    conditions = {"ArnEquals": {"aws:SourceArn": sender}}
+    if service == "s3":  # a bucket's ARN doesn't say whose it is
+        conditions["StringEquals"] = {"aws:SourceAccount": Aws.ACCOUNT_ID}
+    return iam.PolicyStatement(
+        principals=[iam.ServicePrincipal(f"{service}.amazonaws.com")],
+        actions=["sqs:SendMessage"],
+        resources=[queue.queue_arn],
+        conditions=conditions,
     )

@@ -119,6 +119,13 @@ QueueArn = Annotated[
     str,
     said("the ARN of an SQS queue", pattern=r"^arn:aws[a-z-]*:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,80}(\.fifo)?$"),
 ]
+SenderArn = Annotated[
+    str,
+    said(
+        "the ARN of an SNS topic or an S3 bucket",
+        pattern=r"^arn:aws[a-z-]*:(sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}(\.fifo)?|s3:::[a-z0-9.-]{3,63})$",
+    ),
+]
 # CloudWatch alarms can't publish to FIFO topics.
 TopicArn = Annotated[
     str,

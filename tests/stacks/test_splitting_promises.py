@@ -57,6 +57,29 @@ def test_a_message_stays_invisible_for_six_times_the_functions_timeout(split: Te
         assert queue["VisibilityTimeout"] >= 6 * timeout_s + trigger.get("MaximumBatchingWindowInSeconds", 0)
 
 
+def test_topics_and_buckets_send_to_the_source_that_lists_them(synth: Callable[..., Templates]) -> None:
+    topic, bucket = "arn:aws:sns:eu-central-1:111122223333:orders", "arn:aws:s3:::orders"
+    made = synth(**{"sluice.splitting.queues": [{"queue_id": "a", "sender_arns": [topic, bucket]}, {"queue_id": "b"}]})
+    sources = {
+        policy["Properties"]["Queues"][0]["Ref"].rstrip("0123456789ABCDEF"): policy["Properties"]["PolicyDocument"][
+            "Statement"
+        ]
+        for policy in resources(made.state, "AWS::SQS::QueuePolicy").values()
+    }
+    found = {
+        statement["Principal"]["Service"]: statement
+        for statement in sources["Split0Source"]
+        if statement["Effect"] == "Allow"
+    }
+    assert {each["Action"] for each in found.values()} == {"sqs:SendMessage"}
+    assert found["sns.amazonaws.com"]["Condition"] == {"ArnEquals": {"aws:SourceArn": topic}}
+    assert found["s3.amazonaws.com"]["Condition"] == {
+        "ArnEquals": {"aws:SourceArn": bucket},
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
+    }
+    assert not [statement for statement in sources["Split1Source"] if statement["Effect"] == "Allow"]
+
+
 def test_every_queue_of_a_split_has_dead_letters_of_its_own_kind(split: Templates) -> None:
     queues = {
         id_.rstrip("0123456789ABCDEF"): q["Properties"] for id_, q in resources(split.state, "AWS::SQS::Queue").items()

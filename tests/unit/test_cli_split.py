@@ -19,7 +19,7 @@ from sluice.cli.splitting import programs
 from sluice.cli.splitting.commands import plain
 from sluice.cli.splitting.filters import filters_of
 from sluice.cli.splitting.programs import run_program, variables
-from sluice.cli.splitting.registration import BadRegistration, register_queue
+from sluice.cli.splitting.registration import BadRegistration, registration
 from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
@@ -299,15 +299,15 @@ def test_a_heartbeat_finds_out_that_the_session_has_ended() -> None:
 def test_a_registered_queue_is_checked_and_written(tmp_path: Path) -> None:
     cdk_json = tmp_path / "cdk.json"
     cdk_json.write_text((PROJECT / "cdk.json").read_text())
-    register_queue(cdk_json, {"queue_id": "orders", "fifo": True})
+    registration(cdk_json, {"queue_id": "orders", "fifo": True}).write()
     queues = json.loads(cdk_json.read_text())["context"]["sluice"]["splitting"]["queues"]
     assert queues[-1] == {"queue_id": "orders", "fifo": True}
     before = cdk_json.read_text()
     with pytest.raises(BadParameter, match="listed twice"):
-        register_queue(cdk_json, {"queue_id": "orders"})
+        registration(cdk_json, {"queue_id": "orders"})
     assert cdk_json.read_text() == before
     with pytest.raises(BadRegistration, match=r"cdk\.json"):
-        register_queue(tmp_path / "other" / "cdk.json", {"queue_id": "orders"})
+        registration(tmp_path / "other" / "cdk.json", {"queue_id": "orders"})
 
 
 def test_whatever_ends_the_program_stops_the_session() -> None:

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,9 @@ from sluice.cli.output import SIGNALLED, console, note, show_json, show_table
 from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
+    from sluice.cli.splitting.registration import Registration
     from sluice.splitting.operations import AnySession, QueueView, SessionView
 
 WATCH_EVERY_S = 1.0
@@ -63,7 +65,7 @@ def list_queues(
         show_table(("queue", "source", "main"), [(each.queue_id, each.source, each.main) for each in queues])
 
 
-@app.command()
+@app.command(cls=SiteCommand)
 def register(
     queue_id: Annotated[str, typer.Argument(help="What the team calls it; no colon, no *.")],
     *,
@@ -74,10 +76,25 @@ def register(
     main_arn: Annotated[str | None, typer.Option(help="Adopt the queue that the consumer reads.")] = None,
     drain_timeout: Annotated[int | None, typer.Option(min=0, help="Seconds.")] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of sessions' queues.")] = None,
+    sender: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARN", help="A topic or bucket that may send to the source."),
+    ] = None,
     project: Annotated[Path, typer.Option(help="The folder with cdk.json.")] = Path(),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be made and allowed, and what is against it.")
+    ] = False,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't look at the queues to adopt.")] = False,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
 ) -> None:
-    """Add a queue to cdk.json; the next deploy makes it, or adopts it, and puts the splitter in its path."""
-    from sluice.cli.splitting.registration import register_queue  # noqa: PLC0415 - only for this command
+    """Add a queue to cdk.json; the next deploy makes it, or adopts it, and puts the splitter in its path.
+
+    Queues to adopt are looked at first, and what can't work is refused.
+    """
+    from sluice.cli.splitting.registration import registration  # noqa: PLC0415 - only for this command
+    from sluice.splitting.adoption import planned  # noqa: PLC0415 - see above
 
     tags = dict(option.partition("=")[::2] for option in tag or [])
     if not all(tags):
@@ -90,9 +107,33 @@ def register(
         "existing_main_queue_arn": main_arn,
         "drain_timeout_s": drain_timeout,
         "tags": tags or None,
+        "sender_arns": sender or None,
     }
-    register_queue(project / "cdk.json", {"queue_id": queue_id} | {k: v for k, v in given.items() if v is not None})
+    queue = {"queue_id": queue_id} | {k: v for k, v in given.items() if v is not None}
+    made = registration(project / "cdk.json", queue)
+    adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
+    if adopted and not unchecked:
+        _check_adopted(connect(region=region, profile=profile, local=local), adopted, made)
+    if dry_run:
+        show_table(("would be made", ""), planned(queue_id, adopted, fifo=fifo, senders=sender or (), keys=made.keys))
+        return
+    made.write()
     note(f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`")
+
+
+def _check_adopted(connection: "Connection", adopted: Mapping[str, str], made: "Registration") -> None:
+    """Note what is against adopting the queues. Raises `BadRegistration` where that would fail, or lose messages."""
+    from sluice.aws.operator.adoption import look  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.splitting.registration import BadRegistration  # noqa: PLC0415 - see above
+    from sluice.splitting.adoption import remarks  # noqa: PLC0415 - see above
+
+    queues = [look(connection, role, arn) for role, arn in adopted.items()]
+    found = list(remarks(queues, region=connection.region, window_s=made.window_s, key_arns=made.keys))
+    for remark in found:
+        note(f"{remark.queue}: {remark.text}")
+    against = sum(remark.refuses for remark in found)
+    if against:
+        raise BadRegistration(f"not registered: {against} of these would fail or lose messages (--unchecked goes on)")
 
 
 @app.command("import")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,21 @@ class BadRegistration(BadConfiguration):
     """A queue that can't be registered; cdk.json is as it was."""
 
 
-def register_queue(cdk_json: Path, queue: Mapping[str, Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A cdk.json with one more queue, unwritten. `keys` are the ARNs of keys, `window_s` a batch's longest wait."""
+
+    cdk_json: Path
+    document: Mapping[str, Any]
+    window_s: int
+    keys: Collection[str]
+
+    def write(self) -> None:
+        """Put it into the file."""
+        self.cdk_json.write_text(json.dumps(self.document, indent=2) + "\n")
+
+
+def registration(cdk_json: Path, queue: Mapping[str, Any]) -> Registration:
     """Add the queue, checked as the next synth would check it. Raises `BadRegistration`, or `BadParameter`."""
     # CDK's library takes seconds to import, but its parameters are plain Python.
     from stacks.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
@@ -23,8 +38,10 @@ def register_queue(cdk_json: Path, queue: Mapping[str, Any]) -> None:
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise BadRegistration(f"{cdk_json}: not this project's cdk.json ({type(error).__name__}: {error})") from error
     splitting["queues"] = [*splitting.get("queues", []), dict(queue)]
-    Parameters.read(document["context"])
-    cdk_json.write_text(json.dumps(document, indent=2) + "\n")
+    found = Parameters.read(document["context"]).splitting
+    fifo = found.queues[-1].fifo
+    window_s = 0 if fifo else found.batching_window_s
+    return Registration(cdk_json=cdk_json, document=document, window_s=window_s, keys=found.kms_key_arns)
 
 
 def section_of(queues: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:

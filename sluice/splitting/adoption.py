@@ -1,0 +1,132 @@
+"""Whether queues that others own can be split: what AWS's rules, and their owners' settings, say to it. Pure.
+
+The rules are those of https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html and
+https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-permissions.html, unless a line says otherwise.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+SPLITTER_TIMEOUT_S = 20
+LEAST_RECEIVES = 5
+OWN_KEY = "alias/aws/sqs"  # AWS's own: it needs no permission beside the queue's
+# What the two functions do with a split's queues, and with their keys.
+CONSUMED = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+DESCRIBED = ("GetQueueAttributes", "ListQueueTags")
+DECRYPTED = ("Encrypt", "Decrypt", "GenerateDataKey")
+SOURCE, MAIN = "source", "main queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedQueue:
+    """A queue as it is: its role, what `GetQueueAttributes` says, and whose triggers read it."""
+
+    role: str
+    arn: str
+    attributes: Mapping[str, str]
+    readers: Collection[str] = ()  # ARNs of functions
+
+    @property
+    def region(self) -> str:
+        """The region that it is in."""
+        return self.arn.split(":")[3]
+
+    def number(self, name: str) -> int:
+        """Read a numeric attribute, 0 where it isn't set."""
+        return int(self.attributes.get(name, 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Something that is against adopting a queue; `refuses` where it would fail, or lose messages."""
+
+    queue: str
+    text: str
+    refuses: bool = True
+
+
+def remarks(
+    queues: Collection[AdoptedQueue], *, region: str, window_s: int, key_arns: Collection[str]
+) -> Iterator[Remark]:
+    """Say what is against adopting these queues of one split.
+
+    `region` is the site's, `window_s` a batch's longest wait, `key_arns` the keys that its functions may use.
+    """
+    for queue in queues:
+        if queue.region != region:
+            yield Remark(
+                queue=queue.arn, text=f"it isn't in {region}, where the site is: Lambda reads its own region's"
+            )
+        if queue.role == SOURCE:
+            yield from _of_source(queue, window_s=window_s)
+        yield from _of_key(queue, key_arns)
+    by_role = {queue.role: queue for queue in queues}
+    if SOURCE in by_role and MAIN in by_role:
+        yield from _of_both(by_role[SOURCE], by_role[MAIN])
+
+
+def _of_source(queue: AdoptedQueue, *, window_s: int) -> Iterator[Remark]:
+    visibility_s, wanted_s = queue.number("VisibilityTimeout"), 6 * SPLITTER_TIMEOUT_S + window_s
+    if visibility_s < SPLITTER_TIMEOUT_S:
+        text = (
+            f"its visibility timeout is {visibility_s} s: Lambda takes none under the splitter's {SPLITTER_TIMEOUT_S} s"
+        )
+        yield Remark(queue=queue.arn, text=text)
+    elif visibility_s < wanted_s:
+        text = f"its visibility timeout is {visibility_s} s: what a splitter keeps may come twice under {wanted_s} s"
+        yield Remark(queue=queue.arn, text=text, refuses=False)
+    redrive = json.loads(queue.attributes.get("RedrivePolicy") or "{}")
+    receives = int(redrive.get("maxReceiveCount", LEAST_RECEIVES))
+    if receives < LEAST_RECEIVES:
+        text = (
+            f"its redrive policy lets a message fail {receives} times: what Lambda throttles, or a splitter dies with, "
+            f"counts, so AWS asks for {LEAST_RECEIVES} at least"
+        )
+        yield Remark(queue=queue.arn, text=text)
+    for reader in sorted(queue.readers):
+        text = f"{reader} reads it too: it would take messages past the splitter; let it read the main queue"
+        yield Remark(queue=queue.arn, text=text)
+
+
+def _of_key(queue: AdoptedQueue, key_arns: Collection[str]) -> Iterator[Remark]:
+    key = queue.attributes.get("KmsMasterKeyId", OWN_KEY)
+    if key == OWN_KEY or any(key in {arn, arn.rpartition("/")[2]} for arn in key_arns):
+        return
+    text = f"it is encrypted with {key}: the functions may use it once its key's ARN is in splitting.kms_key_arns"
+    yield Remark(queue=queue.arn, text=text, refuses="alias/" not in key)
+
+
+def _of_both(source: AdoptedQueue, main: AdoptedQueue) -> Iterator[Remark]:
+    if source.arn == main.arn:
+        yield Remark(queue=source.arn, text="it can't be source and main queue: messages would go round")
+    if main.number("MaximumMessageSize") < source.number("MaximumMessageSize"):
+        most = main.number("MaximumMessageSize")
+        text = f"it takes messages of {most} bytes, the source longer ones: they would end as dead letters"
+        yield Remark(queue=main.arn, text=text)
+    if main.number("MessageRetentionPeriod") < source.number("MessageRetentionPeriod"):
+        text = f"it keeps messages for {main.number('MessageRetentionPeriod')} s, less than the source does"
+        yield Remark(queue=main.arn, text=text, refuses=False)
+    if main.number("DelaySeconds"):
+        text = f"it delays what it is sent by {main.number('DelaySeconds')} s, after the source's own delay"
+        yield Remark(queue=main.arn, text=text, refuses=False)
+
+
+def planned(
+    queue_id: str, adopted: Mapping[str, str], *, fifo: bool, senders: Collection[str], keys: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Say what a deployment would make for a split, and what it would allow whom.
+
+    `adopted` are ARNs by role, `senders` the ARNs of topics and buckets, `keys` those that the functions may use.
+    """
+    kind = "FIFO queue" if fifo else "queue"
+    source, main = adopted.get(SOURCE, "the source"), adopted.get(MAIN, "the main queue")
+    made = [role for role in (SOURCE, MAIN) if role not in adopted]
+    yield from ((kind, f"the {role} of {queue_id}") for role in made)
+    if made and fifo:
+        yield kind, "dead letters of what is made"
+    yield "trigger", f"of the splitter, from {source}"
+    yield "policy", f"the splitter: {', '.join(CONSUMED)} on {source}, SendMessage on {main}"
+    yield "policy", f"control: {', '.join(DESCRIBED)} on {source}, SendMessage on {main}"
+    yield from (("policy", f"both: {', '.join(DECRYPTED)} with {key}") for key in keys)
+    yield from (("policy", f"{sender}: SendMessage on {source}") for sender in senders)

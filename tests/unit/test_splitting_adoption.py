@@ -1,0 +1,92 @@
+"""What is said of queues before they are adopted."""
+
+import json
+
+import pytest
+
+from sluice.splitting.adoption import MAIN, SOURCE, AdoptedQueue, planned, remarks
+
+ARN = "arn:aws:sqs:eu-central-1:111122223333:"
+KEY = "arn:aws:kms:eu-central-1:111122223333:key/1234abcd"
+WELL = {"VisibilityTimeout": "121", "MaximumMessageSize": "1048576", "MessageRetentionPeriod": "1209600"}
+
+
+def queue(role: str = SOURCE, *, readers: tuple[str, ...] = (), **attributes: str) -> AdoptedQueue:
+    return AdoptedQueue(role=role, arn=f"{ARN}{role[:4]}", attributes=WELL | attributes, readers=readers)
+
+
+def said(*queues: AdoptedQueue, region: str = "eu-central-1", keys: tuple[str, ...] = ()) -> list[tuple[bool, str]]:
+    found = remarks(queues, region=region, window_s=1, key_arns=keys)
+    return [(remark.refuses, f"{remark.queue}: {remark.text}") for remark in found]
+
+
+def redrive(receives: int) -> str:
+    return json.dumps({"deadLetterTargetArn": f"{ARN}dead", "maxReceiveCount": receives})
+
+
+def test_queues_that_fit_are_adopted_without_a_word():
+    assert said(queue(RedrivePolicy=redrive(5), KmsMasterKeyId="alias/aws/sqs"), queue(MAIN)) == []
+
+
+@pytest.mark.parametrize(
+    ("adopted", "refuses", "words"),
+    [
+        (queue(VisibilityTimeout="19"), True, "Lambda takes none under the splitter's 20 s"),
+        (queue(VisibilityTimeout="20"), False, "may come twice under 121 s"),
+        (queue(VisibilityTimeout="120"), False, "may come twice under 121 s"),
+        (queue(RedrivePolicy=redrive(1)), True, "fail 1 times"),
+        (queue(RedrivePolicy=redrive(4)), True, "fail 4 times"),
+        (queue(readers=("arn:reader",)), True, "arn:reader reads it too"),
+        (queue(KmsMasterKeyId=KEY), True, "splitting.kms_key_arns"),
+        (queue(MAIN, KmsMasterKeyId="1234abcd"), True, "splitting.kms_key_arns"),
+        (queue(KmsMasterKeyId="alias/orders"), False, "splitting.kms_key_arns"),
+    ],
+)
+def test_what_is_against_a_queue_is_said(adopted: AdoptedQueue, refuses: bool, words: str):
+    [(really, text)] = said(adopted)
+    assert really is refuses
+    assert adopted.arn in text
+    assert words in text
+
+
+@pytest.mark.parametrize("named", [KEY, "1234abcd"])
+def test_a_key_that_the_functions_may_use_is_fine(named: str):
+    assert said(queue(KmsMasterKeyId=named), keys=(KEY,)) == []
+
+
+def test_a_main_queue_may_have_any_visibility_and_readers():
+    assert said(queue(MAIN, VisibilityTimeout="0", RedrivePolicy=redrive(1), readers=("arn:reader",))) == []
+
+
+@pytest.mark.parametrize(
+    ("main", "refuses", "words"),
+    [
+        (queue(MAIN, MaximumMessageSize="1024"), True, "dead letters"),
+        (queue(MAIN, MessageRetentionPeriod="60"), False, "keeps messages for 60 s"),
+        (queue(MAIN, DelaySeconds="5"), False, "delays"),
+    ],
+)
+def test_a_main_queue_takes_what_its_source_has(main: AdoptedQueue, refuses: bool, words: str):
+    [(really, text)] = said(queue(), main)
+    assert (really, words in text) == (refuses, True)
+
+
+def test_one_queue_cant_be_both():
+    same = AdoptedQueue(role=MAIN, arn=queue().arn, attributes=WELL)
+    [(refuses, text)] = said(queue(), same)
+    assert refuses
+    assert "go round" in text
+
+
+def test_lambda_reads_queues_of_its_own_region():
+    assert [refuses for refuses, _ in said(queue(), region="eu-west-1")] == [True]
+
+
+def test_what_is_adopted_isnt_made():
+    rows = list(planned("orders", {SOURCE: f"{ARN}orders"}, fifo=True, senders=("arn:t",), keys=(KEY,)))
+    assert ("FIFO queue", "the main queue of orders") in rows
+    assert ("FIFO queue", "the source of orders") not in rows
+    assert ("policy", "arn:t: SendMessage on arn:aws:sqs:eu-central-1:111122223333:orders") in rows
+    assert any(KEY in text for _, text in rows)
+    adopted = {SOURCE: f"{ARN}orders", MAIN: f"{ARN}main"}
+    assert not [row for row in planned("orders", adopted, fifo=False, senders=(), keys=()) if "queue" in row[0]]
