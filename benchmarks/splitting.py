@@ -2,29 +2,38 @@
 
 `python -m benchmarks.splitting [--json]`. Requests are counted at the splitter's port, with batches as the trigger
 gives them on a busy queue. CPU is that of everything between a batch's arrival and its sending: parsed, matched,
-copied, regrouped. Each session wants one tenant's messages, asked for in one of the ways that teams do. jq programs run
-in a process of their own and aren't in it.
+copied, regrouped. Each session wants one tenant's messages, asked for in one of the ways that teams do. Ten sessions
+with jq programs are a figure of their own, and so is what a hostile session beside ten honest ones costs production.
 """
 
+import json
 import random
+import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from benchmarks import hostile_sessions
 from benchmarks.report import Figure, report
 from sluice.message import Message
 from sluice.splitting.conduct import Conduct
+from sluice.splitting.filters.texts import Sight
 from sluice.splitting.filters.values import Filter
-from sluice.splitting.routing.router import Router
+from sluice.splitting.jq_runner import JqRunner
+from sluice.splitting.routing.router import Meter, Router
 from sluice.splitting.routing.shares import Share
 from sluice.splitting.splitter import Routes, SplitQueue, split
 
-MIRRORD_REQUESTS = 3.0  # a message, on top of the sender's and the consumer's: receive, send, delete one by one
+# A message, on top of the sender's and the consumer's. Mirrord receives, sends and deletes one by one; the trigger
+# receives and deletes by tens, where a queue is busy.
+MIRRORD_REQUESTS = 3.0
+TRIGGER_REQUESTS = 0.2
 BATCH = 1_000  # the trigger's, as the stack has it
 BODY = "x" * 1024
 MESSAGES = 10_000
@@ -33,6 +42,8 @@ FEW, MANY = 3, 30  # sessions, where requests are counted
 FEW_TENANTS, MANY_TENANTS = 10, 100  # so a session has a tenth of the messages, or a hundredth
 SESSIONS = (1, 30, 1_000)  # where CPU is
 TENANTS = 10_000  # of which 1,000 sessions have a tenth together
+JQ_SESSIONS, JQ_MESSAGES, JQ_BODY_BYTES = 10, 200, 10_000
+BATCH_S = 60.0  # what a batch may take, where nobody waits for it
 SEED = 3
 QUEUE = SplitQueue(queue_id="q", main="main")
 
@@ -80,8 +91,12 @@ def main(
             name=f"send requests per message, {FEW} sessions",
             value=few,
             limit=0.11,
-            ratio=few / MIRRORD_REQUESTS,
-            compared_to=f"mirrord's {MIRRORD_REQUESTS:g} requests",
+        ),
+        "requests_per_message": Figure(
+            name="requests per message, receiving and deleting by tens included",
+            value=few + TRIGGER_REQUESTS,
+            ratio=(few + TRIGGER_REQUESTS) / MIRRORD_REQUESTS,
+            compared_to=f"mirrord's {MIRRORD_REQUESTS:g}",
         ),
         f"sends_per_message_{MANY}": Figure(name=f"the same, {MANY} sessions with a few messages each", value=many),
     }
@@ -91,8 +106,36 @@ def main(
     series = {"cpu_us_per_message": {str(number): f"cpu_us_per_message_{number}" for number in SESSIONS}}
     ratio = measured[SESSIONS[-1]].cpu_us_per_message / measured[SESSIONS[0]].cpu_us_per_message
     figures["ratio_1000_to_1"] = Figure(name="CPU of 1,000 sessions to that of one", value=ratio, limit=5)
+    name = f"messages a CPU second, {JQ_SESSIONS} sessions with jq, {JQ_BODY_BYTES:,} bytes each"
+    figures["jq_messages_per_cpu_s"] = Figure(name=name, value=jq_messages_per_cpu_s())
+    figures |= hostile_sessions.figures()
     title = f"{MESSAGES:,} messages of {len(BODY)} bytes in batches of {BATCH:,}"
     report(title, figures, as_json=as_json, series=series)
+
+
+def jq_messages_per_cpu_s() -> float:
+    """Measure what routing by jq programs takes, their process and its start included."""
+    filters = [Filter(jq=f".Body | fromjson | .n == {number}") for number in range(JQ_SESSIONS)]
+    shares = [
+        Share(session_id=str(number), key=str(number), started_at_ms=number, filter=filter_)
+        for number, filter_ in enumerate(filters)
+    ]
+    body = json.dumps({"n": JQ_SESSIONS, "text": "x" * JQ_BODY_BYTES})
+    before = _cpu_s()
+    with closing(JqRunner()) as decide:
+        router = Router.of(shares, version=1, decide=decide)
+        for number in range(JQ_MESSAGES):
+            meter = Meter(clock=time.monotonic, until=time.monotonic() + BATCH_S, budget_s=BATCH_S)
+            found = router.recipients(Sight.of(Message(message_id=str(number), body=body)), gone=set(), meter=meter)
+            assert found.stealing is None
+            assert not found.faults
+    return JQ_MESSAGES / (_cpu_s() - before)
+
+
+def _cpu_s() -> float:
+    """Give the CPU of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def measure(number: int, *, tenants: int) -> Measured:
