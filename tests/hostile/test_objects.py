@@ -1,5 +1,6 @@
 """Whatever is in an object that a notification names: its records, or a bad one with the reason, in bounded memory."""
 
+import codecs
 import gzip
 import io
 import json
@@ -35,6 +36,7 @@ def read(content: bytes, key: str, format_: str) -> tuple[int, list[str]]:
 def test_a_line_of_json_is_a_record_or_a_bad_one(lines: list[bytes]) -> None:
     content = b"\n".join(lines)
     number, _ = read(content, "k.json", JSON)
+    content = content.removeprefix(codecs.BOM_UTF8)
     assert number == sum(1 for line in content.split(b"\n") if line and not (line + b"\n").isspace())
 
 

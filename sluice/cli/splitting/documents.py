@@ -1,6 +1,7 @@
 """Files in JSON and YAML, as the person at the terminal wrote them: decoded, and no more."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,16 @@ class BadFile(BadConfiguration):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a file whose merge keys multiply: PyYAML copies all that is merged."""
+    """Refuses a key that is there twice, which PyYAML takes the last of, and merge keys that multiply: it copies all."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Bring a mapping's merge keys into it."""
+        written = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and written[key.value] > 1:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value[:80]!r} is there twice", problem_mark=key.start_mark
+                )
         super().flatten_mapping(node)
         if len(node.value) > MAX_PAIRS:
             raise yaml.constructor.ConstructorError(
@@ -32,12 +39,24 @@ class _Loader(yaml.SafeLoader):
             )
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON. Raises ValueError for a key that is there twice, of which Python takes the last."""
+    for key, number in Counter(key for key, _ in pairs).items():
+        if number > 1:
+            raise ValueError(f"the key {key[:80]!r} is there twice")
+    return dict(pairs)
+
+
 def documents_of(file: Path) -> list[Any]:
     """Read the documents of a file: one of JSON, any number of YAML. Raises `BadFile`."""
     try:
         text = file.read_text()
         # YAML reads JSON too, but says less of what is wrong with it.
-        return [json.loads(text)] if file.suffix == ".json" else list(yaml.load_all(text, _Loader))
+        return (
+            [json.loads(text, object_pairs_hook=_once)]
+            if file.suffix == ".json"
+            else list(yaml.load_all(text, _Loader))
+        )
     # PyYAML leaves it to Python to refuse what a tag can't be made of: `!!bool x` is a KeyError.
     except (
         OSError, ValueError, RecursionError, yaml.YAMLError, LookupError, AttributeError, OverflowError

@@ -28,6 +28,8 @@ FIELDS = frozenset({"queue_type", "queue_mode", "message_filter", "filter", "jq_
 LISTED_FIELDS = FIELDS | {"queue_id"}
 LINE_FORMS = frozenset({"metadata", "all_of", "any_of"})
 
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
+_ATTRIBUTE = re.compile(r"[A-Za-z0-9_.-]{1,256}", re.ASCII)
 _KEY = re.compile(r"\{\{\s*key\s*\}\}")
 
 
@@ -68,6 +70,9 @@ def check_filters(filters: QueueFilters, *, compile_problem: CompileProblem) -> 
 def check(place: str, asked: Filter, *, compile_problem: CompileProblem) -> None:
     """Check that a filter's patterns and program can be used. Raises `BadFilter`."""
     for name, pattern in asked.attributes:
+        if not _ATTRIBUTE.fullmatch(name):
+            cause = f"no attribute is called {name[:80]!r}: SQS has 1 to 256 letters, digits, _, - and . for a name"
+            raise BadFilter(f"{place}.message_filter", cause)
         cause = patterns.problem(pattern)
         if cause is not None:
             raise BadFilter(f"{place}.message_filter.{name}", f"{pattern[:80]!r} {cause}")
