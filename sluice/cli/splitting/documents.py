@@ -22,7 +22,7 @@ class BadFile(BadConfiguration):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, which PyYAML takes the last of, and merge keys that multiply: it copies all."""
+    """Refuses keys that are there twice, of which PyYAML takes the last, and merges that multiply: it copies all."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Bring a mapping's merge keys into it."""

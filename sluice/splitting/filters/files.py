@@ -71,8 +71,8 @@ def check(place: str, asked: Filter, *, compile_problem: CompileProblem) -> None
     """Check that a filter's patterns and program can be used. Raises `BadFilter`."""
     for name, pattern in asked.attributes:
         if not _ATTRIBUTE.fullmatch(name):
-            cause = f"no attribute is called {name[:80]!r}: SQS has 1 to 256 letters, digits, _, - and . for a name"
-            raise BadFilter(f"{place}.message_filter", cause)
+            words = f"no attribute is called {name[:80]!r}: SQS has 1 to 256 letters, digits, _, - and . for a name"
+            raise BadFilter(f"{place}.message_filter", words)
         cause = patterns.problem(pattern)
         if cause is not None:
             raise BadFilter(f"{place}.message_filter.{name}", f"{pattern[:80]!r} {cause}")
