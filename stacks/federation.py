@@ -151,7 +151,7 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
             wildcards=_patterns(stack) | _peers(stack),
             allowed=[
                 allow("dynamodb", ["GetItem", "PutItem"], state.table.table_arn),
-                allow("sqs", [*CONSUME_ACTIONS, "ChangeMessageVisibility"], stack.bridge_queues, *stack.readable),
+                allow("sqs", CONSUME_ACTIONS, stack.bridge_queues, *stack.readable),
                 allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
                 *_to_peers(stack),
             ],
@@ -225,13 +225,8 @@ def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Seque
         allow("dynamodb", table_actions, state.table.table_arn),
         allow("sqs", BRIDGE_QUEUE_ACTIONS, stack.bridge_queues),
         allow("sqs", ["GetQueueAttributes"], *stack.bindable),
-        allow(
-            "sqs",
-            [*CONSUME_ACTIONS, "ChangeMessageVisibility"],
-            state.links_queue.queue_arn,
-            state.ticks_queue.queue_arn,
-        ),
-        allow("sqs", [*CONSUME_ACTIONS, "SendMessage"], state.dead_letters.queue_arn),
+        allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
+        allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
         allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *stack.readable),  # whose dead letters are put back
         iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_bridge),
         # It takes neither a resource nor that condition.

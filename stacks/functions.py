@@ -30,8 +30,8 @@ ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 SMALL_BATCH = 10
 LEAST_CONCURRENCY = 2  # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
-# What an event source mapping does in a function's name.
-CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+# What an event source mapping does in a function's name, and what lets failed messages come again soon.
+CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

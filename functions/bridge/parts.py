@@ -11,11 +11,10 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.peers import PeerQueues
-from sluice.aws.federation.queues import BridgeQueues
-from sluice.aws.queues import SqsQueues
+from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
 from sluice.codec import encode
-from sluice.errors import DestinationFault, HeldBack
+from sluice.errors import DestinationFault
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.operations import ReportOutage
@@ -25,7 +24,9 @@ from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
 
 NOTED_EVERY_MS = 10_000
-SHOWN_AT_ONCE = 10
+# After an outage nobody is to read the queue until the peer is back, once its trigger is off. That takes some seconds,
+# in which messages come again; each of them counts where the queue has a redrive policy.
+AGAIN_AFTER_S = (5, 20, 80)
 
 logger = Logger()
 
@@ -37,7 +38,6 @@ class BridgeParts:
     settings: BridgeSettings
     registry: Seen[Registry]
     peers: PeerQueues
-    own: BridgeQueues
     forwards: Forwards
     ticks: SqsQueues
     reporter: Reporter
@@ -57,11 +57,15 @@ class BridgeParts:
             settings=settings,
             registry=Seen(document, decode, now_ms),
             peers=PeerQueues(),
-            own=BridgeQueues(sqs_client()),
             forwards=Forwards(dynamodb_client(), settings.table),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             executor=executor,
-            reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
+            reporter=Reporter(
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                executor=executor,
+                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
+                again_after_s=AGAIN_AFTER_S,
+            ),
         )
 
     def routes(self, queue: str) -> list[Forward]:
@@ -81,9 +85,6 @@ class BridgeParts:
         )
         try:
             self._tell(outcome, route)
-            if outcome.outage is not None:
-                waiting = [each for each, fault in outcome.failures.items() if isinstance(fault, HeldBack)]
-                self._show_soon(queue, [messages[position].receipt_handle for position in waiting])
         except DestinationFault:
             # The messages are where they belong; the next batch tells it as well.
             logger.exception("OutcomeNotTold", bridge=route.bridge.name)
@@ -103,8 +104,3 @@ class BridgeParts:
         if at_ms - self.noted_at_ms.get(bridge, 0) >= NOTED_EVERY_MS:
             self.noted_at_ms[bridge] = at_ms
             self.forwards.note(bridge, at_ms=at_ms)
-
-    def _show_soon(self, queue: str, handles: Sequence[str]) -> None:
-        url = self.settings.ticks_queue_url.rsplit("/", 1)[0] + "/" + queue
-        for start in range(0, len(handles), SHOWN_AT_ONCE):
-            self.own.show_soon(url, handles[start : start + SHOWN_AT_ONCE])

@@ -8,7 +8,7 @@ from functools import partial
 
 from sluice.aws.clients import dynamodb_client, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.queues import SqsQueues
+from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
 from sluice.aws.rendezvous.event_publisher import recorder_for
 from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
@@ -61,5 +61,6 @@ class BrokerParts:
             reporter=Reporter(
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
                 executor=ThreadPoolExecutor(BATCH),
+                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
             ),
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sluice.aws.clients import dynamodb_client, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.queues import SqsQueues
+from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
@@ -46,6 +46,7 @@ class ControlParts:
             reporter=Reporter(
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
                 executor=ThreadPoolExecutor(1),  # its messages are about one registry: side by side they'd lose races
+                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
             ),
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.queues import ReceivedQueues
 from sluice.aws.records import Reporter
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.rendezvous.counting import Counting
@@ -26,5 +27,6 @@ class CountersParts:
             reporter=Reporter(
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
                 executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
             ),
         )

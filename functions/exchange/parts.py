@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, DynamoDocument
-from sluice.aws.queues import QueuesByUrl
+from sluice.aws.queues import QueuesByUrl, ReceivedQueues
 from sluice.aws.records import Reporter
 from sluice.federation.matching.bindings import unpack
 from sluice.federation.matching.routing import RoutingTable
@@ -37,7 +37,11 @@ class ExchangeParts:
             table=Seen(document, lambda snapshot: RoutingTable(unpack(snapshot)), now_ms),
             queues=QueuesByUrl(sqs_client()),
             executor=executor,
-            reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
+            reporter=Reporter(
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                executor=executor,
+                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
+            ),
         )
 
     def ingress(self, queue: str) -> Ingress:

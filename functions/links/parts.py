@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from sluice.aws.documents import EXCHANGES, LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.mappings import BridgeMappings
 from sluice.aws.federation.peers import PeerQueues
-from sluice.aws.federation.queues import BridgeQueues, SqsSiteQueues
+from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
-from sluice.aws.queues import SqsQueues
+from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
 from sluice.aws.ticks import Ticks
 from sluice.codec import encode
@@ -25,7 +25,6 @@ from sluice.federation.operations import LookAgain
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
-from sluice.message import Message
 
 TICK = encode(LookAgain()).decode()
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
@@ -51,11 +50,6 @@ class LinksParts:
     def make(cls, settings: LinksSettings) -> "LinksParts":
         """With AWS behind it."""
         queues = SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix)
-        received = BridgeQueues(sqs_client())
-
-        def hasten(queue: str, messages: Sequence[Message]) -> None:
-            received.show_soon(queues.url(queue), [message.receipt_handle for message in messages])
-
         return cls(
             settings=settings,
             queues=queues,
@@ -64,7 +58,8 @@ class LinksParts:
             reporter=Reporter(
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
                 executor=ThreadPoolExecutor(1),  # its messages are about one registry, and in order
-                hasten=hasten,  # a peer's messages are one group: for six minutes nothing of it would be heard
+                # A peer's messages are one group: for six minutes nothing of it would be heard.
+                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
             ),
         )
 

@@ -9,7 +9,7 @@ from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.queues import SqsQueues
+from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
 from sluice.aws.splitting.object_metadata import S3Metadata
 from sluice.aws.splitting.queues import SplitQueues
@@ -62,7 +62,11 @@ class SplitterParts:
             metadata=S3Metadata(),
             conduct=Conduct(now_s=now_s, tell=partial(cancel, settings)),
             executor=executor,
-            reporter=Reporter(dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url), executor=executor),
+            reporter=Reporter(
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                executor=executor,
+                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
+            ),
         )
 
     def split(self, messages: Sequence[Message], queue: SplitQueue) -> SplitOutcome:

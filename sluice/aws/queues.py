@@ -56,6 +56,29 @@ class QueuesByName:
 
 
 @dataclass(frozen=True, slots=True)
+class ReceivedQueues:
+    """Queues that a function receives from, of whatever account. `any_url` is the URL of any queue of the region."""
+
+    client: "SQSClient"
+    any_url: str
+
+    def show_again(self, arn: str, waits_s: Mapping[str, int]) -> None:
+        """Let messages be received again after so many seconds, without their time-out. `waits_s` is by receipt handle.
+
+        Ten at most. Raises `CallFailed`.
+        """
+        account, name = arn.split(":")[4:]
+        url = f"{self.any_url.rsplit('/', 2)[0]}/{account}/{name}"
+        entries = [
+            {"Id": str(place), "ReceiptHandle": handle, "VisibilityTimeout": wait_s}
+            for place, (handle, wait_s) in enumerate(waits_s.items())
+        ]
+        with calls("ChangeMessageVisibilityBatch"):
+            # boto3's type is a TypedDict of the same three fields.
+            self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
 class SqsQueues:
     """SQS through a client. `sibling_url` is the URL of any queue of the same account and region."""
 

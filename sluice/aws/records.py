@@ -5,7 +5,7 @@ reason; the queue's own redrive is the net under it, for functions that die.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,13 @@ from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.queues import ReceivedQueues
 from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
 from sluice.message import DeadLetter, Message
 
+HASTENED_AT_ONCE = 10  # by one request
+HASTENED_WITHIN_S = 2.0
 MAX_RECEIVES = 3  # where a function says nothing else; no queue redrives sooner
 FIFO_SUFFIX = ".fifo"
 
@@ -59,13 +62,15 @@ class Batch:
 class Reporter:
     """Says what of a batch is to come again. `executor` is for records and dead letters side by side.
 
-    What fails for the first time goes to `hasten`, with the queue's name, where there is one: what passes in seconds
-    needn't wait for the time-out of a message, nor all of its group with it. After that it waits, as outages last.
+    What passes in seconds needn't wait for the time-out of a message, nor all of its group with it: what has failed for
+    the first time, or as often as `again_after_s` has waits, is shown by `received` after that. Then it waits for its
+    time-out, as outages last. Without `received` all does, always.
     """
 
     dead_letters: DeadLetters
     executor: Executor
-    hasten: Callable[[str, Sequence[Message]], None] | None = None
+    received: ReceivedQueues | None = None
+    again_after_s: tuple[int, ...] = (5,)
 
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
@@ -102,12 +107,7 @@ class Reporter:
         positions = sorted(failures)
         staying = zip(positions, self.executor.map(stays, positions), strict=True)
         again = [batch.messages[position] for position, stay in staying if stay]
-        first = [message for message in again if message.receives == 1]
-        if self.hasten is not None and first:
-            try:
-                self.hasten(batch.queue, first)
-            except CallFailed as error:  # then they come when their time is out
-                logger.warning("NotHastened", reason=str(error))
+        self._hasten(batch, again)
         return {"batchItemFailures": [{"itemIdentifier": message.message_id} for message in again]}
 
     def serve(
@@ -138,6 +138,32 @@ class Reporter:
                 if not isinstance(error, SenderFault):
                     waiting.add(message.group_id)
         return self.report(batch, failures, max_receives=max_receives)
+
+    def _hasten(self, batch: Batch, messages: Sequence[Message]) -> None:
+        """Have what failed shown again soon. What can't be, comes when its time is out."""
+        received = self.received
+        if received is None:
+            return
+        waits_s = {
+            message.receipt_handle: self.again_after_s[message.receives - 1]
+            for message in messages
+            if message.receives <= len(self.again_after_s)
+        }
+
+        def show(few: Sequence[str]) -> None:
+            try:
+                received.show_again(batch.source, {handle: waits_s[handle] for handle in few})
+            except CallFailed as error:
+                logger.warning("NotHastened", reason=str(error))
+
+        handles = list(waits_s)
+        shown = [
+            self.executor.submit(show, handles[start : start + HASTENED_AT_ONCE])
+            for start in range(0, len(handles), HASTENED_AT_ONCE)
+        ]
+        # The answer to Lambda matters more: one that comes too late lets all of the batch come again.
+        for late in wait(shown, timeout=HASTENED_WITHIN_S).not_done:
+            late.cancel()
 
     def bury(self, batch: Batch, position: int, reason: str) -> None:
         """Send a message of the batch to the dead letters. Raises `CallFailed`."""

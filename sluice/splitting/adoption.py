@@ -12,7 +12,7 @@ SPLITTER_TIMEOUT_S = 20
 LEAST_RECEIVES = 5
 OWN_KEY = "alias/aws/sqs"  # AWS's own: it needs no permission beside the queue's
 # What the two functions do with a split's queues, and with their keys.
-CONSUMED = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+CONSUMED = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
 DESCRIBED = ("GetQueueAttributes", "ListQueueTags")
 DECRYPTED = ("Encrypt", "Decrypt", "GenerateDataKey")
 SOURCE, MAIN = "source", "main queue"

@@ -93,7 +93,7 @@ def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None
 def test_the_bridge_function_may_do_exactly_this(federated: Templates) -> None:
     assert allowed(statements(federated, "Bridge")) == pairs(
         ({"dynamodb:GetItem", "dynamodb:PutItem"}, {"FederationTable.Arn"}),
-        (CONSUME | {"sqs:ChangeMessageVisibility"}, {BRIDGES, *READABLE}),
+        (CONSUME, {BRIDGES, *READABLE}),
         (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES}),
         ({"sts:AssumeRole"}, PEER_ROLES),
         (WRITE_LOGS, {"BridgeLogs.Arn"}),
@@ -120,8 +120,8 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
         ),
         ({f"sqs:{action}" for action in made} | {"sqs:DeleteQueue"}, {BRIDGES}),
         ({"sqs:GetQueueAttributes"}, BINDABLE),
-        (CONSUME, {"FederationLinks.Arn", "FederationTicks.Arn", "FederationDeadLetters.Arn"}),
-        ({"sqs:ChangeMessageVisibility"}, {"FederationLinks.Arn", "FederationTicks.Arn"}),
+        (CONSUME, {"FederationLinks.Arn", "FederationTicks.Arn"}),
+        ({"sqs:ReceiveMessage", "sqs:DeleteMessage"}, {"FederationDeadLetters.Arn"}),
         (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES, *READABLE}),
         ({"lambda:ListEventSourceMappings"}, {"*"}),
         ({"sts:AssumeRole"}, PEER_ROLES),

@@ -23,7 +23,9 @@ TABLES = ("Table", "SplittingTable")
 TABLE_BOOK = {f"dynamodb:{action}" for action in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")}
 TABLE_SWEEP = {f"dynamodb:{action}" for action in ("Query", "DeleteItem", "BatchWriteItem")}
 WRITE_LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
-CONSUME = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
+CONSUME = {
+    f"sqs:{action}" for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
+}
 HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
 ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
 INGRESS = "FederationIngress.Arn"
