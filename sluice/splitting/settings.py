@@ -5,16 +5,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sluice.settings import Settings
+from sluice.splitting.consumers.targets import Target
 from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX, TAG_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitConfig:
-    """A queue that can be split. `source` and `main` are queue names."""
+    """A queue that can be split. `source` and `main` are queue names.
+
+    Where the deployed consumer is re-pointed there is no `main`: it reads the source while nothing is split, and then a
+    temporary queue.
+    """
 
     queue_id: str
     source: str
-    main: str
+    main: str | None = None
     sns: bool = False
     s3_event: bool = False
     drain_timeout_s: int | None = None
@@ -40,10 +45,23 @@ class SplitterSettings(Settings, frozen=True, kw_only=True):
         return {config.source: config for config in self.split_queues}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repointed:
+    """The consumers of a split queue that are re-pointed, in this order.
+
+    `trigger_id` is the splitter's event source mapping from the queue, which is off while nothing is split.
+    """
+
+    queue_id: str
+    trigger_id: str
+    targets: tuple[Target, ...]
+
+
 class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     """Settings of the control function."""
 
     counts_settle_s: int
+    repointed: tuple[Repointed, ...] = ()
 
     @property
     def by_id(self) -> Mapping[str, SplitConfig]:
