@@ -11,9 +11,10 @@ from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 from msgspec.structs import replace
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from sluice.codec import encode
 from sluice.errors import BadParameter, BadRoute
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
@@ -21,11 +22,13 @@ from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.counts.events import TOPIC
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
 from stacks import values as v
-from stacks.values import Misfit, Model
+from stacks.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
+from stacks.values import Misfit, Model, of
 
 ROOT = "sluice"
 COUNTERS_QUEUE = "rendezvous-counters"  # bound to the exchange of rendezvous events, so that they are counted
 DECLARED_MAX_BYTES = 2_000  # of a function's environment
+CONSUMERS_MAX_BYTES = 2_000  # the same
 # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
 SUBNETS_MOST, SECURITY_GROUPS_MOST = 16, 5
 DEFAULT_BRIDGE = {
@@ -47,13 +50,6 @@ RetentionDays = Annotated[
     Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653],
     v.NO_FLAG,
 ]
-
-
-def of(
-    default: Any, description: str, *, ge: int | None = None, le: int | None = None, max_length: int | None = None
-) -> Any:
-    """Describe a parameter: its default, what it is (in Markdown), its limits beside those of its type."""
-    return Field(default, description=description, ge=ge, le=le, max_length=max_length)
 
 
 class Architecture(StrEnum):
@@ -146,13 +142,24 @@ class SplitQueueParameters(Model):
     fifo: bool = of(False, "the queue is FIFO")
     sns: bool = of(False, "bodies are SNS notifications, whose attributes count")
     s3_event: bool = of(False, "bodies are S3 event notifications, whose objects' metadata jq sees")
-    drain_timeout_s: int | None = of(None, "for consumers that are re-pointed, which come later", ge=0, le=1_209_600)
+    drain_timeout_s: int | None = of(
+        None,
+        "how long the temporary main queue may take to be empty after the last session; null: no limit",
+        ge=0,
+        le=1_209_600,
+    )
     tags: dict[str, str] = of({}, "of the queues that sessions get, beside the source's own", max_length=50)
     sender_arns: tuple[v.SenderArn, ...] = of(
         (), "topics and buckets that may send to a source that is made; an adopted one's policy is yours", max_length=20
     )
     existing_source_queue_arn: v.QueueArn | None = of(None, "adopt a queue of yours instead of making one")
     existing_main_queue_arn: v.QueueArn | None = of(None, "the same; point the deployed consumer at it")
+    consumers: tuple[ConsumerParameters, ...] = of(
+        (),
+        "what says which queue the deployed consumer reads; re-pointed while the queue is split. Empty: it reads the "
+        "main queue always",
+        max_length=CONSUMERS_MOST,
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -168,6 +175,8 @@ class SplitQueueParameters(Model):
         misfit = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
         if misfit is not None:
             raise Misfit("sender_arns", f"{misfit} can't send to a FIFO queue")
+        if self.consumers and self.existing_main_queue_arn is not None:
+            raise Misfit("consumers", f"they read no main queue, and {self.existing_main_queue_arn} is given as one")
         return self
 
 
@@ -197,6 +206,11 @@ class SplittingParameters(Model):
         ids = [queue.queue_id for queue in self.queues]
         if len(set(ids)) < len(ids):
             raise Misfit("queues", f"a queue_id is listed twice: {', '.join(ids)}")
+        size = sum(len(encode(targets_of(queue.consumers))) for queue in self.queues)
+        if size > CONSUMERS_MAX_BYTES:
+            raise Misfit(
+                "queues", f"consumers have {size} bytes as JSON; a function's environment holds {CONSUMERS_MAX_BYTES}"
+            )
         return self
 
 
@@ -426,6 +440,8 @@ class Parameters(Model):
             if queue.queue_id in queues | {COUNTERS_QUEUE}:
                 cause = f"{queue.queue_id} is the name of a queue that can be split, and bound by its queue_id"
                 raise Misfit("federation.queues", cause)
+            if queue.queue_id == self.pipeline.queue_id and queue.consumers:
+                raise Misfit("pipeline.queue_id", f"{queue.queue_id} has consumers, and so no main queue to be landed")
         return self
 
     @property
@@ -490,7 +506,7 @@ def _refusal(error: ErrorDetails) -> BadParameter:
         at, node = f"{at}.{name}", node.get("properties", {}).get(name, {})
     within = "".join(f"[{each}]" for each in place)
     for step in place:
-        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
+        node = _within(node, step)
     fault = error.get("ctx", {}).get("error")
     if isinstance(fault, Misfit):
         at = f"{at}.{fault.name}"
@@ -504,3 +520,14 @@ def _refusal(error: ErrorDetails) -> BadParameter:
         case _:
             cause = f"{error['input']!r} is not {v.in_words(node)}".replace(" is not one of ", " is none of ")
     return BadParameter(at, f"{within}: {cause}" if within else cause)
+
+
+def _within(node: Mapping[str, Any], step: int | str) -> Mapping[str, Any]:
+    """Find the schema that a step of an error's place leads to: into a list, an object, or one of several types."""
+    if isinstance(step, int):
+        found = node.get("items", {})
+    elif "oneOf" in node:
+        found = next((each for each in node["oneOf"] if each["properties"]["type"]["const"] == step), {})
+    else:
+        found = node.get("properties", {}).get(step, {})
+    return dict(found)

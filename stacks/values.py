@@ -4,6 +4,7 @@ Synth's own room: pydantic checks here, and is in no function's bundle.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +17,7 @@ from sluice.pipeline.schedule import Daily
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.bridges import parse_bridges
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge
+from sluice.splitting.consumers.targets import MAX_PATTERN
 
 T = TypeVar("T")
 
@@ -24,6 +26,13 @@ class Model(BaseModel):
     """Values as JSON has them: frozen, nothing converted, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def of(
+    default: Any, description: str, *, ge: int | None = None, le: int | None = None, max_length: int | None = None
+) -> Any:
+    """Describe a parameter: its default, what it is (in Markdown), its limits beside those of its type."""
+    return Field(default, description=description, ge=ge, le=le, max_length=max_length)
 
 
 def said(words: str, **more: Any) -> Any:
@@ -69,6 +78,8 @@ def in_words(schema: Mapping[str, Any]) -> str:
             return words
         case {"anyOf": [*each]}:
             words = " or ".join(map(in_words, each))
+        case {"oneOf": [*_], "discriminator": {"mapping": types}}:
+            words = f"an object whose type is one of {', '.join(types)}"
         case {"enum": [*each]}:
             words = f"one of {', '.join(map(str, each))}"
         case {"type": "integer", "minimum": least, "maximum": most}:
@@ -134,6 +145,32 @@ TopicArn = Annotated[
 RoleArn = Annotated[
     str, said("the ARN of a role", pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,576}$")
 ]
+# https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
+FunctionName = Annotated[
+    str,
+    said(
+        "a function's name or ARN",
+        pattern=r"^(arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:)?[A-Za-z0-9_-]{1,64}$",
+    ),
+]
+AliasName = Annotated[
+    str,
+    said(
+        "a function's name or ARN, and after another colon its alias if it has one",
+        pattern=r"^(arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:)?[A-Za-z0-9_-]{1,64}(:[A-Za-z0-9_-]{1,128})?$",
+    ),
+]
+VariableName = Annotated[str, said("the name of a variable", pattern="^[^=\\x00-\\x1f\\x7f]{1,256}$")]
+# https://docs.aws.amazon.com/systems-manager/latest/userguide/sysman-paramstore-su-create.html
+ParameterName = Annotated[
+    str,
+    said(
+        "a parameter's name or ARN",
+        pattern=r"^(arn:aws[a-z-]*:ssm:[a-z0-9-]+:[0-9]{12}:parameter/)?[A-Za-z0-9_./-]{1,1011}$",
+    ),
+]
+# Of clusters, services and containers: https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_CreateService.html
+EcsName = Annotated[str, said("1 to 255 letters, digits, hyphens and underscores", pattern="^[A-Za-z0-9_-]{1,255}$")]
 Account = Annotated[str, said("an account's twelve digits", pattern=r"^[0-9]{12}$")]
 ExternalId = Annotated[str, said("an external id", pattern=r"^[A-Za-z0-9+=,.@:/_-]{2,128}$")]
 SqsUrl = Annotated[str, said("an http or https URL", pattern=r"^https?://[A-Za-z0-9.:-]{1,253}/?$")]
@@ -150,6 +187,24 @@ RelayPattern = Annotated[
         pattern=r"^\^?[A-Za-z0-9.-]{0,253}\$?$",
         min_length=1,
     ),
+]
+
+
+def _pattern(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no pattern: {error}") from error
+
+
+Pattern = Annotated[
+    str,
+    said(
+        f"a regular expression of 1 to {MAX_PATTERN} characters",
+        min_length=1,
+        max_length=MAX_PATTERN,
+    ),
+    checked(_pattern),
 ]
 
 

@@ -53,6 +53,12 @@ def test_every_parameter_says_what_it_is_and_has_limits() -> None:
 
 
 QUEUES = "sluice.splitting.queues"
+TRIGGER = {"type": "lambda trigger", "function": "f"}
+SERVICE = {"type": "ecs variable", "cluster": "c", "service": "s", "container": "app", "variable": "QUEUE"}
+
+
+def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
+    return {"queue_id": "q", "consumers": list(consumers)}
 
 
 @pytest.mark.parametrize(
@@ -71,11 +77,37 @@ QUEUES = "sluice.splitting.queues"
             "fifo False don't fit",
         ),
         ([{"queue_id": str(number)} for number in range(16)], "at most 15"),
+        ([consumed({"type": "kubernetes"})], r"\[0\]: .* is not an object whose type is one of ecs variable, lambda"),
+        ([consumed({"type": "lambda trigger", "function": "a b"})], r"\[function\]: 'a b' is not a function's name or"),
+        (
+            [consumed({"type": "lambda variable", "function": "f:live", "variable": "V"})],
+            "'f:live' is not a function's",
+        ),
+        ([consumed({"type": "parameter"})], r"\[name\]: is missing"),
+        ([consumed({"type": "parameter", "name": "/a", "refresh_s": -1})], "-1 is not a whole number from 0 to 86400"),
+        ([consumed({"type": "parameter", "name": "/a", "place": {"pattern": "("}})], r"'\(' is no pattern: missing"),
+        ([consumed({"type": "parameter", "name": "/a", "place": {"pattern": "a" * 1_025}})], "a regular expression of"),
+        ([consumed({"type": "parameter", "name": "/a", "role_arns": []})], r"\[role_arns\]: there is no such"),
+        ([consumed({**SERVICE, "role_arns": ["r"]})], r"\[role_arns\]\[0\]: 'r' is not the ARN of a role"),
+        ([consumed(*[TRIGGER] * 11)], "is not a list of at most 10"),
+        ([consumed(*[SERVICE] * 10), consumed(*[SERVICE] * 10) | {"queue_id": "r"}], "a function's environment holds"),
     ],
 )
 def test_a_bad_split_queue_is_named(queues: object, cause: str) -> None:
     with pytest.raises(BadParameter, match=f"{QUEUES}: .*{cause}"):
         Parameters.read({QUEUES: queues})
+
+
+@pytest.mark.parametrize(
+    ("queue", "key", "cause"),
+    [
+        ({"existing_main_queue_arn": ARN}, f"{QUEUES}.consumers", f"they read no main queue, and {ARN} is given"),
+        ({"queue_id": "pipeline"}, "sluice.pipeline.queue_id", "no main queue to be landed"),
+    ],
+)
+def test_consumers_dont_go_with_what_has_a_main_queue(queue: dict[str, Any], key: str, cause: str) -> None:
+    with pytest.raises(BadParameter, match=f"^parameter {key}: .*{cause}"):
+        Parameters.read({QUEUES: [consumed(TRIGGER) | queue]})
 
 
 def test_split_queues_can_come_as_text() -> None:
