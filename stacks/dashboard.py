@@ -39,6 +39,7 @@ class WatchedQueue:
     name: str
     queue: sqs.IQueue
     told: str
+    reader: str = "function"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +168,11 @@ def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
         for name in SPLITTER
     ]
     sessions = f'{{{METRICS_NAMESPACE},queue,service,session}} MetricName="SessionMessages"'
-    mains = [of_queue(each.main, VISIBLE, label=f"{queue_id} main") for queue_id, each in watched.split.items()]
+    mains = [
+        of_queue(each.main, VISIBLE, label=f"{queue_id} main")
+        for queue_id, each in watched.split.items()
+        if each.main is not None
+    ]
     return [
         _graph("Splitter", *counts, width=WIDTH),
         _graph("Messages of sessions", _search(sessions, statistic="Sum"), stacked=True),

@@ -144,9 +144,10 @@ def trigger(
     batch: int = SMALL_BATCH,
     window_s: int | None = None,
     concurrency: int = LEAST_CONCURRENCY,
-) -> None:
+    enabled: bool = True,
+) -> lambda_.EventSourceMapping:
     """Have a function read a queue, and say which messages of a batch come again. FIFO queues take no window."""
-    lambda_.EventSourceMapping(
+    return lambda_.EventSourceMapping(
         Stack.of(function),
         f"{id_}Trigger",
         target=function,
@@ -155,6 +156,7 @@ def trigger(
         max_batching_window=None if window_s is None else Duration.seconds(window_s),
         report_batch_item_failures=True,
         max_concurrency=concurrency,
+        enabled=None if enabled else False,
     )
 
 

@@ -58,7 +58,7 @@ class OperationsStack(Stack):
             sources=list(_sources(state)),
             dead_letters=list(_dead_letters(state)),
             split={each.parameters.queue_id: each for each in state.split_queues},
-            main=None if state.pipeline is None else state.pipeline.queues.main,
+            main=None if state.pipeline is None else state.pipeline.main,
             application_id=None if self.application is None else self.application.attr_application_id,
             stacks=[each.stack_name for each in watched],
         )
@@ -104,13 +104,17 @@ def _topic(stack: OperationsStack) -> sns.ITopic | None:
 
 
 def _sources(state: StateStack) -> Iterator[WatchedQueue]:
-    """List what our functions read, but for offers: whatever waits there for long isn't being looked after."""
+    """List what our functions read, but for offers: whatever waits there for long isn't being looked after.
+
+    A source whose consumers are re-pointed is theirs while nothing is split.
+    """
     yield WatchedQueue("Timeouts", state.timeouts_queue, "time-outs")
     if state.counters_queue is not None:
         yield WatchedQueue("Counters", state.counters_queue, "counters")
     yield WatchedQueue("Control", state.control_queue, "requests about sessions")
     for number, queues in enumerate(state.split_queues):
-        yield WatchedQueue(f"Split{number}Source", queues.source, f"source of {queues.parameters.queue_id}")
+        told, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
+        yield WatchedQueue(f"Split{number}Source", queues.source, told, reader)
     yield WatchedQueue("Links", state.federation.links_queue, "what peers say")
     yield WatchedQueue("Ticks", state.federation.ticks_queue, "ticks of links")
     for number, ingress in enumerate(state.federation.ingresses):
@@ -162,12 +166,12 @@ def _age_rules(stack: OperationsStack) -> Iterator[Rule]:
     late = "Offers wait for the broker longer than their clients do: is it throttled, does it fail?"
     yield rule("Offers", state.offers_queue, options.offers_age_s, late, minutes=3)
     for queue in _sources(state):
-        text = f"Queue {queue.told}: messages wait for their function: is it throttled, does it fail?"
+        text = f"Queue {queue.told}: messages wait for their {queue.reader}: is it throttled, does it fail?"
         yield rule(queue.name, queue.queue, options.queue_age_s, text)
     if state.pipeline is not None:
         text = "Messages wait for the land job: `sluice pipeline status` says whether it runs"
         threshold_s = options.pipeline_age_s if stack.parameters.pipeline.streaming else UNSTREAMED_AGE_S
-        yield rule("Pipeline", state.pipeline.queues.main, threshold_s, text)
+        yield rule("Pipeline", state.pipeline.main, threshold_s, text)
     for number, (route, made) in enumerate(_declared_queues(stack)):
         text = f"Messages wait for route {route}: `sluice route status` says why"
         yield rule(f"Route{number}", made, options.bridge_lag_s, text)

@@ -70,7 +70,7 @@ class PipelineStack(Stack):
         self.options: PipelineParameters = parameters.pipeline
         self.state = pipeline
         self.ingress = state.federation.ingresses[0].queue
-        self.queue = pipeline.queues.main
+        self.queue = pipeline.main
         self.kms_key_arns = parameters.splitting.kms_key_arns
         if parameters.architecture is Architecture.LOCAL:
             _job_role(self, _job_statements(self))

@@ -1,7 +1,10 @@
 """Splitting: the splitter in the path of every queue that can be split, and the control function for sessions.
 
-Every role's statements stand here, whole: nothing is granted by a construct on the side.
+Every role's statements stand here, but for those about consumers, in `stacks.repointing`: nothing is granted by a
+construct on the side.
 """
+
+from collections.abc import Mapping
 
 from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_iam as iam
@@ -12,8 +15,10 @@ from msgspec import structs, to_builtins
 from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED
 from sluice.splitting.operations import SweepQueues
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
-from sluice.splitting.settings import ControlSettings, SplitConfig, SplitterSettings
+from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
+from stacks import repointing
 from stacks.assets import Assets
+from stacks.consumers import targets_of
 from stacks.functions import (
     CONSUME_ACTIONS,
     SMALL_BATCH,
@@ -47,14 +52,14 @@ class SplittingStack(Stack):
         self.parameters = parameters
         self.temporary_queues = queue_arn(self, f"{TEMPORARY_PREFIX}*")
         self.functions = Functions.of(self, parameters, assets, extras=["functions", "splitter"])
-        _splitter(self)
-        control = _control(self)
+        control = _control(self, _splitter(self))
         CfnOutput(self, "ControlFunctionName", value=control.function_name)
         CfnOutput(self, "SplittingTableName", value=state.splitting_table.table_name)
         CfnOutput(self, "SplittingDeadLettersUrl", value=state.splitting_dead_letters.queue_url)
 
 
-def _splitter(stack: SplittingStack) -> None:
+def _splitter(stack: SplittingStack) -> Mapping[str, lambda_.EventSourceMapping]:
+    """Make the splitter, and its triggers by the ids of their queues."""
     parameters = stack.parameters.splitting
     function = stack.functions.make(
         Plan(
@@ -67,22 +72,25 @@ def _splitter(stack: SplittingStack) -> None:
             allowed=_splitter_statements(stack),
         )
     )
+    triggers = {}
     for number, queues in enumerate(stack.state.split_queues):
         fifo, most = queues.parameters.fifo, parameters.batch_size
-        trigger(
+        triggers[queues.parameters.queue_id] = trigger(
             f"Split{number}",
             function,
             queues.source,
             batch=min(most, SMALL_BATCH) if fifo else most,
             window_s=None if fifo else parameters.batching_window_s,
             concurrency=parameters.max_concurrency,
+            enabled=not queues.parameters.consumers,  # else control switches it on
         )
+    return triggers
 
 
 def _splitter_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
     state, parameters = stack.state, stack.parameters.splitting
     sources = [queues.source.queue_arn for queues in state.split_queues]
-    mains = [queues.main.queue_arn for queues in state.split_queues]
+    mains = [queues.main.queue_arn for queues in state.split_queues if queues.main is not None]
     dead_letters = state.splitting_dead_letters.queue_arn
     statements = [
         allow("dynamodb", ["GetItem", "Query", "PutItem", "UpdateItem"], state.splitting_table.table_arn),
@@ -96,17 +104,32 @@ def _splitter_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
     return statements
 
 
-def _control(stack: SplittingStack) -> lambda_.Function:
+def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMapping]) -> lambda_.Function:
     state, parameters = stack.state, stack.parameters.splitting
+    repointed = {queue.queue_id: queue.consumers for queue in parameters.queues if queue.consumers}
+    consumers = [each for of_queue in repointed.values() for each in of_queue]
+    about_consumers = repointing.statements(stack, consumers, [triggers[queue_id] for queue_id in repointed])
     function = stack.functions.make(
         Plan(
             name="control",
             timeout=CONTROL_TIMEOUT,
             memory_mb=parameters.control_memory_mb,
-            settings=ControlSettings(**structs.asdict(_settings(stack)), counts_settle_s=parameters.counts_settle_s),
+            settings=ControlSettings(
+                **structs.asdict(_settings(stack)),
+                counts_settle_s=parameters.counts_settle_s,
+                repointed=tuple(
+                    Repointed(
+                        queue_id=queue_id,
+                        trigger_id=triggers[queue_id].event_source_mapping_id,
+                        targets=targets_of(of_queue),
+                    )
+                    for queue_id, of_queue in repointed.items()
+                ),
+            ),
             run_time_queues=[TEMPORARY_PREFIX],
-            wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."},
-            allowed=_control_statements(stack),
+            wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."}
+            | repointing.wildcards(consumers),
+            allowed=[*_control_statements(stack), *about_consumers],
             failures=state.splitting_dead_letters,
             # A tick arms the next one while sessions live. Lambda would take that for a runaway loop:
             # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
@@ -121,12 +144,15 @@ def _control(stack: SplittingStack) -> lambda_.Function:
 def _control_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:
     state = stack.state
     sources = [queues.source.queue_arn for queues in state.split_queues]
-    mains = [queues.main.queue_arn for queues in state.split_queues]
+    # Where leftovers go: without a main queue to a temporary one, and what is left there to the source.
+    homes = [(queues.main or queues.source).queue_arn for queues in state.split_queues]
+    if any(queues.main is None for queues in state.split_queues):
+        homes.append(stack.temporary_queues)
     table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]
     statements = [
         allow("dynamodb", table_actions, state.splitting_table.table_arn),
         allow("sqs", TEMPORARY_ACTIONS, stack.temporary_queues),
-        allow("sqs", ["SendMessage"], *mains, state.control_queue.queue_arn, state.splitting_dead_letters.queue_arn),
+        allow("sqs", ["SendMessage"], *homes, state.control_queue.queue_arn, state.splitting_dead_letters.queue_arn),
         allow("sqs", CONSUME_ACTIONS, state.control_queue.queue_arn),
         # It takes no resource: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
         allow("sqs", ["ListQueues"], "*"),
@@ -153,7 +179,7 @@ def _settings(stack: SplittingStack) -> SplitterSettings:
             SplitConfig(
                 queue_id=queues.parameters.queue_id,
                 source=queues.source.queue_name,
-                main=queues.main.queue_name,
+                main=None if queues.main is None else queues.main.queue_name,
                 sns=queues.parameters.sns,
                 s3_event=queues.parameters.s3_event,
                 drain_timeout_s=queues.parameters.drain_timeout_s,

@@ -81,11 +81,14 @@ class StateStack(Stack):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitQueues:
-    """The two queues of a queue that can be split, which the stack made or adopted."""
+    """The two queues of a queue that can be split, which the stack made or adopted.
+
+    Where consumers are re-pointed there is no `main`.
+    """
 
     parameters: SplitQueueParameters
     source: sqs.IQueue
-    main: sqs.IQueue
+    main: sqs.IQueue | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +127,9 @@ class FederationState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineState:
-    """What the jobs keep, and what is wanted of them. `queues` are those whose main queue the land job reads."""
+    """What the jobs keep, and what is wanted of them. `main` is the main queue that the land job reads."""
 
-    queues: SplitQueues
+    main: sqs.IQueue
     bucket: s3.Bucket
     table: dynamodb.Table
 
@@ -263,8 +266,8 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
 def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> PipelineState | None:
     """None where no split queue is the pipeline's."""
     queue_id = parameters.pipeline.queue_id
-    queues = next((each for each in stack.split_queues if each.parameters.queue_id == queue_id), None)
-    if queues is None:
+    main = next((each.main for each in stack.split_queues if each.parameters.queue_id == queue_id), None)
+    if main is None:
         return None
     bucket = s3.Bucket(
         stack,
@@ -280,13 +283,14 @@ def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> Pipel
         ],
     )
     acknowledge(bucket, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail has who did what.")
-    return PipelineState(queues=queues, bucket=bucket, table=_table(stack, "PipelineTable", keep=keep))
+    return PipelineState(main=main, bucket=bucket, table=_table(stack, "PipelineTable", keep=keep))
 
 
 def _split_queue(stack: StateStack, number: int, queue: SplitQueueParameters, parameters: Parameters) -> SplitQueues:
     """Ids are by place: a queue's own id may have any characters."""
     dead_letters = stack.splitting_dead_letters
-    if queue.fifo and None in (queue.existing_source_queue_arn, queue.existing_main_queue_arn):
+    mains = [] if queue.consumers else [queue.existing_main_queue_arn]
+    if queue.fifo and None in (queue.existing_source_queue_arn, *mains):
         dead_letters = _dead_letters(stack, f"Split{number}DeadLetters", fifo=True)
     window_s = 0 if queue.fifo else parameters.splitting.batching_window_s
 
@@ -309,7 +313,7 @@ def _split_queue(stack: StateStack, number: int, queue: SplitQueueParameters, pa
     return SplitQueues(
         parameters=queue,
         source=source,
-        main=made_or_adopted("Main", queue.existing_main_queue_arn),
+        main=None if queue.consumers else made_or_adopted("Main", queue.existing_main_queue_arn),
     )
 
 

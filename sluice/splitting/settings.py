@@ -63,6 +63,13 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     counts_settle_s: int
     repointed: tuple[Repointed, ...] = ()
 
+    def environment(self) -> dict[str, str]:
+        """Write the variables; of consumers none where none are re-pointed, so that such a site stays as it is."""
+        written = super().environment()
+        if not self.repointed:
+            del written["REPOINTED"]
+        return written
+
     @property
     def by_id(self) -> Mapping[str, SplitConfig]:
         """The split queues by their ids."""

@@ -1,15 +1,54 @@
 """What the splitting stack promises, each read from the templates that are deployed."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from sluice.splitting.consumers.targets import EcsVariable, LambdaTrigger, LambdaVariable, SystemsManagerParameter
+from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import KEY_ARN, Resource, Templates
-from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, text
+from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, listed, pairs, physical_names, text
 
 TEMPORARY = HERE + "sluice-tmp-*"
 TABLE = {f"dynamodb:{action}" for action in ("GetItem", "Query", "PutItem", "UpdateItem")}
 QUEUES = [{"queue_id": "a"}, {"queue_id": "b", "fifo": True}]
+THEIRS = "arn:aws:sqs:eu-central-1:123456789012:theirs.fifo"
+ROLES = ["arn:aws:iam::123456789012:role/task", "arn:aws:iam::123456789012:role/execution"]
+FUNCTION = "arn:aws:lambda:eu-central-1:123456789012:function:invoices"
+REPOINTED = [
+    {
+        "queue_id": "triggered",
+        "consumers": [
+            {"type": "lambda trigger", "function": "orders:live"},
+            {"type": "lambda trigger", "function": FUNCTION},
+        ],
+    },
+    {
+        "queue_id": "told",
+        "consumers": [{"type": "lambda variable", "function": "orders", "variable": "QUEUE"}],
+    },
+    {
+        "queue_id": "read",
+        "fifo": True,
+        "existing_source_queue_arn": THEIRS,
+        "consumers": [{"type": "parameter", "name": "/orders/queue", "refresh_s": 60}],
+    },
+    {
+        "queue_id": "run",
+        "consumers": [
+            {
+                "type": "ecs variable",
+                "cluster": "shop",
+                "service": "orders",
+                "container": "app",
+                "variable": "QUEUE",
+                "role_arns": ROLES,
+            }
+        ],
+    },
+    {"queue_id": "with a main queue"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -17,18 +56,49 @@ def split(synth: Callable[..., Templates]) -> Templates:
     return synth(**{"sluice.splitting.queues": QUEUES})
 
 
+@pytest.fixture(scope="module")
+def repointed(synth: Callable[..., Templates]) -> Templates:
+    """Each kind of consumer, and beside them a queue with a main queue."""
+    return synth(**{"sluice.splitting.queues": REPOINTED})
+
+
 def resources(template: Resource, kind: str) -> dict[str, Resource]:
     return {id_: found for id_, found in template["Resources"].items() if found["Type"] == kind}
 
 
+def named(template: Resource, kind: str, name: str) -> Resource:
+    [found] = [found["Properties"] for id_, found in resources(template, kind).items() if id_.startswith(name)]
+    return found
+
+
+def documented(templates: Templates, function: str) -> list[Resource]:
+    [policy] = named(templates.splitting, "AWS::IAM::Role", f"{function}Role")["Policies"]
+    return list(policy["PolicyDocument"]["Statement"])
+
+
 def statements(templates: Templates, function: str) -> set[tuple[str, str]]:
-    [role] = [
-        role
-        for id_, role in resources(templates.splitting, "AWS::IAM::Role").items()
-        if id_.startswith(f"{function}Role")
-    ]
-    [policy] = role["Properties"]["Policies"]
-    return allowed(policy["PolicyDocument"]["Statement"])
+    return allowed(documented(templates, function))
+
+
+def conditional(templates: Templates, function: str) -> dict[frozenset[str], tuple[set[str], Any]]:
+    """Resources and condition of every statement that has one, by its actions."""
+
+    def plain(node: Any) -> Any:
+        if isinstance(node, list):
+            return [plain(each) for each in node]
+        is_object = isinstance(node, dict) and not node.keys() & {"Fn::Join", "Fn::GetAtt", "Ref"}
+        return {key: plain(value) for key, value in node.items()} if is_object else text(node)
+
+    return {
+        frozenset(listed(each["Action"])): ({text(on) for on in listed(each["Resource"])}, plain(each["Condition"]))
+        for each in documented(templates, function)
+        if "Condition" in each
+    }
+
+
+def variables(templates: Templates, function: str) -> dict[str, str]:
+    made = named(templates.splitting, "AWS::Lambda::Function", function)["Environment"]["Variables"]
+    return {name: text(value) for name, value in made.items()}
 
 
 def triggers(templates: Templates) -> dict[str, Resource]:
@@ -144,3 +214,109 @@ def test_a_fifo_queue_that_is_adopted_whole_has_its_owners_dead_letters(synth: C
 
 def test_without_queues_the_stack_stands_all_the_same(synth: Callable[..., Templates]) -> None:
     assert set(triggers(synth(**{"sluice.splitting.queues": []}))) == {"ControlQueue"}
+
+
+def test_a_queue_whose_consumers_are_repointed_has_no_main_queue(repointed: Templates) -> None:
+    made = {id_.rstrip("0123456789ABCDEF") for id_ in resources(repointed.state, "AWS::SQS::Queue")}
+    assert {name for name in made if name.startswith("Split")} == {
+        "Split0Source",
+        "Split1Source",
+        "Split3Source",
+        "Split4Source",
+        "Split4Main",
+        "SplittingDeadLetters",
+    }
+    for function in ("Splitter", "Control"):
+        told = SplitterSettings.read(variables(repointed, function)).split_queues
+        assert [each.queue_id for each in told if each.main is not None] == ["with a main queue"]
+
+
+def test_the_splitter_reads_such_a_queue_only_when_it_is_told_to(repointed: Templates, split: Templates) -> None:
+    on = {source: trigger.get("Enabled") for source, trigger in triggers(repointed).items()}
+    off = dict.fromkeys(("Split0Source", "Split1Source", THEIRS, "Split3Source"), False)
+    assert on == off | {"Split4Source": None, "ControlQueue": None}
+    assert {trigger.get("Enabled") for trigger in triggers(split).values()} == {None}
+
+
+def test_control_alone_is_told_of_triggers_and_targets(repointed: Templates, split: Templates) -> None:
+    told = ControlSettings.read(variables(repointed, "Control")).repointed
+    ids = [id_ for id_ in resources(repointed.splitting, "AWS::Lambda::EventSourceMapping") if id_.startswith("Split")]
+    assert [each.trigger_id for each in told] == [f"{{{id_}}}" for id_ in ids[:4]]
+    assert {each.queue_id: each.targets for each in told} == {
+        "triggered": (LambdaTrigger(function="orders:live"), LambdaTrigger(function=FUNCTION)),
+        "told": (LambdaVariable(function="orders", variable="QUEUE"),),
+        "read": (SystemsManagerParameter(name="/orders/queue", refresh_s=60),),
+        "run": (EcsVariable(cluster="shop", service="orders", container="app", variable="QUEUE"),),
+    }
+    assert "REPOINTED" not in variables(repointed, "Splitter")
+    assert "REPOINTED" not in variables(split, "Control")
+
+
+def test_the_splitter_may_do_nothing_more_where_consumers_are_repointed(repointed: Templates) -> None:
+    sources = {"Split0Source.Arn", "Split1Source.Arn", THEIRS, "Split3Source.Arn", "Split4Source.Arn"}
+    assert statements(repointed, "Splitter") == pairs(
+        (TABLE, {"SplittingTable.Arn"}),
+        (CONSUME, sources),
+        ({"sqs:SendMessage"}, {"Split4Main.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"}),
+        (WRITE_LOGS, {"SplitterLogs.Arn"}),
+    )
+
+
+def of_service(service: str, name: str) -> str:
+    return HERE.replace(":sqs:", f":{service}:") + name
+
+
+def test_control_may_do_exactly_this_to_repoint_consumers(repointed: Templates) -> None:
+    sources = {"Split0Source.Arn", "Split1Source.Arn", THEIRS, "Split3Source.Arn"}
+    mappings = resources(repointed.splitting, "AWS::Lambda::EventSourceMapping")
+    own = {of_service("lambda", f"event-source-mapping:{{{id_}}}") for id_ in mappings if id_.startswith("Split")}
+    own = {each for each in own if "Split4" not in each}
+    temporary = {"CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "DeleteMessage", "DeleteQueue"}
+    plain = [each for each in documented(repointed, "Control") if "Condition" not in each]
+    assert allowed(plain) == pairs(
+        (TABLE | {"dynamodb:DeleteItem"}, {"SplittingTable.Arn"}),
+        ({f"sqs:{action}" for action in temporary}, {TEMPORARY}),
+        ({"sqs:SendMessage"}, {*sources, "Split4Main.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"}),
+        (CONSUME, {"ControlQueue.Arn"}),
+        ({"sqs:ListQueues"}, {"*"}),
+        ({"sqs:GetQueueAttributes", "sqs:ListQueueTags"}, {*sources, "Split4Source.Arn"}),
+        (WRITE_LOGS, {"ControlLogs.Arn"}),
+        ({"lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"}, own),
+        ({"lambda:ListEventSourceMappings"}, {"*"}),
+        (
+            {"lambda:GetFunctionConfiguration", "lambda:UpdateFunctionConfiguration"},
+            {of_service("lambda", "function:orders")},
+        ),
+        ({"ssm:GetParameter", "ssm:PutParameter"}, {of_service("ssm", "parameter/orders/queue")}),
+        ({"ssm:DescribeParameters"}, {"*"}),
+        ({"ecs:DescribeServices", "ecs:UpdateService"}, {of_service("ecs", "service/shop/orders")}),
+        ({"ecs:DescribeTasks"}, {of_service("ecs", "task/shop/*")}),
+        ({"ecs:DescribeTaskDefinition", "ecs:DeregisterTaskDefinition"}, {"*"}),
+        ({"ecs:RegisterTaskDefinition"}, {of_service("ecs", "task-definition/*:*")}),
+    )
+
+
+def test_what_takes_no_resource_has_a_condition_where_it_takes_one(repointed: Templates) -> None:
+    orders = of_service("lambda", "function:orders")
+    mappings = {f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")}
+    assert conditional(repointed, "Control") == {
+        frozenset(mappings): ({"*"}, {"ArnLike": {"lambda:FunctionArn": [orders, f"{orders}:live", FUNCTION]}}),
+        frozenset({"ecs:ListTasks"}): ({"*"}, {"ArnEquals": {"ecs:cluster": [of_service("ecs", "cluster/shop")]}}),
+        frozenset({"ecs:TagResource"}): (
+            {of_service("ecs", "task-definition/*:*")},
+            {"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}},
+        ),
+        frozenset({"iam:PassRole"}): (
+            set(ROLES),
+            {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},
+        ),
+    }
+
+
+def test_alarms_say_who_reads_a_queue(repointed: Templates) -> None:
+    told = {
+        number: named(repointed.operations, "AWS::CloudWatch::Alarm", f"Split{number}SourceAge")["AlarmDescription"]
+        for number in (0, 4)
+    }
+    assert "wait for their consumer" in told[0]
+    assert "wait for their function" in told[4]

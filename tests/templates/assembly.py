@@ -136,6 +136,8 @@ def _referred(resource: Resource) -> str:
             return f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{physical_name(resource)}"
         case "AWS::SNS::Topic":
             return _arn(resource)
+        case "AWS::Lambda::EventSourceMapping":
+            return "12345678-1234-1234-1234-123456789abc"
     return physical_name(resource)
 
 

@@ -54,8 +54,10 @@ GLOBAL_KEYS = frozenset(
     }
 )
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
-# Whose values have slashes: keys of objects, paths of roles, log groups such as `/aws/lambda/x`.
-WITH_SLASHES = frozenset({"ObjectName", "RoleNameWithPath", "LogGroupName", "LogStreamName"})
+# Whose values have slashes: keys of objects, paths of roles, log groups such as `/aws/lambda/x`, names of parameters.
+WITH_SLASHES = frozenset(
+    {"ObjectName", "RoleNameWithPath", "LogGroupName", "LogStreamName", "ParameterNameWithoutLeadingSlash"}
+)
 # What a wildcard of ours may stand for.
 STANDS_FOR = ("x", "x/x", "log-stream:x", "x:log-stream:x")
 EXCEPTIONS: Mapping[tuple[str, str], str] = {

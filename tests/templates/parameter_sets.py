@@ -118,6 +118,45 @@ VPC_AND_ROLES = ParameterSet(
         "sluice.operations.tracing": True,
     },
 )
+# Nothing has a main queue: whoever reads a queue is re-pointed while it is split, in each of the ways that there are.
+REPOINTED = ParameterSet(
+    name="re-pointed",
+    parameters={
+        "sluice.splitting.queues": [
+            {"queue_id": "triggered", "consumers": [{"type": "lambda trigger", "function": "their-function:live"}]},
+            {
+                "queue_id": "told",
+                "fifo": True,
+                "existing_source_queue_arn": f"{HERE}:their-source.fifo",
+                "consumers": [
+                    {
+                        "type": "lambda variable",
+                        "function": "arn:aws:lambda:ap-southeast-1:123456789012:function:their-function",
+                        "variable": "QUEUES",
+                        "place": {"path": ["orders", "[]", "url"]},
+                    },
+                    {
+                        "type": "parameter",
+                        "name": "/their/parameter",
+                        "refresh_s": 300,
+                        "place": {"pattern": "queue=(.+)"},
+                    },
+                    {
+                        "type": "ecs variable",
+                        "cluster": "their-cluster",
+                        "service": "their-service",
+                        "container": "app",
+                        "variable": "QUEUE",
+                        "role_arns": [
+                            "arn:aws:iam::123456789012:role/their-task",
+                            "arn:aws:iam::123456789012:role/their/execution",
+                        ],
+                    },
+                ],
+            },
+        ],
+    },
+)
 # As many of each as there may be, with names such as people give.
 MANY = ParameterSet(
     name="many",
@@ -171,4 +210,4 @@ MAXIMUM = ParameterSet(
         "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/{}", width=607),
     },
 )
-SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, MANY, MAXIMUM)
+SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, REPOINTED, MANY, MAXIMUM)

@@ -65,6 +65,7 @@ def test_every_exception_is_of_a_statement_that_is_there(assemblies: Assemblies)
         Statement(actions=["lambda:CreateEventSourceMapping"], resources=["*"], keys=["lambda:FunctionArn"]),
         Statement(actions=["sqs:CreateQueue"], resources=[QUEUE], keys=["aws:RequestTag/owner"]),
         Statement(actions=["sts:AssumeRole"], keys=["sts:ExternalId"]),
+        Statement(actions=["ssm:GetParameter"], resources=["arn:aws:ssm:eu-central-1:123456789012:parameter/a/b"]),
     ],
 )
 def test_nothing_is_found_in_a_statement_that_is_right(statement: Statement) -> None:
