@@ -37,6 +37,16 @@ BATCH_ACTIONS = {
 }
 
 FUNCTION_KEY = "lambda:FunctionArn"
+# By operation, of its fields; of what they name by ARN, the last part.
+ECS_RESOURCES = {
+    "DescribeServices": "service/{cluster}/{services}",
+    "UpdateService": "service/{cluster}/{service}",
+    "RegisterTaskDefinition": "task-definition/{family}:1",
+    "DescribeTasks": "task/{cluster}/{tasks}",
+    "DescribeTaskDefinition": "*",
+    "DeregisterTaskDefinition": "*",
+    "ListTasks": "*",
+}
 PER_REQUEST = 10  # messages that a request to SQS receives or deletes
 PAYLOAD_BYTES = 6_000_000  # that AWS hands a function at most
 STATE_READS = 100
@@ -89,6 +99,38 @@ def know_mappings_functions() -> None:
     actions.request_tag_context, evaluator.enforce = tags_and_function, enforce_with_function
 
 
+def name_what_ecs_is_asked_for() -> None:
+    """Check what ECS is asked for on the service, revision or tasks concerned, and not on their cluster.
+
+    https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonelasticcontainerservice.html
+    """
+    actions, responses = ministack.core.iam_actions, ministack.core.responses
+    extract, tags = actions.extract_resource_arn, actions.request_tag_context
+
+    def arn(resource: str) -> str:
+        if resource.startswith("arn:"):
+            return resource
+        return f"arn:aws:ecs:{responses.get_region()}:{responses.get_account_id()}:{resource}"
+
+    def extract_real(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any) -> str:
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        if service != "ecs" or operation not in ECS_RESOURCES:
+            return str(extract(service, method, path, headers, body, *more))
+        asked = json.loads(body)
+        said = {name: str(value[0] if isinstance(value, list) else value) for name, value in asked.items() if value}
+        last = {name: value.rsplit("/", 1)[-1] for name, value in said.items()}
+        resource = ECS_RESOURCES[operation].format(**{"cluster": "default"} | last)
+        return resource if resource == "*" else arn(resource)
+
+    def tags_and_cluster(service: str, iam_action: str, body: bytes, params: Any) -> dict[str, Any]:
+        context: dict[str, Any] = tags(service, iam_action, body, params)
+        if iam_action == "ecs:ListTasks":
+            context["ecs:cluster"] = arn(f"cluster/{json.loads(body or b'{}').get('cluster', 'default')}")
+        return context
+
+    actions.extract_resource_arn, actions.request_tag_context = extract_real, tags_and_cluster
+
+
 def refuse_second_mappings() -> None:
     """Let a queue and a function have one event source mapping between them."""
     functions = ministack.services.lambda_svc
@@ -103,6 +145,21 @@ def refuse_second_mappings() -> None:
         return create(data)
 
     functions._create_esm = create_one  # noqa: SLF001 - see above
+
+
+def show_deployed_mappings_as_they_are() -> None:
+    """Let an event source mapping that is deployed switched off say so."""
+    handlers = ministack.services.cloudformation.provisioners._RESOURCE_HANDLERS  # noqa: SLF001 - no public hook
+    table, mappings = handlers["AWS::Lambda::EventSourceMapping"], ministack.services.lambda_svc._esms  # noqa: SLF001
+    create = table["create"]
+
+    def create_shown(*arguments: Any) -> Any:
+        made = create(*arguments)
+        mapping = mappings[made[0]]
+        mapping["State"] = "Enabled" if mapping["Enabled"] else "Disabled"
+        return made
+
+    table["create"] = create_shown
 
 
 def name_by_region() -> None:
