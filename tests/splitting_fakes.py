@@ -7,9 +7,66 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sluice.errors import CallFailed, QueueGone
+from sluice.errors import BadConsumer, CallFailed, QueueGone
 from sluice.message import Message, Value
+from sluice.splitting.consumers.targets import Target, name_of
+from sluice.splitting.pointing import Pointing
+from sluice.splitting.ports import NowMs
 from sluice.splitting.sessions.state import Registry, Session, Sighting
+from sluice.splitting.settings import Repointed
+
+
+@dataclass
+class FakeConsumers:
+    """Texts that name queues, by target, and the splitter's triggers. What moves has moved at the second look."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    triggers: dict[str, bool] = field(default_factory=dict)
+    bad: set[str] = field(default_factory=set)
+    warnings: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def original(self, target: Target, *, queue: str) -> str:
+        text = self._text(target)
+        if text != queue:
+            raise BadConsumer(name_of(target), f"doesn't name {queue}")
+        return text
+
+    def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
+        assert original
+        text = self._text(target)
+        if text not in {queue, instead_of}:
+            raise BadConsumer(name_of(target), f"doesn't name {instead_of}")
+        self.texts[name_of(target)] = queue
+        return text == queue
+
+    def is_on(self, trigger_id: str) -> bool | None:
+        return self.triggers[trigger_id]
+
+    def switch(self, trigger_id: str, *, on: bool) -> None:
+        self.triggers[trigger_id] = on
+
+    def warn(self, what: str, queue_id: str, reason: str) -> None:
+        self.warnings.append((what, queue_id, reason))
+
+    def _text(self, target: Target) -> str:
+        if name_of(target) in self.bad:
+            raise BadConsumer(name_of(target), "there is none")
+        return self.texts[name_of(target)]
+
+
+def pointing(
+    *repointed: Repointed, consumers: FakeConsumers | None = None, now_ms: NowMs = lambda: 0, holder: str = "me"
+) -> Pointing:
+    """One invocation's, of consumers in memory."""
+    found = consumers or FakeConsumers()
+    return Pointing(
+        repointed={each.queue_id: each for each in repointed},
+        consumers=found,
+        triggers=found,
+        holder=holder,
+        now_ms=now_ms,
+        warn=found.warn,
+    )
 
 
 @dataclass

@@ -5,22 +5,30 @@ import string
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
-from sluice.aws.clients import dynamodb_client, now_ms, sqs_client
+from aws_lambda_powertools.logging import Logger
+
+from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_ms, queue_arn_prefix, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
+from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
+from sluice.aws.splitting.triggers import LambdaSplitterTriggers
 from sluice.codec import encode
 from sluice.splitting.control import Control, next_tick_s
 from sluice.splitting.jq_compile import compile_problem
 from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.operations import TickSessions
 from sluice.splitting.performer import Performer
+from sluice.splitting.pointing import Pointing
 from sluice.splitting.sessions.temporary_queues import TOKEN_CHARACTERS
 from sluice.splitting.settings import ControlSettings
 
+logger = Logger()
+client_of = cache(make_client)  # by service, each when a target needs it
 ALPHABET = string.ascii_lowercase + string.digits
 TICK = encode(TickSessions()).decode()
 
@@ -56,6 +64,16 @@ class ControlParts:
             known=self.known,
             queues=self.queues,
             targets=self.queues,
+            pointing=Pointing(
+                repointed={each.queue_id: each for each in self.settings.repointed},
+                consumers=AwsConsumers(
+                    client=client_of, arn_prefix=queue_arn_prefix(self.settings.dead_letters_url), now_ms=now_ms
+                ),
+                triggers=LambdaSplitterTriggers(lambda_client),
+                holder=new_token(),
+                now_ms=now_ms,
+                warn=warn,
+            ),
             configs=self.settings.by_id,
             deployment=self.settings.deployment,
             now_ms=now_ms,
@@ -78,6 +96,11 @@ class ControlParts:
         at_ms = now_ms()
         if self.known.store.claim_tick(due_at_ms=at_ms + delay_s * 1000, now_ms=at_ms):
             self.messages.send(self.settings.control_queue_url, TICK, delay_s=delay_s)
+
+
+def warn(what: str, queue_id: str, reason: str) -> None:
+    """Log what became of a consumer that is re-pointed."""
+    logger.warning(what, queue=queue_id, reason=reason)
 
 
 def new_token() -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from aws_lambda_powertools.logging import Logger
@@ -75,7 +75,7 @@ class SplitterParts:
         routes = self.seen.routes(queue.queue_id)
         outcome = split(
             messages,
-            queue,
+            replace(queue, main=self.seen.main(queue.queue_id, configured=queue.main)),
             routes,
             queues=self.queues,
             executor=self.executor,

@@ -66,6 +66,13 @@ def lambda_client() -> "LambdaClient":
     return client
 
 
+def queue_arn_prefix(queue_url: str) -> str:
+    """Give the ARN without the name that the queues of this queue's account have, in the environment's region."""
+    meta = sqs_client().meta
+    account = queue_url.rsplit("/", 2)[-2]
+    return f"arn:{meta.partition}:sqs:{meta.region_name}:{account}:"
+
+
 @contextmanager
 def calls(operation: str, *, queue: str | None = None) -> Iterator[None]:
     """Turn what a call raises into `CallFailed`, or `QueueGone` where the `queue`, by URL or name, isn't there."""

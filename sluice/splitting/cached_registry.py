@@ -51,6 +51,16 @@ class CachedRegistry:
             )
         return self._routes[queue_id]
 
+    def main(self, queue_id: str, *, configured: str | None) -> str | None:
+        """Name the queue that the deployed consumer reads as of the last `routes`, None while nothing is forwarded.
+
+        Where it is re-pointed, or was by a deployment before this one, the registry says it; else the stacks do.
+        """
+        split = self._registry.splits.get(queue_id)
+        if split is None or split.static or split.is_at_rest:
+            return configured
+        return split.main if split.forwards else None
+
     def _refresh(self) -> None:
         now_ms = self.now_ms()
         if now_ms - self._checked_at_ms < CACHED_MS and now_ms - self._announced_at_ms < ANNOUNCED_FOR_MS:

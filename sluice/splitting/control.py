@@ -16,6 +16,7 @@ from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueG
 from sluice.message import Message
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.known_registry import KnownRegistry
+from sluice.splitting.pointing import Pointing
 from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
 from sluice.splitting.routing.copies import returned
 from sluice.splitting.sessions.actions import (
@@ -25,6 +26,7 @@ from sluice.splitting.sessions.actions import (
     DeleteQueue,
     PointConsumer,
     ReturnLeftovers,
+    SwitchSplitter,
     due,
     orphans,
 )
@@ -45,6 +47,7 @@ from sluice.splitting.sessions.rules import apply
 from sluice.splitting.sessions.state import ALIVE, Registry, Session, Split, Status, TemporaryQueue
 from sluice.splitting.sessions.temporary_queues import (
     FIFO_SUFFIX,
+    main_queue_name,
     prefix_of,
     session_queue_name,
     temporary_attributes,
@@ -77,6 +80,7 @@ class Control:
     known: KnownRegistry
     queues: ControlledQueues
     targets: TargetQueues
+    pointing: Pointing
     configs: Mapping[str, SplitConfig]
     deployment: str  # the tag in the names of its temporary queues
     now_ms: NowMs
@@ -117,10 +121,20 @@ class Control:
             )
             for queue_id in chosen
         }
+        main_names = {
+            queue_id: main_queue_name(self.configs[queue_id].source, deployment=self.deployment, token=self.new_token())
+            for queue_id in chosen.keys() & self.pointing.repointed.keys()
+        }
         requested = SessionRequested(
-            session_id=session_id, key=key, owner=owner, filters=chosen, names=names, time_limit_s=time_limit_s
+            session_id=session_id,
+            key=key,
+            owner=owner,
+            filters=chosen,
+            names=names,
+            main_names=main_names,
+            time_limit_s=time_limit_s,
         )
-        self.advance([requested], only=set(names.values()))
+        self.advance([requested], only={*names.values(), *main_names.values()})
         return session_id
 
     def stop(self, session_id: str, *, reason: str | None = None) -> None:
@@ -171,10 +185,9 @@ class Control:
             registry, events, written_at_ms = self._take_in(events), [], self.now_ms()
             is_settled = True
             for action in due(registry):
-                name = "" if isinstance(action, PointConsumer) else action.name
-                queue = registry.queues.get(name)
-                # Once in a given state of its queue: what isn't settled by doing it again must wait.
-                key = (action, queue and queue.state)
+                name, state = _about(registry, action)
+                # Once in a given state of what it is about: what isn't settled by doing it again must wait.
+                key = (action, state)
                 if key not in done and (only is None or name in only) and self.may_go_on():
                     done.add(key)
                     events += self._do(action)
@@ -184,8 +197,11 @@ class Control:
                     self._take_in(events)
                     events, written_at_ms = [], self.now_ms()
             if is_settled:
-                return
-        self._take_in(events)
+                break
+        else:
+            registry = self._take_in(events)
+        if freed := list(self.pointing.freed(registry)):
+            self._take_in(freed)
 
     def _take_in(self, events: Sequence[Event]) -> Registry:
         after = self.known.load()
@@ -211,16 +227,19 @@ class Control:
             config.queue_id: Split(
                 queue_id=config.queue_id,
                 source=config.source,
-                static=True,
+                static=config.queue_id not in self.pointing.repointed,
                 main=config.main,
-                consumer_at=config.main,
+                consumer_at=config.source if config.queue_id in self.pointing.repointed else config.main,
                 drain_timeout_s=config.drain_timeout_s,
             )
             for config in self.configs.values()
         }
         used = {queue.queue_id for queue in registry.queues.values()}
+        used |= {split.queue_id for split in registry.splits.values() if not split.is_at_rest}
+        used |= {each.queue_id for each in registry.consumers.values() if each.splitter_on is not False}
         kept = {queue_id: split for queue_id, split in registry.splits.items() if queue_id in used}
-        return replace(registry, splits={**configured, **kept})
+        kept_consumers = {queue_id: each for queue_id, each in registry.consumers.items() if queue_id in used}
+        return replace(registry, splits={**configured, **kept}, consumers={**self.pointing.at_rest, **kept_consumers})
 
     # Acting
 
@@ -228,6 +247,8 @@ class Control:
         try:
             return list(self._done(action))
         except CallFailed as error:  # most is just tried again at the next tick
+            if isinstance(action, PointConsumer | SwitchSplitter):
+                self.pointing.warn("ConsumerNotMoved", action.queue_id, str(error))
             if isinstance(action, CreateQueue):
                 return [QueueNotCreated(action.name, str(error))]
             return [CleanupFailed(action.name, str(error))] if isinstance(action, DeleteQueue) else []
@@ -243,8 +264,8 @@ class Control:
                 yield QueueDeleted(action.name)
             case CountMain():
                 yield MainCounted(action.queue_id, self.queues.count(action.name))
-            case PointConsumer():
-                raise TypeError(f"no action for queues with a static consumer: {action!r}")
+            case PointConsumer() | SwitchSplitter():
+                yield from self.pointing.act(action, self.known.load())
 
     def _create(self, action: CreateQueue) -> Event:
         config = self.configs.get(action.queue_id)
@@ -313,8 +334,18 @@ class Control:
         return queue, registry.sessions.get(queue.session_id or "") if queue else None
 
 
+def _about(registry: Registry, action: Action) -> tuple[str, object]:
+    """Give the name of the queue that an action is about, if it is about one, and the state of what it is about."""
+    if isinstance(action, PointConsumer | SwitchSplitter):
+        return "", registry.consumers_of(action.queue_id)
+    queue = registry.queues.get(action.name)
+    return action.name, queue and queue.state
+
+
 def next_tick_s(registry: Registry) -> int | None:
     """Seconds until the registry wants to be looked at again, None where nobody uses it."""
+    if any(not (split.static or split.is_at_rest or split.forwards) for split in registry.splits.values()):
+        return SOON_S
     # One that failed to start is only to be looked at: it is forgotten by the sweep.
     statuses = {session.status for session in registry.sessions.values()} - {Status.START_ERROR}
     if statuses - {Status.READY} or any(queue.condemned for queue in registry.queues.values()):

@@ -22,7 +22,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue that can be split. `source` is the URL that producers send to, `main` that which the consumer reads."""
+    """A queue that can be split. `source` is the URL that producers send to, `main` that of its consumer now."""
 
     queue_id: str
     source: str

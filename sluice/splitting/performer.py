@@ -90,11 +90,12 @@ class Performer:
 
     def queues(self) -> tuple[QueueView, ...]:
         """Show the queues that can be split."""
+        splits = self.control.view().splits
         return tuple(
             QueueView(
                 queue_id=config.queue_id,
                 source=self.url(config.source),
-                main=self.url(config.main),
+                main=self.url(config.main or splits[config.queue_id].consumer_at or config.source),
                 fifo=config.fifo,
                 sns=config.sns,
                 s3_event=config.s3_event,

@@ -92,6 +92,16 @@ class ControlledQueues(Protocol):
         """Yield the names of all queues that begin so."""
 
 
+class SplitterTriggers(Protocol):
+    """What has the splitter read the sources of queues whose consumers are re-pointed. Raises `CallFailed`."""
+
+    def is_on(self, trigger_id: str) -> bool | None:
+        """Whether a trigger is on; None while it changes."""
+
+    def switch(self, trigger_id: str, *, on: bool) -> None:
+        """Begin to switch a trigger, which isn't changing."""
+
+
 class Consumers(Protocol):
     """What says which queue a consumer reads. Queues are by name. Raises `BadConsumer` and `CallFailed`."""
 

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
 
 from sluice.batches import Dispatcher, Entry
-from sluice.errors import DestinationFault, NotDelivered, NotReached, QueueGone
+from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
 from sluice.splitting.conduct import Conduct
 from sluice.splitting.filters.envelopes import s3_objects
@@ -24,6 +24,7 @@ from sluice.splitting.routing.copies import for_main, for_session
 from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router
 from sluice.splitting.sessions.state import Reason
 
+NOT_SPLIT = "its consumer doesn't read a main queue, or not yet"
 MAX_PASSES = 20  # of re-routing, while session after session turns out to be gone
 # From a batch's begin, of the function's 20 s: no filter is asked any more, and no request begun.
 DECIDED_WITHIN_S = 10.0
@@ -48,10 +49,10 @@ def first_received_ms(message: Message) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitQueue:
-    """A queue as the splitter needs to know it. `main` is a queue's name."""
+    """A queue as the splitter needs to know it. `main` is a queue's name, None while nothing may be forwarded."""
 
     queue_id: str
-    main: str
+    main: str | None = None
     fifo: bool = False
     sns: bool = False
     s3_event: bool = False
@@ -90,8 +91,12 @@ def split(
     What a session's vanished or refusing queue was to get is routed again, without that session, in as many passes as
     queues are lost; where main is gone, its messages stay on the source.
     """
+    if queue.main is None:
+        failures = dict.fromkeys(range(len(messages)), HeldBack(NOT_SPLIT))
+        return SplitOutcome(failures=failures, counts=Counter(MessagesRead=len(messages), MessagesFailed=len(failures)))
     now_s = conduct.now_s
     batch = _Batch(
+        main=queue.main,
         messages=messages,
         queue=queue,
         routes=routes,
@@ -122,6 +127,7 @@ class _Batch:
 
     messages: Sequence[Message]
     queue: SplitQueue
+    main: str
     routes: Routes
     executor: Executor
     metadata: ObjectMetadata
@@ -233,7 +239,7 @@ class _Batch:
     def to_main(self, position: int) -> Entry:
         """Give the message as the deployed consumer gets it."""
         outgoing = for_main(self.messages[position], fifo=self.queue.fifo)
-        return Entry(position=position, target=self.queue.main, outgoing=outgoing)
+        return Entry(position=position, target=self.main, outgoing=outgoing)
 
     def fail(self, position: int, fault: DestinationFault) -> None:
         """Note that a message is to come again, and what follows it in its group with it."""
@@ -242,7 +248,7 @@ class _Batch:
     def outcome(self) -> SplitOutcome:
         """Say what became of the batch."""
         sent, failures = self.dispatcher.sent, self.dispatcher.failures
-        unmatched = sum(entry.target == self.queue.main for entry in sent)
+        unmatched = sum(entry.target == self.main for entry in sent)
         mirrored = len(sent) - len({entry.position for entry in sent})  # copies beside the message itself
         return SplitOutcome(
             failures=failures,

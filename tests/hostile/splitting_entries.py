@@ -32,7 +32,7 @@ from tests.functions.conftest import CONTEXT
 from tests.functions.ways import Inline
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json
-from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues
+from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues, pointing
 
 QUEUE = SplitQueue(queue_id="q", main="main", sns=True, s3_event=True)
 CONFIG = SplitConfig(queue_id="q", source="source", main="main", sns=True, s3_event=True)
@@ -144,6 +144,7 @@ class Sessions:
             known=KnownRegistry(self.store),
             queues=self.queues,
             targets=self.queues,
+            pointing=pointing(),
             configs={"q": CONFIG},
             deployment="deploy",
             now_ms=lambda: NOW_MS,

@@ -135,7 +135,8 @@ def _told(assembly: Assembly) -> Iterator[tuple[str, tuple[str, str]]]:
     landed = {each.landing.queue_url.rsplit("/", 1)[1] for each in _settings(assembly, "Jobs", JobsSettings)}
     for config in (config for each in splitter for config in each.split_queues):
         yield config.source, ("source", config.queue_id)
-        yield config.main, ("landed main" if config.main in landed else "main", config.queue_id)
+        if config.main is not None:
+            yield config.main, ("landed main" if config.main in landed else "main", config.queue_id)
     for exchange in _settings(assembly, "Exchange", ExchangeSettings):
         for name, ingress in exchange.ingresses.items():
             if ingress.exchange is not None:

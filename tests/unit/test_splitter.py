@@ -383,3 +383,11 @@ def test_a_batch_of_great_messages_goes_in_requests_that_sqs_takes() -> None:
     run([message("c" * 400_000 + str(n), client="c") for n in range(5)], queues)
     assert len(queues.calls) == 3
     assert len(queues.bodies("main")) == 5
+
+
+def test_where_nothing_may_be_forwarded_all_is_held_back() -> None:
+    queues = FakeSplitQueues()
+    outcome = run([message("a1"), message("b2")], queues, share("A"), queue=SplitQueue(queue_id="q"))
+    assert [type(fault) for fault in outcome.failures.values()] == [HeldBack, HeldBack]
+    assert outcome.counts["MessagesFailed"] == 2
+    assert queues.calls == []

@@ -6,7 +6,16 @@ from msgspec.structs import replace
 from sluice.errors import CallFailed
 from sluice.splitting.cached_registry import BATCH_MS, CACHED_MS, CachedRegistry, Unsettled
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
-from sluice.splitting.sessions.state import SPLITTER_LEASE_S, QueueState, Registry, Session, Status, TemporaryQueue
+from sluice.splitting.sessions.state import (
+    SPLITTER_LEASE_S,
+    Phase,
+    QueueState,
+    Registry,
+    Session,
+    Split,
+    Status,
+    TemporaryQueue,
+)
 from tests.fakes import Clock
 from tests.splitting_fakes import FakeRegistryStore
 
@@ -129,6 +138,29 @@ def test_only_sessions_whose_queues_are_there_are_routed_to() -> None:
     routed = {name for name, status in statuses.items() if status in {Status.RESOURCES_READY, Status.READY}}
     assert seen.routes("q").queues == {name: f"tmp-{name}" for name in routed}
     assert seen.routes("another").queues == {}
+
+
+@pytest.mark.parametrize(
+    ("split", "configured", "main"),
+    [
+        (None, "m", "m"),
+        (None, None, None),
+        (Split(queue_id="q", source="s", static=True, main="before"), "m", "m"),
+        (Split(queue_id="q", source="s", static=False, consumer_at="s"), None, None),
+        (Split(queue_id="q", source="s", static=False, consumer_at="s"), "m", "m"),
+        (Split(queue_id="q", source="s", static=False, main="t", consumer_at="s", phase=Phase.ACTIVE), None, None),
+        (Split(queue_id="q", source="s", static=False, main="t", consumer_at="t", phase=Phase.ACTIVE), None, "t"),
+        (Split(queue_id="q", source="s", static=False, main="t", consumer_at="t", phase=Phase.ACTIVE), "m", "t"),
+        (Split(queue_id="q", source="s", static=False, main="t", consumer_at="t", phase=Phase.DRAINING), "m", None),
+    ],
+)
+def test_messages_go_to_the_queue_that_the_consumer_reads(
+    split: Split | None, configured: str | None, main: str | None
+) -> None:
+    seen, store, _ = seen_and_store()
+    store.registry = replace(store.registry, splits={"q": split} if split else {})
+    seen.routes("q")
+    assert seen.main("q", configured=configured) == main
 
 
 def test_routes_are_compiled_once_per_version() -> None:

@@ -28,7 +28,7 @@ from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState,
 from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
 from sluice.splitting.settings import SplitConfig
 from tests.fakes import Clock
-from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues
+from tests.splitting_fakes import FakeRegistryStore, FakeSplitQueues, pointing
 
 FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
 SESSION_QUEUE = "sluice-tmp-tagtag000000000001-source"  # the first token is the session's id
@@ -52,6 +52,7 @@ class World:
             known=self.known,
             queues=self.queues,
             targets=self.queues,
+            pointing=pointing(),
             configs={"q": SplitConfig(queue_id="q", source="source", main="main", tags={"team": "ours"})},
             deployment="tagtag",
             now_ms=self.clock,

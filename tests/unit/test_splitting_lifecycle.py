@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sluice.splitting.consumers.targets import Consumer, Consumers, LambdaTrigger
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.sessions.actions import (
     Action,
@@ -20,14 +21,22 @@ from sluice.splitting.sessions.actions import (
     DeleteQueue,
     PointConsumer,
     ReturnLeftovers,
+    SwitchSplitter,
     due,
     orphans,
 )
+from sluice.splitting.sessions.consumer_events import (
+    ConsumerMoved,
+    ConsumerPointed,
+    ConsumerRefused,
+    ConsumersSent,
+    SplitterSwitched,
+)
 from sluice.splitting.sessions.events import (
     HEARTBEAT_LIMIT_S,
+    MOVING_SETUP_LIMIT_S,
     SETUP_LIMIT_S,
     CleanupFailed,
-    ConsumerPointed,
     Event,
     LeftoversReturned,
     MainCounted,
@@ -43,10 +52,12 @@ from sluice.splitting.sessions.rules import DRAIN_QUIET_S, KEEP_FAILED_S, QUEUE_
 from sluice.splitting.sessions.state import SPLITTER_LEASE_S, Phase, Reason, Registry, Sighting, Split, Status
 from sluice.splitting.sessions.temporary_queues import main_queue_name, session_queue_name
 
+TRIGGER = LambdaTrigger(function="orders")
 STEAL = QueueFilter(filter=Filter(attributes=(("a", "b"),)))
 MIRROR = replace(STEAL, mode=Mode.MIRROR)
 STATIC = Split(queue_id="q", source="q-source", static=True, main="q-main")
 MOVING = Split(queue_id="q", source="q-source", static=False, consumer_at="q-source")
+MOVING_FIFO = replace(MOVING, source="q.fifo", consumer_at="q.fifo")
 
 
 # What the store notes outside of any event: a test that says it as one has it followed by the rules
@@ -163,10 +174,32 @@ def test_the_first_session_moves_the_consumer_to_a_main_queue_and_waits_for_it()
     assert registry.sessions["s"].status is Status.STARTING
     registry = after(registry, QueueCreated("tmp-main-s-q"))
     assert actions(registry) == [PointConsumer("q", "tmp-main-s-q")]
+    assert not registry.splits["q"].forwards
+    version = registry.version
     registry = used(after(registry, ConsumerPointed("q", "tmp-main-s-q")))
+    assert registry.splits["q"].forwards
+    assert registry.version > version
+    assert registry.sessions["s"].status is Status.STARTING
+    assert actions(registry) == [SwitchSplitter("q", on=True)]
+    registry = used(after(registry, SplitterSwitched("q", on=True)))
     assert registry.sessions["s"].status is Status.READY
     second = after(registry, start("t"))
-    assert actions(second) == [CreateQueue("tmp-t-q", "q")]
+    assert actions(second) == [SwitchSplitter("q", on=True), CreateQueue("tmp-t-q", "q")]
+
+
+def test_a_consumer_that_cant_be_re_pointed_fails_the_sessions_that_wait_for_it() -> None:
+    registry = after(
+        registry_of(MOVING), start(), QueueCreated("tmp-main-s-q"), ConsumerRefused("q", "no such service")
+    )
+    assert (registry.sessions["s"].status, registry.sessions["s"].reason) == (Status.START_ERROR, "no such service")
+    assert settle(registry).splits["q"].is_at_rest
+
+
+def test_a_re_pointed_consumer_has_more_time_to_be_set_up() -> None:
+    registry = after(registry_of(MOVING), start())
+    assert after(registry, TimePassed(), at_s=MOVING_SETUP_LIMIT_S - 1).sessions["s"].status is Status.STARTING
+    late = after(registry, TimePassed(), at_s=MOVING_SETUP_LIMIT_S)
+    assert late.sessions["s"].reason == Reason.SETUP_DEADLINE_EXCEEDED
 
 
 def test_two_queues_and_two_sessions_make_six_temporary_queues() -> None:
@@ -311,16 +344,44 @@ def test_the_others_are_untouched() -> None:
 # Main
 
 
-def draining(drain_timeout_s: int | None = None) -> Registry:
-    registry = after(registry_of(replace(MOVING, drain_timeout_s=drain_timeout_s)), start())
+def releasing(split: Split = MOVING, *, drain_timeout_s: int | None = None) -> Registry:
+    registry = after(registry_of(replace(split, drain_timeout_s=drain_timeout_s)), start())
     registry = after(
-        registry, QueueCreated("tmp-s-q"), QueueCreated("tmp-main-s-q"), ConsumerPointed("q", "tmp-main-s-q")
+        registry,
+        QueueCreated("tmp-s-q"),
+        QueueCreated("tmp-main-s-q"),
+        ConsumerPointed("q", "tmp-main-s-q"),
+        SplitterSwitched("q", on=True),
     )
     return after(registry, SessionStopped("s"), LeftoversReturned("tmp-s-q", 0, empty=True), QueueDeleted("tmp-s-q"))
 
 
-def test_main_is_kept_until_it_has_been_empty_for_some_time() -> None:
-    registry = draining()
+def draining(split: Split = MOVING, *, drain_timeout_s: int | None = None) -> Registry:
+    return after(releasing(split, drain_timeout_s=drain_timeout_s), SplitterSwitched("q", on=False))
+
+
+def test_messages_wait_at_the_source_before_main_is_drained() -> None:
+    """What the splitter has read by then still goes to main."""
+    registry = releasing()
+    assert registry.splits["q"].phase is Phase.RELEASING
+    assert registry.splits["q"].forwards
+    assert actions(registry) == [SwitchSplitter("q", on=False)]
+    off = draining()
+    assert off.splits["q"].phase is Phase.DRAINING
+    assert not off.splits["q"].forwards
+    assert off.version > registry.version
+
+
+def test_a_standard_queues_consumer_goes_back_as_soon_as_main_looks_empty() -> None:
+    """What comes to light later goes to the source."""
+    registry = after(draining(), MainCounted("q", 2), at_s=5)
+    assert registry.splits["q"].phase is Phase.DRAINING
+    registry = after(registry, MainCounted("q", 0), at_s=6)
+    assert registry.splits["q"].phase is Phase.RESTORING
+
+
+def test_a_fifo_main_is_kept_until_it_has_been_empty_for_some_time() -> None:
+    registry = draining(MOVING_FIFO)
     assert actions(registry) == [CountMain("q", "tmp-main-s-q")]
     registry = after(registry, MainCounted("q", 0), at_s=5)
     registry = after(registry, MainCounted("q", 1), at_s=20)
@@ -329,44 +390,45 @@ def test_main_is_kept_until_it_has_been_empty_for_some_time() -> None:
     assert registry.splits["q"].phase is Phase.DRAINING
     registry = after(registry, MainCounted("q", 0), at_s=30 + DRAIN_QUIET_S)
     assert registry.splits["q"].phase is Phase.RESTORING
-    assert actions(registry) == [PointConsumer("q", "q-source")]
-    registry = after(registry, ConsumerPointed("q", "q-source"))
-    assert actions(registry) == [ReturnLeftovers("tmp-main-s-q", "q-source")]
+    assert actions(registry) == [PointConsumer("q", "q.fifo")]
+    registry = after(registry, ConsumerPointed("q", "q.fifo"))
+    assert actions(registry) == [ReturnLeftovers("tmp-main-s-q", "q.fifo")]
     registry = after(registry, LeftoversReturned("tmp-main-s-q", 0, empty=True), QueueDeleted("tmp-main-s-q"))
     assert (registry.splits["q"].phase, registry.splits["q"].main) == (Phase.IDLE, None)
     assert actions(registry) == []
 
 
 def test_main_is_not_waited_for_beyond_the_drain_timeout_nor_without_one_given_up() -> None:
-    assert draining(0).splits["q"].phase is Phase.RESTORING
-    assert after(draining(100), TimePassed(), at_s=99).splits["q"].phase is Phase.DRAINING
-    assert after(draining(100), TimePassed(), at_s=100).splits["q"].phase is Phase.RESTORING
-    assert after(draining(None), TimePassed(), at_s=10**6).splits["q"].phase is Phase.DRAINING
+    limited = draining(drain_timeout_s=100)
+    assert draining(drain_timeout_s=0).splits["q"].phase is Phase.RESTORING
+    assert after(limited, TimePassed(), at_s=99).splits["q"].phase is Phase.DRAINING
+    assert after(limited, TimePassed(), at_s=100).splits["q"].phase is Phase.RESTORING
+    assert after(draining(), TimePassed(), at_s=10**6).splits["q"].phase is Phase.DRAINING
 
 
 def test_main_stays_until_every_splitter_has_let_go_of_it() -> None:
-    registry = draining(100)
-    seen = after(registry, SplitterSaw("one", registry.version), at_s=90)
-    registry = after(seen, TimePassed(), at_s=100)
-    assert registry.splits["q"].phase is Phase.RELEASING
-    assert not registry.splits["q"].forwards
-    assert actions(registry, at_s=100) == []
-    assert after(registry, SplitterSaw("one", registry.version), at_s=101).splits["q"].phase is Phase.RESTORING
+    registry = releasing()
+    registry = after(registry, SplitterSaw("one", registry.version), SplitterSwitched("q", on=False))
+    registry = after(registry, MainCounted("q", 0))
+    assert registry.splits["q"].phase is Phase.DRAINING
+    assert after(registry, SplitterSaw("one", registry.version)).splits["q"].phase is Phase.RESTORING
 
 
 def test_a_session_that_starts_meanwhile_takes_the_split_over_as_it_is() -> None:
-    registry = used(after(draining(), start("t"), QueueCreated("tmp-t-q")))
+    registry = after(draining(), start("t"), QueueCreated("tmp-t-q"))
+    assert actions(registry) == [SwitchSplitter("q", on=True)]
+    registry = used(after(registry, SplitterSwitched("q", on=True)))
     assert registry.sessions["t"].status is Status.READY
     assert registry.splits["q"].main == "tmp-main-s-q"
 
 
 def test_a_session_that_starts_while_main_goes_gets_a_new_one() -> None:
-    registry = after(draining(0), start("t"), QueueCreated("tmp-t-q"), QueueCreated("tmp-main-t-q"))
+    registry = after(draining(drain_timeout_s=0), start("t"), QueueCreated("tmp-t-q"), QueueCreated("tmp-main-t-q"))
     assert registry.sessions["t"].status is Status.STARTING
     assert actions(registry) == [PointConsumer("q", "tmp-main-t-q")]
-    registry = used(after(registry, ConsumerPointed("q", "tmp-main-t-q")))
+    registry = used(after(registry, ConsumerPointed("q", "tmp-main-t-q"), SplitterSwitched("q", on=True)))
     assert registry.sessions["t"].status is Status.READY
-    assert actions(registry) == [ReturnLeftovers("tmp-main-s-q", "q-source")]
+    assert actions(registry) == [SwitchSplitter("q", on=True), ReturnLeftovers("tmp-main-s-q", "q-source")]
 
 
 # The sweep
@@ -398,6 +460,8 @@ def answer(action: Action) -> Event:
             return QueueCreated(name)
         case PointConsumer(queue_id=queue_id, at=at):
             return ConsumerPointed(queue_id, at)
+        case SwitchSplitter(queue_id=queue_id, on=on):
+            return SplitterSwitched(queue_id, on)
         case ReturnLeftovers(name=name):
             return LeftoversReturned(name, 0, empty=True)
         case DeleteQueue(name=name):
@@ -426,6 +490,7 @@ class World:
     queues: dict[str, list[int]] = field(default_factory=dict)
     received: list[int] = field(default_factory=list)
     splitters: list[Splitter] = field(default_factory=list)
+    consumer_at: str = ""  # where it is in truth
     sent: int = 0
     ids: Iterator[int] = field(default_factory=count)
 
@@ -456,7 +521,7 @@ class World:
             self.receive(self.random.choice(names))
 
     def consume(self) -> None:
-        self.receive(self.registry.splits["q"].consumer_at or "")
+        self.receive(self.consumer_at)
 
     def receive(self, name: str) -> None:
         if self.queues.get(name):
@@ -490,7 +555,20 @@ class World:
                 self.lose(name)
             case CountMain(queue_id=queue_id, name=name):
                 return MainCounted(queue_id, len(self.queues[name]))
+            case PointConsumer(at=at):
+                return self.pointed(at)
         return answer(action)
+
+    def pointed(self, at: str) -> Event:
+        [consumer] = self.registry.consumers["q"].consumers
+        leg = consumer.leg(at)
+        if leg is None:
+            return ConsumerPointed("q", at)
+        if consumer.to is None:
+            return ConsumersSent("q", at)
+        assert self.consumer_at in leg
+        self.consumer_at, _ = leg
+        return ConsumerMoved("q", 0, self.consumer_at)
 
     def returned(self, name: str, to: str, *, final: bool) -> Event:
         messages = self.queues.get(name, [])
@@ -573,7 +651,10 @@ class World:
     st.sampled_from([STATIC, MOVING, replace(MOVING, drain_timeout_s=0), replace(MOVING, drain_timeout_s=60)]),
 )
 def test_nothing_is_lost_and_nothing_left_over_whatever_is_cut_off(seed: int, split: Split) -> None:
-    world = World(random=Random(seed), registry=registry_of(replace(split, consumer_at=split.main or split.source)))
+    at = split.main or split.source
+    consumers = Consumers(queue_id="q", consumers=(Consumer(target=TRIGGER, original="as it was", at=at),))
+    registry = registry_of(replace(split, consumer_at=at)).with_consumers(consumers)
+    world = World(random=Random(seed), registry=registry, consumer_at=at)
     world.queues = {"q-source": [], "q-main": []}
     world.splitters = [Splitter(name) for name in ("one", "two", "three")]
     world.run(300)
@@ -582,5 +663,6 @@ def test_nothing_is_lost_and_nothing_left_over_whatever_is_cut_off(seed: int, sp
     assert world.registry.queues == {}
     assert all(session.status is Status.START_ERROR for session in world.registry.sessions.values())
     assert world.registry.splits["q"].phase is Phase.IDLE
-    assert world.registry.splits["q"].consumer_at == (split.main or split.source)
+    assert world.registry.splits["q"].consumer_at == world.consumer_at == at
+    assert world.registry.splits["q"].is_at_rest
     assert world.everything() == list(range(world.sent))

@@ -16,6 +16,15 @@ from msgspec.structs import replace
 
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
 from sluice.errors import BadSnapshot
+from sluice.splitting.consumers.targets import (
+    Consumer,
+    Consumers,
+    EcsVariable,
+    LambdaTrigger,
+    LambdaVariable,
+    Place,
+    SystemsManagerParameter,
+)
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.sessions.state import (
     Phase,
@@ -77,6 +86,26 @@ QUEUE = TemporaryQueue(
     quiet_since_ms=1_700_000_004_000,
     returned=3,
 )
+CONSUMERS = Consumers(
+    queue_id="orders",
+    consumers=(
+        Consumer(target=LambdaTrigger(function="orders:live"), original="{}", at="orders-source"),
+        Consumer(
+            target=LambdaVariable(function="orders", variable="QUEUE"),
+            original="orders-source",
+            to="sluice-tmp-abcdef-main",
+        ),
+        Consumer(target=SystemsManagerParameter(name="/orders/queue", refresh_s=30)),
+        Consumer(
+            target=EcsVariable(
+                cluster="c", service="s", container="k", variable="V", place=Place(path=("a", "[]"), pattern="q=(.*)")
+            )
+        ),
+    ),
+    splitter_on=True,
+    held_by="0a1b2c3d4e5f",
+    held_until_ms=1_700_000_100_000,
+)
 HEARTBEAT_MS = 1_700_000_004_000
 ANNOUNCED_MS = 1_700_000_005_000
 REGISTRY = Registry(
@@ -84,6 +113,7 @@ REGISTRY = Registry(
     splits={"orders": SPLIT},
     sessions={SESSION.session_id: SESSION, OF_LINES.session_id: OF_LINES},
     queues={QUEUE.name: QUEUE},
+    consumers={"orders": CONSUMERS},
 )
 
 

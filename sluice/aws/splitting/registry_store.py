@@ -5,13 +5,14 @@ registry     head                version, and the revision that changes with eve
 registry     queue#<name>        a temporary queue
 registry     session#<id>        a session
 registry     split#<id>          a split queue
+registry     consumers#<id>      what of a split queue's consumers is re-pointed, and how far
 splitters    <id>                what a splitter routes by, and since when; outside of any revision
 heartbeats   <session id>        when a session's owner was last heard of; outside of any revision
 counts       <session id>        how many messages a session was sent
 ended        <session id>        why a session that is gone ended
 ticks        control             when the next tick comes
 
-Queues, sessions and splits are texts, each of its `Format`; the others are attributes.
+Queues, sessions, splits and consumers are texts, each of its `Format`; the others are attributes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from sluice.aws.items import Item, attributes, number, query_pages, text
 from sluice.aws.ticks import Ticks
 from sluice.codec import Format, T
 from sluice.errors import BadConfiguration, CallFailed
+from sluice.splitting.consumers.targets import CONSUMERS, Consumers
 from sluice.splitting.sessions.state import (
     SESSIONS,
     SPLITS,
@@ -40,7 +42,7 @@ from sluice.splitting.sessions.state import (
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
 
-Value = Split | Session | TemporaryQueue
+Value = Split | Session | TemporaryQueue | Consumers
 
 REGISTRY = "registry"
 SPLITTERS = "splitters"
@@ -48,7 +50,7 @@ HEARTBEATS = "heartbeats"
 COUNTS = "counts"
 ENDED = "ended"
 HEAD = "head"
-QUEUE, SESSION, SPLIT = "queue#", "session#", "split#"
+QUEUE, SESSION, SPLIT, REPOINTED = "queue#", "session#", "split#", "consumers#"
 KEPT_S = 60 * 60  # of what nobody renews
 COUNTED_FOR_S = 7 * 24 * 60 * 60
 MAX_CHANGES = 99  # of a transaction, beside the head
@@ -89,6 +91,7 @@ class DynamoRegistryStore:
             splits={split.queue_id: split for split in all_of(SPLIT, SPLITS)},
             sessions={each.session_id: each for each in all_of(SESSION, SESSIONS)},
             queues={queue.name: queue for queue in all_of(QUEUE, TEMPORARY_QUEUES)},
+            consumers={each.queue_id: each for each in all_of(REPOINTED, CONSUMERS)},
         )
         return self.refreshed(stored)
 
@@ -212,7 +215,8 @@ def values_of(registry: Registry) -> Mapping[str, Value]:
     splits = {SPLIT + split.queue_id: split for split in registry.splits.values()}
     sessions = {SESSION + session.session_id: session for session in registry.sessions.values()}
     queues = {QUEUE + queue.name: queue for queue in registry.queues.values()}
-    return {**splits, **sessions, **queues}
+    consumers = {REPOINTED + each.queue_id: each for each in registry.consumers.values()}
+    return {**splits, **sessions, **queues, **consumers}
 
 
 def text_of(value: Value) -> str:
@@ -224,6 +228,8 @@ def text_of(value: Value) -> str:
             return SESSIONS.text(value)
         case TemporaryQueue():
             return TEMPORARY_QUEUES.text(value)
+        case Consumers():
+            return CONSUMERS.text(value)
 
 
 def cancelled_by_a_condition(error: CallFailed) -> bool:

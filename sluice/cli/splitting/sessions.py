@@ -12,7 +12,7 @@ from sluice.splitting.filters.values import QueueFilters
 from sluice.splitting.operations import AnySession, FindSession, KeepSession, StartSession, StopSession
 from sluice.splitting.sessions.state import ALIVE, Status
 
-READY_WITHIN_S = 180.0  # the function's own limit for the setup
+READY_WITHIN_S = 960.0  # more than the function's own limit for the set-up, which says why
 POLL_S = 0.25
 HEARTBEAT_EVERY_S = 8.0  # three may fail before the session counts as unused
 

@@ -61,18 +61,39 @@ Target: TypeAlias = LambdaTrigger | LambdaVariable | SystemsManagerParameter | E
 class Consumer(Struct, frozen=True, kw_only=True):
     """A target of a split queue. `original` is what it was, kept before anything is changed; only its adapter reads it.
 
-    None is one that nobody has looked at yet.
+    `at` is the queue that it has been seen at, None where nobody has looked yet, `to` that which it is sent to: while
+    it is on its way it may be at either.
     """
 
     target: Target
     original: str | None = None
+    at: str | None = None
+    to: str | None = None
+
+    def leg(self, wanted: str) -> tuple[str, str] | None:
+        """Say to which queue it is to go now, and from which other, None where it is at the one that is wanted.
+
+        One that is on its way somewhere else comes to an end of it first: no third queue is named meanwhile.
+        """
+        if self.at is None or (self.at == wanted and self.to is None):
+            return None
+        if self.to is None or self.to == wanted:
+            return wanted, self.at
+        return (self.at, self.to) if self.at == wanted else (self.to, self.at)
 
 
 class Consumers(Struct, frozen=True, kw_only=True):
-    """All that is to be re-pointed for one split queue, in the order in which it is."""
+    """All that is to be re-pointed for one split queue, in the order in which it is.
+
+    `splitter_on`: whether the splitter's trigger has been seen to read the queue, None once it is switched. `held_by`:
+    the invocation that alone may change them until then.
+    """
 
     queue_id: str
     consumers: tuple[Consumer, ...] = ()
+    splitter_on: bool | None = False
+    held_by: str = ""
+    held_until_ms: int = 0
 
 
 CONSUMERS = Format(kind="consumers", version=1, type=Consumers)

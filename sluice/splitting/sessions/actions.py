@@ -21,10 +21,18 @@ class CreateQueue:
 
 @dataclass(frozen=True, slots=True)
 class PointConsumer:
-    """Let the deployed consumer read this queue. Answer with `ConsumerPointed`."""
+    """Let the deployed consumers read this queue, step by step. The last answer is `ConsumerPointed`."""
 
     queue_id: str
     at: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSplitter:
+    """Let the splitter read the split's source, or no longer. Answer with `SplitterSwitched`."""
+
+    queue_id: str
+    on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class CountMain:
     name: str
 
 
-Action = CreateQueue | PointConsumer | ReturnLeftovers | DeleteQueue | CountMain
+Action = CreateQueue | PointConsumer | SwitchSplitter | ReturnLeftovers | DeleteQueue | CountMain
 
 
 def due(registry: Registry) -> Iterator[Action]:
@@ -64,6 +72,10 @@ def due(registry: Registry) -> Iterator[Action]:
         is_elsewhere = not split.static and split.consumer_at != wanted
         if is_elsewhere and wanted is not None and registry.is_there(split, wanted):
             yield PointConsumer(split.queue_id, wanted)
+        is_off = registry.consumers_of(split.queue_id).splitter_on is False
+        if not split.static and (split.wants_splitter or not is_off):
+            # Also where it has been seen on: a deployment of the stacks switches it off.
+            yield SwitchSplitter(split.queue_id, split.wants_splitter)
         if split.phase is Phase.DRAINING and split.main is not None:
             yield CountMain(split.queue_id, split.main)
     for queue in registry.queues.values():

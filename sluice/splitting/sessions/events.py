@@ -24,6 +24,7 @@ from sluice.splitting.sessions.state import (
 )
 
 SETUP_LIMIT_S = 180
+MOVING_SETUP_LIMIT_S = 900  # where a consumer is re-pointed: a service rolls over, a trigger is made
 HEARTBEAT_LIMIT_S = 30
 
 Event = Callable[[Registry, int], Registry]
@@ -84,7 +85,7 @@ class SessionRequested:
             raise SessionRefused("each queue needs a new name")
 
     def _opened(self, registry: Registry, queue_id: str, now_ms: int) -> Registry:
-        """Give the split a main queue. One that drains, or has let go of nothing yet, is taken over as it is."""
+        """Give the split a main queue. One that drains, or lets go of main, is taken over as it is."""
         split = registry.splits[queue_id]
         if split.phase is Phase.ACTIVE:
             return registry
@@ -144,19 +145,6 @@ class QueueNotCreated:
             if session.status is Status.STARTING and (is_main or session.session_id == queue.session_id):
                 registry = registry.with_ended(session, self.reason, now_ms=now_ms)
         return registry
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerPointed:
-    """The deployed consumer of a split reads this queue."""
-
-    queue_id: str
-    at: str
-
-    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
-        """Remember where the consumer is."""
-        split = registry.splits.get(self.queue_id)
-        return registry if split is None else registry.with_split(replace(split, consumer_at=self.at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +226,9 @@ class TimePassed:
         """
         registry = registry.with_queues(self._quiet(registry, now_ms))
         for session in registry.sessions.values():
-            reason = self._overdue(session, now_ms)
+            are_static = all(registry.splits[queue_id].static for queue_id in session.filters)
+            setup_limit_s = SETUP_LIMIT_S if are_static else MOVING_SETUP_LIMIT_S
+            reason = self._overdue(session, now_ms, setup_limit_s=setup_limit_s)
             if reason is not None:
                 registry = registry.with_ended(session, reason, now_ms=now_ms)
         live = {splitter: seen for splitter, seen in registry.splitters.items() if seen.is_live(now_ms)}
@@ -255,12 +245,12 @@ class TimePassed:
                 yield replace(queue, quiet_since_ms=now_ms)
 
     @staticmethod
-    def _overdue(session: Session, now_ms: int) -> Reason | None:
+    def _overdue(session: Session, now_ms: int, *, setup_limit_s: int) -> Reason | None:
         """Name the limit that a session has exceeded. While it is set up it is not asked for heartbeats."""
         age_s = (now_ms - session.started_at_ms) / 1_000
         if session.status not in ALIVE:
             return None
-        if session.status is not Status.READY and age_s >= SETUP_LIMIT_S:
+        if session.status is not Status.READY and age_s >= setup_limit_s:
             return Reason.SETUP_DEADLINE_EXCEEDED
         if session.time_limit_s is not None and age_s >= session.time_limit_s:
             return Reason.TIME_LIMIT_EXCEEDED

@@ -41,7 +41,7 @@ def make_resources_ready(registry: Registry, now_ms: int) -> Registry:
             continue
         splits = [registry.splits[queue_id] for queue_id in session.filters]
         are_moved = all(
-            split.static or (split.main is not None and split.consumer_at == split.main) for split in splits
+            split.static or (split.forwards and registry.consumers_of(split.queue_id).splitter_on) for split in splits
         )
         if are_moved and all(queue.state is QueueState.CREATED for queue in registry.queues_of(session.session_id)):
             registry = registry.with_routing_changed()
@@ -71,17 +71,25 @@ def move_splits(registry: Registry, now_ms: int) -> Registry:
     """Take each split one phase on, where it is time."""
     for split in registry.splits.values():
         match split.phase:
+            case Phase.ACTIVE if not _is_used(registry, split) and split.static:
+                moved = replace(split, phase=Phase.IDLE, phase_since_ms=now_ms, quiet_since_ms=None)
             case Phase.ACTIVE if not _is_used(registry, split):
-                phase = Phase.IDLE if split.static else Phase.DRAINING
-                moved = replace(split, phase=phase, phase_since_ms=now_ms, quiet_since_ms=None)
-            case Phase.DRAINING if _is_drained(registry, split, now_ms):
+                moved = replace(split, phase=Phase.RELEASING, phase_since_ms=now_ms)
+            case Phase.RELEASING if registry.consumers_of(split.queue_id).splitter_on is False:
                 registry = registry.with_routing_changed()
-                moved = replace(split, phase=Phase.RELEASING, released_at_version=registry.version)
-            case Phase.RELEASING if registry.all_have_seen(split.released_at_version, now_ms=now_ms):
+                moved = replace(
+                    split,
+                    phase=Phase.DRAINING,
+                    phase_since_ms=now_ms,
+                    quiet_since_ms=None,
+                    released_at_version=registry.version,
+                )
+            case Phase.DRAINING if _is_drained(registry, split, now_ms):
                 moved = replace(split, phase=Phase.RESTORING)
                 main = registry.queues.get(split.main or "")
                 registry = registry if main is None else registry.with_queues([replace(main, condemned=True)])
             case Phase.RESTORING if split.consumer_at == split.source and split.main not in registry.queues:
+                registry = registry.with_routing_changed()  # a deployment may have given it a main queue meanwhile
                 moved = replace(split, phase=Phase.IDLE, main=None)
             case _:
                 continue
@@ -98,10 +106,17 @@ def _is_used(registry: Registry, split: Split) -> bool:
 
 
 def _is_drained(registry: Registry, split: Split, now_ms: int) -> bool:
+    """Whether the consumer has read what is in main, as far as order asks for it: the rest goes back to the source.
+
+    Nobody forwards to main any more by then, nor will.
+    """
+    if not registry.all_have_seen(split.released_at_version, now_ms=now_ms):
+        return False
     main = registry.queues.get(split.main or "")
     if main is None or main.state is QueueState.PLANNED:
         return True  # the first session failed before there was a main queue
-    if split.quiet_since_ms is not None and now_ms - split.quiet_since_ms >= DRAIN_QUIET_S * 1_000:
+    quiet_s = DRAIN_QUIET_S if split.fifo else 0
+    if split.quiet_since_ms is not None and now_ms - split.quiet_since_ms >= quiet_s * 1_000:
         return True
     return split.drain_timeout_s is not None and now_ms - split.phase_since_ms >= split.drain_timeout_s * 1_000
 

@@ -12,8 +12,10 @@ from msgspec import field
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
+from sluice.splitting.consumers.targets import Consumers
 from sluice.splitting.filters.values import QueueFilter
 from sluice.splitting.routing.shares import Share
+from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX
 
 SPLITTER_LEASE_S = 30
 
@@ -61,9 +63,9 @@ class Phase(StrEnum):
 
     IDLE = "idle"  # no sessions
     ACTIVE = "active"
-    DRAINING = "draining"  # the deployed consumer reads main until it is empty
-    RELEASING = "releasing"  # splitters are to stop forwarding to main
-    RESTORING = "restoring"  # what is left of main goes back to the source, the consumer too
+    RELEASING = "releasing"  # the splitter is switched off; what it has read still goes to main
+    DRAINING = "draining"  # the deployed consumer reads main until it is empty, and messages wait at the source
+    RESTORING = "restoring"  # the consumer goes back to the source, and what is left of main too
 
 
 class TemporaryQueue(Struct, frozen=True, kw_only=True):
@@ -85,7 +87,8 @@ class TemporaryQueue(Struct, frozen=True, kw_only=True):
 class Split(Struct, frozen=True, kw_only=True):
     """A split queue. `main` is the deployed consumer's: the stacks' own with a static consumer, else a temporary one.
 
-    `consumer_at` is the queue that the consumer has been seen to be pointed at. `drain_timeout_s` None is no limit.
+    `consumer_at` is the queue that the consumer has been seen to be pointed at, None while it is on its way.
+    `drain_timeout_s` None is no limit.
     """
 
     queue_id: str
@@ -106,8 +109,24 @@ class Split(Struct, frozen=True, kw_only=True):
 
     @property
     def forwards(self) -> bool:
-        """Whether a splitter reads this split's source at all; else the deployed consumer does."""
-        return self.static or self.phase in {Phase.ACTIVE, Phase.DRAINING}
+        """Whether a splitter may forward what it reads. It waits until the deployed consumer reads main."""
+        is_moved = self.main is not None and self.consumer_at == self.main
+        return self.static or (self.phase in {Phase.ACTIVE, Phase.RELEASING} and is_moved)
+
+    @property
+    def wants_splitter(self) -> bool:
+        """Whether a splitter is to read this split's source."""
+        return self.forwards and self.phase is not Phase.RELEASING
+
+    @property
+    def fifo(self) -> bool:
+        """Whether its queues keep order."""
+        return self.source.endswith(FIFO_SUFFIX)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is as it was before anybody split it."""
+        return self.phase is Phase.IDLE and (self.static or self.consumer_at == self.source)
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -151,6 +170,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     splits: Mapping[str, Split] = field(default_factory=dict)
     sessions: Mapping[str, Session] = field(default_factory=dict)
     queues: Mapping[str, TemporaryQueue] = field(default_factory=dict)
+    consumers: Mapping[str, Consumers] = field(default_factory=dict)  # by queue id, of those that are re-pointed
     splitters: Mapping[str, Sighting] = field(default_factory=dict)
 
     # What it says
@@ -182,6 +202,10 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Whether every live splitter routes by this version or a later one."""
         return all(seen.version >= version for seen in self.splitters.values() if seen.is_live(now_ms))
 
+    def consumers_of(self, queue_id: str) -> Consumers:
+        """Give what is re-pointed for a split."""
+        return self.consumers.get(queue_id) or Consumers(queue_id=queue_id)
+
     def is_there(self, split: Split, name: str) -> bool:
         """Whether a queue that the split's consumer may read exists."""
         queue = self.queues.get(name)
@@ -196,6 +220,10 @@ class Registry(Struct, frozen=True, kw_only=True):
     def with_split(self, split: Split) -> "Registry":
         """Add or replace the split."""
         return replace(self, splits={**self.splits, split.queue_id: split})
+
+    def with_consumers(self, consumers: Consumers) -> "Registry":
+        """Add or replace what is re-pointed for a split."""
+        return replace(self, consumers={**self.consumers, consumers.queue_id: consumers})
 
     def with_queues(self, queues: Iterable[TemporaryQueue]) -> "Registry":
         """Add or replace the queues."""

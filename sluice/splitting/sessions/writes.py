@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import Registry
 
-CHANGES_AT_ONCE = 90  # of queues and sessions in one write: a DynamoDB transaction has 100 items, splits are a few
+# Of queues and sessions in one write: a DynamoDB transaction has 100 items, and each of 15 splits may have two.
+CHANGES_AT_ONCE = 60
 
 
 def within_a_write(before: Registry, after: Registry, events: Sequence[Event]) -> Registry:

@@ -1,0 +1,147 @@
+"""What happens to the deployed consumers of a split queue, and to the splitter's trigger. Pure, as all events are."""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from sluice.splitting.sessions.state import Registry, Status
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumersSeen:
+    """Somebody has looked what the consumers are, before anything of them is changed. In their order."""
+
+    queue_id: str
+    originals: tuple[str, ...]
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Keep what they are, once: while the split is at rest they read the source."""
+        known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
+        are_new = all(each.original is None for each in known.consumers)
+        if split is None or not are_new or len(known.consumers) != len(self.originals):
+            return registry
+        seen = tuple(
+            replace(each, original=original, at=split.source)
+            for each, original in zip(known.consumers, self.originals, strict=True)
+        )
+        return registry.with_consumers(replace(known, consumers=seen))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumersSent:
+    """The consumers of a split go to this queue from now on: from here they may be at either."""
+
+    queue_id: str
+    to: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Remember where they go, and that nobody knows where they are."""
+        known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
+        if split is None:
+            return registry
+        sent = tuple(
+            replace(each, to=self.to) if each.to is None and each.at not in {None, self.to} else each
+            for each in known.consumers
+        )
+        if sent == known.consumers:
+            return registry
+        return registry.with_consumers(replace(known, consumers=sent)).with_split(replace(split, consumer_at=None))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMoved:
+    """One of the consumers reads this queue, and every reader of it does."""
+
+    queue_id: str
+    place: int
+    at: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Remember where it is, unless it has been sent elsewhere meanwhile."""
+        known = registry.consumers_of(self.queue_id)
+        if self.place >= len(known.consumers) or self.at not in {
+            known.consumers[self.place].at,
+            known.consumers[self.place].to,
+        }:
+            return registry
+        moved = list(known.consumers)
+        moved[self.place] = replace(moved[self.place], at=self.at, to=None)
+        return registry.with_consumers(replace(known, consumers=tuple(moved)))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPointed:
+    """All deployed consumers of a split read this queue."""
+
+    queue_id: str
+    at: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Remember where they are; whether splitters forward may follow from it."""
+        split = registry.splits.get(self.queue_id)
+        if split is None or split.consumer_at == self.at:
+            return registry
+        pointed = replace(split, consumer_at=self.at)
+        changed = registry if pointed.forwards == split.forwards else registry.with_routing_changed()
+        return changed.with_split(pointed)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRefused:
+    """A consumer can't be re-pointed, as somebody has to mend first: the sessions that wait for it fail."""
+
+    queue_id: str
+    reason: str
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        """End the sessions that wait for the consumer."""
+        for session in registry.sessions.values():
+            if session.status is Status.STARTING and self.queue_id in session.filters:
+                registry = registry.with_ended(session, self.reason, now_ms=now_ms)
+        return registry
+
+
+@dataclass(frozen=True, slots=True)
+class SplitterSwitched:
+    """The splitter's trigger has been seen on, or off; None where it is switched now, and may be either."""
+
+    queue_id: str
+    on: bool | None
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Remember which."""
+        known = registry.consumers_of(self.queue_id)
+        if known.splitter_on is self.on:
+            return registry
+        return registry.with_consumers(replace(known, splitter_on=self.on))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumersHeld:
+    """An invocation is to change a split's consumers, and no other until then."""
+
+    queue_id: str
+    by: str
+    until_ms: int
+
+    def __call__(self, registry: Registry, now_ms: int) -> Registry:
+        """Remember it, unless another was first."""
+        known = registry.consumers_of(self.queue_id)
+        if known.held_by not in {"", self.by} and now_ms < known.held_until_ms:
+            return registry
+        return registry.with_consumers(replace(known, held_by=self.by, held_until_ms=self.until_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumersFreed:
+    """An invocation won't change a split's consumers any more."""
+
+    queue_id: str
+    by: str
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Let the next one."""
+        known = registry.consumers_of(self.queue_id)
+        if known.held_by != self.by:
+            return registry
+        return registry.with_consumers(replace(known, held_by="", held_until_ms=0))

@@ -1,0 +1,207 @@
+"""The control function with consumers that are re-pointed, in memory: to main with the first session, and back."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace as changed
+
+from sluice.splitting.consumers.targets import Consumer, LambdaVariable, SystemsManagerParameter, Target, name_of
+from sluice.splitting.control import Control, next_tick_s
+from sluice.splitting.filters.values import Filter, QueueFilter
+from sluice.splitting.known_registry import KnownRegistry
+from sluice.splitting.pointing import HELD_MS
+from sluice.splitting.sessions.consumer_events import ConsumersHeld
+from sluice.splitting.sessions.state import Phase, Status
+from sluice.splitting.settings import Repointed, SplitConfig
+from tests.fakes import Clock
+from tests.splitting_fakes import FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
+
+FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
+VARIABLE: Target = LambdaVariable(function="orders", variable="QUEUE")
+PARAMETER: Target = SystemsManagerParameter(name="/queue")
+REPOINTED = Repointed(queue_id="q", trigger_id="trigger", targets=(VARIABLE, PARAMETER))
+
+
+@dataclass
+class World:
+    """A control function, a split queue that others own, and what says which queue its consumers read."""
+
+    clock: Clock = field(default_factory=Clock)
+    store: FakeRegistryStore = field(default_factory=FakeRegistryStore)
+    queues: FakeSplitQueues = field(default_factory=FakeSplitQueues)
+    consumers: FakeConsumers = field(default_factory=FakeConsumers)
+    repointed: tuple[Repointed, ...] = (REPOINTED,)
+    tokens: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.queues.attributes["source"] = {"VisibilityTimeout": "77"}
+        self.consumers.texts = {name_of(target): "source" for target in REPOINTED.targets}
+        self.consumers.triggers["trigger"] = False
+
+    def control(self) -> Control:
+        """A new invocation's, in another environment."""
+        token = self.new_token
+        return Control(
+            known=KnownRegistry(self.store),
+            queues=self.queues,
+            targets=self.queues,
+            pointing=pointing(*self.repointed, consumers=self.consumers, now_ms=self.clock, holder=token()),
+            configs={"q": SplitConfig(queue_id="q", source="source")} if self.repointed else {},
+            deployment="tagtag",
+            now_ms=self.clock,
+            new_token=token,
+            may_go_on=lambda: True,
+            counts_settle_ms=0,
+        )
+
+    def new_token(self) -> str:
+        return f"{next(self.tokens):012d}"
+
+    def start(self) -> str:
+        return self.control().start(FILTERS, owner="me")
+
+    def tick(self, seconds: float = 1) -> None:
+        self.clock.ms += int(seconds * 1000)
+        self.control().advance()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        for _ in range(50):
+            if done():
+                return
+            self.tick()
+        pytest.fail(f"not within 50 ticks: {self.store.registry}")
+
+    def ready(self) -> str:
+        session_id = self.start()
+        self.until(lambda: self.store.registry.sessions[session_id].status is Status.READY)
+        return session_id
+
+    @property
+    def phase(self) -> Phase:
+        return self.store.registry.splits["q"].phase
+
+    @property
+    def at(self) -> set[str]:
+        return set(self.consumers.texts.values())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_first_session_moves_all_consumers_to_a_main_queue_and_the_last_ones_end_puts_them_back(world: World):
+    session_id = world.ready()
+    [main] = world.at
+    assert main.startswith("sluice-tmp-tagtag")
+    assert "-main-source" in main
+    assert main in world.queues.attributes
+    assert world.consumers.triggers["trigger"]
+    world.control().stop(session_id)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+    assert not world.consumers.triggers["trigger"]
+    assert ("delete", main) in world.queues.calls
+    assert world.store.registry.consumers_of("q").held_by == ""
+    assert next_tick_s(world.store.registry) is None
+
+
+def test_the_splitter_reads_the_source_only_while_all_consumers_read_main(world: World):
+    world.start()
+    while not world.consumers.triggers["trigger"]:
+        assert "source" in world.at or not world.store.registry.splits["q"].forwards
+        world.tick()
+    assert len(world.at) == 1
+    assert "source" not in world.at
+
+
+def test_what_the_consumers_are_is_known_before_any_is_changed(world: World):
+    world.start()
+    while world.at == {"source"}:
+        world.tick()
+    known = world.store.registry.consumers_of("q").consumers
+    assert [each.original for each in known] == ["source", "source"]
+    assert all(each.to is not None for each in known)
+
+
+def test_a_consumer_that_isnt_there_refuses_the_session_and_leaves_the_others_alone(world: World):
+    world.consumers.bad.add(name_of(PARAMETER))
+    session_id = world.start()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR)
+    assert "/queue" in world.store.registry.sessions[session_id].reason
+    assert world.at == {"source"}
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+
+
+def test_one_that_cant_be_moved_midway_has_the_others_put_back(world: World):
+    session_id = world.start()
+    world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
+    world.consumers.bad.add(name_of(PARAMETER))
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.consumers.texts[name_of(VARIABLE)] == "source"
+
+
+def test_what_its_owner_has_changed_since_stays(world: World):
+    session_id = world.ready()
+    world.consumers.texts[name_of(VARIABLE)] = "theirs"
+    world.control().stop(session_id)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.consumers.texts == {name_of(VARIABLE): "theirs", name_of(PARAMETER): "source"}
+    assert [what for what, _, _ in world.consumers.warnings] == ["ConsumerNotPutBack"]
+
+
+def test_a_session_that_ends_on_the_way_turns_the_consumers_round(world: World):
+    session_id = world.start()
+    world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
+    world.control().stop(session_id)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+
+
+def test_a_trigger_that_a_deployment_has_switched_off_is_switched_on_again(world: World):
+    world.ready()
+    world.consumers.triggers["trigger"] = False
+    world.tick()
+    assert world.consumers.triggers["trigger"]
+
+
+def test_what_isnt_configured_any_more_is_put_back(world: World):
+    session_id = world.ready()
+    world.repointed = ()
+    world.control().stop(session_id)
+    world.until(lambda: "q" not in world.store.registry.splits)
+    assert world.at == {"source"}
+
+
+def test_one_invocation_at_a_time_moves_consumers_until_it_cant_live_any_more(world: World):
+    world.start()
+    world.until(lambda: world.store.registry.splits["q"].consumer_at is None)
+    registry = world.store.registry
+    held = ConsumersHeld("q", "another", world.clock() + HELD_MS)(registry, world.clock())
+    assert held.consumers_of("q").held_by == "another"
+    world.store.registry = held
+    before = dict(world.consumers.texts)
+    world.tick(HELD_MS / 1000 - 1)
+    assert world.consumers.texts == before
+    world.tick(2)
+    assert world.consumers.texts != before or world.store.registry.splits["q"].consumer_at is not None
+
+
+@pytest.mark.parametrize(
+    ("at", "to", "wanted", "leg"),
+    [
+        (None, None, "main", None),
+        ("source", None, "source", None),
+        ("source", None, "main", ("main", "source")),
+        ("source", "main", "main", ("main", "source")),
+        ("source", "main", "source", ("source", "main")),
+        ("main", "source", "other", ("source", "main")),
+    ],
+)
+def test_a_consumer_on_its_way_ends_it_before_it_goes_anywhere_else(
+    at: str | None, to: str | None, wanted: str, leg: tuple[str, str] | None
+):
+    assert changed(Consumer(target=VARIABLE), at=at, to=to).leg(wanted) == leg
