@@ -23,6 +23,7 @@ from sluice.local.sites import DEFAULT_SITE
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT
 from tests.deployed import Deployed, come_again_soon
+from tests.repointed import REPOINTED
 from tests.simulation.kernel.garbage import collect_seldom
 from tests.timeouts import pytest_fixture_setup  # noqa: F401 - pytest finds it here
 
@@ -60,6 +61,7 @@ SPLIT_QUEUES = [
     {"queue_id": "notified", "sns": True},
     {"queue_id": "traffic"},
     {"queue_id": "landed"},
+    *REPOINTED,
 ]
 PIPELINE_QUEUE = "landed"  # whose main queue the pipeline reads
 

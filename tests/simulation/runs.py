@@ -23,6 +23,7 @@ GROUPS = 20  # in which a test file runs its seeds
 CAPABILITIES = {
     "rendezvous": ("tests.simulation.scenarios.rendezvous", "Rendezvous"),
     "splitting": ("tests.simulation.scenarios.splitting", "Splitting"),
+    "repointing": ("tests.simulation.scenarios.repointing", "Repointing"),
     "federation": ("tests.simulation.scenarios.federation", "Federation"),
 }
 

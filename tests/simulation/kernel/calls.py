@@ -5,6 +5,7 @@ A client knows no world: it finds that of the running actor, so production code 
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
@@ -37,6 +38,7 @@ THROTTLED = {
 PAGES = {  # parameter of the first, field of the last, field with what is found
     "query": ("ExclusiveStartKey", "LastEvaluatedKey"),
     "list_queues": ("NextToken", "NextToken"),
+    "describe_parameters": ("NextToken", "NextToken"),
     "list_event_source_mappings": ("Marker", "NextMarker"),
 }
 MAX_BACKOFF_S = 20.0
@@ -73,6 +75,11 @@ class Client:
 
         self.__dict__[operation] = call
         return call
+
+    @property
+    def meta(self) -> Any:
+        """Say where its services are."""
+        return SimpleNamespace(partition="aws", region_name=self.region or world().site.region)
 
     def get_paginator(self, operation: str) -> "Paginator":
         """Give what botocore gives."""

@@ -22,6 +22,7 @@ import jq
 from aws_lambda_powertools.logging import Logger
 from botocore.session import get_session
 
+from functions.control import parts as control_parts
 from sluice.aws import clients, metrics
 from sluice.aws.federation import peers, publisher
 from sluice.aws.rendezvous import address_keys, event_publisher
@@ -260,7 +261,13 @@ def _draws() -> tuple[Any, ...]:
     return tuple(virtual.token_bytes if value is secrets.token_bytes else value for value in defaults)
 
 
-CACHED_CLIENTS = (clients.sqs_client, clients.dynamodb_client, clients.lambda_client, event_publisher.events_client)
+CACHED_CLIENTS = (
+    clients.sqs_client,
+    clients.dynamodb_client,
+    clients.lambda_client,
+    event_publisher.events_client,
+    control_parts.client_of,
+)
 
 
 @functools.cache

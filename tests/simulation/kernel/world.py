@@ -20,6 +20,7 @@ from tests.simulation.kernel.outages import Outages
 from tests.simulation.kernel.scheduler import START_S, Actor, Scheduler, Violation
 from tests.simulation.models.dynamodb import DynamoDb
 from tests.simulation.models.lambdas import Function, Lambdas
+from tests.simulation.models.parameters import Parameters
 from tests.simulation.models.queues import Queue
 from tests.simulation.models.sqs import Sqs
 
@@ -58,7 +59,13 @@ class World:
         self.dynamodb = DynamoDb(self)
         self.lambdas = Lambdas(self)
         self.outages = Outages(self)
-        self.models: dict[str, Any] = {"sqs": self.sqs, "dynamodb": self.dynamodb, "lambda": self.lambdas}
+        self.parameters = Parameters(self)
+        self.models: dict[str, Any] = {
+            "sqs": self.sqs,
+            "dynamodb": self.dynamodb,
+            "lambda": self.lambdas,
+            "ssm": self.parameters,
+        }
         self.calls: Counter[str] = Counter()  # by operation
         self.calls_of: Counter[str] = Counter()  # by function or actor
         self.all_calls = 0

@@ -16,7 +16,7 @@ from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.operations import FindSession, KeepSession, SessionView, StartSession, StopSession, SweepQueues
 from sluice.splitting.sessions.state import SESSIONS, Status
 from sluice.splitting.sessions.temporary_queues import PREFIX
-from sluice.splitting.settings import ControlSettings, SplitConfig, SplitterSettings
+from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.world import Scenario
 from tests.simulation.models.queues import Queue, Stored
@@ -67,6 +67,7 @@ class Splitting(Scenario):
     bursts = 2  # of messages, beside those as sessions begin and end: there most goes wrong that can
     sessions = 4
     session_filters: tuple[Filter, ...] = ()
+    ready_looks = 60  # that an owner takes until the session is ready
 
     def build(self) -> None:
         """Deploy, and plan who does what when."""
@@ -85,6 +86,7 @@ class Splitting(Scenario):
         self.vanished: set[str] = set()  # URLs of those queues
         self.last: dict[tuple[str, str], int] = {}  # the last number of a group that a queue was sent first
         self.placed: dict[str, dict[str, float]] = {}  # body of a FIFO message: when it came to which queue's URL
+        self.of_main: set[str] = set()  # URLs of all main queues that something came to
         self.forwarded: dict[str, str] = {}  # body of a FIFO message: the invocation that sent it to anybody first
         self.owners: dict[str, Owner] = {}  # by session id
         self.filters: dict[str, tuple[str, Mode, str]] = {}  # by queue URL, also of sessions that nobody knows
@@ -113,33 +115,63 @@ class Splitting(Scenario):
         )
         self.sources: dict[str, Queue] = {}
         self.mains: dict[str, Queue] = {}
+        of_mains: dict[str, dict[str, str]] = {}
         for queue_id, suffix, letters in ((STANDARD, "", dead), (FIFO, ".fifo", fifo_dead)):
             attributes = {
                 "VisibilityTimeout": str(SOURCE_VISIBILITY_S),
                 "RedrivePolicy": redrive(letters.arn, MAX_RECEIVES),
             }
             self.sources[queue_id] = world.queue(f"{queue_id}-source{suffix}", attributes)
-            self.mains[queue_id] = world.queue(f"{queue_id}-main{suffix}", attributes)
+            of_mains[queue_id] = attributes
+        self.deploy_mains(of_mains)
         shared: dict[str, Any] = {
             "table": TABLE,
             "dead_letters_url": dead.url,
             "control_queue_url": control_queue.url,
-            "split_queues": tuple(
-                SplitConfig(queue_id=queue_id, source=self.sources[queue_id].name, main=self.mains[queue_id].name)
-                for queue_id in (STANDARD, FIFO)
-            ),
+            "split_queues": tuple(self.config(queue_id) for queue_id in (STANDARD, FIFO)),
         }
         splitter = world.function("splitter", SplitterSettings(**shared), timeout_s=SPLITTER_TIMEOUT_S)
-        world.lambdas.trigger(splitter, self.sources[STANDARD], batch_size=1_000, window_s=1, concurrency=3)
-        world.lambdas.trigger(splitter, self.sources[FIFO], batch_size=10, concurrency=3)
+        on = bool(self.mains)
+        self.source_triggers = {
+            STANDARD: world.lambdas.trigger(
+                splitter, self.sources[STANDARD], batch_size=1_000, window_s=1, concurrency=3, enabled=on
+            ),
+            FIFO: world.lambdas.trigger(splitter, self.sources[FIFO], batch_size=10, concurrency=3, enabled=on),
+        }
+        found = [self.repointed(queue_id, trigger.uuid) for queue_id, trigger in self.source_triggers.items()]
         self.control = world.function(
             "control",
-            ControlSettings(**shared, counts_settle_s=int(world.sqs.counts_settle_s)),
+            ControlSettings(
+                **shared,
+                counts_settle_s=int(world.sqs.counts_settle_s),
+                repointed=tuple(each for each in found if each is not None),
+            ),
             timeout_s=CONTROL_TIMEOUT_S,
             failures=dead,
         )
         world.lambdas.trigger(self.control, control_queue, batch_size=10, concurrency=2)
         world.lambdas.every_minute(self.control, {"op": SweepQueues.__struct_config__.tag})
+
+    def deploy_mains(self, attributes: dict[str, dict[str, str]]) -> None:
+        """Make the queues that the deployed consumers read, with these attributes."""
+        for queue_id, each in attributes.items():
+            self.mains[queue_id] = self.world.queue(f"{queue_id}-main{'.fifo' if queue_id == FIFO else ''}", each)
+
+    def config(self, queue_id: str) -> SplitConfig:
+        """Say what the functions know of a split queue."""
+        return SplitConfig(queue_id=queue_id, source=self.sources[queue_id].name, main=self.mains[queue_id].name)
+
+    def repointed(self, queue_id: str, trigger_id: str) -> Repointed | None:
+        """Say what of its consumers is re-pointed."""
+        return None
+
+    def is_main(self, queue: Queue) -> bool:
+        """Whether deployed consumers read the queue, but for a source."""
+        return queue in self.mains.values()
+
+    def queue_id_of(self, main: Queue) -> str:
+        """Find whose main queue it is."""
+        return next(queue_id for queue_id, each in self.mains.items() if each is main)
 
     # Who is there
 
@@ -238,7 +270,7 @@ class Splitting(Scenario):
     def _ready(self, owner: Owner) -> bool:
         """Wait until the session is ready, and learn of its queues."""
         world = self.world
-        for _ in range(60):
+        for _ in range(self.ready_looks):
             found = world.ask(self.control, FindSession(session_id=owner.session_id))
             if isinstance(found, SessionView) and found.status is Status.READY:
                 owner.queues = {each.queue_id: each.url for each in found.queues if each.url is not None}
@@ -280,11 +312,11 @@ class Splitting(Scenario):
         while not owner.ended and url in self.world.sqs.queues:
             self._take(url, owner.session_id)
 
-    def _take(self, url: str, who: str) -> None:
+    def _take(self, url: str, who: str, *, poll_s: int = POLL_S) -> None:
         """Receive and delete, as a consumer that may fail in between."""
         client = self.world.client("sqs")
         try:
-            received = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=POLL_S)
+            received = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=poll_s)
             if self.world.decisions.active and self.world.chance.random() < DIES:
                 return
             for message in received.get("Messages", []):
@@ -299,7 +331,7 @@ class Splitting(Scenario):
         if what == "sent":
             if queue in self.sources.values():
                 self._published(queue, message)
-            elif queue in self.mains.values():
+            elif self.is_main(queue):
                 self._once(queue, message)
                 if self._is_by("splitter", message):
                     self._sent_to_main(queue, message)
@@ -322,7 +354,7 @@ class Splitting(Scenario):
     def _sent_to_main(self, queue: Queue, message: Stored) -> None:
         self._in_order(queue, message)
         sent = self.sent[message.body]
-        queue_id = next(queue_id for queue_id, main in self.mains.items() if main is queue)
+        queue_id = self.queue_id_of(queue)
         for session in self._stored_sessions():
             if session.status is not Status.READY or queue_id not in session.filters:
                 continue
@@ -351,9 +383,11 @@ class Splitting(Scenario):
             return
         places = self.placed.setdefault(message.body, {})
         is_late = any(self.world.now - at >= KNOWN_S for at in places.values())
-        again = queue.url in places or (self._is_stolen(message) and self.mains[FIFO].url in places)
+        again = queue.url in places or (self._is_stolen(message) and bool(self.of_main & places.keys()))
         self.world.check(is_late or not again, f"{message.body} came to {queue.name}, and before to {sorted(places)}")
         places[queue.url] = self.world.now
+        if self.is_main(queue):
+            self.of_main.add(queue.url)
 
     @staticmethod
     def _is_stolen(message: Stored) -> bool:
