@@ -23,6 +23,7 @@ from sluice.rendezvous.counts.events import TOPIC
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
 from stacks import values as v
 from stacks.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
+from stacks.policies import PolicyParameters, check_policies
 from stacks.values import Misfit, Model, of
 
 ROOT = "sluice"
@@ -198,6 +199,7 @@ class SplittingParameters(Model):
     )
     splitter_memory_mb: v.Memory = of(512, "of the function")
     control_memory_mb: v.Memory = of(256, "of the function")
+    policies: tuple[PolicyParameters, ...] = of((), "what sessions may ask for: all that hold count", max_length=10)
     kms_key_arns: tuple[str, ...] = of((), "of adopted queues", max_length=100)
     s3_bucket_arns: tuple[str, ...] = of((), "of objects that S3 events are about", max_length=100)
 
@@ -211,6 +213,7 @@ class SplittingParameters(Model):
             raise Misfit(
                 "queues", f"consumers have {size} bytes as JSON; a function's environment holds {CONSUMERS_MAX_BYTES}"
             )
+        check_policies(self.policies, ids)
         return self
 
 

@@ -125,6 +125,7 @@ def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMa
                     )
                     for queue_id, of_queue in repointed.items()
                 ),
+                policies=tuple(policy.policy for policy in parameters.policies),
             ),
             run_time_queues=[TEMPORARY_PREFIX],
             wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."}

@@ -40,6 +40,13 @@ def said(words: str, **more: Any) -> Any:
     return Field(json_schema_extra={"words": words}, **more)
 
 
+def of(
+    default: Any, description: str, *, ge: int | None = None, le: int | None = None, max_length: int | None = None
+) -> Any:
+    """Describe a parameter: its default, what it is (in Markdown), its limits beside those of its type."""
+    return Field(default, description=description, ge=ge, le=le, max_length=max_length)
+
+
 class Misfit(ValueError):
     """A parameter that is right by itself and wrong beside the others of its section."""
 
@@ -125,6 +132,17 @@ QueueId = Annotated[
         "1 to 128 characters without `:`, `*` and control characters, nor space at its ends",
         pattern=r"^[^*\s:\x00-\x1f\x7f](?:[^*:\x00-\x1f\x7f]{0,126}[^*\s:\x00-\x1f\x7f])?$",
     ),
+]
+QueueIdPattern = Annotated[
+    str,
+    said(
+        "a queue id, with `*` and `?` for characters of any kind",
+        pattern=r"^[^\s:\x00-\x1f\x7f](?:[^:\x00-\x1f\x7f]{0,126}[^\s:\x00-\x1f\x7f])?$",
+    ),
+]
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
+AttributeName = Annotated[
+    str, said("the name of a message attribute", pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", max_length=256)
 ]
 QueueArn = Annotated[
     str,

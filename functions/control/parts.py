@@ -80,6 +80,7 @@ class ControlParts:
             new_token=new_token,
             may_go_on=may_go_on,
             counts_settle_ms=self.settings.counts_settle_s * 1000,
+            policies=self.settings.policies,
         )
 
     def performer(self, control: Control) -> Performer:

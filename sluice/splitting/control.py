@@ -17,6 +17,7 @@ from sluice.message import Message
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.pointing import Pointing
+from sluice.splitting.policies import Policy
 from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
 from sluice.splitting.routing.copies import returned
 from sluice.splitting.sessions.actions import (
@@ -89,6 +90,7 @@ class Control:
     # Until then, what a session's consumer has in flight when the session ends need not be in SQS's counts:
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
     counts_settle_ms: int
+    policies: Sequence[Policy] = ()
     returned: Counter[str] = field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     def __post_init__(self) -> None:
@@ -133,6 +135,7 @@ class Control:
             names=names,
             main_names=main_names,
             time_limit_s=time_limit_s,
+            policies=self.policies,
         )
         self.advance([requested], only={*names.values(), *main_names.values()})
         return session_id

@@ -22,7 +22,11 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue that can be split. `source` is the URL that producers send to, `main` that of its consumer now."""
+    """A queue that can be split. `source` is the URL that producers send to, `main` that which its consumer reads
+    now.
+
+    `rules` are what policies ask of its sessions, each in a few words.
+    """
 
     queue_id: str
     source: str
@@ -30,6 +34,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
     fifo: bool
     sns: bool
     s3_event: bool
+    rules: tuple[str, ...] = ()
 
 
 class SessionQueueView(Struct, frozen=True, kw_only=True):

@@ -99,6 +99,12 @@ class Performer:
                 fifo=config.fifo,
                 sns=config.sns,
                 s3_event=config.s3_event,
+                rules=tuple(
+                    rule
+                    for policy in self.control.policies
+                    if policy.holds_for(config.queue_id)
+                    for rule in policy.rules()
+                ),
             )
             for config in self.control.configs.values()
         )

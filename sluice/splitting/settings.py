@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
+from sluice.splitting.policies import Policy
 from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX, TAG_CHARACTERS
 
 
@@ -62,6 +63,7 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
 
     counts_settle_s: int
     repointed: tuple[Repointed, ...] = ()
+    policies: tuple[Policy, ...] = ()
 
     def environment(self) -> dict[str, str]:
         """Write the variables; of consumers none where none are re-pointed, so that such a site stays as it is."""

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from sluice.codec import encode
 from sluice.errors import BadConfiguration, BadParameter
 from sluice.federation.declared import Declared
+from sluice.splitting.filters.values import Mode
+from sluice.splitting.policies import Policy
 from stacks import tables
 from stacks.parameters import (
     Architecture,
@@ -108,6 +111,35 @@ def test_a_bad_split_queue_is_named(queues: object, cause: str) -> None:
 def test_consumers_dont_go_with_what_has_a_main_queue(queue: dict[str, Any], key: str, cause: str) -> None:
     with pytest.raises(BadParameter, match=f"^parameter {key}: .*{cause}"):
         Parameters.read({QUEUES: [consumed(TRIGGER) | queue]})
+
+
+POLICIES = "sluice.splitting.policies"
+
+
+@pytest.mark.parametrize(
+    ("policies", "cause"),
+    [
+        ([{"queues": ["orders"]}], r"\[0\]: there is no queue orders"),
+        ([{"queues": ["a:b"]}], r"\[0\]\[queues\]\[0\]: 'a:b' is not a queue id"),
+        ([{"required_attributes": ["a b"]}], "'a b' is not the name of a message attribute"),
+        ([{"modes": ["copy"]}], r"'copy' is none of steal, mirror"),
+        ([{"max_sessions": -1}], "-1 is not a whole number"),
+        ([{"max_time_limit_s": 0}], "0 is not a whole number"),
+        ([{"alow_jq": False}], "there is no such parameter"),
+        ([{}] * 11, "at most 10"),
+        ([{"required_attributes": ["x" * 200] * 5}], "a function's environment holds 1000"),
+    ],
+)
+def test_a_bad_policy_is_named(policies: object, cause: str) -> None:
+    with pytest.raises(BadParameter, match=f"{POLICIES}: .*{cause}"):
+        Parameters.read({POLICIES: policies})
+
+
+def test_of_a_policy_only_what_was_given_is_written() -> None:
+    given = [{"queues": ["pipeline", "billing-*"], "modes": ["mirror"]}, {"allow_jq": True, "max_sessions": 0}]
+    first, second = (each.policy for each in Parameters.read({POLICIES: given}).splitting.policies)
+    assert first == Policy(queues=("pipeline", "billing-*"), modes=(Mode.MIRROR,))
+    assert encode(second) == b'{"max_sessions":0}'
 
 
 def test_split_queues_can_come_as_text() -> None:

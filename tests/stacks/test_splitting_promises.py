@@ -53,7 +53,7 @@ REPOINTED = [
 
 @pytest.fixture(scope="module")
 def split(synth: Callable[..., Templates]) -> Templates:
-    return synth(**{"sluice.splitting.queues": QUEUES})
+    return synth(**{"sluice.splitting.queues": QUEUES, "sluice.splitting.policies": [{"max_sessions": 3}]})
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,14 @@ def variables(templates: Templates, function: str) -> dict[str, str]:
 def triggers(templates: Templates) -> dict[str, Resource]:
     found = resources(templates.splitting, "AWS::Lambda::EventSourceMapping").values()
     return {text(each["Properties"]["EventSourceArn"]).removesuffix(".Arn"): each["Properties"] for each in found}
+
+
+def test_the_control_function_knows_the_policies_and_the_splitter_does_not(split: Templates) -> None:
+    functions = resources(split.splitting, "AWS::Lambda::Function")
+    found = {
+        id_[:-8]: each["Properties"]["Environment"]["Variables"].get("POLICIES") for id_, each in functions.items()
+    }
+    assert found == {"Control": '[{"max_sessions":3}]', "Splitter": None}
 
 
 def test_every_trigger_reports_partial_failures(split: Templates) -> None:

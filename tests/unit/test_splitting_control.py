@@ -22,6 +22,7 @@ from sluice.splitting.control import (
 )
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.known_registry import KnownRegistry
+from sluice.splitting.policies import Policy
 from sluice.splitting.sessions.events import SessionRefused, SessionStopped, TimePassed
 from sluice.splitting.sessions.rules import QUEUE_IS_USED_AFTER_MS
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
@@ -118,6 +119,29 @@ def test_unknown_queues_and_keys_are_refused_and_change_nothing(world: World) ->
         world.control.start(FILTERS, owner="me", key="no good")
     assert world.store.registry.sessions == {}
     assert world.queues.calls == []
+
+
+def test_what_policies_forbid_is_refused_by_each_queue_of_a_star_and_changes_nothing(world: World) -> None:
+    other = SplitConfig(queue_id="other", source="other", main="main")
+    policies = [Policy(queues=("q",), required_attributes=("tenant",)), Policy(queues=("o*",), max_time_limit_s=60)]
+    control = replace(world.control, configs={**world.control.configs, "other": other}, policies=policies)
+    with pytest.raises(SessionRefused) as caught:
+        control.start({"*": FILTERS["q"]}, owner="me")
+    assert str(caught.value) == (
+        "queue q: splitting.policies[0].required_attributes: its filter must name tenant; "
+        "queue other: splitting.policies[1].max_time_limit_s: it must have a time limit, of at most 60 s"
+    )
+    assert (world.store.registry.sessions, world.queues.calls) == ({}, [])
+    control.start({"other": FILTERS["q"]}, owner="me", time_limit_s=60)
+
+
+def test_sessions_that_live_on_a_queue_count_for_its_policy(world: World) -> None:
+    control = replace(world.control, policies=[Policy(max_sessions=1)])
+    first = control.start(FILTERS, owner="me")
+    with pytest.raises(SessionRefused, match=r"queue q: splitting\.policies\[0\]\.max_sessions: there are 1"):
+        control.start(FILTERS, owner="me")
+    control.stop(first)
+    control.start(FILTERS, owner="me")
 
 
 def test_a_star_stands_for_every_queue_that_isnt_named(world: World) -> None:

@@ -55,14 +55,15 @@ TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seco
 def list_queues(
     *, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False
 ) -> None:
-    """List the queues that can be split: where producers send to, and what the deployed consumer reads."""
+    """List the queues that can be split: where producers send to, what the consumer reads, what policies ask."""
     from sluice.splitting.operations import ListQueues  # noqa: PLC0415 - what is asked is only for who asks
 
     queues = _client(region, profile, local).ask(ListQueues())
     if as_json:
         show_json([plain(queue) for queue in queues])
     else:
-        show_table(("queue", "source", "main"), [(each.queue_id, each.source, each.main) for each in queues])
+        rows = [(each.queue_id, each.source, each.main, "; ".join(each.rules)) for each in queues]
+        show_table(("queue", "source", "main", "sessions"), rows)
 
 
 @app.command(cls=SiteCommand)

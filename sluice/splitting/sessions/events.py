@@ -4,13 +4,14 @@ An event is called with the registry and the time, and gives the registry after 
 nothing. What follows from it is in `rules`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from sluice.errors import BadConfiguration
 from sluice.splitting.filters.values import Mode, QueueFilter
+from sluice.splitting.policies import Policy, refusals
 from sluice.splitting.routing.shares import MAX_SESSIONS
 from sluice.splitting.sessions.state import (
     ALIVE,
@@ -45,6 +46,7 @@ class SessionRequested:
     names: Mapping[str, str]
     main_names: Mapping[str, str] = field(default_factory=dict)
     time_limit_s: int | None = None
+    policies: Sequence[Policy] = ()
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
         """Add the session and plan its queues. Raises `SessionRefused`."""
@@ -79,6 +81,20 @@ class SessionRequested:
         unknown = [queue_id for queue_id in self.filters if queue_id not in registry.splits]
         if unknown:
             raise SessionRefused(f"no such queue: {', '.join(sorted(unknown))}")
+        alive = [session for session in registry.sessions.values() if session.status in ALIVE]
+        broken = [
+            refusal
+            for queue_id, asked in self.filters.items()
+            for refusal in refusals(
+                self.policies,
+                queue_id,
+                asked,
+                time_limit_s=self.time_limit_s,
+                sessions=sum(queue_id in session.filters for session in alive),
+            )
+        ]
+        if broken:
+            raise SessionRefused("; ".join(broken))
         names = [*self.names.values(), *self.main_names.values()]
         are_new = len({*names, *registry.queues}) == len(names) + len(registry.queues)
         if self.names.keys() < self.filters.keys() or not are_new:

@@ -1,0 +1,106 @@
+"""What an administrator lets sessions ask for: rules by queue, and which of them a new session would break. Pure.
+
+All policies that hold for a queue count. They are about beginnings: a session that runs goes on when they change.
+"""
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from sluice.codec import Struct
+from sluice.splitting.filters.dialect import Kind, tokens
+from sluice.splitting.filters.texts import fold_name
+from sluice.splitting.filters.values import Filter, Mode, QueueFilter
+
+
+class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Rules for the queues whose ids one of the patterns is or, as in a shell, fits. None is no limit.
+
+    `max_time_limit_s` is also that a session must have a time limit. What is as it is by default isn't written, as all
+    of a function's environment has 4 KB.
+    """
+
+    queues: tuple[str, ...] = ("*",)
+    required_attributes: tuple[str, ...] = ()
+    allow_jq: bool = True
+    modes: tuple[Mode, ...] = (Mode.STEAL, Mode.MIRROR)
+    max_sessions: int | None = None
+    max_time_limit_s: int | None = None
+
+    def holds_for(self, queue_id: str) -> bool:
+        """Whether it is about this queue."""
+        return queue_id in self.queues or any(fnmatchcase(queue_id, pattern) for pattern in self.queues)
+
+    def rules(self) -> Iterator[str]:
+        """Say each of its rules in a few words."""
+        if self.required_attributes:
+            yield f"names {', '.join(self.required_attributes)}"
+        if not self.allow_jq:
+            yield "no jq"
+        if set(self.modes) != set(Mode):
+            yield f"{', '.join(self.modes)} only"
+        if self.max_sessions is not None:
+            yield f"at most {self.max_sessions} sessions"
+        if self.max_time_limit_s is not None:
+            yield f"a time limit of at most {self.max_time_limit_s} s"
+
+    def broken_by(self, asked: QueueFilter, *, time_limit_s: int | None, sessions: int) -> Iterator[str]:
+        """Say which rules a session would break that asks for this of a queue with so many live sessions."""
+        named = attributes_named(asked.filter)
+        missing = [name for name in self.required_attributes if fold_name(name) not in named]
+        if missing:
+            yield f"required_attributes: its filter must name {', '.join(missing)}"
+        if asked.filter.jq is not None and not self.allow_jq:
+            yield "allow_jq: it may have no jq program"
+        if asked.mode not in self.modes:
+            yield f"modes: it may {' or '.join(self.modes)}, not {asked.mode}"
+        if self.max_sessions is not None and sessions >= self.max_sessions:
+            yield f"max_sessions: there are {sessions} sessions of {self.max_sessions} already"
+        if self.max_time_limit_s is not None and (time_limit_s is None or time_limit_s > self.max_time_limit_s):
+            yield f"max_time_limit_s: it must have a time limit, of at most {self.max_time_limit_s} s"
+
+
+def refusals(
+    policies: Sequence[Policy], queue_id: str, asked: QueueFilter, *, time_limit_s: int | None, sessions: int
+) -> Iterator[str]:
+    """Name each policy's rule that a session would break, and the queue. `sessions` are alive on it already."""
+    for number, policy in enumerate(policies):
+        if policy.holds_for(queue_id):
+            for rule in policy.broken_by(asked, time_limit_s=time_limit_s, sessions=sessions):
+                yield f"queue {queue_id}: splitting.policies[{number}].{rule}"
+
+
+def attributes_named(asked: Filter) -> frozenset[str]:
+    """Give the folded names of the attributes without which the filter matches nothing, as far as it says so itself.
+
+    Of patterns on lines one names an attribute that begins with `^name:`; of several of which one is enough, all must
+    name the same. What a jq program asks for isn't known.
+    """
+    named = {fold_name(name) for name, _ in asked.attributes}
+    for either in asked.lines:
+        names = [_line_of(pattern) for pattern in either]
+        folded = {fold_name(name) for name in names if name is not None}
+        if len(folded) == 1 and None not in names:
+            named |= folded
+    return frozenset(named)
+
+
+def _line_of(pattern: str) -> str | None:
+    """Give the attribute in whose line alone the pattern can be found; None where that isn't plain to see."""
+    stream = [each for each in tokens(pattern) if each.kind not in {Kind.FLAGS, Kind.SKIPPED}]
+    if not stream or stream[0].kind is not Kind.START or any(each.multiline or each.verbose for each in stream):
+        return None
+    depth = 0
+    for each in stream:
+        depth += (each.kind is Kind.OPEN) - (each.kind is Kind.CLOSE)
+        if each.kind is Kind.OR and not depth:
+            return None
+    name = ""
+    for place, each in enumerate(stream[1:], start=1):
+        character = each.text.removeprefix("\\")
+        if each.kind not in {Kind.LITERAL, Kind.ESCAPE} or (each.kind is Kind.ESCAPE and character.isalnum()):
+            return None
+        if character == ":":
+            is_counted = stream[place + 1 : place + 2] and stream[place + 1].kind is Kind.QUANTIFIER
+            return None if is_counted or not name else name
+        name += character
+    return None
