@@ -52,13 +52,15 @@ class SplittingStack(Stack):
         self.parameters = parameters
         self.temporary_queues = queue_arn(self, f"{TEMPORARY_PREFIX}*")
         self.functions = Functions.of(self, parameters, assets, extras=["functions", "splitter"])
-        control = _control(self, _splitter(self))
+        splitter, triggers = _splitter(self)
+        control = _control(self, triggers)
         CfnOutput(self, "ControlFunctionName", value=control.function_name)
+        CfnOutput(self, "SplitterLogGroupName", value=splitter.log_group.log_group_name)
         CfnOutput(self, "SplittingTableName", value=state.splitting_table.table_name)
         CfnOutput(self, "SplittingDeadLettersUrl", value=state.splitting_dead_letters.queue_url)
 
 
-def _splitter(stack: SplittingStack) -> Mapping[str, lambda_.EventSourceMapping]:
+def _splitter(stack: SplittingStack) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
     """Make the splitter, and its triggers by the ids of their queues."""
     parameters = stack.parameters.splitting
     function = stack.functions.make(
@@ -84,7 +86,7 @@ def _splitter(stack: SplittingStack) -> Mapping[str, lambda_.EventSourceMapping]
             concurrency=parameters.max_concurrency,
             enabled=not queues.parameters.consumers,  # else control switches it on
         )
-    return triggers
+    return function, triggers
 
 
 def _splitter_statements(stack: SplittingStack) -> list[iam.PolicyStatement]:

@@ -40,13 +40,6 @@ def said(words: str, **more: Any) -> Any:
     return Field(json_schema_extra={"words": words}, **more)
 
 
-def of(
-    default: Any, description: str, *, ge: int | None = None, le: int | None = None, max_length: int | None = None
-) -> Any:
-    """Describe a parameter: its default, what it is (in Markdown), its limits beside those of its type."""
-    return Field(default, description=description, ge=ge, le=le, max_length=max_length)
-
-
 class Misfit(ValueError):
     """A parameter that is right by itself and wrong beside the others of its section."""
 

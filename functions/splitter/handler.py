@@ -4,17 +4,21 @@ import os
 from functools import cache
 from typing import Any
 
+from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.splitter.parts import SplitterParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
+from sluice.splitting.routing.routed import EVENT, lines
 from sluice.splitting.settings import SplitterSettings
 
 SERVICE = "splitter"
 # Receivers may be gone for a while: at two minutes a receive, this is twenty of them.
 MAX_RECEIVES = 10
+
+logger = Logger()
 
 
 @cache
@@ -29,6 +33,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
     queue = parts().by_source[batch.queue]
     outcome = parts().split(batch.messages, queue)
     publish(SERVICE, outcome.counts, dimensions={"queue": queue.queue_id})
+    for line in lines(outcome.routed):
+        logger.info(EVENT, queue=queue.queue_id, routed=line)
     for session_id, number in outcome.forwarded.items():
         dimensions = {"queue": queue.queue_id, "session": session_id}
         publish(SERVICE, {"SessionMessages": number}, dimensions=dimensions)

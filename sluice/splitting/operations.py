@@ -22,8 +22,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue that can be split. `source` is the URL that producers send to, `main` that which its consumer reads
-    now.
+    """A queue that can be split. `source` is the URL that producers send to, `main` that of its consumer now.
 
     `rules` are what policies ask of its sessions, each in a few words.
     """

@@ -21,7 +21,9 @@ from sluice.splitting.filters.envelopes import s3_objects
 from sluice.splitting.filters.texts import Sight
 from sluice.splitting.ports import ObjectMetadata, TargetQueues
 from sluice.splitting.routing.copies import for_main, for_session
+from sluice.splitting.routing.routed import Routed
 from sluice.splitting.routing.router import FaultKind, Lack, Meter, Recipients, Router
+from sluice.splitting.routing.shares import Share
 from sluice.splitting.sessions.state import Reason
 
 NOT_SPLIT = "its consumer doesn't read a main queue, or not yet"
@@ -68,11 +70,16 @@ class Routes:
 
 @dataclass(slots=True)
 class SplitOutcome:
-    """What became of a batch: by position what is to come again and why, and counts."""
+    """What became of a batch: by position what is to come again and why, counts, and what went to sessions."""
 
     failures: Mapping[int, DestinationFault] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    forwarded: Counter[str] = field(default_factory=Counter)  # by session id
+    routed: Sequence[Routed] = ()
+
+    @property
+    def forwarded(self) -> Counter[str]:
+        """How many went to each session, by its id."""
+        return Counter({each.session: len(each.messages) for each in self.routed})
 
 
 def split(
@@ -138,6 +145,7 @@ class _Batch:
     meter: Meter
     out: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
+    shares: dict[str, Share] = field(default_factory=dict)  # of those who were to get something, by queue name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
         """Take messages off the front and route them, for as long as a slice lasts, and one at least."""
@@ -232,7 +240,9 @@ class _Batch:
         there = [share for share in shares if share.session_id in self.routes.queues]
         for share in there:
             copy = for_session(message, key=share.key, fifo=fifo)
-            yield Entry(position=position, target=self.routes.queues[share.session_id], outgoing=copy)
+            target = self.routes.queues[share.session_id]
+            self.shares[target] = share
+            yield Entry(position=position, target=target, outgoing=copy)
         if stealing not in there:
             yield self.to_main(position)
 
@@ -250,6 +260,10 @@ class _Batch:
         sent, failures = self.dispatcher.sent, self.dispatcher.failures
         unmatched = sum(entry.target == self.main for entry in sent)
         mirrored = len(sent) - len({entry.position for entry in sent})  # copies beside the message itself
+        ids: dict[str, list[str]] = {}  # by queue name
+        for entry in sent:
+            if entry.target in self.shares:
+                ids.setdefault(entry.target, []).append(self.messages[entry.position].message_id)
         return SplitOutcome(
             failures=failures,
             counts=Counter(
@@ -260,5 +274,9 @@ class _Batch:
                 MessagesFailed=len(failures),
                 FilterFaults=len(self.faults),
             ),
-            forwarded=Counter(self.sessions[entry.target] for entry in sent if entry.target in self.sessions),
+            routed=[
+                Routed(session=share.session_id, key=share.key, mode=share.mode, messages=tuple(ids[target]))
+                for target, share in self.shares.items()
+                if target in ids
+            ],
         )

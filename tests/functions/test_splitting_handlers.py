@@ -31,6 +31,7 @@ from sluice.splitting.operations import (
     SweepQueues,
     TickSessions,
 )
+from sluice.splitting.routing.routed import EVENT
 from sluice.splitting.splitter import KNOWN_WITHIN_MS
 from tests.functions.conftest import CONTEXT, Surroundings
 
@@ -66,6 +67,24 @@ def test_a_batch_is_split_between_a_session_and_main(splitting: Surroundings) ->
     assert [message["Body"] for message in splitting.messages(url_of(splitting, "main"))] == ["theirs"]
     status = control.handler({"op": "status"}, CONTEXT)["result"]
     assert [each["messages"] for each in status["sessions"]] == [1]
+
+
+def test_what_went_to_a_session_is_logged_by_its_id_and_what_went_to_nobody_is_not(
+    splitting: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
+    splitting.send(splitting.offers_url, "nobody's")
+    splitter.handler(splitting.event(splitting.offers_url), CONTEXT)
+    session = start(splitting, {"attributes": [["client", "^a$"]]})
+    for body, client in (("mine", "a"), ("theirs", "b")):
+        splitting.send(splitting.offers_url, body, {"client": client})
+    splitter.parts.cache_clear()  # another environment, which has seen the session
+    event = splitting.event(splitting.offers_url)
+    splitter.handler(event, CONTEXT)
+    [mine] = [record["messageId"] for record in event["Records"] if record["body"] == "mine"]
+    [record] = [record for record in caplog.records if record.message == EVENT]
+    session_id = session["session_id"]
+    told = {"session": session_id, "key": session_id, "mode": "steal", "messages": (mine,)}
+    assert (vars(record)["queue"], vars(record)["routed"]) == ("q", [told])
 
 
 def test_what_cant_be_delivered_is_reported_and_at_last_a_dead_letter_with_the_reason(splitting: Surroundings) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 import pytest
@@ -76,8 +76,14 @@ class FakeAws:
         return {"events": [{"message": line} for name in asked["logStreamNames"] for line in self.streams[name]]}
 
 
+class Answering(Protocol):
+    """An AWS: content type and text for a target, a path and a body."""
+
+    def answer(self, target: str, path: str, body: str, /) -> tuple[str, str]: ...
+
+
 @contextmanager
-def serving(aws: FakeAws) -> Iterator[str]:
+def serving(aws: Answering) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()

@@ -72,6 +72,19 @@ def test_each_message_goes_to_its_session_or_to_main() -> None:
     assert "sluice-session" not in queues.messages["main"][0].attributes
 
 
+def test_what_went_to_sessions_is_told_by_session_with_the_ids_of_the_source() -> None:
+    """Not what was only to go there: it comes again, or went to somebody else."""
+    queues = FakeSplitQueues(refused={"b2"}, gone={"queue-C"})
+    shares = share("A", mode=Mode.MIRROR), share("B", "b", at=1), share("C", "c"), share("D", at=1)
+    outcome = run([message("a1"), message("b2"), message("c3"), message("a4"), message("b5")], queues, *shares)
+    told = {each.session: (each.key, each.mode, set(each.messages)) for each in outcome.routed}
+    assert told == {
+        "A": ("key-A", Mode.MIRROR, {"id-a1", "id-a4"}),
+        "B": ("key-B", Mode.STEAL, {"id-b5"}),
+        "D": ("key-D", Mode.STEAL, {"id-a1", "id-a4"}),
+    }
+
+
 def test_only_the_message_that_is_refused_is_reported() -> None:
     queues = FakeSplitQueues(refused={"c2"})
     outcome = run([message("c1"), message("c2"), message("c3")], queues)

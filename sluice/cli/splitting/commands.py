@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.splitting.operations import AnySession, QueueView, SessionView
 
 WATCH_EVERY_S = 1.0
+TAIL_EVERY_S = 2.0  # FilterLogEvents may be asked five times a second, by everybody of an account together
 SESSION_LOST = 70  # the exit code for a session that ended under the program: EX_SOFTWARE of sysexits.h
 
 app = typer.Typer(no_args_is_help=True, help="Sessions: a queue's messages that match a filter, for you alone.")
@@ -269,6 +270,41 @@ def watch(*, region: Region = None, profile: Profile = None, local: Local = None
         console().clear()
         show_sessions(sessions)
         time.sleep(WATCH_EVERY_S)
+
+
+@app.command(cls=SiteCommand)
+def tail(
+    session: Annotated[str | None, typer.Argument(help="A session's id or key; else all of them.")] = None,
+    *,
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="Only what is of this queue.")] = None,
+    since: Annotated[str, typer.Option(metavar="PERIOD", help="From when on: 90s, 5m, 2h, 1d ago.")] = "5m",
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until ctrl-C.")] = True,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show each message that went to a session: of which queue, to whom, and as what, a line each.
+
+    A message has the id that the queue's producers were told. With --json a line is a document.
+    """
+    from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.function_logs import FunctionLogs  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.tails import new_messages, seconds_of, shown  # noqa: PLC0415 - see above
+
+    since_ms = int((time.time() - seconds_of(since)) * 1_000)
+    connection = connect(region=region, profile=profile, local=local)
+    group = stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
+    logs = FunctionLogs(connection.client("logs"), group, since_ms)
+    while True:
+        for each in new_messages(logs, session=session, queue_id=queue):
+            if as_json:
+                show_json(each)
+            else:
+                typer.echo(shown(each))
+        if not follow:
+            return
+        time.sleep(TAIL_EVERY_S)
 
 
 @app.command(cls=SiteCommand)

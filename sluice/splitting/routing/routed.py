@@ -1,0 +1,73 @@
+"""What a splitter says of messages that went to sessions, and how that is read again: lines of its log. Pure.
+
+Ids, keys and modes, and nothing of what a message says or of where a queue is. What went to nobody but the deployed
+consumer isn't spoken of.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sluice.codec import Struct, convert, decode
+from sluice.errors import Malformed
+from sluice.splitting.filters.values import Mode
+
+EVENT = "MessagesRouted"  # the line's `message`
+MESSAGES_A_LINE = 50  # some 2 KB of ids: a line may have 256 KB, and is paid for by its length
+
+
+class Routed(Struct, frozen=True, kw_only=True):
+    """What went to one session. `messages` are the ids by which the split queue's source knows them."""
+
+    session: str
+    key: str
+    mode: Mode
+    messages: tuple[str, ...]
+
+
+class RoutedMessage(Struct, frozen=True, kw_only=True):
+    """One message that went to one session, as it is shown."""
+
+    at_ms: int
+    queue: str
+    session: str
+    key: str
+    mode: Mode
+    message: str
+
+
+def lines(routed: Iterable[Routed]) -> Iterator[list[dict[str, Any]]]:
+    """Share out a batch's messages to lines, as few as there can be, each the `routed` of one."""
+    line: list[dict[str, Any]] = []
+    room = MESSAGES_A_LINE
+    for each in routed:
+        for ids in _pieces(each.messages, first=room):
+            line.append({"session": each.session, "key": each.key, "mode": each.mode.value, "messages": ids})
+            room -= len(ids)
+            if not room:
+                yield line
+                line, room = [], MESSAGES_A_LINE
+    if line:
+        yield line
+
+
+def read(text: str, *, at_ms: int) -> Iterator[RoutedMessage]:
+    """Yield the messages of a line of the log; none of one that is about something else."""
+    try:
+        document = decode(text, dict[str, Any], of="line")
+        if document.get("message") != EVENT:
+            return
+        queue, routed = str(document["queue"]), convert(document["routed"], tuple[Routed, ...], of="line")
+    except (Malformed, KeyError):
+        return
+    for each in routed:
+        for message in each.messages:
+            yield RoutedMessage(
+                at_ms=at_ms, queue=queue, session=each.session, key=each.key, mode=each.mode, message=message
+            )
+
+
+def _pieces(ids: Sequence[str], *, first: int) -> Iterator[Sequence[str]]:
+    start, size = 0, first
+    while start < len(ids):
+        yield ids[start : start + size]
+        start, size = start + size, MESSAGES_A_LINE
