@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sluice.aws.clients import now_ms
+from sluice.aws.operator.connections import variables_of
 from sluice.aws.operator.deployment import stack_outputs
-from sluice.cli.pipeline.pipelines import STACK, reach_of, variables_of
+from sluice.cli.pipeline.pipelines import STACK, reach_of
 from sluice.local.jobs import LocalRuns
 from sluice.local.pipeline import LocalPipeline, settings
 from sluice.pipeline.operations import ShowPipeline

@@ -12,6 +12,7 @@ from sluice.aws.clients import CONFIG
 from sluice.errors import BadConfiguration
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
+DEFAULT_PROFILE = "default"  # as boto3 calls it where none is said
 
 
 class NoConnection(BadConfiguration):
@@ -61,3 +62,22 @@ def of_environment(variables: Mapping[str, str]) -> Connection:
         region_name=variables["AWS_REGION"],
     )
     return Connection(session, variables[ENDPOINT_VARIABLE])
+
+
+def variables_of(connection: Connection) -> Mapping[str, str]:
+    """With which a program acts as the connection does. Raises `NoConnection` without credentials."""
+    credentials = connection.session.get_credentials()
+    if credentials is None:
+        raise NoConnection("no AWS credentials: set AWS_PROFILE or pass --profile, or --local")
+    frozen = credentials.get_frozen_credentials()
+    variables = {"AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
+    if connection.endpoint_url:
+        # Of the embedded cloud; on AWS a program finds credentials itself, and renews them.
+        variables |= {
+            ENDPOINT_VARIABLE: connection.endpoint_url,
+            "AWS_ACCESS_KEY_ID": str(frozen.access_key),
+            "AWS_SECRET_ACCESS_KEY": str(frozen.secret_key),
+        }
+    elif connection.session.profile_name != DEFAULT_PROFILE:
+        variables["AWS_PROFILE"] = connection.session.profile_name
+    return variables

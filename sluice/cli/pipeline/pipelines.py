@@ -1,13 +1,12 @@
 """Which pipeline a command asks: a deployed site's jobs function, or local processes on the embedded cloud."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.connections import ENDPOINT_VARIABLE, Connection
+from sluice.aws.operator.connections import Connection, variables_of
 from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.operator.job_logs import JobLogs
@@ -79,23 +78,6 @@ def site_folder(connection: Connection) -> Path:
 def reach_of(connection: Connection) -> Reach:
     """For jobs that run here."""
     return Reach(region=connection.region, endpoint=connection.endpoint_url)
-
-
-def variables_of(connection: Connection) -> Mapping[str, str]:
-    """With which a program acts as the connection does."""
-    credentials = connection.session.get_credentials()
-    if credentials is None:
-        raise BadConfiguration("no AWS credentials: set AWS_PROFILE or pass --profile, or --local")
-    frozen = credentials.get_frozen_credentials()
-    variables = {"AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
-    if connection.endpoint_url:
-        # Of the embedded cloud; on AWS the job finds credentials itself, and renews them.
-        variables |= {
-            ENDPOINT_VARIABLE: connection.endpoint_url,
-            "AWS_ACCESS_KEY_ID": str(frozen.access_key),
-            "AWS_SECRET_ACCESS_KEY": str(frozen.secret_key),
-        }
-    return variables
 
 
 def queue_url(given: str | None, connection: Connection, *, local: bool) -> str:

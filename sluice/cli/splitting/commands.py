@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
     from sluice.cli.splitting.registration import Registration
+    from sluice.cli.splitting.sessions import OpenSession
     from sluice.splitting.operations import AnySession, QueueView, SessionView
 
 WATCH_EVERY_S = 1.0
@@ -330,8 +331,20 @@ def stop(
 
 @app.command(cls=SiteCommand)
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The program and its arguments.")
+    ] = None,
     *,
+    function: Annotated[
+        str | None,
+        typer.Option("--lambda", metavar="NAME", help="A handler, not a program, with this function's variables."),
+    ] = None,
+    handler: Annotated[
+        str | None, typer.Option(metavar="MODULE.FUNCTION", help="Of --lambda, if not the deployed one's.")
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(min=1, max=10, help="Of --lambda: messages of one queue that it gets at once, at most.")
+    ] = 10,
     queue: Annotated[
         list[str] | None,
         typer.Option(metavar="[VARIABLE=]QUEUE", help="A queue, and the variable that the program reads its URL from."),
@@ -346,23 +359,52 @@ def run(
     profile: Profile = None,
     local: Local = None,
 ) -> None:
-    """Run a program on a session's queues: the session lives as long as the program does.
+    """Run a program, or a function's handler, on a session's queues: the session lives as long as that does.
 
     Without VARIABLE it is SLUICE_QUEUE_URL. The exit code is the program's; 70 where the session ended under it.
+
+    With --lambda the handler gets the messages as events of SQS in this process, so that breakpoints work, until
+    ctrl-C. What it doesn't report as failed is deleted.
     """
+    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
     from sluice.cli.splitting.programs import run_program, variables  # noqa: PLC0415 - see above
     from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
 
+    if bool(command) == (function is not None):
+        raise typer.BadParameter("either a program after --, or --lambda NAME")
+    if function is None and handler is not None:
+        raise typer.BadParameter("--handler goes with --lambda")
+    if function is not None and queue:
+        raise typer.BadParameter("--queue is for programs: a handler gets the messages of all queues of the session")
     asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
-    client = _client(region, profile, local)
+    connection = connect(region=region, profile=profile, local=local)
+    client = ControlClient.of(connection)
+    serve = None if function is None else _serving(connection, function, handler, batch_size)
     _end_well_on_sigterm()
     with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:
-        code = run_program(command, variables(opened, queue or []), opened)
+        code = run_program(command or [], variables(opened, queue or []), opened) if serve is None else serve(opened)
     if opened.reason:
         note(f"the session ended under the program: {opened.reason}")
         code = SESSION_LOST
     raise typer.Exit(code)
+
+
+def _serving(
+    connection: "Connection", function: str, handler: str | None, batch_size: int
+) -> "Callable[[OpenSession], int]":
+    """Load a function's handler; what has it called with a session's messages."""
+    from sluice.aws.operator.lambda_events import EventQueue  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.splitting.handlers import LocalFunction, serve  # noqa: PLC0415 - see above
+
+    loaded = LocalFunction.load(connection, function, handler)
+
+    def serving(opened: "OpenSession") -> int:
+        queues = [EventQueue.of(connection, opened.url_of(each.queue_id)) for each in opened.view.queues]
+        note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
+        return serve(loaded, queues, opened, most=batch_size)
+
+    return serving
 
 
 def _client(region: str | None, profile: str | None, local: str | None) -> "ControlClient":
