@@ -1,6 +1,8 @@
 """`sluice split run --lambda` without AWS: events as Lambda makes them, and what of a batch is done."""
 
+import json
 import os
+import queue
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +14,16 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.operator.deployment import NotUsable
 from sluice.aws.operator.lambda_events import DeployedFunction, EventQueue, record_of
 from sluice.cli.main import app
 from sluice.cli.splitting.handlers import BadHandler, Context, LocalFunction, serve
-from sluice.cli.splitting.sessions import OpenSession
-from sluice.errors import CallFailed, QueueGone
-from tests.unit.test_cli_split import FakeControl, view_of
+from sluice.cli.splitting.heartbeats import keep, kept_by_another
+from sluice.cli.splitting.sessions import HEARTBEAT_EVERY_S, OpenSession
+from sluice.errors import CallFailed, QueueGone, RequestRefused
+from tests.unit.test_cli_pipeline import serving
+from tests.unit.test_cli_split import Failing, FakeControl, view_of
 
 ARN = "arn:aws:sqs:eu-central-1:123456789012:orders"
 DEPLOYED = DeployedFunction(
@@ -272,6 +277,40 @@ def test_queues_are_read_in_turn_until_the_session_ends() -> None:
     assert seen == ["1", "2", "3", "4", "5"]
     assert (first.deleted, second.deleted) == (["1", "5"], ["3", "4"])
     assert set(first.asked) == {3}
+
+
+@dataclass
+class FakeLambda:
+    """A control function behind HTTP: notes what it is asked."""
+
+    asked: queue.Queue[dict[str, Any]] = field(default_factory=queue.Queue)
+
+    def answer(self, _target: str, path: str, body: str) -> tuple[str, str]:
+        assert path == "/2015-03-31/functions/control/invocations"
+        self.asked.put(json.loads(body))
+        return "application/json", json.dumps({"result": {"session_id": "s", "status": "Ready", "reason": ""}})
+
+
+def test_a_process_of_its_own_keeps_the_session_as_long_as_this_one_is_there() -> None:
+    fake = FakeLambda()
+    with serving(fake) as endpoint:
+        session = boto3.session.Session("id", "secret", region_name="eu-central-1")
+        with kept_by_another(ControlClient(Connection(session, endpoint), "control"), "s"):
+            assert fake.asked.get(timeout=20) == {"op": "heartbeat", "session_id": "s"}
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"), [(CallFailed("Invoke", "Down", "by script"), 3), (RequestRefused("no"), 0)]
+)
+def test_the_keeper_goes_on_after_a_failed_call_and_ends_with_the_session(error: Exception, waits: int) -> None:
+    seconds: list[float] = []
+
+    def ends_within(wait_s: float) -> bool:
+        seconds.append(wait_s)
+        return len(seconds) == 3
+
+    keep(Failing(error), "s", ends_within=ends_within)  # type: ignore[arg-type]
+    assert seconds == [HEARTBEAT_EVERY_S] * waits
 
 
 @pytest.mark.parametrize(

@@ -396,13 +396,15 @@ def _serving(
     """Load a function's handler; what has it called with a session's messages."""
     from sluice.aws.operator.lambda_events import EventQueue  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.splitting.handlers import LocalFunction, serve  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.heartbeats import kept_by_another  # noqa: PLC0415 - see above
 
     loaded = LocalFunction.load(connection, function, handler)
 
     def serving(opened: "OpenSession") -> int:
         queues = [EventQueue.of(connection, opened.url_of(each.queue_id)) for each in opened.view.queues]
         note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
-        return serve(loaded, queues, opened, most=batch_size)
+        with kept_by_another(opened.client, opened.view.session_id):
+            return serve(loaded, queues, opened, most=batch_size)
 
     return serving
 
