@@ -17,8 +17,8 @@ from stacks.parameters import (
     COUNTERS_QUEUE,
     BoundQueueParameters,
     Parameters,
-    SplitQueueParameters,
 )
+from stacks.splits import SplitQueueParameters
 
 # Functions' longest runs. For the queues that they read Lambda asks for a visibility timeout of six times as much, and
 # what a batch waits to be filled: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html

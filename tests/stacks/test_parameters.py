@@ -15,9 +15,9 @@ from stacks.parameters import (
     LogLevel,
     Parameters,
     RendezvousParameters,
-    SplitQueueParameters,
     known,
 )
+from stacks.splits import SplitQueueParameters
 from stacks.values import in_words
 from tests.stacks.conftest import CONTEXT, PROJECT
 
