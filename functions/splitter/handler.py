@@ -33,7 +33,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
     queue = parts().by_source[batch.queue]
     outcome = parts().split(batch.messages, queue)
     publish(SERVICE, outcome.counts, dimensions={"queue": queue.queue_id})
-    for line in lines(outcome.routed):
+    for line in lines(outcome.routed) if outcome.routed else ():
         logger.info(EVENT, queue=queue.queue_id, routed=line)
     for session_id, number in outcome.forwarded.items():
         dimensions = {"queue": queue.queue_id, "session": session_id}

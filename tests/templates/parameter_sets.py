@@ -165,6 +165,7 @@ MANY = ParameterSet(
         "sluice.rendezvous.bridges": _bridges(),
         "sluice.rendezvous.allowed_relay_pattern": "^$",
         "sluice.splitting.queues": [{"queue_id": name} for name in _numbered(15, "split-{}")],
+        "sluice.splitting.policies": [{"max_sessions": 1_000, "max_time_limit_s": 604_800}] * 10,
         "sluice.splitting.kms_key_arns": _numbered(100, THEIR_KEY),
         "sluice.splitting.s3_bucket_arns": _numbered(100, "arn:aws:s3:::their-bucket-{}"),
         "sluice.federation.tag": "singapore",

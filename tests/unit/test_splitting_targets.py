@@ -40,7 +40,7 @@ def test_what_is_stored_looks_like_this() -> None:
     assert CONSUMERS.text(Consumers(queue_id="q", consumers=(Consumer(target=target, original="o"),))) == (
         '{"kind":"consumers","version":1,"value":{"queue_id":"q","consumers":[{"target":{"type":"lambda variable",'
         '"function":"orders","variable":"QUEUE","place":{"path":["queues","[]"],"pattern":"q=(.+)"}},'
-        '"original":"o"}]}}'
+        '"original":"o","at":null,"to":null}],"splitter_on":false,"held_by":"","held_until_ms":0}}'
     )
 
 
