@@ -26,6 +26,7 @@ QUEUE = "pipeline"
 HONEST = 10
 MESSAGES = 1_000
 OF_EACH = MESSAGES // 100
+SENT_BESIDE = 2  # times, with each session
 WITHIN_S = 60.0
 TOGETHER = 10
 WORD = "a" * 40 + "b"  # on which a pattern that backtracks takes for ever
@@ -76,11 +77,13 @@ def measure() -> tuple[Delayed, Mapping[str, Delayed]]:
         with ExitStack() as sessions:
             honest = [sessions.enter_context(_session(site, _honest(number))) for number in range(HONEST)]
             _round(site, honest)  # the functions start
-            without = _round(site, honest)
+            without = Delayed(last_s=max(_round(site, honest) for _ in range(SENT_BESIDE)))
             beside = {}
             for name, filter_ in HOSTILE.items():
                 with _session(site, filter_) as hostile:
-                    beside[name] = _round(site, honest, hostile=hostile)
+                    # What is slow once is forgiven, and cancelled the second time.
+                    rounds = [_round(site, honest) for _ in range(SENT_BESIDE)]
+                    beside[name] = Delayed(last_s=max(rounds), ended=_reason(site, hostile))
         return without, beside
     finally:
         cloud.stop()
@@ -97,7 +100,8 @@ def _session(site: SiteAccess, filter_: Filter) -> Iterator[OpenSession]:
         yield opened
 
 
-def _round(site: SiteAccess, honest: Sequence[OpenSession], *, hostile: OpenSession | None = None) -> Delayed:
+def _round(site: SiteAccess, honest: Sequence[OpenSession]) -> float:
+    """Send all, and have all received; after how many seconds production's last was there."""
     client = ControlClient.of(site.connection)
     [queue] = [each for each in client.ask(ListQueues()) if each.queue_id == QUEUE]
     queues = SplitQueues(site.connection.client("sqs"), queue.source)
@@ -111,7 +115,7 @@ def _round(site: SiteAccess, honest: Sequence[OpenSession], *, hostile: OpenSess
         _receive(queues, _name(opened.url_of(QUEUE)), OF_EACH)
         if opened.ended.is_set():
             raise Wrong(f"an honest session ended: {opened.reason}")
-    return Delayed(last_s=last_s, ended="" if hostile is None else _reason(client, hostile))
+    return last_s
 
 
 def _message(number: int) -> Outgoing:
@@ -134,7 +138,8 @@ def _receive(queues: SplitQueues, name: str, number: int) -> None:
             time.sleep(0.05)
 
 
-def _reason(client: ControlClient, hostile: OpenSession) -> str:
+def _reason(site: SiteAccess, hostile: OpenSession) -> str:
+    client = ControlClient.of(site.connection)
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
         found = client.ask(FindSession(session_id=hostile.view.session_id))
