@@ -15,13 +15,14 @@ from sluice.splitting.settings import Repointed, SplitConfig
 from tests.simulation.models.queues import Queue, Stored
 from tests.simulation.scenarios.splitting import TABLE, Splitting
 
-REFRESH_S = 15
+REFRESH_S = 30
+POLL_S = 8
 
 
 class Repointing(Splitting):
     """The same people, and no main queues but temporary ones."""
 
-    settles_s = 1_800.0
+    settles_s = 1_200.0
     sessions = 3
     ready_looks = 200
 
@@ -64,11 +65,11 @@ class Repointing(Splitting):
                     continue
                 until = self.world.now + REFRESH_S - self.longest_poll_s
                 while self.world.now < until:
-                    self._take(value.split('"')[3], "main", poll_s=2)
+                    self._take(value.split('"')[3], "main", poll_s=POLL_S)
 
         return consume
 
-    longest_poll_s = 10.0  # what a receive may take, slow ones too
+    longest_poll_s = 18.0  # what a receive may take, slow ones too
 
     def _published(self, queue: Queue, message: Stored) -> None:
         """What control puts back isn't sent anew."""
