@@ -363,6 +363,8 @@ class Splitting(Scenario):
                 continue
             owner = self.owners.get(session.session_id)
             url = owner.queues.get(queue_id) if owner else None
+            if owner and self.vanished & {*owner.queues.values()}:
+                continue  # whose other queue is gone is cancelled for both, and passed over until control knows
             ready_at = self.ready_at.setdefault(session.session_id, self.world.now)
             if url is not None and url in self.world.sqs.queues and sent.at > ready_at:
                 self.world.fail(f"{sent.body} went to main, past session {session.session_id} that is ready for it")
