@@ -23,6 +23,7 @@ class FakeConsumers:
     texts: dict[str, str] = field(default_factory=dict)
     triggers: dict[str, bool] = field(default_factory=dict)
     bad: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)  # AWS refuses to change them, for now
     warnings: list[tuple[str, str, str]] = field(default_factory=list)
 
     def original(self, target: Target, *, queue: str) -> str:
@@ -33,6 +34,8 @@ class FakeConsumers:
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
         assert original
+        if name_of(target) in self.failing:
+            raise CallFailed("PutParameter", "ThrottlingException", "")
         text = self._text(target)
         if text not in {queue, instead_of}:
             raise BadConsumer(name_of(target), f"doesn't name {instead_of}")

@@ -49,10 +49,9 @@ class LinksParts:
     @classmethod
     def make(cls, settings: LinksSettings) -> "LinksParts":
         """With AWS behind it."""
-        queues = SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix)
         return cls(
             settings=settings,
-            queues=queues,
+            queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
             peers=PeerQueues(),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             reporter=Reporter(

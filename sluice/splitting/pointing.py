@@ -123,6 +123,9 @@ class Pointing:
                     # Its owner has changed it since: theirs stays.
                     self.warn("ConsumerNotPutBack", known.queue_id, str(error))
                     is_there = True
+                except CallFailed as error:  # the others needn't wait for it; it is tried again at the next tick
+                    self.warn("ConsumerNotMoved", known.queue_id, str(error))
+                    continue
                 if is_there:
                     yield ConsumerMoved(known.queue_id, place, queue)
 

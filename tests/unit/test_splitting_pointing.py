@@ -144,6 +144,18 @@ def test_one_that_cant_be_moved_midway_has_the_others_put_back(world: World):
     assert world.consumers.texts[name_of(VARIABLE)] == "source"
 
 
+def test_one_that_cant_be_put_back_for_now_keeps_no_other_from_it(world: World):
+    session_id = world.ready()
+    world.consumers.failing.add(name_of(VARIABLE))
+    world.control().stop(session_id)
+    world.until(lambda: world.consumers.texts[name_of(PARAMETER)] == "source")
+    assert world.consumers.texts[name_of(VARIABLE)] != "source"
+    assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
+    world.consumers.failing.clear()
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+
+
 def test_what_its_owner_has_changed_since_stays(world: World):
     session_id = world.ready()
     world.consumers.texts[name_of(VARIABLE)] = "theirs"

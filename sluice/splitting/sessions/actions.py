@@ -7,7 +7,7 @@ where the last one stopped. An action is answered with an event.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sluice.splitting.sessions.state import Phase, QueueState, Registry, TemporaryQueue
+from sluice.splitting.sessions.state import Phase, QueueState, Registry, Split, TemporaryQueue
 from sluice.splitting.sessions.temporary_queues import is_ours
 
 
@@ -68,14 +68,8 @@ Action = CreateQueue | PointConsumer | SwitchSplitter | ReturnLeftovers | Delete
 def due(registry: Registry) -> Iterator[Action]:
     """Yield everything to be done in this state, all of it safe to do again."""
     for split in registry.splits.values():
-        wanted = split.wanted_consumer_at
-        is_elsewhere = not split.static and split.consumer_at != wanted
-        if is_elsewhere and wanted is not None and registry.is_there(split, wanted):
-            yield PointConsumer(split.queue_id, wanted)
-        is_off = registry.consumers_of(split.queue_id).splitter_on is False
-        if not split.static and (split.wants_splitter or not is_off):
-            # Also where it has been seen on: a deployment of the stacks switches it off.
-            yield SwitchSplitter(split.queue_id, split.wants_splitter)
+        if not split.static:
+            yield from _due_of_consumers(registry, split)
         if split.phase is Phase.DRAINING and split.main is not None:
             yield CountMain(split.queue_id, split.main)
     for queue in registry.queues.values():
@@ -83,6 +77,15 @@ def due(registry: Registry) -> Iterator[Action]:
             yield from _due_of_condemned(registry, queue)
         elif queue.state is QueueState.PLANNED:
             yield CreateQueue(queue.name, queue.queue_id)
+
+
+def _due_of_consumers(registry: Registry, split: Split) -> Iterator[Action]:
+    wanted = split.wanted_consumer_at
+    if wanted is not None and split.consumer_at != wanted and registry.is_there(split, wanted):
+        yield PointConsumer(split.queue_id, wanted)
+    if split.wants_splitter or registry.consumers_of(split.queue_id).splitter_on is not False:
+        # Also where it has been seen on: a deployment of the stacks switches it off.
+        yield SwitchSplitter(split.queue_id, split.wants_splitter)
 
 
 def _due_of_condemned(registry: Registry, queue: TemporaryQueue) -> Iterator[Action]:
