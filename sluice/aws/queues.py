@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
-from sluice.errors import QueueGone
+from sluice.errors import CallFailed, QueueGone
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -34,6 +34,16 @@ def send_batch(client: "SQSClient", url: str, entries: Sequence[dict[str, Any]],
         # boto3's type names every field of an entry; `sluice.message` makes them.
         done = client.send_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
     return {failed["Id"]: f"{failed['Code']}: {failed.get('Message', '')}" for failed in done.get("Failed", [])}
+
+
+def delete_batch(client: "SQSClient", url: str, receipt_handles: Sequence[str], *, queue: str) -> None:
+    """Delete received messages, ten at most. Raises `QueueGone` with the `queue`, and `CallFailed`, also for one."""
+    entries = [{"Id": str(place), "ReceiptHandle": handle} for place, handle in enumerate(receipt_handles)]
+    with calls("DeleteMessageBatch", queue=queue):
+        # boto3's type is a TypedDict of the same two fields.
+        done = client.delete_message_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
+    for failed in done.get("Failed", []):
+        raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
 
 
 @dataclass(frozen=True, slots=True)

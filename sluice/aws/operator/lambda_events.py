@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import NotUsable
-from sluice.errors import CallFailed
+from sluice.aws.queues import delete_batch
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_sqs import SQSClient
@@ -78,12 +78,7 @@ class EventQueue:
 
     def delete(self, records: Sequence[Record]) -> None:
         """Delete what is done, ten at most."""
-        entries = [{"Id": str(n), "ReceiptHandle": record["receiptHandle"]} for n, record in enumerate(records)]
-        with calls("DeleteMessageBatch", queue=self.url):
-            # boto3's type is a TypedDict of the same two fields.
-            done = self.client.delete_message_batch(QueueUrl=self.url, Entries=entries)  # type: ignore[arg-type]
-        for failed in done.get("Failed", []):
-            raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
+        delete_batch(self.client, self.url, [record["receiptHandle"] for record in records], queue=self.url)
 
 
 def record_of(received: Mapping[str, Any], *, arn: str, region: str) -> Record:

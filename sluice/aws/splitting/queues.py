@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
-from sluice.aws.queues import QueuesByName
-from sluice.errors import CallFailed, QueueGone
+from sluice.aws.queues import QueuesByName, delete_batch
+from sluice.errors import QueueGone
 from sluice.message import Message
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -62,12 +62,7 @@ class SplitQueues(QueuesByName):
 
     def delete_batch(self, name: str, messages: Sequence[Message]) -> None:
         """Delete received messages. Raises `CallFailed` where SQS refuses one."""
-        entries = [{"Id": str(n), "ReceiptHandle": message.receipt_handle} for n, message in enumerate(messages)]
-        with calls("DeleteMessageBatch", queue=name):
-            # boto3's type is a TypedDict of the same two fields.
-            done = self.client.delete_message_batch(QueueUrl=self.url(name), Entries=entries)  # type: ignore[arg-type]
-        for failed in done.get("Failed", []):
-            raise CallFailed("DeleteMessageBatch", failed["Code"], failed.get("Message", ""))
+        delete_batch(self.client, self.url(name), [message.receipt_handle for message in messages], queue=name)
 
     def count(self, name: str) -> int:
         """Count its messages, in flight and delayed ones too, as SQS does: a minute late. Raises `QueueGone`."""
