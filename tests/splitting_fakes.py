@@ -42,6 +42,11 @@ class FakeConsumers:
         self.texts[name_of(target)] = queue
         return text == queue
 
+    def reads(self, target: Target, *, queue: str) -> bool:
+        if name_of(target) in self.failing:
+            raise CallFailed("GetParameter", "ThrottlingException", "")
+        return self._text(target) == queue
+
     def is_on(self, trigger_id: str) -> bool | None:
         return self.triggers[trigger_id]
 

@@ -166,7 +166,12 @@ class Control:
         return session
 
     def sweep(self) -> Sequence[str]:
-        """Delete temporary queues of this deployment that the registry doesn't know; their names."""
+        """Delete temporary queues of this deployment that the registry doesn't know; their names.
+
+        Consumers that have strayed are found then too, and moved again by the next ticks.
+        """
+        if strayed := list(self.pointing.strayed(self.known.load())):
+            self._take_in(strayed)
         # Listed before the registry is read: a queue that is being made now is known by then.
         existing = list(self.queues.names(prefix_of(self.deployment)))
         self.known.begin()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sluice.errors import BadConsumer, CallFailed
-from sluice.splitting.consumers.targets import Consumer, Consumers
+from sluice.splitting.consumers.targets import Consumer, Consumers, name_of
 from sluice.splitting.ports import Consumers as ConsumersPort
 from sluice.splitting.ports import NowMs, SplitterTriggers
 from sluice.splitting.sessions.actions import PointConsumer, SwitchSplitter
@@ -22,6 +22,7 @@ from sluice.splitting.sessions.consumer_events import (
     ConsumersHeld,
     ConsumersSeen,
     ConsumersSent,
+    ConsumerStrayed,
     SplitterSwitched,
 )
 from sluice.splitting.sessions.events import Event
@@ -65,6 +66,21 @@ class Pointing:
             case PointConsumer():
                 held = self._held(known)
                 yield from self._pointed(action, known, registry) if held is None else held
+
+    def strayed(self, registry: Registry) -> Iterator[Event]:
+        """Look for consumers that were moved and read their source again, as owners' deployments have them do."""
+        for known in registry.consumers.values():
+            split = registry.splits.get(known.queue_id)
+            if split is None or not split.wants_splitter:
+                continue
+            for place, each in enumerate(known.consumers):
+                try:
+                    is_back = each.to is None and self.consumers.reads(each.target, queue=split.source)
+                except CallFailed:  # the next look will tell
+                    continue
+                if is_back:
+                    self.warn("ConsumerStrayed", known.queue_id, f"{name_of(each.target)} reads {split.source} again")
+                    yield ConsumerStrayed(known.queue_id, place)
 
     def freed(self, registry: Registry) -> Iterator[Event]:
         """Let others take steps, at the end of the invocation."""

@@ -114,3 +114,6 @@ class Consumers(Protocol):
         Never waits: whoever gets False, or an error, calls again, also after a crash. What others have changed of it
         meanwhile stays; where they have changed nothing, the way back ends in exactly what it was.
         """
+
+    def reads(self, target: Target, *, queue: str) -> bool:
+        """Whether it is to read this queue, as it is configured now. Changes nothing. Raises `CallFailed` alone."""

@@ -130,6 +130,22 @@ def test_a_variable_names_another_queue_and_then_the_first() -> None:
 
 
 @mock_aws
+@pytest.mark.parametrize("target", [TRIGGER, VARIABLE])
+def test_what_reads_a_queue_is_told_by_what_is_configured_and_on(target: LambdaTrigger | LambdaVariable) -> None:
+    deploy()
+    original = consumers().original(target, queue=SOURCE)
+    until_true(lambda: consumers().point(target, original, queue=MAIN, instead_of=SOURCE))
+    assert [consumers().reads(target, queue=queue) for queue in (SOURCE, MAIN)] == [False, True]
+    if isinstance(target, LambdaTrigger):  # as its owner's deployment does
+        client("lambda").update_event_source_mapping(UUID=mappings()[SOURCE]["UUID"], Enabled=True)
+    else:
+        client("lambda").update_function_configuration(
+            FunctionName="orders", Environment={"Variables": {"CONFIG": CONFIG}}
+        )
+    assert consumers().reads(target, queue=SOURCE)
+
+
+@mock_aws
 def test_what_others_change_of_a_function_meanwhile_stays() -> None:
     deploy()
     original = consumers().original(VARIABLE, queue=SOURCE)

@@ -180,6 +180,49 @@ def test_a_trigger_that_a_deployment_has_switched_off_is_switched_on_again(world
     assert world.consumers.triggers["trigger"]
 
 
+def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: World):
+    world.ready()
+    [main] = world.at
+    world.consumers.texts[name_of(VARIABLE)] = "source"
+    world.tick()
+    assert world.at == {main, "source"}  # it isn't looked for at every tick
+    world.control().sweep()
+    assert not world.store.registry.splits["q"].forwards
+    world.until(lambda: world.at == {main} and world.store.registry.splits["q"].forwards)
+    assert [what for what, _, _ in world.consumers.warnings] == ["ConsumerStrayed"]
+    version = world.store.registry.version
+    world.control().sweep()
+    assert world.store.registry.version == version
+
+
+def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(world: World):
+    world.ready()
+    world.consumers.texts[name_of(VARIABLE)] = "theirs"
+    world.control().sweep()
+    world.tick()
+    assert world.consumers.texts[name_of(VARIABLE)] == "theirs"
+    assert world.store.registry.splits["q"].forwards
+
+
+def test_one_that_has_strayed_and_cant_be_moved_any_more_ends_the_sessions_with_the_reason(world: World):
+    session_id = world.ready()
+    world.consumers.texts[name_of(VARIABLE)] = "source"
+    world.control().sweep()
+    world.consumers.bad.add(name_of(VARIABLE))
+    world.until(lambda: session_id not in world.store.registry.sessions)
+    assert "orders" in world.store.reasons[session_id]
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.consumers.texts[name_of(PARAMETER)] == "source"
+
+
+def test_one_that_cant_be_looked_at_counts_as_there(world: World):
+    world.ready()
+    world.consumers.texts[name_of(VARIABLE)] = "source"
+    world.consumers.failing.add(name_of(VARIABLE))
+    world.control().sweep()
+    assert world.store.registry.splits["q"].forwards
+
+
 def test_what_isnt_configured_any_more_is_put_back(world: World):
     session_id = world.ready()
     world.repointed = ()

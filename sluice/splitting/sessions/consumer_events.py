@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from sluice.splitting.sessions.state import Registry, Status
+from sluice.splitting.sessions.state import ALIVE, Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,29 @@ class ConsumerMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerStrayed:
+    """One of the consumers of a split reads the source again, as nobody here has told it to."""
+
+    queue_id: str
+    place: int
+
+    def __call__(self, registry: Registry, _now_ms: int) -> Registry:
+        """Remember where it is: splitters wait until it is back at main, or there would be two orders."""
+        known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
+        if split is None or not split.forwards or self.place >= len(known.consumers):
+            return registry
+        strayed = list(known.consumers)
+        if strayed[self.place].at != split.main or strayed[self.place].to is not None:
+            return registry
+        strayed[self.place] = replace(strayed[self.place], at=split.source)
+        return (
+            registry.with_routing_changed()
+            .with_consumers(replace(known, consumers=tuple(strayed)))
+            .with_split(replace(split, consumer_at=None))
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerPointed:
     """All deployed consumers of a split read this queue."""
 
@@ -88,7 +111,7 @@ class ConsumerPointed:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRefused:
-    """A consumer can't be re-pointed, as somebody has to mend first: the sessions that wait for it fail."""
+    """A consumer can't be re-pointed, as somebody has to mend first: the sessions that wait for it can't go on."""
 
     queue_id: str
     reason: str
@@ -96,7 +119,7 @@ class ConsumerRefused:
     def __call__(self, registry: Registry, now_ms: int) -> Registry:
         """End the sessions that wait for the consumer."""
         for session in registry.sessions.values():
-            if session.status is Status.STARTING and self.queue_id in session.filters:
+            if session.status in ALIVE and self.queue_id in session.filters:
                 registry = registry.with_ended(session, self.reason, now_ms=now_ms)
         return registry
 

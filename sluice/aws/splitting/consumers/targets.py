@@ -8,6 +8,7 @@ from sluice.aws.splitting.consumers.parameters import Parameters
 from sluice.aws.splitting.consumers.services import EcsServices
 from sluice.aws.splitting.consumers.triggers import LambdaTriggers
 from sluice.aws.splitting.consumers.variables import LambdaVariables
+from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import (
     EcsVariable,
     LambdaTrigger,
@@ -54,6 +55,16 @@ class AwsConsumers:
                 return self._parameters().point(target, queue=queue, instead_of=instead_of)
             case EcsVariable():
                 return self._services().point(target, original, queue=queue, instead_of=instead_of)
+
+    def reads(self, target: Target, *, queue: str) -> bool:
+        """Whether it is to read this queue, as it is configured now. Raises `CallFailed`."""
+        try:
+            if isinstance(target, LambdaTrigger):
+                return self._triggers().reads(target, queue=queue)
+            self.original(target, queue=queue)
+        except BadConsumer:
+            return False
+        return True
 
     def _triggers(self) -> LambdaTriggers:
         return LambdaTriggers(client=self.client("lambda"), arn_prefix=self.arn_prefix)

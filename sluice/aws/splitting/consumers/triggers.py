@@ -72,6 +72,11 @@ class LambdaTriggers:
         kept = MAPPINGS.of_text(original)
         return self._is_off(target, kept, instead_of) and self._is_restored(target, kept, queue)
 
+    def reads(self, target: LambdaTrigger, *, queue: str) -> bool:
+        """Whether there is a mapping from this queue that is on. Raises `BadConsumer` and `CallFailed`."""
+        found = self._mapping(target, queue)
+        return found is not None and found["State"] in {ON, "Enabling", "Creating", "Updating"}
+
     def _is_off(self, target: LambdaTrigger, kept: Mapping, queue: str) -> bool:
         found = self._mapping(target, queue)
         if found is None or (found["UUID"], found["State"]) == (kept.mapping_id, OFF):
