@@ -45,6 +45,7 @@ class LinksParts:
     peers: PeerQueues
     ticks: SqsQueues
     reporter: Reporter
+    documents: Mapping[str, Document]
 
     @classmethod
     def make(cls, settings: LinksSettings) -> "LinksParts":
@@ -60,19 +61,19 @@ class LinksParts:
                 # A peer's messages are one group: for six minutes nothing of it would be heard.
                 received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
             ),
+            documents={
+                name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
+                for name in (LINKS, EXCHANGES, DECLARED, DYNAMIC)
+            },
         )
-
-    def document(self, name: str) -> Document:
-        """One of the site's."""
-        return DynamoDocument(client=dynamodb_client(), table=self.settings.table, name=name, new_token=new_id)
 
     def registrar(self, *, may_go_on: Callable[[], bool]) -> Registrar:
         """For one invocation."""
         settings = self.settings
         return Registrar(
             here=settings.here,
-            document=self.document(LINKS),
-            exchanges=ExchangeStore(self.document(EXCHANGES)),
+            document=self.documents[LINKS],
+            exchanges=ExchangeStore(self.documents[EXCHANGES]),
             queues=self.queues,
             mappings=BridgeMappings(
                 client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix
@@ -113,7 +114,7 @@ class LinksParts:
             registrar=registrar,
             names=self.settings.names,
             declared=self.settings.declared,
-            applied=self.document(DECLARED),
+            applied=self.documents[DECLARED],
             ways=dynamics.ways,
             redrive=Redrives(
                 queues=self.queues, client=sqs_client(), dead_letters_url=self.settings.dead_letters_url
@@ -122,7 +123,7 @@ class LinksParts:
 
     def dynamics(self, registrar: Registrar) -> Dynamics:
         """Dynamic routes, for the same invocation."""
-        return Dynamics(registrar=registrar, document=self.document(DYNAMIC))
+        return Dynamics(registrar=registrar, document=self.documents[DYNAMIC])
 
     def arm_tick(self, registrar: Registrar) -> None:
         """Sees to it that the registry is looked at again in time."""

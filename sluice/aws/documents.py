@@ -5,11 +5,12 @@ document#<name>   head            version, and where its parts are
 document#<name>   <token>#<n>     the n-th part of a version
 
 Parts are written first, under a name of their own; then the head, on the condition that it is still the one that was
-read. The head is small: to look for a new version costs half a read unit, however large the value is.
+read. The head is small: to look for a new version costs half a read unit, however large the value is. Parts never
+change: who has read a version reads none of it again.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
@@ -27,14 +28,16 @@ CONDITION_FAILED = "ConditionalCheckFailedException"
 MAX_READS = 10  # of a value that is replaced while its parts are read
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DynamoDocument:
-    """One value in a table. `new_token` gives a text that nobody else draws."""
+    """One value in a table. `new_token` gives a text that nobody else draws. Not for threads."""
 
     client: "DynamoDBClient"
     table: str
     name: str
     new_token: Callable[[], str]
+    _head: Item = field(default_factory=dict)  # the last one whose parts were read, or written
+    _content: bytes = b""
 
     def version(self) -> int:
         """Read the version: one small read; 0 before the first save. Raises `CallFailed`."""
@@ -49,14 +52,17 @@ class DynamoDocument:
             head = self._item(HEAD)
             if not head:
                 return None, 0
-            parts = [self._item(key) for key in _keys(head)]
-            if all(parts):
-                return b"".join(part["data"]["B"] for part in parts), number(head, "version")
+            if head != self._head:
+                parts = [self._item(key) for key in _keys(head)]
+                if not all(parts):
+                    continue
+                self._head, self._content = head, b"".join(part["data"]["B"] for part in parts)
+            return self._content, number(head, "version")
         raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
 
     def save(self, content: bytes, *, after: int) -> bool:
         """Write version `after` + 1, in parts; False where somebody else has written since. Raises `CallFailed`."""
-        before = self._item(HEAD)
+        before = self._head if self._head and number(self._head, "version") == after else self._item(HEAD)
         if number(before, "version") != after:
             return False
         token, starts = self.new_token(), range(0, max(len(content), 1), PART_BYTES)
@@ -79,7 +85,10 @@ class DynamoDocument:
         except CallFailed as error:
             if error.code != CONDITION_FAILED:
                 raise
-            is_ours = False
+            # It may have been written by an earlier attempt, whose answer was lost: then its parts are read.
+            is_ours = text(self._item(HEAD), "token") == token
+        if is_ours:
+            self._head, self._content = {**self._key(HEAD), **attributes(head)}, content
         # What nobody will read: the version before, or the one that came too late.
         unread = _keys(before if is_ours else attributes(head))
         delete_all(self.client, self.table, [self._key(key) for key in unread])

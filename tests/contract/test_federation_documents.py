@@ -33,6 +33,21 @@ class Interrupted:
         return getattr(self.client, name)
 
 
+@dataclass
+class LostAnswer:
+    """A client that makes conditional writes twice, as botocore does where the first answer doesn't come."""
+
+    client: Any
+
+    def put_item(self, **given: Any) -> Any:
+        if "ConditionExpression" in given:
+            self.client.put_item(**given)
+        return self.client.put_item(**given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+
 @pytest.fixture
 def client() -> Iterator[Any]:
     with mock_aws():
@@ -102,6 +117,17 @@ def test_who_loses_amid_a_save_takes_its_parts_away(client: Any, first: bool) ->
     assert not loser.save(LARGE, after=after)
     assert rival.load() == (b"rival", after + 1)
     assert len(items(client)) == 2
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first save", "a later one"])
+def test_a_save_whose_answer_was_lost_and_that_was_tried_again_is_a_save(client: Any, first: bool) -> None:
+    if not first:
+        assert stored(client).save(b"before", after=0)
+    after = 0 if first else 1
+    document = stored(LostAnswer(client))
+    assert document.save(LARGE, after=after)
+    assert stored(client).load() == (LARGE, after + 1)
+    assert len(items(client)) == 3
 
 
 def test_who_reads_while_it_is_replaced_gets_one_version_whole(client: Any) -> None:

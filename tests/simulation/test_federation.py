@@ -65,11 +65,6 @@ def test_what_is_sent_while_a_route_is_laid_whose_queue_is_found_at_once_is_no_d
     run(JustBound, 0)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=Failed,
-    reason="a document whose write was done, and its answer lost, is deleted by its writer: its site is stuck for good",
-)
 def test_a_document_can_be_read_after_an_answer_was_lost():
     run(AnswerLost, 0)
 

@@ -42,7 +42,7 @@ from tests.simulation.scenarios.federation_routes import (
     Route,
     drawn,
 )
-from tests.simulation.scenarios.federation_sites import FederatedSite, ForgivingDynamoDb, deployed
+from tests.simulation.scenarios.federation_sites import FederatedSite, deployed
 
 GROUPS = ("g0", "g1")
 POLL_S = 20
@@ -59,14 +59,11 @@ class Federation(Scenario):
     settles_s = 1_500.0
     looks_every_s = LOOKS_EVERY_S
     bursts, binders = 5, 2
-    forgiving = True  # what `ForgivingDynamoDb` says, which production doesn't survive yet
 
     def build(self) -> None:
         """Deploy, and plan who does what when."""
         world = self.world
         world.pace = world.chance.choice([1.0, 10.0, 30.0])
-        if self.forgiving:
-            world.models["dynamodb"] = ForgivingDynamoDb(world.dynamodb)
         self.plan = self.draw()
         self.sites = {tag: self._deployed(tag) for tag in self.plan.tags}
         self.checks = Checks(world, self.plan, self.sites)
@@ -128,6 +125,7 @@ class Federation(Scenario):
 
     def _burst(self) -> None:
         """Publish some messages at one site."""
+        self.asking += 1
         site = self.sites[self.world.chance.choice(self.plan.tags)]
         self.world.scheduler.current.site = site.place
         feeds = [each.source for each in self.plan.feeds]
@@ -135,6 +133,7 @@ class Federation(Scenario):
             self._feed(site)
         else:
             self._publish(site, self.world.chance.choice(self.plan.exchanges))
+        self.asking -= 1
 
     def _publish(self, site: FederatedSite, exchange: str) -> None:
         """Publish to an exchange, by one of the site's ways in, a few at once."""
@@ -247,7 +246,7 @@ class Federation(Scenario):
     def _restless(self) -> str:
         """Say what isn't at rest; nothing where all is."""
         if self.asking:
-            return "an operator isn't done"
+            return "somebody isn't done"
         unbound = self.checks.unbound()
         if unbound:
             return f"not bound: {unbound}"

@@ -173,7 +173,6 @@ class AnswerLost(Alone):
     """A function writes the bindings, and doesn't hear that it is done: its client tries again."""
 
     ways = ()
-    forgiving = False
 
     def act(self) -> None:
         """Lose the answer as a queue is bound."""

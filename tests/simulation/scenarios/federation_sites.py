@@ -93,27 +93,6 @@ def deployed(
         return _Deployment(world, tag, place, accounts, declared).site(bound)
 
 
-class ForgivingDynamoDb:
-    """DynamoDB, for whoever doesn't know yet that a write may be done and its answer lost.
-
-    A document's head that is written again as it stands is written; DynamoDB says that its condition fails. The
-    document's writer takes that for another's write, and deletes the parts of its own that the head names: the document
-    can't be read again, and its site is stuck. `federation_alone` shows it.
-    """
-
-    def __init__(self, model: DynamoDb) -> None:
-        self.model = model
-
-    def __getattr__(self, operation: str) -> Any:
-        return getattr(self.model, operation)
-
-    def put_item(self, **asked: Any) -> Any:
-        """Write an item."""
-        item = asked["Item"]
-        standing = self.model.tables[asked["TableName"]].items.get((item["pk"]["S"], item["sk"]["S"]))
-        return {} if "token" in item and item == standing else self.model.put_item(**asked)
-
-
 @dataclass(slots=True)
 class _Deployment:
     world: World
