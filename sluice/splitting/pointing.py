@@ -71,11 +71,11 @@ class Pointing:
         """Look for consumers that were moved and read their source again, as owners' deployments have them do."""
         for known in registry.consumers.values():
             split = registry.splits.get(known.queue_id)
-            if split is None or not split.wants_splitter:
+            if split is None or split.consumer_at is None or split.consumer_at != split.main:
                 continue
             for place, each in enumerate(known.consumers):
                 try:
-                    is_back = each.to is None and self.consumers.reads(each.target, queue=split.source)
+                    is_back = self.consumers.reads(each.target, queue=split.source)
                 except CallFailed:  # the next look will tell
                     continue
                 if is_back:

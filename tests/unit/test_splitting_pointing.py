@@ -195,6 +195,21 @@ def test_a_consumer_that_its_owner_puts_back_amid_a_split_is_moved_again(world: 
     assert world.store.registry.version == version
 
 
+def test_one_that_its_owner_puts_back_while_main_drains_reads_what_is_there_first(world: World):
+    session_id = world.ready()
+    [main] = world.at
+    world.control().stop(session_id)
+    world.queues.send_batch(main, [{"Id": "0", "MessageBody": "left"}])
+    world.until(lambda: world.phase is Phase.DRAINING)
+    world.consumers.texts[name_of(VARIABLE)] = "source"
+    world.control().sweep()
+    world.until(lambda: world.at == {main})
+    assert world.phase is Phase.DRAINING
+    world.queues.messages[main].clear()
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest)
+    assert world.at == {"source"}
+
+
 def test_one_that_its_owner_has_let_read_another_queue_amid_a_split_stays_there(world: World):
     world.ready()
     world.consumers.texts[name_of(VARIABLE)] = "theirs"

@@ -79,16 +79,15 @@ class ConsumerStrayed:
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
         """Remember where it is: splitters wait until it is back at main, or there would be two orders."""
         known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
-        if split is None or not split.forwards or self.place >= len(known.consumers):
+        if split is None or split.consumer_at is None or self.place >= len(known.consumers):
             return registry
         strayed = list(known.consumers)
-        if strayed[self.place].at != split.main or strayed[self.place].to is not None:
+        if split.consumer_at != split.main or strayed[self.place].at != split.main:
             return registry
         strayed[self.place] = replace(strayed[self.place], at=split.source)
-        return (
-            registry.with_routing_changed()
-            .with_consumers(replace(known, consumers=tuple(strayed)))
-            .with_split(replace(split, consumer_at=None))
+        changed = registry.with_routing_changed() if split.forwards else registry
+        return changed.with_consumers(replace(known, consumers=tuple(strayed))).with_split(
+            replace(split, consumer_at=None)
         )
 
 

@@ -29,6 +29,13 @@ class Parameters:
         """Have one that is there from the beginning."""
         self.by_name[name] = Parameter([value], self.world.now - 3_600)
 
+    def write(self, name: str, value: str) -> int:
+        """Give one another value; the version that it becomes."""
+        found = self.by_name[name]
+        found.values.append(value)
+        found.at = self.world.now
+        return len(found.values)
+
     # Its methods are the operations, as botocore names them
 
     def get_parameter(self, *, Name: str) -> dict[str, Any]:
@@ -49,10 +56,7 @@ class Parameters:
     def put_parameter(self, *, Name: str, Value: str, Overwrite: bool, Type: str) -> dict[str, Any]:
         assert Overwrite
         assert Type == "String"
-        found = self.by_name[Name]
-        found.values.append(Value)
-        found.at = self.world.now
-        return {"Version": len(found.values)}
+        return {"Version": self.write(Name, Value)}
 
     def describe_parameters(self, *, ParameterFilters: list[dict[str, Any]]) -> dict[str, Any]:
         [names] = [each["Values"] for each in ParameterFilters if each["Key"] == "Name"]

@@ -17,6 +17,7 @@ from tests.simulation.scenarios.splitting import TABLE, Splitting
 
 REFRESH_S = 30
 POLL_S = 8
+DEPLOYED = 0.5  # of the worlds have a deployment of the consumers, split or not
 
 
 class Repointing(Splitting):
@@ -25,6 +26,16 @@ class Repointing(Splitting):
     settles_s = 1_200.0
     sessions = 3
     ready_looks = 200
+
+    def build(self) -> None:
+        """Have a deployment of the consumers' owners beside all else: it writes what they know."""
+        super().build()
+        if self.world.chance.random() < DEPLOYED and self.world.step():
+            self.world.spawn("deployment", self._deployed, after_s=self.world.chance.random() * self.faulty_s)
+
+    def _deployed(self) -> None:
+        queue_id = self.world.chance.choice(list(self.before))
+        self.world.parameters.write(self.parameter(queue_id), self.before[queue_id])
 
     def parameter(self, queue_id: str) -> str:
         """Name the parameter that says which queue the consumers of a split queue read."""
