@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
 from tests.simulation.kernel import patches, scheduler
 from tests.simulation.kernel.faults import CALM, Decision, Faults, Kind
@@ -55,7 +55,7 @@ def calls_of(world: World, work: Any) -> Any:
     def act() -> None:
         try:
             found.append(work())
-        except (ClientError, ReadTimeoutError) as error:
+        except (ClientError, ConnectionClosedError, ReadTimeoutError) as error:
             found.append(error)
 
     with patches.simulated(world):
@@ -71,7 +71,7 @@ def test_a_seed_is_one_history(monkeypatch: pytest.MonkeyPatch):
     for _ in range(2):
         world = run(Splitting, 3).world
         histories.append([event[:3] for event in world.scheduler.trace])
-    assert len(histories[0]) > 1_000
+    assert len(histories[0]) > 500
     assert histories[0] == histories[1]
 
 
@@ -107,11 +107,14 @@ def test_a_failure_shrinks_to_the_one_fault_that_it_takes():
 
 
 def test_an_answer_that_is_lost_leaves_done_what_was_asked():
-    world = World(1, Faults(lost_answer=1.0))
-    queue = world.queue("q")
-    send = partial(world.client("sqs").send_message, QueueUrl=queue.url, MessageBody="b")
-    assert isinstance(calls_of(world, send), ReadTimeoutError)
-    assert len(queue.messages) == 3  # botocore's three attempts
+    lost = set()
+    for seed in range(10):
+        world = World(seed, Faults(lost_answer=1.0))
+        queue = world.queue("q")
+        send = partial(world.client("sqs").send_message, QueueUrl=queue.url, MessageBody="b")
+        lost.add(type(calls_of(world, send)))
+        assert len(queue.messages) == 3  # botocore's three attempts
+    assert lost == {ReadTimeoutError, ConnectionClosedError}
 
 
 def test_a_throttled_call_is_not_done():

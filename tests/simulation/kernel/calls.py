@@ -8,7 +8,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.scheduler import Killed, Unsupported
@@ -120,7 +120,7 @@ def perform(client: Client, operation: str, parameters: dict[str, Any]) -> Any:
         except ServiceError as error:
             if attempt == client.attempts or not (error.code in RETRIED or error.status >= SERVER_ERROR):
                 raise _client_error(error, operation) from None
-        except (ReadTimeoutError, EndpointConnectionError):
+        except (ReadTimeoutError, ConnectionClosedError, EndpointConnectionError):
             if attempt == client.attempts:
                 raise
         here.scheduler.pause(here.chance.random() * min(2.0 ** (attempt - 1), MAX_BACKOFF_S))
@@ -158,6 +158,8 @@ def _attempt(here: "World", client: Client, operation: str, parameters: dict[str
         actor.doomed = True
         raise Killed
     if fault is Kind.LOST_ANSWER:
+        if late_s < client.timeout_s / 4:  # as often it is the connection that ends, and the next attempt comes at once
+            raise ConnectionClosedError(endpoint_url=client.service)
         scheduler.pause(client.timeout_s)
         raise ReadTimeoutError(endpoint_url=client.service)
     scheduler.pause(late_s)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import count
+from math import inf
 from typing import Any
 
 from tests.simulation.kernel.faults import Kind
@@ -135,12 +136,12 @@ class Lambdas:
         self._listen(made)
         return made
 
-    def every_minute(self, function: Function, event: Event) -> None:
-        """Invoke a function by the clock."""
+    def every_minute(self, function: Function, event: Event, *, quiet: tuple[float, float] = (inf, inf)) -> None:
+        """Invoke a function by the clock; every ten minutes in between these two times, when only time passes."""
 
         def tick() -> None:
             self.invoke_later(function, event)
-            self.world.scheduler.at(self.world.now + 60, tick)
+            self.world.scheduler.at(self.world.now + (600 if quiet[0] < self.world.now < quiet[1] else 60), tick)
 
         self.world.scheduler.at(self.world.now + 60 * self.world.chance.random(), tick)
 

@@ -25,6 +25,7 @@ METHODS = (Method.SQS,) * 7 + (Method.HTTP, Method.HTTP, Method.LEGACY, Method.A
 MANNERS = (Manner.WELL,) * 6 + tuple(Manner)
 SETTLED_S = 20.0  # after the faults: what hangs has ended by then
 FIRST_S, CALM_S = 90.0, 45.0  # for which there are callers: from the beginning, and when that has settled
+SWEPT_S = 900.0  # after the faults: by then all is swept but mailboxes
 TOGETHER = 0.4  # of the clients come as the one before them does
 
 
@@ -141,7 +142,8 @@ class Rendezvous(Scenario):
         for queue in (self.offers, self.ticks):
             world.lambdas.trigger(broker, queue, batch_size=10, concurrency=2)
         world.lambdas.trigger(counters, events, batch_size=1_000, window_s=COUNTERS_WINDOW_S, concurrency=2)
-        world.lambdas.every_minute(sweeper, {})
+        rest_s = world.now + self.faulty_s
+        world.lambdas.every_minute(sweeper, {}, quiet=(rest_s + SWEPT_S, rest_s + self.settles_s - SWEPT_S))
         self.watch = Watch(
             world=world, broker=broker, proxy=self.proxy, offers=self.offers, ticks=self.ticks, events=events, dead=dead
         )

@@ -18,6 +18,7 @@ from sluice.splitting.sessions.state import SESSIONS, Status
 from sluice.splitting.sessions.temporary_queues import PREFIX
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
 from tests.simulation.kernel.faults import Kind
+from tests.simulation.kernel.scheduler import Violation
 from tests.simulation.kernel.world import Scenario
 from tests.simulation.models.queues import Queue, Stored
 from tests.simulation.models.sqs import redrive
@@ -64,6 +65,7 @@ class Splitting(Scenario):
 
     faulty_s = 130.0
     settles_s = 900.0
+    looks_every_s = 60.0
     bursts = 2  # of messages, beside those as sessions begin and end: there most goes wrong that can
     sessions = 4
     session_filters: tuple[Filter, ...] = ()
@@ -91,17 +93,17 @@ class Splitting(Scenario):
         self.owners: dict[str, Owner] = {}  # by session id
         self.filters: dict[str, tuple[str, Mode, str]] = {}  # by queue URL, also of sessions that nobody knows
         self.ready_at: dict[str, float] = {}  # by session id: since when the registry says so, at the latest
-        self.made = 0
+        self.made = self.senders = 0
         self.is_over = False
         world.sqs.observers.append(self._observe)
         for number in range(self.sessions):
             plan = self._plan(number)
             if world.step():
-                world.spawn(f"owner{number}", plan, after_s=world.chance.random() * self.faulty_s * 0.6)
+                self._send(f"owner{number}", plan, after_s=world.chance.random() * self.faulty_s * 0.6)
         for number in range(self.bursts):
             at_s = world.chance.random() * self.faulty_s * 0.9
             if world.step():
-                world.spawn(f"burst{number}", self._burst, after_s=at_s)
+                self._send(f"burst{number}", self._burst, after_s=at_s)
         for queue_id in (STANDARD, FIFO):
             for number in range(2):
                 world.spawn(f"consumer-{queue_id}{number}", self._deployed_consumer(queue_id))
@@ -175,6 +177,16 @@ class Splitting(Scenario):
 
     # Who is there
 
+    def _send(self, name: str, work: Callable[[], None], *, after_s: float = 0.0) -> None:
+        """Have somebody do what messages come of."""
+
+        def send() -> None:
+            work()
+            self.senders -= 1
+
+        self.senders += 1
+        self.world.spawn(name, send, after_s=after_s)
+
     def _burst(self) -> None:
         """Send some messages within a moment, each few of them at once."""
         for _ in range(3):
@@ -234,7 +246,7 @@ class Splitting(Scenario):
         if session_id is None:
             return
         owner = self.owners[session_id] = Owner(session_id, kinds, mode)
-        world.spawn(f"burst-{session_id}", self._burst)
+        self._send(f"burst-{session_id}", self._burst)
         if not self._ready(owner):
             return
         for queue_id, url in owner.queues.items() if world.chance.random() < READ else ():
@@ -249,7 +261,7 @@ class Splitting(Scenario):
             except RequestRefused:
                 owner.ended = True
                 return
-        world.spawn(f"burst-{session_id}", self._burst)
+        self._send(f"burst-{session_id}", self._burst)
         if end == "stop" or self.is_over:
             self._stop(owner)
         world.sleep(60)
@@ -423,6 +435,14 @@ class Splitting(Scenario):
     def calm(self) -> None:
         """End all sessions that still live."""
         self.is_over = True
+
+    def is_at_rest(self) -> bool:
+        """Whether all who send are done, and nothing is left to do."""
+        try:
+            self.at_rest()
+        except Violation:
+            return False
+        return not self.senders
 
     def at_rest(self) -> None:
         """Check that nothing is lost, and nothing left over."""

@@ -31,6 +31,10 @@ class Alone(Splitting):
         """Do what the scenario is about."""
         raise NotImplementedError
 
+    def is_at_rest(self) -> bool:
+        """Whether it may end: not before its time."""
+        return False
+
     def started(self, filter_: Filter, kinds: str, *, queue_id: str = STANDARD) -> Owner:
         """Start a session of one queue."""
         asked = {queue_id: QueueFilter(filter=filter_)}
