@@ -22,6 +22,7 @@ from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT
+from tests import mirrord
 from tests.deployed import Deployed, come_again_soon
 from tests.repointed import REPOINTED
 from tests.simulation.kernel.garbage import collect_seldom
@@ -62,6 +63,7 @@ SPLIT_QUEUES = [
     {"queue_id": "traffic"},
     {"queue_id": "landed"},
     *REPOINTED,
+    *mirrord.queues(),
 ]
 PIPELINE_QUEUE = "landed"  # whose main queue the pipeline reads
 

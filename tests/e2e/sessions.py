@@ -93,6 +93,13 @@ class Splitting:
             for session in started:
                 self.client.ask(StopSession(session_id=session.session_id))
 
+    def until_one_is_ready(self) -> None:
+        """Until a session is ready that a command has started."""
+        deadline = time.monotonic() + 60
+        while all(session.status != "Ready" for session in self.client.ask(ListSessions()).sessions):
+            assert time.monotonic() < deadline, "it never was"
+            time.sleep(0.2)
+
     def until_all_ended(self) -> None:
         """Until no session is left, of this test's or an earlier one's."""
         deadline = time.monotonic() + 180

@@ -1,22 +1,19 @@
 """Queues whose consumers are re-pointed, as deployed: from the first session to the put-back, each kind of target."""
 
-import io
 import json
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.deployed import Deployed, delete_all, patiently
+from tests.deployed import Deployed, delete_all
+from tests.e2e.functions_deployed import deploy
 from tests.e2e.sessions import Splitting, by_attribute, url_of
 from tests.repointed import CLUSTER, CONSUMER, CONTAINER, FUNCTION, NAMED, PARAMETER, SERVICE, TRIGGERED, VARIABLE
 
-PASSING = frozenset({"AccessDenied", "InvalidParameterValueException", "ResourceConflictException"})
 KEPT = """
 import json
 def handler(event, context):
@@ -35,46 +32,14 @@ def splitting(deployed: Deployed) -> Splitting:
     return Splitting(deployed)
 
 
-@pytest.fixture(scope="module")
-def role(deployed: Deployed) -> str:
-    """What their functions run as."""
-    trust = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    reads = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
-    document = {"Version": "2012-10-17", "Statement": [trust]}
-    iam = deployed.connection.client("iam")
-    arn: str = iam.create_role(RoleName="theirs", AssumeRolePolicyDocument=json.dumps(document))["Role"]["Arn"]
-    allowed = {"Effect": "Allow", "Action": reads, "Resource": "*"}
-    policy = {"Version": "2012-10-17", "Statement": [allowed]}
-    iam.put_role_policy(RoleName="theirs", PolicyName="reads", PolicyDocument=json.dumps(policy))
-    return arn
-
-
-def deploy(deployed: Deployed, role: str, name: str, source: str, **more: Any) -> None:
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as written:
-        written.writestr("index.py", source)
-    client = deployed.connection.client("lambda")
-    make: Callable[[], Any] = lambda: client.create_function(  # noqa: E731 - tried until the role acts
-        FunctionName=name,
-        Runtime="python3.13",
-        Handler="index.handler",
-        Role=role,
-        Code={"ZipFile": archive.getvalue()},
-        **more,
-    )
-    patiently(make, passing=PASSING)
-
-
 class Named:
     """What names a queue, three times."""
 
-    def __init__(self, deployed: Deployed, role: str, url: str) -> None:
+    def __init__(self, deployed: Deployed, url: str) -> None:
         self.lambdas = deployed.connection.client("lambda")
         self.parameters = deployed.connection.client("ssm")
         self.services = deployed.connection.client("ecs")
-        deploy(
-            deployed, role, FUNCTION, "def handler(*_): pass", Environment={"Variables": {VARIABLE: url, "OTHER": "o"}}
-        )
+        deploy(deployed, FUNCTION, "def handler(*_): pass", Environment={"Variables": {VARIABLE: url, "OTHER": "o"}})
         text = json.dumps({"queues": [{"url": url}, {"url": "another"}]}, indent=2)
         self.parameters.put_parameter(Name=PARAMETER, Value=text, Type="String")
         self.services.create_cluster(clusterName=CLUSTER)
@@ -139,12 +104,10 @@ def until(done: Callable[[], bool], *, within_s: float = 180) -> None:
         time.sleep(0.2)
 
 
-def test_what_names_a_queue_names_a_main_queue_while_it_is_split(
-    deployed: Deployed, splitting: Splitting, role: str
-) -> None:
+def test_what_names_a_queue_names_a_main_queue_while_it_is_split(deployed: Deployed, splitting: Splitting) -> None:
     """Numbered messages go all the while: none is lost, and the session has its own."""
     source = splitting.queues[NAMED].source
-    named = Named(deployed, role, source)
+    named = Named(deployed, source)
     before = named.texts()
     bodies = [f"{'mine' if number % 5 == 0 else 'others'}-{number}" for number in range(500)]
     with consuming(deployed) as taken:
@@ -168,11 +131,11 @@ def test_what_names_a_queue_names_a_main_queue_while_it_is_split(
 
 
 def test_a_trigger_reads_a_main_queue_while_its_own_is_split(
-    deployed: Deployed, splitting: Splitting, role: str, tmp_path: Path
+    deployed: Deployed, splitting: Splitting, tmp_path: Path
 ) -> None:
     file = tmp_path / "taken"
     file.touch()
-    deploy(deployed, role, CONSUMER, KEPT.format(file=str(file)))
+    deploy(deployed, CONSUMER, KEPT.format(file=str(file)))
     lambdas = deployed.connection.client("lambda")
     source = splitting.queues[TRIGGERED].source
     arn = deployed.sqs.get_queue_attributes(QueueUrl=source, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]

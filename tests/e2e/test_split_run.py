@@ -1,21 +1,24 @@
 """`sluice split run` as people use it: the command in a process of its own, with a program that reads its session."""
 
+import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
 from sluice.splitting.operations import ListSessions, StopSession
 from tests.deployed import Deployed
-from tests.e2e.sessions import Splitting
+from tests.e2e.commands import noted, program, running, said
+from tests.e2e.functions_deployed import deploy
+from tests.e2e.sessions import Splitting, by_attribute, url_of
 
 QUEUE = "standard"
 VISIBILITY_S = 5
+MINE = ["--filter", f"{QUEUE}:client=^run$"]
 # Says when it has a message; with `delete` it is done with it, else it is amid it until it is ended.
 PROGRAM = """
 import os, sys, time, boto3
@@ -30,6 +33,21 @@ while True:
         print("amid", message["Body"], flush=True)
         time.sleep(60)
 """
+# Fails a message when it first has it; says what it has done, and where.
+HANDLER = """
+import os
+failed = set()
+def handle(event, context):
+    found = []
+    for record in event["Records"]:
+        if record["messageId"] in failed:
+            print(record["body"], record["messageAttributes"]["client"]["stringValue"], os.environ["WHERE"], flush=True)
+        else:
+            failed.add(record["messageId"])
+            found.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": found}
+"""
+FUNCTION = "their-orders"
 
 
 @pytest.fixture
@@ -42,35 +60,14 @@ def splitting(deployed: Deployed) -> Splitting:
     return found
 
 
-@contextmanager
-def running(deployed: Deployed, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "sluice.cli.main", "split", "run", "--queue", f"ORDERS_URL={QUEUE}"]
-    program = [sys.executable, "-c", PROGRAM, *arguments]
-    process = subprocess.Popen(
-        [*command, "--filter", f"{QUEUE}:client=^run$", "--", *program],
-        # boto3 as it comes doesn't try a call of SQS again that is throttled.
-        env={**os.environ, **deployed.cloud.environment(deployed.site), "AWS_RETRY_MODE": "standard"},
-        stdout=subprocess.PIPE,
-        text=True,
-        # A shell lets what it starts in the background ignore ctrl-C, and the tests too, if it started them so.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads hold locks here
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def said(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def reading(deployed: Deployed, *arguments: str) -> AbstractContextManager["subprocess.Popen[str]"]:
+    return running(deployed, "split", "run", "--queue", f"ORDERS_URL={QUEUE}", *MINE, *program(PROGRAM, *arguments))
 
 
 def test_a_program_reads_its_sessions_messages_and_its_exit_code_is_the_commands(
     deployed: Deployed, splitting: Splitting
 ) -> None:
-    with running(deployed, "delete") as process:
+    with reading(deployed, "delete") as process:
         assert said(process) == "reading"
         splitting.send(QUEUE, ["42"], lambda _: {"client": "run"})
         assert process.wait(30) == 42
@@ -80,7 +77,7 @@ def test_a_program_reads_its_sessions_messages_and_its_exit_code_is_the_commands
 def test_ctrl_c_amid_a_message_ends_the_session_and_the_consumer_gets_the_message(
     deployed: Deployed, splitting: Splitting
 ) -> None:
-    with running(deployed) as process:
+    with reading(deployed) as process:
         assert said(process) == "reading"
         splitting.send(QUEUE, ["7"], lambda _: {"client": "run"})
         assert said(process) == "amid 7"
@@ -90,10 +87,65 @@ def test_ctrl_c_amid_a_message_ends_the_session_and_the_consumer_gets_the_messag
 
 
 def test_a_session_that_is_stopped_elsewhere_ends_its_program(deployed: Deployed, splitting: Splitting) -> None:
-    with running(deployed) as process:
+    with reading(deployed) as process:
         assert said(process) == "reading"
         [session] = [each for each in splitting.client.ask(ListSessions()).sessions if each.status == "Ready"]
         splitting.client.ask(StopSession(session_id=session.session_id))
         started = time.monotonic()
         assert process.wait(60) == 70
         assert time.monotonic() - started < 30
+        assert noted(process)[-1] == "the session ended under the program: Stopped"
+
+
+def test_a_machine_that_slept_past_the_sessions_end_ends_its_program(deployed: Deployed, splitting: Splitting) -> None:
+    with reading(deployed) as process:
+        assert said(process) == "reading"
+        [session] = [each for each in splitting.client.ask(ListSessions()).sessions if each.status == "Ready"]
+        os.killpg(process.pid, signal.SIGSTOP)
+        splitting.stop(session.session_id)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.wait(60) == 70
+        assert noted(process)[-1].startswith("the session ended under the program: ")
+
+
+@pytest.mark.slow  # half a minute without a heartbeat
+def test_a_command_that_was_killed_leaves_no_session_and_the_consumer_gets_its_messages(
+    deployed: Deployed, splitting: Splitting
+) -> None:
+    with reading(deployed) as process:
+        assert said(process) == "reading"
+        [session] = [each for each in splitting.client.ask(ListSessions()).sessions if each.status == "Ready"]
+        splitting.send(QUEUE, ["11"], lambda _: {"client": "run"})
+        assert said(process) == "amid 11"
+        os.killpg(process.pid, signal.SIGKILL)
+        ended = splitting.until(session.session_id, lambda status: status == "Ended")
+        assert ended.reason == "Unused"
+    assert splitting.bodies(splitting.main(QUEUE), 1, within_s=60) == ["11"]
+
+
+def test_a_functions_handler_runs_here_and_what_it_fails_comes_again(
+    deployed: Deployed, splitting: Splitting, tmp_path: Path
+) -> None:
+    deploy(deployed, FUNCTION, "def handler(*_): pass", Environment={"Variables": {"WHERE": "deployed's variables"}})
+    (tmp_path / "orders.py").write_text(HANDLER)
+    local = ["--lambda", FUNCTION, "--handler", "orders.handle"]
+    with running(deployed, "split", "run", *local, *MINE, cwd=tmp_path) as process:
+        splitting.until_one_is_ready()
+        splitting.send(QUEUE, ["8"], lambda _: {"client": "run"})
+        assert said(process) == "8 run deployed's variables"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    splitting.until_all_ended()
+    assert splitting.bodies(splitting.main(QUEUE), 1, within_s=5) == []
+
+
+def test_what_went_to_a_session_is_told_as_it_goes(deployed: Deployed, splitting: Splitting) -> None:
+    with (
+        splitting.sessions({QUEUE: by_attribute("client", "^run$")}) as [session],
+        running(deployed, "split", "tail", session.session_id, "--json") as process,
+    ):
+        splitting.send(QUEUE, ["9"], lambda _: {"client": "run"})
+        told = json.loads(said(process))
+        [message] = splitting.messages(url_of(session, QUEUE), 1)
+    assert message["Body"] == "9"
+    assert (told["queue"], told["session"], told["mode"]) == (QUEUE, session.session_id, "steal")

@@ -17,31 +17,9 @@ from sluice.cli.splitting.filters import filters_of
 from sluice.cli.splitting.registration import section_of
 from sluice.cli.splitting.resources import BadResource, Imported, imported
 from sluice.splitting.filters.values import Filter, QueueFilter
+from tests import mirrord
 
-MEME_APP = """
-apiVersion: queues.mirrord.metalbear.co/v1alpha
-kind: MirrordWorkloadQueueRegistry
-metadata:
-  name: meme-app-q-registry
-spec:
-  queues:
-    meme-queue:
-      queueType: SQS
-      nameSource:
-        envVar: INCOMING_MEME_QUEUE_NAME
-      tags:
-        tool: mirrord
-    ad-queue:
-      queueType: SQS
-      nameSource:
-        envVar: AD_QUEUE_NAME
-      tags:
-        tool: mirrord
-  consumer:
-    name: meme-app
-    container: main
-    workloadType: Deployment
-"""
+MEME_APP = mirrord.RESOURCE.read_text()
 NEWER = """
 ---
 apiVersion: queues.mirrord.metalbear.co/v1
@@ -95,24 +73,19 @@ def entry_of(queue: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_workload_with_two_queues_is_two_entries() -> None:
     found = of_yaml(MEME_APP)
-    assert section_of(found.queues.values()) == {
-        "splitting": {
-            "queues": [
-                {"queue_id": "meme-queue", "tags": {"tool": "mirrord"}},
-                {"queue_id": "ad-queue", "tags": {"tool": "mirrord"}},
-            ]
-        }
-    }
+    assert mirrord.queues() == [
+        {"queue_id": "meme-queue", "tags": {"tool": "mirrord"}},
+        {"queue_id": "ad-queue", "tags": {"tool": "mirrord"}},
+    ]
     assert found.notes[0] == FROM_A_VARIABLE
     assert len(found.notes) == 4
 
 
-def test_the_filter_of_the_same_workload_is_a_filter_file(tmp_path: Path) -> None:
-    file = tmp_path / "mirrord.json"
+def test_the_filter_of_the_same_workload_is_a_filter_file() -> None:
     attributes = {"author": "^me$", "level": "^(beginner|intermediate)$"}
-    queues = {"meme-queue": {"queue_type": "SQS", "message_filter": attributes}}
-    file.write_text(json.dumps({"feature": {"split_queues": queues}}))
-    assert filters_of(file, []) == {"meme-queue": QueueFilter(filter=Filter(attributes=tuple(attributes.items())))}
+    assert filters_of(mirrord.WHOLE, []) == {
+        "meme-queue": QueueFilter(filter=Filter(attributes=tuple(attributes.items())))
+    }
 
 
 def test_a_newer_resource_is_read_with_its_property_list() -> None:

@@ -158,10 +158,9 @@ def _attempt(here: "World", client: Client, operation: str, parameters: dict[str
         actor.doomed = True
         raise Killed
     if fault is Kind.LOST_ANSWER:
-        if late_s < client.timeout_s / 4:  # as often it is the connection that ends, and the next attempt comes at once
-            raise ConnectionClosedError(endpoint_url=client.service)
-        scheduler.pause(client.timeout_s)
-        raise ReadTimeoutError(endpoint_url=client.service)
+        ends = late_s < client.timeout_s / 4  # as often it is the connection, and the next attempt comes at once
+        scheduler.pause(0.0 if ends else client.timeout_s)
+        raise (ConnectionClosedError if ends else ReadTimeoutError)(endpoint_url=client.service)
     scheduler.pause(late_s)
     return answer
 

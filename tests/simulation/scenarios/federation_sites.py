@@ -11,7 +11,6 @@ from sluice.federation.router import Ingress
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
 from sluice.settings import Settings
 from tests.simulation.kernel.world import Site, World
-from tests.simulation.models.dynamodb import DynamoDb
 from tests.simulation.models.lambdas import Function
 from tests.simulation.models.policies import policy_for
 from tests.simulation.models.queues import Queue
