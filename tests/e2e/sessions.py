@@ -93,12 +93,14 @@ class Splitting:
             for session in started:
                 self.client.ask(StopSession(session_id=session.session_id))
 
-    def until_one_is_ready(self) -> None:
-        """Until a session is ready that a command has started."""
+    def ready_one(self) -> SessionView:
+        """The one session that is ready, once it is: a command has started it."""
         deadline = time.monotonic() + 60
-        while all(session.status != "Ready" for session in self.client.ask(ListSessions()).sessions):
-            assert time.monotonic() < deadline, "it never was"
+        while not (ready := [each for each in self.client.ask(ListSessions()).sessions if each.status == "Ready"]):
+            assert time.monotonic() < deadline, "none is"
             time.sleep(0.2)
+        [found] = ready
+        return found
 
     def until_all_ended(self) -> None:
         """Until no session is left, of this test's or an earlier one's."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.splitting.operations import ListSessions, StopSession
+from sluice.splitting.operations import StopSession
 from tests.deployed import Deployed
 from tests.e2e.commands import noted, program, running, said
 from tests.e2e.functions_deployed import deploy
@@ -64,6 +64,14 @@ def reading(deployed: Deployed, *arguments: str) -> AbstractContextManager["subp
     return running(deployed, "split", "run", "--queue", f"ORDERS_URL={QUEUE}", *MINE, *program(PROGRAM, *arguments))
 
 
+def until_empty(deployed: Deployed, url: str) -> None:
+    """Until what was received there is deleted."""
+    deadline = time.monotonic() + 30
+    while deployed.depth(url):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def test_a_program_reads_its_sessions_messages_and_its_exit_code_is_the_commands(
     deployed: Deployed, splitting: Splitting
 ) -> None:
@@ -89,7 +97,7 @@ def test_ctrl_c_amid_a_message_ends_the_session_and_the_consumer_gets_the_messag
 def test_a_session_that_is_stopped_elsewhere_ends_its_program(deployed: Deployed, splitting: Splitting) -> None:
     with reading(deployed) as process:
         assert said(process) == "reading"
-        [session] = [each for each in splitting.client.ask(ListSessions()).sessions if each.status == "Ready"]
+        session = splitting.ready_one()
         splitting.client.ask(StopSession(session_id=session.session_id))
         started = time.monotonic()
         assert process.wait(60) == 70
@@ -100,7 +108,7 @@ def test_a_session_that_is_stopped_elsewhere_ends_its_program(deployed: Deployed
 def test_a_machine_that_slept_past_the_sessions_end_ends_its_program(deployed: Deployed, splitting: Splitting) -> None:
     with reading(deployed) as process:
         assert said(process) == "reading"
-        [session] = [each for each in splitting.client.ask(ListSessions()).sessions if each.status == "Ready"]
+        session = splitting.ready_one()
         os.killpg(process.pid, signal.SIGSTOP)
         splitting.stop(session.session_id)
         os.killpg(process.pid, signal.SIGCONT)
@@ -114,7 +122,7 @@ def test_a_command_that_was_killed_leaves_no_session_and_the_consumer_gets_its_m
 ) -> None:
     with reading(deployed) as process:
         assert said(process) == "reading"
-        [session] = [each for each in splitting.client.ask(ListSessions()).sessions if each.status == "Ready"]
+        session = splitting.ready_one()
         splitting.send(QUEUE, ["11"], lambda _: {"client": "run"})
         assert said(process) == "amid 11"
         os.killpg(process.pid, signal.SIGKILL)
@@ -130,9 +138,10 @@ def test_a_functions_handler_runs_here_and_what_it_fails_comes_again(
     (tmp_path / "orders.py").write_text(HANDLER)
     local = ["--lambda", FUNCTION, "--handler", "orders.handle"]
     with running(deployed, "split", "run", *local, *MINE, cwd=tmp_path) as process:
-        splitting.until_one_is_ready()
+        session = splitting.ready_one()
         splitting.send(QUEUE, ["8"], lambda _: {"client": "run"})
         assert said(process) == "8 run deployed's variables"
+        until_empty(deployed, url_of(session, QUEUE))
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     splitting.until_all_ended()
