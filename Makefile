@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-in-turn test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock clean
+.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := rendezvous splitting federation dynamic spark_source pipeline
@@ -37,7 +37,7 @@ demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud:
 	python -m sluice.demo
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-in-turn test-federated test-beside
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-beside
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -51,9 +51,6 @@ test-stacks: setup ## those that synthesize the stacks
 test-beside: export SLUICE_SIMULATION_SEEDS := 200
 test-beside: test-unit
 	+$(MAKE) test-spark
-
-# The processors are busiest with what waits for nothing: this begins as one of those that do is over.
-test-in-turn: test-deployed
 	+$(MAKE) test-stacks
 
 # Sites of one cloud share its process: what has to keep up in real time has a cloud with one site. The cloud is as slow
