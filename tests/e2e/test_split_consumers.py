@@ -14,6 +14,7 @@ from tests.e2e.functions_deployed import deploy
 from tests.e2e.sessions import Splitting, by_attribute, url_of
 from tests.repointed import CLUSTER, CONSUMER, CONTAINER, FUNCTION, NAMED, PARAMETER, SERVICE, TRIGGERED, VARIABLE
 
+MESSAGES = 5_000
 KEPT = """
 import json
 def handler(event, context):
@@ -109,23 +110,24 @@ def test_what_names_a_queue_names_a_main_queue_while_it_is_split(deployed: Deplo
     source = splitting.queues[NAMED].source
     named = Named(deployed, source)
     before = named.texts()
-    bodies = [f"{'mine' if number % 5 == 0 else 'others'}-{number}" for number in range(500)]
+    bodies = [f"{'mine' if number % 5 == 0 else 'others'}-{number}" for number in range(MESSAGES)]
+    first, last = MESSAGES // 5, MESSAGES * 4 // 5
     with consuming(deployed) as taken:
-        splitting.send(NAMED, bodies[:100], lambda body: {"whose": body.split("-")[0]})
+        splitting.send(NAMED, bodies[:first], lambda body: {"whose": body.split("-")[0]})
         session = splitting.start({NAMED: by_attribute("whose", "^mine$")})
         texts = named.texts()
         assert all("sluice-tmp-" in text and "-main-" in text for text in texts), texts
         assert all(text != old for text, old in zip(texts, before, strict=True))
         assert "another" in texts[1]
-        splitting.send(NAMED, bodies[100:400], lambda body: {"whose": body.split("-")[0]})
-        mine = splitting.bodies(url_of(session, NAMED), 50)
+        splitting.send(NAMED, bodies[first:last], lambda body: {"whose": body.split("-")[0]})
+        mine = splitting.bodies(url_of(session, NAMED), MESSAGES // 10, within_s=180)
         splitting.stop(session.session_id)
-        splitting.send(NAMED, bodies[400:], lambda body: {"whose": body.split("-")[0]})
+        splitting.send(NAMED, bodies[last:], lambda body: {"whose": body.split("-")[0]})
         until(lambda: named.texts() == before)
         until(lambda: not splitting.temporary_queues())
         until(lambda: {*taken, *mine} == {*bodies})
-    assert {body for body in bodies[100:400] if body.startswith("mine")} >= set(mine)
-    assert len(mine) >= 50
+    assert {body for body in bodies[first:last] if body.startswith("mine")} >= set(mine)
+    assert len(mine) >= MESSAGES // 10
     [service] = named.services.describe_services(cluster=CLUSTER, services=[SERVICE])["services"]
     assert service["taskDefinition"] == named.definition
 
