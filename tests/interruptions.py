@@ -1,4 +1,4 @@
-"""AWS clients that fail once: a call is never sent, or its answer never comes."""
+"""Clients of AWS and of Kubernetes that fail once: a call is never sent, or its answer never comes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 from botocore.exceptions import EndpointConnectionError
 
 from sluice.errors import CallFailed
+from sluice.kubernetes.api import Api
 
 MAX_CALLS = 200  # of whatever is to be interrupted
 MAX_ROUNDS = 20  # until it is through, with one failure
@@ -25,6 +26,20 @@ class Interruptions:
         client.meta.events.register("before-call", self._before)
         client.meta.events.register("after-call", self._after)
         return client
+
+    def watch_api(self, api: Api) -> Api:
+        """The same for an API server of Kubernetes."""
+
+        def send(method: str, path: str, body: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
+            try:
+                self._before()
+                answer = api.send(method, path, body)
+                self._after()
+            except EndpointConnectionError as error:
+                raise CallFailed(f"{method} {path}", "EndpointConnectionError", str(error)) from error
+            return answer
+
+        return Api(send)
 
     def _before(self, **_: Any) -> None:
         self.calls += 1

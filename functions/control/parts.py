@@ -13,6 +13,7 @@ from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
+from sluice.aws.splitting.consumers.clusters import EksClusters
 from sluice.aws.splitting.consumers.targets import AwsConsumers
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
@@ -29,6 +30,7 @@ from sluice.splitting.settings import ControlSettings
 
 logger = Logger()
 client_of = cache(make_client)  # by service, each when a target needs it
+clusters = EksClusters(client=client_of)  # asked when a target needs one
 ALPHABET = string.ascii_lowercase + string.digits
 TICK = encode(TickSessions()).decode()
 
@@ -67,7 +69,10 @@ class ControlParts:
             pointing=Pointing(
                 repointed={each.queue_id: each for each in self.settings.repointed},
                 consumers=AwsConsumers(
-                    client=client_of, arn_prefix=queue_arn_prefix(self.settings.dead_letters_url), now_ms=now_ms
+                    client=client_of,
+                    arn_prefix=queue_arn_prefix(self.settings.dead_letters_url),
+                    now_ms=now_ms,
+                    cluster=clusters,
                 ),
                 triggers=LambdaSplitterTriggers(lambda_client),
                 holder=new_token(),

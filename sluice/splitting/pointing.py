@@ -29,8 +29,8 @@ from sluice.splitting.sessions.events import Event
 from sluice.splitting.sessions.state import Registry
 from sluice.splitting.settings import Repointed
 
-# Nobody waits for these to pass, but on the way back.
-DENIED = frozenset({"AccessDenied", "AccessDeniedException"})
+# Nobody waits for these to pass, but on the way back. The last three are a Kubernetes API server's.
+DENIED = frozenset({"AccessDenied", "AccessDeniedException", "Forbidden", "Unauthorized", "Invalid"})
 HELD_MS = 100_000  # the function's time limit is 60 s; clocks differ, and what it asked for last comes after it
 
 Warn = Callable[[str, str, str], None]  # what, of which split queue by its id, and why

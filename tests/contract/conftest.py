@@ -1,5 +1,23 @@
-"""Contracts are kept on moto, whose transactions cost what they are worth."""
+"""Contracts are kept on moto, whose transactions cost what they are worth, and on API servers of Kubernetes."""
 
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.servers import Server, in_memory
+from tests.kubernetes.workloads import made
 from tests.transactions import copied_once
 
 copied_once()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with in_memory() as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(server: Server) -> Cluster:
+    return made(server)

@@ -1,5 +1,7 @@
 """What is configured and stored of consumers comes back equal, and what can't be is refused."""
 
+from typing import Any
+
 import pytest
 
 from sluice.codec import decode
@@ -9,6 +11,7 @@ from sluice.splitting.consumers.targets import (
     Consumer,
     Consumers,
     EcsVariable,
+    KubernetesWorkload,
     LambdaTrigger,
     LambdaVariable,
     Place,
@@ -18,12 +21,23 @@ from sluice.splitting.consumers.targets import (
 )
 
 PLACE = Place(path=("queues", "[]"), pattern="q=(.+)")
+WORKLOAD: dict[str, Any] = {"cluster": "shop", "namespace": "prod", "name": "orders"}
 TARGETS: dict[str, Target] = {
     "trigger of function orders": LambdaTrigger(function="orders"),
     "variable QUEUE of function orders": LambdaVariable(function="orders", variable="QUEUE", place=PLACE),
     "parameter /orders": SystemsManagerParameter(name="/orders", refresh_s=60),
     "variable QUEUE of container app of service shop/orders": EcsVariable(
         cluster="shop", service="orders", container="app", variable="QUEUE"
+    ),
+    "variable QUEUE of Deployment shop/prod/orders": KubernetesWorkload(**WORKLOAD, kind="Deployment", env="QUEUE"),
+    "variables like Q.* of containers a, b of Rollout shop/prod/orders": KubernetesWorkload(
+        **WORKLOAD, kind="Rollout", containers=("a", "b"), env_like="Q.*", place=PLACE
+    ),
+    "variable QUEUE of container a of StatefulSet shop/prod/orders": KubernetesWorkload(
+        **WORKLOAD, kind="StatefulSet", containers=("a",), env="QUEUE", fallback="orders"
+    ),
+    "file shop.json of volume config of Deployment shop/prod/orders": KubernetesWorkload(
+        **WORKLOAD, kind="Deployment", volume="config", file="shop.json", timeout_s=60, argo_cd_namespace="argo"
     ),
 }
 
@@ -57,7 +71,22 @@ def test_an_operator_knows_a_target_by_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"type":"kubernetes"}',
+        '{"type":"docker"}',
+        *(
+            f'{{"type":"kubernetes","cluster":"c","namespace":"n","name":"o",{where}}}'
+            for where in (
+                '"kind":"DaemonSet","env":"Q"',
+                '"kind":"Deployment"',
+                '"kind":"Deployment","env":"Q","env_like":"Q"',
+                '"kind":"Deployment","env":"Q","volume":"v","file":"f"',
+                '"kind":"Deployment","volume":"v"',
+                '"kind":"Deployment","env":"Q","file":"f"',
+                '"kind":"Deployment","volume":"v","file":"f","containers":["a"]',
+                '"kind":"Deployment","env":"Q","fallback":"orders"',
+                '"kind":"Deployment","env_like":"Q","containers":["a"],"fallback":"orders"',
+                '"kind":"Deployment","env":"Q","timeout_s":0',
+            )
+        ),
         '{"type":"parameter","name":""}',
         '{"type":"parameter","name":"/a","refresh_s":-1}',
         '{"type":"parameter","name":"/a","place":{"pattern":""}}',

@@ -20,6 +20,7 @@ from sluice.splitting.consumers.targets import (
     Consumer,
     Consumers,
     EcsVariable,
+    KubernetesWorkload,
     LambdaTrigger,
     LambdaVariable,
     Place,
@@ -99,6 +100,11 @@ CONSUMERS = Consumers(
         Consumer(
             target=EcsVariable(
                 cluster="c", service="s", container="k", variable="V", place=Place(path=("a", "[]"), pattern="q=(.*)")
+            )
+        ),
+        Consumer(
+            target=KubernetesWorkload(
+                cluster="c", namespace="n", kind="Rollout", name="o", containers=("k",), env="V", fallback="q"
             )
         ),
     ),

@@ -1,6 +1,6 @@
 """What says which queue a consumer reads: the kinds that can be re-pointed, as they are configured and stored. Pure."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -8,6 +8,8 @@ from sluice.codec import Format, Struct
 
 MAX_STEPS = 32  # of a path
 MAX_PATTERN = 1_024  # characters
+MAX_CONTAINERS = 20  # that are named, of a pod
+MAX_TIMEOUT_S = 86_400  # of a rollout
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]
 
@@ -55,7 +57,42 @@ class EcsVariable(Struct, frozen=True, kw_only=True, tag="ecs variable"):
     place: Place = Place()
 
 
-Target: TypeAlias = LambdaTrigger | LambdaVariable | SystemsManagerParameter | EcsVariable
+class KubernetesWorkload(Struct, frozen=True, kw_only=True, tag="kubernetes", omit_defaults=True):
+    """A workload's environment variables, or a file of one of its volumes: one of `env`, `env_like`, `volume`.
+
+    `cluster` is EKS's name of it, or a context of a kubeconfig. Without `containers` all of the pod's are meant. `env`
+    is a variable's name, `env_like` a pattern that matches whole names; `fallback` is the value that the variable has
+    in the named containers where nothing sets it that can be read. `file` is a key of the ConfigMap that the `volume`
+    is of. `timeout_s` is how long its pods may take to be replaced. `argo_cd_namespace` has Argo CD's Applications.
+    """
+
+    cluster: Text
+    namespace: Text
+    kind: Literal["Deployment", "StatefulSet", "Rollout"]
+    name: Text
+    containers: Annotated[tuple[Text, ...], Meta(max_length=MAX_CONTAINERS)] = ()
+    env: Text | None = None
+    env_like: Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN)] | None = None
+    fallback: Text | None = None
+    volume: Text | None = None
+    file: Text | None = None
+    place: Place = Place()
+    timeout_s: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_S)] = 600
+    argo_cd_namespace: Text = "argocd"
+
+    def __post_init__(self) -> None:
+        """Check what fits together. Raises ValueError, which a decoder turns into its own."""
+        if [self.env, self.env_like, self.volume].count(None) != 2:  # noqa: PLR2004 - all but one
+            raise ValueError("needs one of env, env_like, and volume with file")
+        if (self.volume is None) != (self.file is None):
+            raise ValueError("volume and file go together")
+        if self.fallback is not None and (self.env is None or not self.containers):
+            raise ValueError("fallback is for env in named containers")
+        if self.volume is not None and self.containers:
+            raise ValueError("a volume is the whole pod's, not one of containers")
+
+
+Target: TypeAlias = LambdaTrigger | LambdaVariable | SystemsManagerParameter | EcsVariable | KubernetesWorkload
 
 
 class Consumer(Struct, frozen=True, kw_only=True):
@@ -111,3 +148,14 @@ def name_of(target: Target) -> str:
         case EcsVariable():
             of = f"container {target.container} of service {target.cluster}/{target.service}"
             return f"variable {target.variable} of {of}"
+        case KubernetesWorkload():
+            return f"{_where(target)} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
+
+
+def _where(target: KubernetesWorkload) -> str:
+    if target.volume is not None:
+        return f"file {target.file} of volume {target.volume}"
+    variables = f"variable {target.env}" if target.env is not None else f"variables like {target.env_like}"
+    if not target.containers:
+        return variables
+    return f"{variables} of container{'s'[: len(target.containers) - 1]} {', '.join(target.containers)}"

@@ -4,13 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.aws.splitting.consumers.clusters import EksClusters
 from sluice.aws.splitting.consumers.parameters import Parameters
 from sluice.aws.splitting.consumers.services import EcsServices
 from sluice.aws.splitting.consumers.triggers import LambdaTriggers
 from sluice.aws.splitting.consumers.variables import LambdaVariables
 from sluice.errors import BadConsumer
+from sluice.kubernetes.api import Api
+from sluice.kubernetes.workloads import KubernetesWorkloads
 from sluice.splitting.consumers.targets import (
     EcsVariable,
+    KubernetesWorkload,
     LambdaTrigger,
     LambdaVariable,
     SystemsManagerParameter,
@@ -23,11 +27,13 @@ class AwsConsumers:
     """Through clients that are made by service, each when a target needs it: most sites have none of most kinds.
 
     `arn_prefix` is an ARN of the site's queues without the name. What `original` gave is for its own kind alone.
+    `cluster` connects to a Kubernetes cluster by its name; where it isn't given, the name is EKS's.
     """
 
     client: Callable[[str], Any]
     arn_prefix: str
     now_ms: Callable[[], int]
+    cluster: Callable[[str], Api] | None = None
 
     def original(self, target: Target, *, queue: str) -> str:
         """Read what the target is while it reads this queue. Raises `BadConsumer` and `CallFailed`."""
@@ -40,6 +46,8 @@ class AwsConsumers:
                 return self._parameters().original(target, queue=queue)
             case EcsVariable():
                 return self._services().original(target, queue=queue)
+            case KubernetesWorkload():
+                return self._workloads().original(target, queue=queue)
 
     def point(self, target: Target, original: str, *, queue: str, instead_of: str) -> bool:
         """Let it read a queue instead of another; True once every reader is there. Raises as `original` does.
@@ -55,12 +63,16 @@ class AwsConsumers:
                 return self._parameters().point(target, queue=queue, instead_of=instead_of)
             case EcsVariable():
                 return self._services().point(target, original, queue=queue, instead_of=instead_of)
+            case KubernetesWorkload():
+                return self._workloads().point(target, original, queue=queue, instead_of=instead_of)
 
     def reads(self, target: Target, *, queue: str) -> bool:
         """Whether it is to read this queue, as it is configured now. Raises `CallFailed`."""
         try:
             if isinstance(target, LambdaTrigger):
                 return self._triggers().reads(target, queue=queue)
+            if isinstance(target, KubernetesWorkload):
+                return self._workloads().reads(target, queue=queue)
             self.original(target, queue=queue)
         except BadConsumer:
             return False
@@ -77,3 +89,7 @@ class AwsConsumers:
 
     def _services(self) -> EcsServices:
         return EcsServices(client=self.client("ecs"), arn_prefix=self.arn_prefix)
+
+    def _workloads(self) -> KubernetesWorkloads:
+        cluster = self.cluster or EksClusters(client=self.client)
+        return KubernetesWorkloads(cluster=cluster, arn_prefix=self.arn_prefix, now_ms=self.now_ms)

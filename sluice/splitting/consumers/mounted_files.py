@@ -1,0 +1,110 @@
+"""Which ConfigMap a workload's volume is of, and the copy of it that names another queue. Pure.
+
+The ConfigMap is shared with others and stays as it is. A copy belongs to one workload and goes with it; its name is of
+its content, so that whoever makes it again after a crash makes the same. What it is a copy of stands on it.
+"""
+
+import hashlib
+from copy import deepcopy
+from typing import Any
+
+from sluice.codec import encode
+from sluice.errors import BadConsumer
+from sluice.splitting.consumers.environments import Json
+from sluice.splitting.consumers.targets import KubernetesWorkload, name_of
+from sluice.splitting.consumers.workloads import pod_of
+from sluice.splitting.sessions.temporary_queues import PREFIX
+
+COPY_OF = "sluice-copy-of"  # the annotation that names the ConfigMap that was there first
+VOLUME = "sluice-volume"  # the label by which the copies of one volume are found
+CHARACTERS = 20  # of a hash, 80 bits
+
+
+def config_map_of(workload: Json, target: KubernetesWorkload) -> str:
+    """Name the ConfigMap that the target's volume is of. Raises `BadConsumer`, also where it is of something else."""
+    volume = _volume(workload, target)
+    if volume is None:
+        raise BadConsumer(name_of(target), "there is no such volume")
+    if "configMap" not in volume:
+        kind = next((each for each in volume if each != "name"), "emptyDir")
+        cause = "is of a Secret, which isn't read" if kind == "secret" else f"is {kind}, and not of a ConfigMap"
+        raise BadConsumer(name_of(target), f"the volume {cause}")
+    name: str = volume["configMap"]["name"]
+    return name
+
+
+def root_of(config_map: Json) -> str:
+    """Name the ConfigMap that this one is a copy of: itself, where it is none."""
+    metadata = config_map["metadata"]
+    root: str = (metadata.get("annotations") or {}).get(COPY_OF, metadata["name"])
+    return root
+
+
+def text_of(config_map: Json, target: KubernetesWorkload) -> str:
+    """Read the target's file. Raises `BadConsumer` where it isn't a text of the ConfigMap."""
+    text = (config_map.get("data") or {}).get(target.file)
+    if text is None:
+        is_binary = target.file in (config_map.get("binaryData") or {})
+        cause = "holds it as binary data" if is_binary else "doesn't have it"
+        raise BadConsumer(name_of(target), f"ConfigMap {config_map['metadata']['name']} {cause}")
+    return str(text)
+
+
+def is_temporary(text: str) -> bool:
+    """Whether the text names a queue that is there for the time of sessions."""
+    return PREFIX in text
+
+
+def copy_of(config_map: Json, workload: Json, target: KubernetesWorkload, text: str) -> Json:
+    """Make the ConfigMap with another text for the target's file, owned by the workload."""
+    content: Json = {key: config_map[key] for key in ("data", "binaryData") if config_map.get(key)}
+    content["data"] = content["data"] | {target.file: text}
+    owner = workload["metadata"]
+    return content | {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": PREFIX + _digest([label_of(target), root_of(config_map), content]),
+            "namespace": target.namespace,
+            "labels": {VOLUME: label_of(target)},
+            "annotations": {COPY_OF: root_of(config_map)},
+            "ownerReferences": [
+                {
+                    "apiVersion": workload["apiVersion"],
+                    "kind": target.kind,
+                    "name": owner["name"],
+                    "uid": owner["uid"],
+                }
+            ],
+        },
+    }
+
+
+def label_of(target: KubernetesWorkload) -> str:
+    """Say whose volume it is, as a label's value."""
+    return _digest([target.kind, target.name, target.volume])
+
+
+def with_config_map(workload: Json, target: KubernetesWorkload, name: str) -> Json:
+    """Let the volume be of another ConfigMap."""
+    changed = deepcopy(workload)
+    volume = _volume(changed, target)
+    if volume is not None:
+        volume["configMap"]["name"] = name
+    return changed
+
+
+def mounted(pod: Json, target: KubernetesWorkload) -> str | None:
+    """Name the ConfigMap that a pod's volume is of, from the pod's spec."""
+    volumes = [each for each in pod.get("volumes") or [] if each["name"] == target.volume]
+    name: str | None = volumes[0].get("configMap", {}).get("name") if volumes else None
+    return name
+
+
+def _volume(workload: Json, target: KubernetesWorkload) -> Json | None:
+    volumes = pod_of(workload).get("volumes") or []
+    return next((each for each in volumes if each["name"] == target.volume), None)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(encode(value)).hexdigest()[:CHARACTERS]
