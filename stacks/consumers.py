@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 from pydantic import Field
 
 from sluice.codec import convert
-from sluice.splitting.consumers.targets import MAX_STEPS, Target
+from sluice.splitting.consumers.targets import MAX_CONTAINERS, MAX_STEPS, MAX_TIMEOUT_S, Target
 from stacks import values as v
 from stacks.values import Model, of
 
@@ -67,13 +67,36 @@ class EcsVariableParameters(Model):
     )
 
 
+class KubernetesParameters(Model):
+    """Variables of a workload of a cluster of EKS, or a file of one of its volumes."""
+
+    type: Literal["kubernetes"]
+    cluster: v.ClusterName = of(..., "its name")
+    namespace: v.NamespaceName = of(..., "the workload's")
+    kind: Literal["Deployment", "StatefulSet", "Rollout"] = of(..., "the last one is Argo's")
+    name: v.ObjectName = of(..., "its name")
+    containers: tuple[v.NamespaceName, ...] = of((), "their names; none means all", max_length=MAX_CONTAINERS)
+    env: v.VariableName | None = of(None, "the name of a variable")
+    env_like: v.Pattern | None = of(None, "a regular expression, for whole names of variables")
+    fallback: str | None = of(None, "what `env` is where nothing sets it that can be read", max_length=2_048)
+    volume: v.NamespaceName | None = of(None, "the name of a volume of a ConfigMap")
+    file: v.ObjectName | None = of(None, "its key in the ConfigMap")
+    place: PlaceParameters = of(PlaceParameters(), "where in the text the queue is named")
+    timeout_s: int = of(600, "how long a rollout may take", ge=1, le=MAX_TIMEOUT_S)
+    argo_cd_namespace: v.NamespaceName = of("argocd", "where Argo CD's Applications are")
+
+
 def _target_of(consumer: Model) -> Target:
     fields = consumer.model_dump(exclude={"role_arns"})
     return convert(fields, cast("type[Target]", Target), of="consumer")
 
 
 ConsumerParameters: TypeAlias = Annotated[
-    LambdaTriggerParameters | LambdaVariableParameters | SystemsManagerParameters | EcsVariableParameters,
+    LambdaTriggerParameters
+    | LambdaVariableParameters
+    | SystemsManagerParameters
+    | EcsVariableParameters
+    | KubernetesParameters,
     Field(discriminator="type"),
     v.checked(_target_of),
 ]

@@ -12,6 +12,7 @@ from aws_cdk import aws_lambda as lambda_
 from stacks.consumers import (
     ConsumerParameters,
     EcsVariableParameters,
+    KubernetesParameters,
     LambdaTriggerParameters,
     LambdaVariableParameters,
     SystemsManagerParameters,
@@ -48,6 +49,9 @@ def statements(
         yield allow("ssm", ["DescribeParameters"], "*")
     if services := [each for each in consumers if isinstance(each, EcsVariableParameters)]:
         yield from _of_services(stack, services)
+    if clusters := [each.cluster for each in consumers if isinstance(each, KubernetesParameters)]:
+        # What is done in a cluster, its own Roles allow.
+        yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", each) for each in clusters))
 
 
 def wildcards(consumers: Sequence[ConsumerParameters]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFI
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
 from stacks import repointing
 from stacks.assets import Assets
-from stacks.consumers import targets_of
+from stacks.consumers import KubernetesParameters, targets_of
 from stacks.functions import (
     CONSUME_ACTIONS,
     SMALL_BATCH,
@@ -55,9 +55,16 @@ class SplittingStack(Stack):
         splitter, triggers = _splitter(self)
         control = _control(self, triggers)
         CfnOutput(self, "ControlFunctionName", value=control.function_name)
+        if control.role is not None and _signs_in(parameters):  # clusters have to know who does
+            CfnOutput(self, "ControlRoleArn", value=control.role.role_arn)
         CfnOutput(self, "SplitterLogGroupName", value=splitter.log_group.log_group_name)
         CfnOutput(self, "SplittingTableName", value=state.splitting_table.table_name)
         CfnOutput(self, "SplittingDeadLettersUrl", value=state.splitting_dead_letters.queue_url)
+
+
+def _signs_in(parameters: Parameters) -> bool:
+    consumers = [each for queue in parameters.splitting.queues for each in queue.consumers]
+    return any(isinstance(each, KubernetesParameters) for each in consumers)
 
 
 def _splitter(stack: SplittingStack) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:

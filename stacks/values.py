@@ -182,6 +182,20 @@ ParameterName = Annotated[
 ]
 # Of clusters, services and containers: https://docs.aws.amazon.com/AmazonECS/latest/APIReference/API_CreateService.html
 EcsName = Annotated[str, said("1 to 255 letters, digits, hyphens and underscores", pattern="^[A-Za-z0-9_-]{1,255}$")]
+# https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html
+ClusterName = Annotated[
+    str,
+    said("the name of an EKS cluster", pattern="^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$"),
+]
+# Also of containers and volumes: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+NamespaceName = Annotated[
+    str,
+    said("1 to 63 small letters, digits and hyphens", pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
+]
+# Also of a ConfigMap's keys.
+ObjectName = Annotated[
+    str, said("1 to 253 letters, digits, dots, hyphens and underscores", pattern="^[A-Za-z0-9._-]{1,253}$")
+]
 Account = Annotated[str, said("an account's twelve digits", pattern=r"^[0-9]{12}$")]
 ExternalId = Annotated[str, said("an external id", pattern=r"^[A-Za-z0-9+=,.@:/_-]{2,128}$")]
 SqsUrl = Annotated[str, said("an http or https URL", pattern=r"^https?://[A-Za-z0-9.:-]{1,253}/?$")]

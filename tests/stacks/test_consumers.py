@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from sluice.splitting.consumers.targets import (
     MAX_STEPS,
     EcsVariable,
+    KubernetesWorkload,
     LambdaTrigger,
     LambdaVariable,
     Place,
@@ -20,6 +21,7 @@ from stacks.consumers import ConsumerParameters, targets_of
 CONSUMER: TypeAdapter[ConsumerParameters] = TypeAdapter(ConsumerParameters)
 FUNCTION = "arn:aws:lambda:eu-central-1:123456789012:function:orders"
 PARAMETER = "arn:aws:ssm:eu-central-1:123456789012:parameter/orders"
+OF_WORKLOAD: dict[str, Any] = {"cluster": "shop", "namespace": "prod", "kind": "Rollout", "name": "orders"}
 OF_SERVICE = {"cluster": "shop", "service": "orders", "container": "app", "variable": "QUEUE"}
 
 
@@ -40,6 +42,33 @@ OF_SERVICE = {"cluster": "shop", "service": "orders", "container": "app", "varia
         (
             {"type": "ecs variable", **OF_SERVICE, "role_arns": ["arn:aws:iam::123456789012:role/task"]},
             EcsVariable(cluster="shop", service="orders", container="app", variable="QUEUE"),
+        ),
+        (
+            {"type": "kubernetes", **OF_WORKLOAD, "env": "QUEUE"},
+            KubernetesWorkload(**OF_WORKLOAD, env="QUEUE"),
+        ),
+        (
+            {
+                "type": "kubernetes",
+                **OF_WORKLOAD,
+                "containers": ["app"],
+                "env": "QUEUE",
+                "fallback": "orders",
+                "timeout_s": 60,
+                "argo_cd_namespace": "argo",
+            },
+            KubernetesWorkload(
+                **OF_WORKLOAD,
+                containers=("app",),
+                env="QUEUE",
+                fallback="orders",
+                timeout_s=60,
+                argo_cd_namespace="argo",
+            ),
+        ),
+        (
+            {"type": "kubernetes", **OF_WORKLOAD, "volume": "config", "file": "shop.json", "place": {"path": ["q"]}},
+            KubernetesWorkload(**OF_WORKLOAD, volume="config", file="shop.json", place=Place(path=("q",))),
         ),
     ],
 )
@@ -62,6 +91,11 @@ def test_targets_keep_their_order() -> None:
         {"type": "parameter", "name": "orders:3"},
         {"type": "parameter", "name": "orders", "refresh_s": 86_401},
         {"type": "parameter", "name": "orders", "place": {"path": ["a"] * (MAX_STEPS + 1)}},
+        {"type": "kubernetes", **OF_WORKLOAD},
+        {"type": "kubernetes", **OF_WORKLOAD, "env": "QUEUE", "cluster": "arn:aws:eks:eu-central-1:123456789012:c"},
+        {"type": "kubernetes", **OF_WORKLOAD, "env": "QUEUE", "containers": ["a"] * 21},
+        {"type": "kubernetes", **OF_WORKLOAD, "env": "QUEUE", "timeout_s": 86_401},
+        {"type": "kubernetes", **OF_WORKLOAD, "env_like": "("},
         {"type": "ecs variable", **OF_SERVICE, "cluster": "arn:aws:ecs:eu-central-1:123456789012:cluster/shop"},
     ],
 )

@@ -59,6 +59,8 @@ QUEUES = "sluice.splitting.queues"
 TRIGGER = {"type": "lambda trigger", "function": "f"}
 SERVICE = {"type": "ecs variable", "cluster": "c", "service": "s", "container": "app", "variable": "QUEUE"}
 
+WORKLOAD = {"type": "kubernetes", "cluster": "c", "namespace": "n", "kind": "Deployment", "name": "o", "env": "QUEUE"}
+
 
 def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
     return {"queue_id": "q", "consumers": list(consumers)}
@@ -80,7 +82,7 @@ def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
             "fifo False don't fit",
         ),
         ([{"queue_id": str(number)} for number in range(16)], "at most 15"),
-        ([consumed({"type": "kubernetes"})], r"\[0\]: .* is not an object whose type is one of ecs variable, lambda"),
+        ([consumed({"type": "docker"})], r"\[0\]: .* is not an object whose type is one of ecs variable, kubern"),
         ([consumed({"type": "lambda trigger", "function": "a b"})], r"\[function\]: 'a b' is not a function's name or"),
         (
             [consumed({"type": "lambda variable", "function": "f:live", "variable": "V"})],
@@ -92,6 +94,10 @@ def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
         ([consumed({"type": "parameter", "name": "/a", "place": {"pattern": "a" * 1_025}})], "a regular expression of"),
         ([consumed({"type": "parameter", "name": "/a", "role_arns": []})], r"\[role_arns\]: there is no such"),
         ([consumed({**SERVICE, "role_arns": ["r"]})], r"\[role_arns\]\[0\]: 'r' is not the ARN of a role"),
+        ([consumed({**WORKLOAD, "kind": "DaemonSet"})], r"\[kind\]: 'DaemonSet' is none of Deployment, StatefulSet"),
+        ([consumed({**WORKLOAD, "env": None})], "needs one of env, env_like, and volume with file"),
+        ([consumed({**WORKLOAD, "fallback": "orders"})], "fallback is for env in named containers"),
+        ([consumed({**WORKLOAD, "namespace": "Shop"})], "'Shop' is not 1 to 63 small letters, digits and hyphens"),
         ([consumed(*[TRIGGER] * 11)], "is not a list of at most 10"),
         ([consumed(*[SERVICE] * 10), consumed(*[SERVICE] * 10) | {"queue_id": "r"}], "a function's environment holds"),
     ],

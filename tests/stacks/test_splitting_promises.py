@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from sluice.splitting.consumers.targets import EcsVariable, LambdaTrigger, LambdaVariable, SystemsManagerParameter
+from sluice.splitting.consumers.targets import (
+    EcsVariable,
+    KubernetesWorkload,
+    LambdaTrigger,
+    LambdaVariable,
+    SystemsManagerParameter,
+)
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import KEY_ARN, Resource, Templates
 from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, listed, pairs, physical_names, text
@@ -16,6 +22,13 @@ QUEUES = [{"queue_id": "a"}, {"queue_id": "b", "fifo": True}]
 THEIRS = "arn:aws:sqs:eu-central-1:123456789012:theirs.fifo"
 ROLES = ["arn:aws:iam::123456789012:role/task", "arn:aws:iam::123456789012:role/execution"]
 FUNCTION = "arn:aws:lambda:eu-central-1:123456789012:function:invoices"
+WORKLOAD: dict[str, Any] = {
+    "cluster": "shop-eks",
+    "namespace": "shop",
+    "kind": "StatefulSet",
+    "name": "orders",
+    "env_like": "QUEUE.*",
+}
 REPOINTED = [
     {
         "queue_id": "triggered",
@@ -44,7 +57,8 @@ REPOINTED = [
                 "container": "app",
                 "variable": "QUEUE",
                 "role_arns": ROLES,
-            }
+            },
+            {"type": "kubernetes", **WORKLOAD},
         ],
     },
     {"queue_id": "with a main queue"},
@@ -254,7 +268,10 @@ def test_control_alone_is_told_of_triggers_and_targets(repointed: Templates, spl
         "triggered": (LambdaTrigger(function="orders:live"), LambdaTrigger(function=FUNCTION)),
         "told": (LambdaVariable(function="orders", variable="QUEUE"),),
         "read": (SystemsManagerParameter(name="/orders/queue", refresh_s=60),),
-        "run": (EcsVariable(cluster="shop", service="orders", container="app", variable="QUEUE"),),
+        "run": (
+            EcsVariable(cluster="shop", service="orders", container="app", variable="QUEUE"),
+            KubernetesWorkload(**WORKLOAD),
+        ),
     }
     assert "REPOINTED" not in variables(repointed, "Splitter")
     assert "REPOINTED" not in variables(split, "Control")
@@ -301,7 +318,14 @@ def test_control_may_do_exactly_this_to_repoint_consumers(repointed: Templates) 
         ({"ecs:DescribeTasks"}, {of_service("ecs", "task/shop/*")}),
         ({"ecs:DescribeTaskDefinition", "ecs:DeregisterTaskDefinition"}, {"*"}),
         ({"ecs:RegisterTaskDefinition"}, {of_service("ecs", "task-definition/*:*")}),
+        ({"eks:DescribeCluster"}, {of_service("eks", "cluster/shop-eks")}),
     )
+
+
+def test_whom_a_cluster_has_to_know_is_told_where_there_is_one(repointed: Templates, split: Templates) -> None:
+    [id_] = [id_ for id_ in resources(repointed.splitting, "AWS::IAM::Role") if id_.startswith("ControlRole")]
+    assert repointed.splitting["Outputs"]["ControlRoleArn"]["Value"] == {"Fn::GetAtt": [id_, "Arn"]}
+    assert "ControlRoleArn" not in split.splitting["Outputs"]
 
 
 def test_what_takes_no_resource_has_a_condition_where_it_takes_one(repointed: Templates) -> None:
