@@ -57,7 +57,7 @@ test-beside: test-unit
 # as AWS may be here, and a test may take longer; the other targets' has a twentieth of its delays.
 test-slow: export SLUICE_HARSH_SCALE := 1
 test-slow: export PYTEST_TIMEOUT := 900
-test-slow: setup build/spark-$(SPARK)/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
+test-slow: setup build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
 	build/spark-$(SPARK)/bin/python -m pytest -m slow --confcutdir=tests/spark --numprocesses=2 tests/spark
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
 	SLUICE_EXAMPLES=200 python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal tests/unit tests/functions tests/contract
@@ -128,6 +128,11 @@ build/spark-%/ready: spark/pyproject.toml requirements.txt | .venv/ready
 	$(call install,build/spark-$*,--constraint requirements.txt "pyspark==$*" --editable "spark[avro$(,)jobs]" \
 		pytest pytest-timeout pytest-xdist hypothesis "moto[s3$(,)sqs]" boto3)
 	$(call compiled,build/spark-$*)
+	touch $@
+
+# A real API server of Kubernetes, for suites that are slow.
+build/kube-apiserver/ready: tests/kubernetes/build
+	nice tests/kubernetes/build build/kube-apiserver
 	touch $@
 
 node_modules/ready: package.json .venv/ready

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.real_server import real
 from tests.kubernetes.servers import Server, in_memory
 from tests.kubernetes.workloads import made
 from tests.transactions import copied_once
@@ -12,9 +13,9 @@ from tests.transactions import copied_once
 copied_once()
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with in_memory() as found:
+@pytest.fixture(scope="session", params=["memory", pytest.param("real", marks=pytest.mark.slow)])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with in_memory() if request.param == "memory" else real() as found:
         yield found
 
 
