@@ -20,7 +20,7 @@ ROLES_MOST = 10  # of a task definition's revisions
 class PlaceParameters(Model):
     """Where in a text the queue is named; the whole text, where neither is given."""
 
-    path: tuple[str, ...] = of((), "keys that lead into JSON, and `[]` for each item of a list", max_length=MAX_STEPS)
+    path: tuple[str, ...] = of((), "keys that lead into JSON, and `[]` for each item or value", max_length=MAX_STEPS)
     pattern: v.Pattern | None = of(
         None, "a regular expression, whose group `queue`, else its first one, else all that it matches is the queue"
     )
@@ -84,6 +84,7 @@ class KubernetesParameters(Model):
     place: PlaceParameters = of(PlaceParameters(), "where in the text the queue is named")
     timeout_s: int = of(600, "how long a rollout may take", ge=1, le=MAX_TIMEOUT_S)
     argo_cd_namespace: v.NamespaceName = of("argocd", "where Argo CD's Applications are")
+    agent: bool = of(False, "`sluice split agent` changes it, where Lambda can't reach the cluster")
 
 
 def _target_of(consumer: Model) -> Target:

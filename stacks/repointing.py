@@ -49,7 +49,7 @@ def statements(
         yield allow("ssm", ["DescribeParameters"], "*")
     if services := [each for each in consumers if isinstance(each, EcsVariableParameters)]:
         yield from _of_services(stack, services)
-    if clusters := [each.cluster for each in consumers if isinstance(each, KubernetesParameters)]:
+    if clusters := [each.cluster for each in consumers if isinstance(each, KubernetesParameters) and not each.agent]:
         # What is done in a cluster, its own Roles allow.
         yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", each) for each in clusters))
 

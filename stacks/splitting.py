@@ -64,7 +64,7 @@ class SplittingStack(Stack):
 
 def _signs_in(parameters: Parameters) -> bool:
     consumers = [each for queue in parameters.splitting.queues for each in queue.consumers]
-    return any(isinstance(each, KubernetesParameters) for each in consumers)
+    return any(isinstance(each, KubernetesParameters) and not each.agent for each in consumers)
 
 
 def _splitter(stack: SplittingStack) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:

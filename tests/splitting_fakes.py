@@ -113,6 +113,8 @@ class FakeRegistryStore:
             self._revision += 1
         if revision != self._revision:
             return None
+        if replace(after, splitters=before.splitters) == before:
+            return revision
         self.registry = replace(after, splitters=self.registry.splitters)
         self._revision += 1
         return self._revision

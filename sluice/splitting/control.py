@@ -4,6 +4,7 @@ Every operation is load, decide, save, act; who loses a race to save begins agai
 was cut off is done at the next tick.
 """
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from sluice.errors import BadConfiguration, CallFailed, DestinationFault, QueueG
 from sluice.message import Message
 from sluice.splitting.filters.values import EVERY_QUEUE, QueueFilters, filter_of
 from sluice.splitting.known_registry import KnownRegistry
+from sluice.splitting.operations import ConsumerStep, StepReport
 from sluice.splitting.pointing import Pointing
 from sluice.splitting.policies import Policy
 from sluice.splitting.ports import ControlledQueues, NowMs, RegistryStore, TargetQueues
@@ -179,6 +181,19 @@ class Control:
         for name in found:
             self.queues.delete(name)
         return found
+
+    # What agents do of consumers
+
+    def take_steps(self, agent: str, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
+        """Give an agent what is to be done in these clusters, and hold those consumers for it."""
+        pointing = dataclasses.replace(self.pointing, holder=agent)
+        held = list(pointing.taken(self.view(), clusters))
+        return pointing.steps(self._take_in(held) if held else self.view(), clusters)
+
+    def report_steps(self, agent: str, reports: Sequence[StepReport]) -> None:
+        """Take in what an agent has done. Raises `StepsLost`."""
+        pointing = dataclasses.replace(self.pointing, holder=agent)
+        self._take_in(list(pointing.reported(self.known.load(), reports)))
 
     # Taking in
 

@@ -4,18 +4,23 @@ The command line is one asker, the schedule's rule, ticks and splitters are the 
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
 from sluice.codec import Struct
 from sluice.operations import Operation
+from sluice.splitting.consumers.targets import Target
 from sluice.splitting.filters.values import MAX_QUEUES, Mode, QueueFilter
 from sluice.splitting.sessions.state import Status
 
+MAX_CLUSTERS = 100  # of an agent
+MAX_REPORTS = 1_000  # ten consumers of a hundred queues
+MAX_REPORTED = 65_536  # characters of what a consumer is: it becomes a part of an item
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]
+Outcome: TypeAlias = Literal["seen", "moved", "waits", "refused", "failed"]
 
 
 # What it says
@@ -88,6 +93,42 @@ class SessionStatus(Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class ConsumerStep(Struct, frozen=True, kw_only=True):
+    """What an agent is to do of a split queue's consumer at this `place`.
+
+    Without an `original` it is to look what the consumer is while it reads `queue`, else to let it read `queue` instead
+    of `instead_of`.
+    """
+
+    queue_id: str
+    place: int
+    target: Target
+    queue: str
+    instead_of: str = ""
+    original: str | None = None
+
+
+class ConsumerSteps(Struct, frozen=True, kw_only=True):
+    """Steps, which nobody else takes for `held_s` after they were asked for."""
+
+    steps: tuple[ConsumerStep, ...]
+    held_s: int
+
+
+class StepReport(Struct, frozen=True, kw_only=True):
+    """What has become of a step. `text` is what the consumer is, or why it didn't work, `code` an API's name of that.
+
+    `seen` and `moved` are done, `waits` is on its way. `refused` is what somebody has to mend, `failed` may pass.
+    """
+
+    queue_id: Text
+    place: Annotated[int, Meta(ge=0)]
+    queue: Text
+    outcome: Outcome
+    text: Annotated[str, Meta(max_length=MAX_REPORTED)] = ""
+    code: Annotated[str, Meta(max_length=MAX_REPORTED)] = ""
+
+
 # What it is asked
 
 
@@ -135,6 +176,25 @@ class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):
     changes = True
 
 
+class TakeSteps(Operation[ConsumerSteps], frozen=True, kw_only=True, tag="take steps"):
+    """Ask what is to be done of consumers in these clusters, and have nobody else change them for a while.
+
+    `agent` is who asks: another one each time that an agent begins.
+    """
+
+    changes = True
+    agent: Text
+    clusters: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=MAX_CLUSTERS)]
+
+
+class ReportSteps(Operation[None], frozen=True, kw_only=True, tag="report steps"):
+    """Say what has become of the steps, and that others may change these consumers again."""
+
+    changes = True
+    agent: Text
+    reports: Annotated[tuple[StepReport, ...], Meta(min_length=1, max_length=MAX_REPORTS)]
+
+
 class SweepQueues(Operation[tuple[str, ...]], frozen=True, kw_only=True, tag="sweep"):
     """Do what has fallen due, and delete temporary queues that nobody knows; their names."""
 
@@ -142,5 +202,14 @@ class SweepQueues(Operation[tuple[str, ...]], frozen=True, kw_only=True, tag="sw
 
 
 ControlOperation = (
-    StartSession | StopSession | KeepSession | FindSession | ListSessions | ListQueues | TickSessions | SweepQueues
+    StartSession
+    | StopSession
+    | KeepSession
+    | FindSession
+    | ListSessions
+    | ListQueues
+    | TickSessions
+    | TakeSteps
+    | ReportSteps
+    | SweepQueues
 )

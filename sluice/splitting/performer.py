@@ -8,6 +8,7 @@ from sluice.splitting.filters.files import check_filters
 from sluice.splitting.filters.jq import CompileProblem
 from sluice.splitting.operations import (
     AnySession,
+    ConsumerSteps,
     ControlOperation,
     EndedSession,
     FindSession,
@@ -15,6 +16,7 @@ from sluice.splitting.operations import (
     ListQueues,
     ListSessions,
     QueueView,
+    ReportSteps,
     SessionQueueView,
     SessionStatus,
     SessionsView,
@@ -22,8 +24,10 @@ from sluice.splitting.operations import (
     StartSession,
     StopSession,
     SweepQueues,
+    TakeSteps,
     TickSessions,
 )
+from sluice.splitting.pointing import HELD_MS
 from sluice.splitting.sessions.state import Registry, Session
 
 
@@ -66,10 +70,19 @@ class Performer:
                 result = self.queues()
             case TickSessions():
                 self.control.advance()
+            case TakeSteps() | ReportSteps():
+                result = self._of_agents(operation)
             case SweepQueues():
                 self.control.advance()
                 result = tuple(self.control.sweep())
         return result
+
+    def _of_agents(self, operation: TakeSteps | ReportSteps) -> ConsumerSteps | None:
+        if isinstance(operation, ReportSteps):
+            self.control.report_steps(operation.agent, operation.reports)
+            return None
+        steps = self.control.take_steps(operation.agent, operation.clusters)
+        return ConsumerSteps(steps=steps, held_s=HELD_MS // 1_000)
 
     def find(self, session_id: str) -> AnySession:
         """Show a session as it stands now."""

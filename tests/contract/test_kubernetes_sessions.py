@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sluice.cli.splitting.agents import Agent
 from sluice.kubernetes.api import Api, path_of
 from sluice.splitting.consumers.targets import KubernetesWorkload, Target
 from sluice.splitting.pointing import HELD_MS
@@ -20,6 +21,7 @@ from tests.kubernetes.cluster import ARGO, KEDA, RBAC, Cluster, Json, documented
 from tests.kubernetes.servers import Server
 from tests.kubernetes.workloads import SCALED, consumers, made, scaled, state
 from tests.splitting_fakes import FakeConsumers
+from tests.unit.test_splitting_agents import answer_of
 from tests.unit.test_splitting_pointing import World
 
 POD: Json = {
@@ -71,6 +73,10 @@ class Killing:
         return answer
 
 
+def unreachable(_method: str, _path: str, _body: Json | None) -> tuple[int, Json]:
+    raise AssertionError("the control function asks the cluster")
+
+
 def deployed(server: Server, **annotations: str) -> Cluster:
     cluster = made(server)
     cluster.config_map("theirs", QUEUE="source", A="a")
@@ -86,7 +92,7 @@ def world_of(cluster: Cluster, api: Api, **told: Any) -> World:
     return World(consumers=OfCluster(real=consumers(api)), repointed=(repointed,))
 
 
-def until(world: World, cluster: Cluster, done: Callable[[], bool], *, seconds: float = 1) -> None:
+def until(world: World, roll: Callable[[], object], done: Callable[[], bool], *, seconds: float = 1) -> None:
     """Let the control function run, which may be killed, and the workload's controller, in turn."""
     for _ in range(MAX_TICKS):
         if done():
@@ -95,19 +101,21 @@ def until(world: World, cluster: Cluster, done: Callable[[], bool], *, seconds: 
             world.store.heartbeat(session_id, at_ms=world.clock.ms)
         with suppress(Killed):
             world.tick(seconds)
-        cluster.roll()
+        roll()
     pytest.fail(f"not within {MAX_TICKS} ticks: {world.store.registry}")
 
 
 def ready(world: World, cluster: Cluster, *, seconds: float = 1) -> str:
     session_id = world.start()
-    until(world, cluster, lambda: world.store.registry.sessions[session_id].status is Status.READY, seconds=seconds)
+    until(
+        world, cluster.roll, lambda: world.store.registry.sessions[session_id].status is Status.READY, seconds=seconds
+    )
     return session_id
 
 
 def ended(world: World, cluster: Cluster, session_id: str, *, seconds: float = 1) -> None:
     world.control().stop(session_id)
-    until(world, cluster, lambda: world.store.registry.splits["q"].is_at_rest, seconds=seconds)
+    until(world, cluster.roll, lambda: world.store.registry.splits["q"].is_at_rest, seconds=seconds)
 
 
 def reads(cluster: Cluster) -> set[str]:
@@ -132,6 +140,30 @@ def test_whenever_it_is_killed_a_session_gets_its_queue_and_all_is_put_back(serv
             assert not world.consumers.triggers["trigger"]
             if killing.calls <= place:
                 break
+
+
+def test_an_agent_lets_a_workload_read_main_and_puts_it_back(server: Server) -> None:
+    cluster = deployed(server)
+    world, first = world_of(cluster, Api(unreachable), agent=True), state(cluster)
+    agent = Agent(
+        name="agent",
+        clusters=(target_of(cluster, env="QUEUE").cluster,),
+        consumers=consumers(cluster.role),
+        ask=lambda operation: answer_of(world.control(), operation),
+        now_s=lambda: world.clock() / 1_000,
+    )
+
+    def rolled() -> None:
+        agent.look()
+        cluster.roll()
+
+    session_id = world.start()
+    until(world, rolled, lambda: world.store.registry.sessions[session_id].status is Status.READY)
+    (main,) = reads(cluster)
+    assert main.startswith("sluice-tmp-tagtag")
+    world.control().stop(session_id)
+    until(world, rolled, lambda: world.store.registry.splits["q"].is_at_rest)
+    assert (state(cluster), reads(cluster)) == (first, {"source"})
 
 
 def test_a_session_that_ends_while_pods_are_replaced_has_them_put_back(server: Server) -> None:
@@ -159,8 +191,8 @@ def test_a_deployment_of_its_owner_amid_a_split_is_moved_again_and_put_back(serv
     cluster.roll()
     assert reads(cluster) == {"source"}
     world.control().sweep()
-    until(world, cluster, lambda: reads(cluster) == {main})
-    until(world, cluster, lambda: world.store.registry.splits["q"].consumer_at == main)
+    until(world, cluster.roll, lambda: reads(cluster) == {main})
+    until(world, cluster.roll, lambda: world.store.registry.splits["q"].consumer_at == main)
     ended(world, cluster, session_id)
     spec = cluster.workload()["spec"]["template"]["spec"]
     assert [each["image"] for each in spec["containers"]] == ["app:2", "side:1"]
@@ -204,12 +236,12 @@ def test_who_may_not_put_it_back_for_now_goes_on_when_it_may(server: Server) -> 
     cluster.admin.delete(binding)
     cluster.wait_for_rights(False)
     world.control().stop(session_id)
-    until(world, cluster, lambda: bool(world.consumers.warnings))
+    until(world, cluster.roll, lambda: bool(world.consumers.warnings))
     assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
     assert not world.store.registry.splits["q"].is_at_rest
     for each in ("resourceVersion", "uid"):
         del kept["metadata"][each]
     cluster.admin.create(path_of(RBAC, cluster.namespace, "rolebindings"), kept)
     cluster.wait_for_rights(True)
-    until(world, cluster, lambda: world.store.registry.splits["q"].is_at_rest)
+    until(world, cluster.roll, lambda: world.store.registry.splits["q"].is_at_rest)
     assert state(cluster) == first

@@ -44,6 +44,12 @@ ASKED: list[dict[str, Any]] = [
     {"op": "stop", "session_id": "s", "reason": "r"},
     {"op": "heartbeat", "session_id": "s"},
     {"op": "find", "session_id": "s"},
+    {"op": "take steps", "agent": "a", "clusters": ["c"]},
+    {
+        "op": "report steps",
+        "agent": "a",
+        "reports": [{"queue_id": "q", "place": 0, "queue": "s", "outcome": "failed", "text": "t", "code": "Forbidden"}],
+    },
     *({"op": op} for op in ("status", "list", "tick", "sweep")),
 ]
 SESSION = Session(session_id="x", key="k", owner="me", started_at_ms=1, filters={}, heartbeat_at_ms=1)

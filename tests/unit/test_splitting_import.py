@@ -81,6 +81,53 @@ def test_a_workload_with_two_queues_is_two_entries() -> None:
     assert len(found.notes) == 4
 
 
+def test_with_a_cluster_the_workloads_are_consumers_that_are_repointed() -> None:
+    found = imported(yaml.safe_load_all(MEME_APP), cluster="shop")
+    queues = section_of(found.queues.values())["splitting"]["queues"]
+    assert queues[0]["consumers"] == [
+        {
+            "type": "kubernetes",
+            "cluster": "shop",
+            "namespace": "default",
+            "kind": "Deployment",
+            "name": "meme-app",
+            "containers": ["main"],
+            "env": "INCOMING_MEME_QUEUE_NAME",
+        }
+    ]
+    assert "it is re-pointed while the queue is split" in found.notes[0]
+
+
+def test_each_way_to_find_a_queue_is_a_consumer_of_its_own() -> None:
+    sources = [
+        {"envLike": "QUEUE_.*", "containers": ["app"], "valueSelector": ".queues.[].url", "valuePattern": "/([^/]+)$"},
+        {"volume": {"name": "config", "file": "app.json"}, "valueSelector": ".queue"},
+    ]
+    spec = {
+        "targetRef": {"kind": "StatefulSet", "name": "app"},
+        "queues": [{"id": "q", "kind": "sqs", "appConfig": {"queue": sources}}],
+    }
+    resource = {"kind": "MirrordSplitConfig", "metadata": {"name": "r", "namespace": "n"}, "spec": spec}
+    found = imported([resource], cluster="shop", by_agent=True)
+    section_of(found.queues.values())
+    common = {"type": "kubernetes", "cluster": "shop", "namespace": "n", "kind": "StatefulSet", "name": "app"}
+    assert found.queues["q"]["consumers"] == [
+        common
+        | {"containers": ["app"], "env_like": "QUEUE_.*", "agent": True}
+        | {"place": {"path": ["queues", "[]", "url"], "pattern": "/([^/]+)$"}},
+        common | {"volume": "config", "file": "app.json", "place": {"path": ["queue"]}, "agent": True},
+    ]
+
+
+def test_a_file_that_is_no_config_maps_cant_be_repointed() -> None:
+    spec = {
+        "targetRef": {"kind": "Deployment", "name": "app"},
+        "queues": [{"id": "q", "kind": "sqs", "appConfig": {"queue": [{"podFile": {"path": "/etc/queue"}}]}}],
+    }
+    with pytest.raises(BadResource, match="file /etc/queue isn't of a ConfigMap's volume"):
+        imported([{"kind": "MirrordSplitConfig", "metadata": {"name": "r"}, "spec": spec}], cluster="shop")
+
+
 def test_the_filter_of_the_same_workload_is_a_filter_file() -> None:
     attributes = {"author": "^me$", "level": "^(beginner|intermediate)$"}
     assert filters_of(mirrord.WHOLE, []) == {

@@ -76,6 +76,11 @@ def test_json_keeps_its_spaces_its_order_and_its_escapes() -> None:
     assert put_back(changed, Place(path=("queues", "[]"))) == text
 
 
+def test_each_value_of_an_object_is_one_that_the_path_leads_to() -> None:
+    text = '{"first": "orders", "second": "others", "third": {"fourth": "orders"}}'
+    assert pointed(text, Place(path=("[]",))) == text.replace('"first": "orders"', f'"first": "{NEW}"')
+
+
 def test_a_pattern_in_json_counts_characters_as_they_are_written() -> None:
     text = '{"jdbc": "\\ud83d\\ude00\\n\\"q=orders;x=orders"}'
     place = Place(path=("jdbc",), pattern=r"q=(?P<queue>[^;]+)")
@@ -141,7 +146,7 @@ def replaced(document: Any, path: tuple[str, ...]) -> Any:
     if isinstance(document, list) and path[0] == "[]":
         return [replaced(item, path[1:]) for item in document]
     if isinstance(document, dict):
-        return {key: replaced(value, path[1:]) if key == path[0] else value for key, value in document.items()}
+        return {key: replaced(value, path[1:]) if path[0] in {key, "[]"} else value for key, value in document.items()}
     return document
 
 

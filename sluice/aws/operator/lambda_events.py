@@ -59,9 +59,7 @@ class EventQueue:
     @classmethod
     def of(cls, connection: Connection, url: str) -> "EventQueue":
         """Of the connection's region; a queue's URL ends in its account and name."""
-        *_, account, name = url.split("/")
-        partition = connection.session.get_partition_for_region(connection.region)
-        arn = f"arn:{partition}:sqs:{connection.region}:{account}:{name}"
+        arn = arn_of(connection, url)
         return cls(client=connection.client("sqs"), url=url, arn=arn, region=connection.region)
 
     def receive(self, *, most: int, wait_s: int) -> Sequence[Record]:
@@ -79,6 +77,13 @@ class EventQueue:
     def delete(self, records: Sequence[Record]) -> None:
         """Delete what is done, ten at most."""
         delete_batch(self.client, self.url, [record["receiptHandle"] for record in records], queue=self.url)
+
+
+def arn_of(connection: Connection, url: str) -> str:
+    """Give the ARN of a queue of the connection's region by its URL."""
+    *_, account, name = url.split("/")
+    partition = connection.session.get_partition_for_region(connection.region)
+    return f"arn:{partition}:sqs:{connection.region}:{account}:{name}"
 
 
 def record_of(received: Mapping[str, Any], *, arn: str, region: str) -> Record:

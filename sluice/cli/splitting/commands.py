@@ -142,6 +142,11 @@ def _check_adopted(connection: "Connection", adopted: Mapping[str, str], made: "
 @app.command("import")
 def import_resources(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML or JSON, as kubectl takes or gives it.")],
+    *,
+    cluster: Annotated[
+        str | None, typer.Option(help="Re-point the workloads, which are in this cluster, while queues are split.")
+    ] = None,
+    by_agent: Annotated[bool, typer.Option("--agent", help="Of --cluster: `sluice split agent` does it.")] = False,
 ) -> None:
     """Print what stands in cdk.json for mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig.
 
@@ -151,7 +156,8 @@ def import_resources(
     from sluice.cli.splitting.registration import section_of  # noqa: PLC0415 - see above
     from sluice.cli.splitting.resources import imported  # noqa: PLC0415 - see above
 
-    found = imported(document for file in files for document in documents_of(file))
+    documents = (document for file in files for document in documents_of(file))
+    found = imported(documents, cluster=cluster, by_agent=by_agent)
     section = section_of(found.queues.values())
     for text in found.notes:
         note(text)
@@ -388,6 +394,38 @@ def run(
         note(f"the session ended under the program: {opened.reason}")
         code = SESSION_LOST
     raise typer.Exit(code)
+
+
+@app.command(cls=SiteCommand)
+def agent(
+    *,
+    clusters: Annotated[
+        list[str],
+        typer.Option("--cluster", metavar="CLUSTER[=CONTEXT]", help="A cluster, and its context in the kubeconfig."),
+    ],
+    kubeconfig: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Else KUBECONFIG says where, else it is ~/.kube/config.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and do what is to be done now.")] = False,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+) -> None:
+    """Re-point consumers in clusters that Lambda can't reach, for as long as this runs.
+
+    It is for consumers with `agent: true`, whose `cluster` is the one named here.
+    """
+    from sluice.cli.splitting.agents import Agent, contexts_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    contexts = contexts_of(clusters)
+    running = Agent.of(_client(region, profile, local), contexts, kubeconfig=kubeconfig)
+    if not once:
+        note(f"looking after {', '.join(contexts)} until ctrl-C")
+    while True:
+        wait_s = running.look()
+        if once:
+            return
+        time.sleep(wait_s)
 
 
 def _serving(

@@ -6,7 +6,7 @@ taken over is a note.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ class Imported:
 
 class _Named(Struct, frozen=True):
     name: str = "without a name"
+    namespace: str = "default"
 
 
 class _Resource(Struct, frozen=True):
@@ -132,13 +133,19 @@ class _Queue:
     """A queue as either kind of resource describes it. `options` are in the words of `splitting.queues`."""
 
     queue_id: str
+    kind: str
     workload: str
+    namespace: str
+    containers: tuple[str, ...]  # that are meant where a source names none
     sources: tuple[_Source, ...]
     options: Mapping[str, Any]
 
 
-def imported(documents: Iterable[object]) -> Imported:
-    """Read the resources among the documents, in order. Raises `BadResource`, which names the place."""
+def imported(documents: Iterable[object], *, cluster: str | None = None, by_agent: bool = False) -> Imported:
+    """Read the resources among the documents, in order. Raises `BadResource`, which names the place.
+
+    With a cluster the workloads in it are consumers that are re-pointed.
+    """
     found = Imported()
     resources = [_read(each, _Resource, of=f"resource {number}") for number, each in enumerate(_each(documents))]
     lists = {each.metadata.name: _properties(each, found.notes) for each in resources if each.kind == PROPERTY_LIST}
@@ -152,7 +159,8 @@ def imported(documents: Iterable[object]) -> Imported:
                 found.notes.append(f"{resource.title}: nothing of it is about SQS queues")
             continue
         for queue in queues:
-            _add(found, queue, at=resource.title)
+            consumers = [] if cluster is None else list(_consumers(queue, cluster, by_agent=by_agent))
+            _add(found, queue, consumers, at=resource.title)
     if not found.queues:
         raise BadResource(f"there is no SQS queue of a {REGISTRY} or a {SPLIT_CONFIG}")
     return found
@@ -185,7 +193,10 @@ def _of_registry(resource: _Resource, notes: list[str]) -> Iterator[_Queue]:
         )
         yield _Queue(
             queue_id=queue_id,
-            workload=f"{registry.consumer.workload_type} {registry.consumer.name}",
+            kind=registry.consumer.workload_type,
+            workload=registry.consumer.name,
+            namespace=resource.metadata.namespace,
+            containers=(registry.consumer.container,) if registry.consumer.container else (),
             sources=(source,),
             options={"sns": queue.sns, "s3_event": queue.s3_event, "tags": queue.tags},
         )
@@ -206,7 +217,10 @@ def _of_config(resource: _Resource, lists: Mapping[str, Mapping[str, Any]], note
             notes.append(f"{queue.id}: sns, s3_event and tags may be in {missing}")
         yield _Queue(
             queue_id=queue.id,
-            workload=f"{config.target_ref.kind} {config.target_ref.name}",
+            kind=config.target_ref.kind,
+            workload=config.target_ref.name,
+            namespace=resource.metadata.namespace,
+            containers=(),
             sources=tuple(queue.app_config.queue),
             options={**lists.get(queue.queue_config or "", {}), "drain_timeout_s": config.drain_timeout},
         )
@@ -232,7 +246,40 @@ def _properties(resource: _Resource, notes: list[str]) -> Mapping[str, Any]:
     return options
 
 
-def _add(found: Imported, queue: _Queue, *, at: str) -> None:
+def _consumers(queue: _Queue, cluster: str, *, by_agent: bool) -> Iterator[dict[str, Any]]:
+    """Say what of the workload is to be re-pointed. Raises `BadResource` for what can't be."""
+    for source in queue.sources:
+        if source.pod_file is not None:
+            raise BadResource(f"{queue.queue_id}: {source.words} isn't of a ConfigMap's volume: leave out --cluster")
+        volume = source.volume or {}
+        containers = [] if volume else source.containers or list(queue.containers)
+        fields_ = {
+            "cluster": cluster,
+            "namespace": queue.namespace,
+            "kind": queue.kind,
+            "name": queue.workload,
+            "containers": containers,
+            "env": source.env,
+            "env_like": source.env_like,
+            "fallback": source.fallback if source.env and containers else None,  # it is for containers by name
+            "volume": volume.get("name") or volume.get("volume"),
+            "file": volume.get("file"),
+            "place": {
+                name: value
+                for name, value in (("path", path_of(source.value_selector)), ("pattern", source.value_pattern))
+                if value
+            },
+            "agent": by_agent,
+        }
+        yield {"type": "kubernetes"} | {name: value for name, value in fields_.items() if value}
+
+
+def path_of(selector: str | None) -> list[str]:
+    """Read `.queues.[].url`, or `.queues[].url`, as the steps of a path."""
+    return [step for step in (selector or "").replace("[]", ".[]").split(".") if step]
+
+
+def _add(found: Imported, queue: _Queue, consumers: Sequence[Mapping[str, Any]], *, at: str) -> None:
     """Add the entry that stands for the queue. What it leaves open is for whoever deploys it."""
     fallbacks = [source.fallback for source in queue.sources if source.fallback]
     urls = [url for url in map(_URL.fullmatch, fallbacks) if url]
@@ -241,6 +288,7 @@ def _add(found: Imported, queue: _Queue, *, at: str) -> None:
         "fifo": any(fallback.endswith(".fifo") for fallback in fallbacks),
         **queue.options,
         "existing_source_queue_arn": f"arn:aws:sqs:{':'.join(urls[0].groups())}" if len(urls) == 1 else None,
+        "consumers": list(consumers) or None,
     }
     # What is as it is without being said isn't said.
     entry = {name: value for name, value in entry.items() if value is not None and value is not False and value != {}}
@@ -249,9 +297,8 @@ def _add(found: Imported, queue: _Queue, *, at: str) -> None:
             f"{at}: {queue.queue_id} is another queue already: here an id is one queue's, not a workload's"
         )
     read_from = " and ".join(source.words for source in queue.sources) or "where its resource doesn't say"
-    found.notes.append(
-        f"{queue.queue_id}: {queue.workload} has the queue's name from {read_from}: let it be the main queue's"
-    )
+    then = "it is re-pointed while the queue is split" if consumers else "let it be the main queue's"
+    found.notes.append(f"{queue.queue_id}: {queue.kind} {queue.workload} has the queue's name from {read_from}: {then}")
     if len(queue.sources) > 1 or any(source.may_be_several for source in queue.sources):
         found.notes.append(f"{queue.queue_id}: may be several queues: each needs an entry and an id of its own")
     if "existing_source_queue_arn" not in entry:

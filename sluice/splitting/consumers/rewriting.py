@@ -13,7 +13,7 @@ from json.decoder import JSONDecoder
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import Place
 
-EACH = "[]"  # of a path: every item of a list
+EACH = "[]"  # of a path: every item of a list, or value of an object
 GROUP = "queue"  # of a pattern
 
 _DECODER = JSONDecoder()
@@ -129,7 +129,7 @@ def _strings(text: str, at: int, path: Sequence[str]) -> Iterator[_Leaf]:
             yield _Leaf(value, [*written, end - 1])
         return
     for key, start in _members(text, at):
-        if key == path[0]:
+        if path[0] in {key, EACH}:
             yield from _strings(text, start, path[1:])
 
 

@@ -17,8 +17,9 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=2_048)]
 class Place(Struct, frozen=True, kw_only=True):
     """Where in a text the queue is named; the whole text, where neither is given.
 
-    `path` leads into JSON: keys, and `[]` for each item of a list. `pattern` finds the queue in the text, or in each of
-    the strings that the path leads to: its group `queue`, else its first group, else all that it matches.
+    `path` leads into JSON: keys, and `[]` for each item of a list or value of an object. `pattern` finds the queue in
+    the text, or in each of the strings that the path leads to: its group `queue`, else its first group, else all that
+    it matches.
     """
 
     path: Annotated[tuple[str, ...], Meta(max_length=MAX_STEPS)] = ()
@@ -64,6 +65,7 @@ class KubernetesWorkload(Struct, frozen=True, kw_only=True, tag="kubernetes", om
     is a variable's name, `env_like` a pattern that matches whole names; `fallback` is the value that the variable has
     in the named containers where nothing sets it that can be read. `file` is a key of the ConfigMap that the `volume`
     is of. `timeout_s` is how long its pods may take to be replaced. `argo_cd_namespace` has Argo CD's Applications.
+    Where an `agent` changes it, from where its cluster can be reached, `cluster` is what that is told to look after.
     """
 
     cluster: Text
@@ -79,6 +81,7 @@ class KubernetesWorkload(Struct, frozen=True, kw_only=True, tag="kubernetes", om
     place: Place = Place()
     timeout_s: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_S)] = 600
     argo_cd_namespace: Text = "argocd"
+    agent: bool = False
 
     def __post_init__(self) -> None:
         """Check what fits together. Raises ValueError, which a decoder turns into its own."""
@@ -150,6 +153,11 @@ def name_of(target: Target) -> str:
             return f"variable {target.variable} of {of}"
         case KubernetesWorkload():
             return f"{_where(target)} of {target.kind} {target.cluster}/{target.namespace}/{target.name}"
+
+
+def of_agents(target: Target) -> str | None:
+    """Name the cluster whose agents change this target; None where the control function does."""
+    return target.cluster if isinstance(target, KubernetesWorkload) and target.agent else None
 
 
 def _where(target: KubernetesWorkload) -> str:

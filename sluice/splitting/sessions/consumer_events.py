@@ -1,5 +1,6 @@
 """What happens to the deployed consumers of a split queue, and to the splitter's trigger. Pure, as all events are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -9,22 +10,23 @@ from sluice.splitting.sessions.state import ALIVE, Registry
 
 @dataclass(frozen=True, slots=True)
 class ConsumersSeen:
-    """Somebody has looked what the consumers are, before anything of them is changed. In their order."""
+    """Somebody has looked what some of the consumers are, by their places, before anything of any is changed."""
 
     queue_id: str
-    originals: tuple[str, ...]
+    originals: Mapping[int, str]
 
     def __call__(self, registry: Registry, _now_ms: int) -> Registry:
         """Keep what they are, once: while the split is at rest they read the source."""
         known, split = registry.consumers_of(self.queue_id), registry.splits.get(self.queue_id)
-        are_new = all(each.original is None for each in known.consumers)
-        if split is None or not are_new or len(known.consumers) != len(self.originals):
+        if split is None:
             return registry
         seen = tuple(
-            replace(each, original=original, at=split.source)
-            for each, original in zip(known.consumers, self.originals, strict=True)
+            replace(each, original=self.originals[place], at=split.source)
+            if each.original is None and place in self.originals
+            else each
+            for place, each in enumerate(known.consumers)
         )
-        return registry.with_consumers(replace(known, consumers=seen))
+        return registry if seen == known.consumers else registry.with_consumers(replace(known, consumers=seen))
 
 
 @dataclass(frozen=True, slots=True)

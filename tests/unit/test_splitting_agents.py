@@ -1,0 +1,253 @@
+"""Agents beside the control function, in memory: who changes which consumer, and what becomes of what they say."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sluice.cli.splitting.agents import STEP_S, Agent, BadCluster, contexts_of
+from sluice.codec import encode
+from sluice.errors import CallFailed, RequestRefused
+from sluice.operations import Operation, reply_of, request_of, result_of
+from sluice.splitting.consumers.targets import KubernetesWorkload, LambdaVariable, Target, name_of
+from sluice.splitting.control import Control
+from sluice.splitting.filters.values import Filter, QueueFilter
+from sluice.splitting.known_registry import KnownRegistry
+from sluice.splitting.operations import ControlOperation, ReportSteps, StepReport, TakeSteps
+from sluice.splitting.performer import Performer
+from sluice.splitting.pointing import HELD_MS, StepsLost
+from sluice.splitting.sessions.state import Phase, Status
+from sluice.splitting.settings import Repointed, SplitConfig
+from tests.fakes import Clock
+from tests.splitting_fakes import FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
+
+FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
+OURS: Target = LambdaVariable(function="orders", variable="QUEUE")
+THEIRS: Target = KubernetesWorkload(
+    cluster="shop", namespace="shop", kind="Deployment", name="orders", env="QUEUE", agent=True
+)
+
+
+def answer_of(control: Control, operation: Operation[Any]) -> Any:
+    """What a control function answers, over the wire."""
+    asked = request_of(encode(operation), ControlOperation)
+    performer = Performer(
+        control=control, compile_problem=lambda _: None, counts=dict, url=lambda name: f"https://{name}"
+    )
+    return result_of(operation, encode(reply_of(performer.perform(asked))))
+
+
+@dataclass
+class World:
+    """A control function, an agent, and a split queue with a consumer of each."""
+
+    clock: Clock = field(default_factory=Clock)
+    store: FakeRegistryStore = field(default_factory=FakeRegistryStore)
+    queues: FakeSplitQueues = field(default_factory=FakeSplitQueues)
+    ours: FakeConsumers = field(default_factory=FakeConsumers)
+    theirs: FakeConsumers = field(default_factory=FakeConsumers)
+    tokens: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.queues.attributes["source"] = {}
+        self.ours.texts, self.theirs.texts = {name_of(OURS): "source"}, {name_of(THEIRS): "source"}
+        self.ours.triggers["trigger"] = False
+
+    def control(self) -> Control:
+        repointed = Repointed(queue_id="q", trigger_id="trigger", targets=(OURS, THEIRS))
+        token = self.new_token
+        return Control(
+            known=KnownRegistry(self.store),
+            queues=self.queues,
+            targets=self.queues,
+            pointing=pointing(repointed, consumers=self.ours, now_ms=self.clock, holder=token()),
+            configs={"q": SplitConfig(queue_id="q", source="source")},
+            deployment="tagtag",
+            now_ms=self.clock,
+            new_token=token,
+            may_go_on=lambda: True,
+            counts_settle_ms=0,
+        )
+
+    def new_token(self) -> str:
+        return f"{next(self.tokens):012d}"
+
+    def ask(self, operation: Operation[Any]) -> Any:
+        """What the control function answers."""
+        return answer_of(self.control(), operation)
+
+    def agent(self, *clusters: str, name: str = "agent", ask: Callable[[Operation[Any]], Any] | None = None) -> Agent:
+        return Agent(
+            name=name,
+            clusters=clusters or ("shop",),
+            consumers=self.theirs,
+            ask=ask or self.ask,
+            now_s=lambda: self.clock() / 1_000,
+        )
+
+    def start(self) -> str:
+        return self.control().start(FILTERS, owner="me")
+
+    def tick(self) -> None:
+        self.clock.ms += 1_000
+        self.control().advance()
+
+    def until(self, done: Callable[[], bool], agent: Agent | None = None) -> None:
+        for _ in range(50):
+            if done():
+                return
+            self.tick()
+            if agent is not None:
+                agent.look()
+        pytest.fail(f"not within 50 ticks: {self.store.registry}")
+
+    def ready(self, agent: Agent) -> str:
+        session_id = self.start()
+        self.until(lambda: self.store.registry.sessions[session_id].status is Status.READY, agent)
+        return session_id
+
+    @property
+    def at(self) -> set[str]:
+        return {*self.ours.texts.values(), *self.theirs.texts.values()}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_an_agent_and_the_control_function_move_what_is_theirs_and_put_it_back(world: World):
+    agent = world.agent()
+    session_id = world.ready(agent)
+    [main] = world.at
+    assert "-main-source" in main
+    world.control().stop(session_id)
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
+    assert world.at == {"source"}
+    assert world.store.registry.consumers_of("q").held_by == ""
+
+
+def test_nothing_is_changed_before_an_agent_has_looked(world: World):
+    session_id = world.start()
+    for _ in range(20):
+        world.tick()
+    assert world.at == {"source"}
+    assert world.store.registry.sessions[session_id].status is Status.STARTING
+
+
+def test_the_control_function_writes_nothing_while_it_waits_for_an_agent(world: World):
+    world.start()
+    for _ in range(5):
+        world.tick()
+    revision = world.store.revision()
+    for _ in range(20):
+        world.tick()
+    assert world.store.revision() == revision
+
+
+def test_an_agent_of_other_clusters_has_nothing_to_do(world: World):
+    world.start()
+    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    assert world.agent("elsewhere").look() > 1
+    assert world.theirs.texts == {name_of(THEIRS): "source"}
+    assert world.store.registry.consumers_of("q").held_by == ""
+
+
+def test_what_an_agent_refuses_ends_the_session_with_its_reason(world: World):
+    world.theirs.bad.add(name_of(THEIRS))
+    session_id, agent = world.start(), world.agent()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR, agent)
+    assert "shop/orders" in world.store.registry.sessions[session_id].reason
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
+    assert world.ours.texts == {name_of(OURS): "source"}
+
+
+def test_what_fails_for_now_is_tried_again(world: World):
+    agent, session_id = world.agent(), world.start()
+    world.theirs.failing.add(name_of(THEIRS))
+    for _ in range(10):
+        world.tick()
+        agent.look()
+    assert {what for what, _, _ in world.ours.warnings} == {"ConsumerNotMoved"}
+    world.theirs.failing.clear()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.READY, agent)
+
+
+@pytest.mark.parametrize(("code", "status"), [("Forbidden", Status.START_ERROR), ("Timeout", Status.STARTING)])
+def test_what_an_api_denies_ends_the_session_and_what_may_pass_doesnt(world: World, code: str, status: Status):
+    session_id = world.start()
+    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    [step] = world.ask(TakeSteps(agent="a", clusters=("shop",))).steps
+    failed = StepReport(
+        queue_id="q", place=step.place, queue=step.queue, outcome="failed", text="GET: it is so", code=code
+    )
+    world.ask(ReportSteps(agent="a", reports=(failed,)))
+    assert world.store.registry.sessions[session_id].status is status
+
+
+def test_two_agents_dont_do_the_same_and_one_that_died_is_followed_when_its_time_is_up(world: World):
+    world.start()
+    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    taken = world.ask(TakeSteps(agent="first", clusters=("shop",)))
+    assert [(step.queue, step.original) for step in taken.steps] == [("source", None)]
+    assert taken.held_s * 1_000 == HELD_MS
+    assert world.ask(TakeSteps(agent="second", clusters=("shop",))).steps == ()
+    world.clock.ms += HELD_MS
+    assert len(world.ask(TakeSteps(agent="second", clusters=("shop",))).steps) == 1
+    late = StepReport(queue_id="q", place=1, queue="source", outcome="seen", text="source")
+    with pytest.raises(StepsLost, match="aren't held by first any more"):
+        world.ask(ReportSteps(agent="first", reports=(late,)))
+
+
+def test_an_agent_whose_machine_slept_begins_nothing(world: World):
+    world.start()
+    world.until(lambda: world.store.registry.consumers_of("q").consumers[0].original is not None)
+    reported: list[Operation[Any]] = []
+
+    def ask(operation: Operation[Any]) -> Any:
+        answer = world.ask(operation)
+        if isinstance(operation, ReportSteps):
+            reported.append(operation)
+        world.clock.ms += int(HELD_MS - STEP_S * 1_000)  # the answer came, and the machine went to sleep
+        return answer
+
+    world.agent(ask=ask).look()
+    assert not reported
+
+
+@pytest.mark.parametrize(
+    "error", [CallFailed("Invoke", "Timeout", "in time"), RequestRefused("Malformed", "no such operation")]
+)
+def test_an_agent_outlives_what_asking_raises(world: World, error: Exception, capsys: pytest.CaptureFixture[str]):
+    def ask(operation: Operation[Any]) -> Any:
+        raise error
+
+    assert world.agent(ask=ask).look() == 5
+    assert "trying again" in capsys.readouterr().err
+
+
+def test_a_consumer_of_an_agents_that_drains_is_waited_for(world: World):
+    agent = world.agent()
+    session_id = world.ready(agent)
+    world.control().stop(session_id)
+    world.until(lambda: world.store.registry.splits["q"].phase is Phase.RESTORING)
+    for _ in range(10):
+        world.tick()
+    assert world.theirs.texts != {name_of(THEIRS): "source"}
+    assert world.store.registry.splits["q"].phase is Phase.RESTORING
+    world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
+
+
+def test_a_cluster_has_a_context_of_its_name_or_another():
+    assert contexts_of(["shop", "eu=arn:aws:eks:eu-central-1:123456789012:cluster/eu"]) == {
+        "shop": "shop",
+        "eu": "arn:aws:eks:eu-central-1:123456789012:cluster/eu",
+    }
+
+
+@pytest.mark.parametrize("clusters", [[""], ["=context"], ["shop="], ["shop", "shop=other"]])
+def test_what_says_no_cluster_is_refused(clusters: list[str]):
+    with pytest.raises(BadCluster, match="--cluster"):
+        contexts_of(clusters)
