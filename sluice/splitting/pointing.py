@@ -163,7 +163,7 @@ class Pointing:
 
     def taken(self, registry: Registry, clusters: Collection[str]) -> Iterator[Event]:
         """Hold the consumers of which something is to be done in these clusters, if nobody else does."""
-        for queue_id in {step.queue_id for step in _steps(registry, clusters)}:
+        for queue_id in dict.fromkeys(step.queue_id for step in _steps(registry, clusters)):
             yield from self._held(registry.consumers_of(queue_id)) or ()
 
     def steps(self, registry: Registry, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
@@ -193,7 +193,7 @@ class Pointing:
                     yield self._refused(each.queue_id, each.place, each.text, queue=each.queue, source=split.source)
                 case "failed":
                     self.warn("ConsumerNotMoved", each.queue_id, each.text)
-        for queue_id in {each.queue_id for each in reports}:
+        for queue_id in dict.fromkeys(each.queue_id for each in reports):
             yield ConsumersFreed(queue_id, self.holder)
 
 
