@@ -24,6 +24,7 @@ from tests.simulation.scenarios.rendezvous_alone import (
     SidAgain,
     Steady,
     Throttled,
+    WrittenAgain,
 )
 
 
@@ -35,6 +36,13 @@ def test_each_offer_has_one_proxy_at_most_and_each_client_hears(group: int):
 @pytest.mark.xfail(strict=True, raises=Failed, reason="fifty leftovers in a pool deny every client")
 def test_a_proxy_that_waits_behind_any_number_of_leftovers_is_found():
     run(Leftovers, 0)
+
+
+@pytest.mark.xfail(
+    strict=True, raises=Failed, reason="a poll whose entry is written again after it was matched is matched twice"
+)
+def test_a_poll_whose_entry_is_written_again_gets_one_offer():
+    run(WrittenAgain, 0)
 
 
 @pytest.mark.xfail(strict=True, raises=Failed, reason="proxies are idle and clients denied, as few polls are held")

@@ -1,8 +1,10 @@
 """The rendezvous with one thing in its way, and no other fault: what happens then is known, and whether it may."""
 
 from functools import partial
+from typing import Any
 
 from tests.simulation.kernel.faults import CALM
+from tests.simulation.kernel.world import World
 from tests.simulation.scenarios.rendezvous import Rendezvous
 from tests.simulation.scenarios.rendezvous_callers import Manner, Method
 from tests.simulation.scenarios.rendezvous_watch import HEARS_S, NO_PROXIES, TABLE
@@ -68,6 +70,40 @@ class Leftovers(Alone):
         """Check that the client has its answer."""
         heard = self.watch.attempts["client"].heard or ""
         self.world.check('"answer"' in heard, f"a proxy waits behind leftovers, and its client heard {heard}")
+
+
+class WritesAgain:
+    """DynamoDB, of which a poll's entry is written three times, in six seconds: no answer came."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.is_over = world, False
+
+    def __getattr__(self, operation: str) -> Any:
+        return getattr(self.world.dynamodb, operation)
+
+    def put_item(self, **asked: Any) -> Any:
+        """Write an item."""
+        if not self.is_over and asked["Item"]["pk"]["S"].startswith("waiting#"):
+            self.is_over = True
+            for seconds in (5, 1):
+                self.world.dynamodb.put_item(**asked)
+                self.world.sleep(seconds)
+        return self.world.dynamodb.put_item(**asked)
+
+
+class WrittenAgain(Alone):
+    """A client comes as a poll's entry has been written, another when it was written again and the first has gone."""
+
+    def act(self) -> None:
+        """Come."""
+        written = WritesAgain(self.world)
+        self.world.models["dynamodb"] = written
+        self.volunteer("volunteer", pause_s=1.0)
+        while not written.is_over:
+            self.world.sleep(0.05)
+        self.offer("first")
+        self.world.sleep(5)
+        self.offer("second")
 
 
 class FewHeld(Alone):
