@@ -1,6 +1,5 @@
 """Agents beside the control function, in memory: who changes which consumer, and what becomes of what they say."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,21 +8,18 @@ import pytest
 
 from sluice.cli.splitting.agents import STEP_S, Agent, BadCluster, contexts_of
 from sluice.codec import encode
-from sluice.errors import CallFailed, RequestRefused
+from sluice.errors import BadConsumer, CallFailed, RequestRefused
 from sluice.operations import Operation, reply_of, request_of, result_of
 from sluice.splitting.consumers.targets import KubernetesWorkload, LambdaVariable, Target, name_of
 from sluice.splitting.control import Control
-from sluice.splitting.filters.values import Filter, QueueFilter
-from sluice.splitting.known_registry import KnownRegistry
-from sluice.splitting.operations import ControlOperation, ReportSteps, StepReport, TakeSteps
+from sluice.splitting.operations import MAX_REPORTED, ControlOperation, ReportSteps, StepReport, TakeSteps
 from sluice.splitting.performer import Performer
 from sluice.splitting.pointing import HELD_MS, StepsLost
 from sluice.splitting.sessions.state import Phase, Status
-from sluice.splitting.settings import Repointed, SplitConfig
-from tests.fakes import Clock
-from tests.splitting_fakes import FakeConsumers, FakeRegistryStore, FakeSplitQueues, pointing
+from sluice.splitting.settings import Repointed
+from tests.splitting_fakes import FakeConsumers
+from tests.unit.test_splitting_pointing import World as Repointing
 
-FILTERS = {"q": QueueFilter(filter=Filter(attributes=(("client", "a"),)))}
 OURS: Target = LambdaVariable(function="orders", variable="QUEUE")
 THEIRS: Target = KubernetesWorkload(
     cluster="shop", namespace="shop", kind="Deployment", name="orders", env="QUEUE", agent=True
@@ -40,39 +36,15 @@ def answer_of(control: Control, operation: Operation[Any]) -> Any:
 
 
 @dataclass
-class World:
-    """A control function, an agent, and a split queue with a consumer of each."""
+class World(Repointing):
+    """A split queue with a consumer of the control function's and one of an agent's, who has no other way to it."""
 
-    clock: Clock = field(default_factory=Clock)
-    store: FakeRegistryStore = field(default_factory=FakeRegistryStore)
-    queues: FakeSplitQueues = field(default_factory=FakeSplitQueues)
-    ours: FakeConsumers = field(default_factory=FakeConsumers)
-    theirs: FakeConsumers = field(default_factory=FakeConsumers)
-    tokens: "itertools.count[int]" = field(default_factory=itertools.count)
+    theirs: FakeConsumers = field(default_factory=lambda: FakeConsumers(texts={name_of(THEIRS): "source"}))
+    repointed: tuple[Repointed, ...] = (Repointed(queue_id="q", trigger_id="trigger", targets=(OURS, THEIRS)),)
 
     def __post_init__(self) -> None:
-        self.queues.attributes["source"] = {}
-        self.ours.texts, self.theirs.texts = {name_of(OURS): "source"}, {name_of(THEIRS): "source"}
-        self.ours.triggers["trigger"] = False
-
-    def control(self) -> Control:
-        repointed = Repointed(queue_id="q", trigger_id="trigger", targets=(OURS, THEIRS))
-        token = self.new_token
-        return Control(
-            known=KnownRegistry(self.store),
-            queues=self.queues,
-            targets=self.queues,
-            pointing=pointing(repointed, consumers=self.ours, now_ms=self.clock, holder=token()),
-            configs={"q": SplitConfig(queue_id="q", source="source")},
-            deployment="tagtag",
-            now_ms=self.clock,
-            new_token=token,
-            may_go_on=lambda: True,
-            counts_settle_ms=0,
-        )
-
-    def new_token(self) -> str:
-        return f"{next(self.tokens):012d}"
+        super().__post_init__()
+        del self.consumers.texts[name_of(THEIRS)]
 
     def ask(self, operation: Operation[Any]) -> Any:
         """What the control function answers."""
@@ -87,30 +59,24 @@ class World:
             now_s=lambda: self.clock() / 1_000,
         )
 
-    def start(self) -> str:
-        return self.control().start(FILTERS, owner="me")
-
-    def tick(self) -> None:
-        self.clock.ms += 1_000
-        self.control().advance()
-
     def until(self, done: Callable[[], bool], agent: Agent | None = None) -> None:
-        for _ in range(50):
-            if done():
-                return
-            self.tick()
+        """Until it is done, by the control function and an agent in turn."""
+
+        def looked() -> bool:
             if agent is not None:
                 agent.look()
-        pytest.fail(f"not within 50 ticks: {self.store.registry}")
+            return done()
 
-    def ready(self, agent: Agent) -> str:
+        super().until(looked)
+
+    def ready_by(self, agent: Agent) -> str:
         session_id = self.start()
         self.until(lambda: self.store.registry.sessions[session_id].status is Status.READY, agent)
         return session_id
 
     @property
     def at(self) -> set[str]:
-        return {*self.ours.texts.values(), *self.theirs.texts.values()}
+        return {*self.consumers.texts.values(), *self.theirs.texts.values()}
 
 
 @pytest.fixture
@@ -120,7 +86,7 @@ def world() -> World:
 
 def test_an_agent_and_the_control_function_move_what_is_theirs_and_put_it_back(world: World):
     agent = world.agent()
-    session_id = world.ready(agent)
+    session_id = world.ready_by(agent)
     [main] = world.at
     assert "-main-source" in main
     world.control().stop(session_id)
@@ -161,7 +127,7 @@ def test_what_an_agent_refuses_ends_the_session_with_its_reason(world: World):
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR, agent)
     assert "shop/orders" in world.store.registry.sessions[session_id].reason
     world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
-    assert world.ours.texts == {name_of(OURS): "source"}
+    assert world.consumers.texts == {name_of(OURS): "source"}
 
 
 def test_what_fails_for_now_is_tried_again(world: World):
@@ -170,7 +136,7 @@ def test_what_fails_for_now_is_tried_again(world: World):
     for _ in range(10):
         world.tick()
         agent.look()
-    assert {what for what, _, _ in world.ours.warnings} == {"ConsumerNotMoved"}
+    assert {what for what, _, _ in world.consumers.warnings} == {"ConsumerNotMoved"}
     world.theirs.failing.clear()
     world.until(lambda: world.store.registry.sessions[session_id].status is Status.READY, agent)
 
@@ -230,7 +196,7 @@ def test_an_agent_outlives_what_asking_raises(world: World, error: Exception, ca
 
 def test_a_consumer_of_an_agents_that_drains_is_waited_for(world: World):
     agent = world.agent()
-    session_id = world.ready(agent)
+    session_id = world.ready_by(agent)
     world.control().stop(session_id)
     world.until(lambda: world.store.registry.splits["q"].phase is Phase.RESTORING)
     for _ in range(10):
@@ -238,6 +204,25 @@ def test_a_consumer_of_an_agents_that_drains_is_waited_for(world: World):
     assert world.theirs.texts != {name_of(THEIRS): "source"}
     assert world.store.registry.splits["q"].phase is Phase.RESTORING
     world.until(lambda: world.store.registry.splits["q"].is_at_rest, agent)
+
+
+def test_a_consumer_that_is_too_long_to_be_kept_ends_the_session_with_the_reason(world: World):
+    world.theirs.original = lambda target, *, queue: "x" * (MAX_REPORTED + 1)  # type: ignore[method-assign]  # one case
+    agent, session_id = world.agent(), world.start()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR, agent)
+    assert "16385 characters, over 16384" in world.store.registry.sessions[session_id].reason
+
+
+def test_words_of_any_number_are_cut(world: World):
+    words = "x" * (MAX_REPORTED + 1)
+
+    def refused(target: Target, *, queue: str) -> str:
+        raise BadConsumer(name_of(target), words)
+
+    world.theirs.original = refused  # type: ignore[method-assign]  # one case
+    agent, session_id = world.agent(), world.start()
+    world.until(lambda: world.store.registry.sessions[session_id].status is Status.START_ERROR, agent)
+    assert len(world.store.registry.sessions[session_id].reason) == MAX_REPORTED
 
 
 def test_a_cluster_has_a_context_of_its_name_or_another():

@@ -37,7 +37,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.queues.attributes["source"] = {"VisibilityTimeout": "77"}
-        self.consumers.texts = {name_of(target): "source" for target in REPOINTED.targets}
+        self.consumers.texts = {name_of(target): "source" for each in self.repointed for target in each.targets}
         self.consumers.triggers["trigger"] = False
 
     def control(self) -> Control:
