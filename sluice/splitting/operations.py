@@ -16,7 +16,7 @@ from sluice.splitting.sessions.state import Status
 
 MAX_CLUSTERS = 100  # of an agent
 MAX_REPORTS = 1_000  # ten consumers of a hundred queues
-MAX_REPORTED = 65_536  # characters of what a consumer is: it becomes a part of an item
+MAX_REPORTED = 16_384  # characters of what a consumer is: of ten it becomes an item, which has 400 KB
 MAX_TIME_LIMIT_S = 7 * 24 * 60 * 60
 
 Text = Annotated[str, Meta(min_length=1)]

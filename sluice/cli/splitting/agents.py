@@ -17,7 +17,15 @@ from sluice.errors import BadConfiguration, BadConsumer, CallFailed, RequestRefu
 from sluice.kubernetes.connections import of_kubeconfig
 from sluice.operations import Operation, R
 from sluice.splitting.consumers.targets import name_of
-from sluice.splitting.operations import ConsumerStep, ListQueues, Outcome, ReportSteps, StepReport, TakeSteps
+from sluice.splitting.operations import (
+    MAX_REPORTED,
+    ConsumerStep,
+    ListQueues,
+    Outcome,
+    ReportSteps,
+    StepReport,
+    TakeSteps,
+)
 from sluice.splitting.ports import Consumers
 
 STEP_S = 70.0  # that a step may take, with all its requests
@@ -90,6 +98,8 @@ class Agent:
         try:
             if step.original is None:
                 outcome, text = "seen", self.consumers.original(step.target, queue=step.queue)
+                if len(text) > MAX_REPORTED:
+                    outcome, text = "refused", f"{name_of(step.target)}: {len(text)} characters, over {MAX_REPORTED}"
             elif self.consumers.point(step.target, step.original, queue=step.queue, instead_of=step.instead_of):
                 outcome = "moved"
         except BadConsumer as error:
@@ -98,7 +108,12 @@ class Agent:
             outcome, text, code = "failed", str(error), error.code
         self._say(step, outcome, text if outcome in {"refused", "failed"} else "")
         return StepReport(
-            queue_id=step.queue_id, place=step.place, queue=step.queue, outcome=outcome, text=text, code=code
+            queue_id=step.queue_id,
+            place=step.place,
+            queue=step.queue,
+            outcome=outcome,
+            text=text[:MAX_REPORTED],  # an API's words may be any number
+            code=code[:MAX_REPORTED],
         )
 
     def _say(self, step: ConsumerStep, outcome: str, reason: str) -> None:
