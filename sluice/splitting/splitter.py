@@ -111,7 +111,6 @@ def split(
         metadata=metadata,
         conduct=conduct,
         sessions={name: session_id for session_id, name in routes.queues.items()},
-        sights=[Sight.of(message, sns=queue.sns, s3_event=queue.s3_event) for message in messages],
         dispatcher=Dispatcher(
             fifo=queue.fifo,
             send=queues.send_batch,
@@ -140,11 +139,11 @@ class _Batch:
     metadata: ObjectMetadata
     conduct: Conduct
     sessions: Mapping[str, str]  # by queue name
-    sights: list[Sight]
     dispatcher: Dispatcher
     meter: Meter
     out: set[str]
     faults: set[tuple[int, str, FaultKind]] = field(default_factory=set)
+    answered: dict[int, Sight] = field(default_factory=dict)  # by position, of which S3 has been asked
     shares: dict[str, Share] = field(default_factory=dict)  # of those who were to get something, by queue name
 
     def take(self, waiting: deque[int]) -> dict[int, Recipients]:
@@ -191,13 +190,20 @@ class _Batch:
         if first_ms is not None:
             # It may have gone to somebody already, who gets it again and suppresses it: never a later session too.
             gone = gone | self.routes.router.later_than(first_ms - KNOWN_WITHIN_MS)
-        recipients = self.routes.router.recipients(self.sights[position], gone=gone, meter=self.meter)
+        recipients = self.routes.router.recipients(self.sight(position), gone=gone, meter=self.meter)
         for fault in recipients.faults:
             self.faults.add((position, fault.session_id, fault.kind))
             self.out.add(fault.session_id)
             if fault.kind in REASONS:
                 self.conduct.note(fault.session_id, REASONS[fault.kind])
         return recipients
+
+    def sight(self, position: int) -> Sight:
+        """Prepare a message for filters; it is kept only where S3 has been asked, as most are routed once."""
+        found = self.answered.get(position)
+        if found is not None:
+            return found
+        return Sight.of(self.messages[position], sns=self.queue.sns, s3_event=self.queue.s3_event)
 
     def decided(self, found: dict[int, Recipients]) -> dict[int, Recipients]:
         """Give those that are decided, once S3 has been asked where a program wants it; the others have failed."""
@@ -229,7 +235,7 @@ class _Batch:
                 self.fail(position, NotDelivered(f"metadata of its S3 object: {failed}"))
                 continue
             metadata = {name: value for answer in answers for name, value in answer.result().items()}
-            self.sights[position] = self.sights[position].with_metadata(metadata)
+            self.answered[position] = self.sight(position).with_metadata(metadata)
             yield position
 
     def entries(self, position: int, recipients: Recipients) -> Iterator[Entry]:

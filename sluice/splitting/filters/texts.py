@@ -8,7 +8,7 @@ Binary attributes have no text, and no line.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sluice.message import Message
+from sluice.message import Message, Value
 from sluice.splitting.filters import jq
 from sluice.splitting.filters.envelopes import envelope_attributes
 
@@ -23,7 +23,7 @@ class Sight:
     texts: Texts
     s3_metadata: Mapping[str, str] | None = None
     awaits_metadata: bool = False
-    _named: Sequence[tuple[str, str]] = field(default=(), repr=False, compare=False)
+    _attributes: Sequence[Mapping[str, Value]] = field(default=(), repr=False, compare=False)
     _lines: list[str] = field(default_factory=list, repr=False, compare=False)
     _documents: dict[bool, str] = field(default_factory=dict, repr=False, compare=False)
 
@@ -31,19 +31,20 @@ class Sight:
     def of(cls, message: Message, *, sns: bool = False, s3_event: bool = False) -> "Sight":
         """Prepare a message of a split queue, which has SNS notifications or S3 events for its bodies."""
         texts: dict[str, tuple[str, ...]] = {}
-        named: list[tuple[str, str]] = []
-        for attributes in (message.attributes, envelope_attributes(message.body) if sns else {}):
+        found = (message.attributes, envelope_attributes(message.body)) if sns else (message.attributes,)
+        for attributes in found:
             for name, value in attributes.items():
-                if value.text is not None and not value.data_type.startswith("Binary"):
+                if (text := _text_of(value)) is not None:
                     folded = fold_name(name)
-                    texts[folded] = (*texts.get(folded, ()), value.text)
-                    named.append((name, value.text))
-        return cls(message=message, texts=texts, awaits_metadata=s3_event, _named=named)
+                    texts[folded] = (*texts[folded], text) if folded in texts else (text,)
+        return cls(message=message, texts=texts, awaits_metadata=s3_event, _attributes=found)
 
     def lines(self) -> Sequence[str]:
         """Give each attribute as `name: value`, made when the first filter asks."""
-        if len(self._lines) < len(self._named):
-            self._lines.extend(f"{name}: {text}" for name, text in self._named)
+        if not self._lines:
+            for attributes in self._attributes:
+                texts = ((name, _text_of(value)) for name, value in attributes.items())
+                self._lines.extend(f"{name}: {text}" for name, text in texts if text is not None)
         return self._lines
 
     def with_metadata(self, found: Mapping[str, str]) -> "Sight":
@@ -56,6 +57,10 @@ class Sight:
         if metadata not in self._documents:
             self._documents[metadata] = jq.document(self.message, s3_metadata=self.s3_metadata if metadata else None)
         return self._documents[metadata]
+
+
+def _text_of(value: Value) -> str | None:
+    return None if value.data_type.startswith("Binary") else value.text
 
 
 def fold_name(name: str) -> str:
