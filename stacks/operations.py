@@ -19,6 +19,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.federation.bridge_works import bridge_queue_name
+from sluice.rendezvous.broker import OfferMetric
 from stacks.alarms import AGE, VISIBLE, Rule, alarm, of_queue, ours
 from stacks.dashboard import Watched, WatchedQueue, deletions_failed, denied_percent, draw
 from stacks.parameters import Architecture, OperationsParameters, Parameters
@@ -108,7 +109,6 @@ def _sources(state: StateStack) -> Iterator[WatchedQueue]:
 
     A source whose consumers are re-pointed is theirs while nothing is split.
     """
-    yield WatchedQueue("Timeouts", state.timeouts_queue, "time-outs")
     if state.counters_queue is not None:
         yield WatchedQueue("Counters", state.counters_queue, "counters")
     yield WatchedQueue("Control", state.control_queue, "requests about sessions")
@@ -151,6 +151,8 @@ def _rules(stack: OperationsStack) -> Iterator[Rule]:
     text = "Too many offers find no proxy: `sluice rendezvous status` says who waits"
     denied = denied_percent(least_offers=options.denied_least_offers)
     yield Rule("Denied", text, denied, threshold=options.denied_percent, periods=3)
+    text = "Offers come too late to be answered: is the broker throttled, are its parameters too small for the load?"
+    yield Rule("Stale", text, ours(OfferMetric.STALE, "broker"), threshold=options.denied_least_offers, periods=3)
     if state.pipeline is not None:
         text = "The land job couldn't delete messages that it has: they come again, and land once all the same"
         yield Rule("DeletionsFailed", text, deletions_failed(), threshold=1)

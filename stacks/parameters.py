@@ -99,12 +99,12 @@ class RendezvousParameters(Model):
         "proxies whose own pattern doesn't cover it are refused; must cover the bridges' hosts",
     )
     held_proxies_min: int = of(
-        4, "polls held at once: twice what recent offers asked for, at least this", ge=1, le=10_000
+        1, "polls held at rest, on the average of a day, where too few come for offers to wait for one", ge=1, le=10_000
     )
     held_proxies_max: int = of(
-        200, "and at most this; each holds a function's environment for ten seconds", ge=1, le=10_000
+        200, "and held at most; each holds a function's environment for ten seconds", ge=1, le=10_000
     )
-    broker_max_concurrency: v.Concurrency = of(2, "brokers side by side, of each queue")
+    broker_max_concurrency: v.Concurrency = of(10, "brokers side by side")
     broker_memory_mb: v.Memory = of(512, "of the function")
     proxy_memory_mb: v.Memory = of(256, "of the function")
     sweeper_memory_mb: v.Memory = of(256, "of the function")

@@ -11,7 +11,7 @@ from constructs import Construct
 
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
-from sluice.rendezvous.settings import BrokerSettings, EventSettings, ProxySettings, TableSettings
+from sluice.rendezvous.settings import BrokerSettings, EventSettings, MeetingSettings, ProxySettings, TableSettings
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
@@ -29,8 +29,10 @@ from stacks.state import BROKER_TIMEOUT, COUNTERS_TIMEOUT, StateStack
 PROXY_TIMEOUT = Duration.seconds(20)  # a poll is held for ten
 SWEEPER_TIMEOUT = Duration.seconds(60)
 
-STORE_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")
-SWEEP_ACTIONS = ("Query", "DeleteItem", "BatchWriteItem")
+BROKER_WAITING_ACTIONS = ("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
+PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
+PROXY_WAITING_ACTIONS = BROKER_WAITING_ACTIONS
+SWEEP_ACTIONS = ("Query", "BatchWriteItem")
 COUNTERS_ACTIONS = ("BatchGetItem", "PutItem", "UpdateItem")
 EVENTS_BATCH = 1_000
 COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
@@ -61,7 +63,7 @@ class RendezvousStack(Stack):
             "ClientUserName": _client_user(self).user_name,
             "TableName": state.table.table_name,
             "DeadLettersUrl": state.dead_letters.queue_url,
-            "TimeoutsQueueUrl": state.timeouts_queue.queue_url,
+            "WaitingTableName": state.waiting_table.table_name,
         }
         for name, value in outputs.items():
             CfnOutput(self, name, value=value)
@@ -75,34 +77,24 @@ def _broker(stack: RendezvousStack) -> None:
         memory_mb=parameters.broker_memory_mb,
         settings=BrokerSettings(
             table=state.table.table_name,
+            waiting_table=state.waiting_table.table_name,
             dead_letters_url=state.dead_letters.queue_url,
-            timeouts_queue_url=state.timeouts_queue.queue_url,
             bridges=parameters.bridge_list,
             events=_events(stack),
         ),
         files=stack.country_files,
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
-            allow("dynamodb", STORE_ACTIONS, state.table.table_arn),
-            allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn, state.timeouts_queue.queue_arn),
-            allow(
-                "sqs",
-                ["SendMessage"],
-                state.timeouts_queue.queue_arn,
-                state.dead_letters.queue_arn,
-                stack.answer_queues,
-                stack.mailboxes,
-            ),
+            allow("dynamodb", ["PutItem"], state.table.table_arn),
+            allow("dynamodb", BROKER_WAITING_ACTIONS, state.waiting_table.table_arn),
+            allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn),
+            allow("sqs", ["SendMessage"], state.dead_letters.queue_arn, stack.answer_queues, stack.mailboxes),
             allow("sqs", ["CreateQueue"], stack.answer_queues),
             *_events_statements(stack),
         ],
-        # A tick re-arms itself while offers wait. Lambda would take that for a runaway loop and stop it at the 16th:
-        # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
-        recursive_loop=lambda_.RecursiveLoop.ALLOW,
     )
     function = stack.functions.make(plan)
-    for id_, queue in (("Offers", state.offers_queue), ("Timeouts", state.timeouts_queue)):
-        trigger(id_, function, queue, concurrency=parameters.broker_max_concurrency)
+    trigger("Offers", function, state.offers_queue, concurrency=parameters.broker_max_concurrency)
 
 
 def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
@@ -113,6 +105,7 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
             table=state.table.table_name,
+            waiting_table=state.waiting_table.table_name,
             dead_letters_url=state.dead_letters.queue_url,
             bridges=parameters.bridge_list,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
@@ -123,7 +116,8 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
         files=stack.country_files,
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
-            allow("dynamodb", STORE_ACTIONS, state.table.table_arn),
+            allow("dynamodb", PROXY_ACTIONS, state.table.table_arn),
+            allow("dynamodb", PROXY_WAITING_ACTIONS, state.waiting_table.table_arn),
             allow("sqs", ["CreateQueue", "ReceiveMessage", "SendMessage"], stack.mailboxes),
             allow("sqs", ["SendMessage"], stack.answer_queues),
             *_events_statements(stack),
@@ -139,12 +133,19 @@ def _sweeper(stack: RendezvousStack) -> None:
         name="sweeper",
         timeout=SWEEPER_TIMEOUT,
         memory_mb=stack.parameters.rendezvous.sweeper_memory_mb,
-        settings=TableSettings(table=state.table.table_name, dead_letters_url=state.dead_letters.queue_url),
+        settings=MeetingSettings(
+            table=state.table.table_name,
+            waiting_table=state.waiting_table.table_name,
+            dead_letters_url=state.dead_letters.queue_url,
+            events=_events(stack),
+        ),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
             allow("dynamodb", SWEEP_ACTIONS, state.table.table_arn),
+            allow("dynamodb", SWEEP_ACTIONS, state.waiting_table.table_arn),
             allow("sqs", ["DeleteQueue"], stack.answer_queues, stack.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
+            *_events_statements(stack),
         ],
         failures=state.dead_letters,
     )

@@ -33,6 +33,7 @@ LONGEST = Duration.days(14)  # that SQS keeps anything
 OFFERS_RETENTION = Duration.seconds(300)  # the protocol's; a tick is no use for longer than an offer
 TICKS_RETENTION = Duration.hours(1)
 FEW_RECEIVES = 3
+OFFER_RECEIVES = 10  # more than its retention has time for: SQS would move an offer as it is, with its addresses
 MANY_RECEIVES = 20  # more than the functions' own limits, after which they say why
 LOGS_PREFIX = "logs/"  # of what EMR Serverless writes
 
@@ -44,8 +45,9 @@ class StateStack(Stack):
         super().__init__(scope, "SluiceState", description="Sluice: state that is kept, and queues")
         keep = parameters.rendezvous.keep_state
         self.table = _table(self, "Table", keep=keep)
+        self.waiting_table = _passing_table(self, "WaitingTable")
         self.dead_letters = _dead_letters(self, "DeadLetters")
-        self.timeouts_queue: sqs.IQueue = _brokers(self, "TimeoutsQueue")
+        _retired(self)
         given = parameters.rendezvous
         self.offers_queue: sqs.IQueue = (
             sqs.Queue.from_queue_arn(self, "OffersQueue", given.existing_offers_queue_arn)
@@ -150,6 +152,28 @@ def _table(scope: Construct, id_: str, *, keep: bool) -> dynamodb.Table:
     )
 
 
+def _passing_table(scope: Construct, id_: str) -> dynamodb.Table:
+    """Make a table of what is gone in minutes, and must be: with what identifies people, and without recovery."""
+    table = dynamodb.Table(
+        scope,
+        id_,
+        partition_key=dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
+        sort_key=dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
+        billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+        time_to_live_attribute="expires_at",
+        removal_policy=RemovalPolicy.DESTROY,
+    )
+    acknowledge(table, "AwsSolutions-DDB3", "What a recovery would bring back is what has to be gone: addresses, keys.")
+    return table
+
+
+def _retired(stack: StateStack) -> None:
+    """Keep, for one release, what deployed stacks of the last one import: CloudFormation removes no export in use."""
+    queue = _brokers(stack, "TimeoutsQueue")
+    for value in (queue.queue_arn, queue.queue_url, queue.queue_name):
+        stack.export_value(value)
+
+
 def _dead_letters(scope: Construct, id_: str, *, fifo: bool = False) -> sqs.Queue:
     return sqs.Queue(
         scope,
@@ -201,7 +225,7 @@ def _brokers(stack: StateStack, id_: str, *, name: str | None = None) -> sqs.Que
         stack,
         id_,
         dead_letters=stack.dead_letters,
-        receives=FEW_RECEIVES,
+        receives=OFFER_RECEIVES,
         visibility=_visibility(BROKER_TIMEOUT),
         retention=OFFERS_RETENTION,
         name=name,

@@ -1,4 +1,4 @@
-"""Offers and their time-outs: SQS events in, partial batch responses out. What happens is in sluice.rendezvous."""
+"""Serves clients' offers over SQS. What happens is in sluice.rendezvous."""
 
 import os
 from collections import Counter
@@ -8,16 +8,16 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from functions.broker.parts import BrokerParts
+from functions.broker.parts import CLIENT_ID, BrokerParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
 from sluice.message import Message
-from sluice.rendezvous.broker import OfferMessage, OfferMetric, TimeoutTick
+from sluice.rendezvous.broker import OfferMessage
 from sluice.rendezvous.settings import BrokerSettings
 
 SERVICE = "broker"
-# An offer that fails is stale when it would come again: it is dead-lettered at once.
-OFFER_RECEIVES = 1
+# An offer that fails is stale when it comes again: then its queue is noted, to be swept.
+OFFER_RECEIVES = 4
 
 
 @cache
@@ -27,45 +27,28 @@ def parts() -> BrokerParts:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
-    """Serve a batch of offers, or of ticks: the records of one event are of one queue."""
+    """Serve a batch of offers."""
     batch = Batch.parse(event)
-    return ticks(batch) if batch.queue == parts().timeouts_queue_name else offers(batch)
-
-
-def offers(batch: Batch) -> PartialItemFailureResponse:
-    """Serve a batch of offers. Raises `CallFailed` where the demand can't be noted."""
-    broker, matchmaker = parts().broker, parts().matchmaker()
-    outcomes: Counter[str] = Counter()
-
-    def serve(message: Message) -> None:
-        outcomes[broker.serve(offer_of(message), matchmaker)] += 1
-
-    response = parts().reporter.serve(batch, serve, max_receives=OFFER_RECEIVES)
-    matchmaker.note_demand()
+    matchmaker = parts().matchmaker(len(batch.messages))
+    served = parts().broker.serve(
+        [offer_of(message) for message in batch.messages], matchmaker, executor=parts().reporter.executor
+    )
+    failures = {place: error for place, error in enumerate(served) if isinstance(error, Exception)}
+    response = parts().reporter.report(batch, failures, max_receives=OFFER_RECEIVES)
+    parts().pacing.flush()
+    outcomes = Counter(str(outcome) for outcome in served if not isinstance(outcome, Exception))
     publish(SERVICE, outcomes + parts().recorder.publish())
-    return response
-
-
-def ticks(batch: Batch) -> PartialItemFailureResponse:
-    """Time out what is due."""
-    outcomes: Counter[str] = Counter()
-
-    def serve(message: Message) -> None:
-        outcomes[OfferMetric.TIMED_OUT] += parts().time_outs.handle(TimeoutTick.parse(message.body))
-
-    response = parts().reporter.serve(batch, serve)
-    outcomes.update(parts().recorder.publish())
-    publish(SERVICE, outcomes)
     return response
 
 
 def offer_of(message: Message) -> OfferMessage:
     """Read the message as the rendezvous sees it."""
-    client_id = message.attributes.get("ClientID")
+    client_id = message.attributes.get(CLIENT_ID)
     return OfferMessage(
         client_id=(client_id.text if client_id else None) or "",
         body=message.body,
         sent_at_ms=message.sent_at_ms or 0,
         # Lambda's own trace is of the batch: it only links to its messages'.
         trace=message.trace_header,
+        receives=message.receives,
     )

@@ -1,66 +1,64 @@
 """Puts the broker function together: adapters, clock and randomness, from its settings."""
 
-import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
-from sluice.aws.clients import dynamodb_client, now_ms, sqs_client
+from sluice.aws.clients import new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.queues import ReceivedQueues, SqsQueues
+from sluice.aws.queues import ReceivedQueues
 from sluice.aws.records import Reporter
-from sluice.aws.rendezvous.event_publisher import recorder_for
-from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
-from sluice.rendezvous.broker import Broker, Matchmaker, TickArmer, TimeoutTick
+from sluice.aws.rendezvous.meeting import Meeting
+from sluice.message import Message
+from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.event_recorder import EventRecorder
+from sluice.rendezvous.matchmaker import Matchmaker
+from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.bridges import by_fingerprint
 from sluice.rendezvous.settings import BrokerSettings
-from sluice.rendezvous.timeouts import TimeOuts
 
 BATCH = 10  # records of an event, each served in a thread of its own
+AT_ONCE = 3  # calls for one of them
+CLIENT_ID = "ClientID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerParts:
     """What an environment of the broker function keeps between its batches. `matchmaker` makes one for a batch."""
 
-    timeouts_queue_name: str  # which of the function's two queues has the ticks
     broker: Broker
-    matchmaker: Callable[[], Matchmaker]
-    time_outs: TimeOuts
+    matchmaker: Callable[[int], Matchmaker]
+    pacing: Pacing
     recorder: EventRecorder
     reporter: Reporter
 
     @classmethod
     def make(cls, settings: BrokerSettings) -> "BrokerParts":
         """Put together what the settings ask for, with AWS behind it."""
-        queues = SqsQueues(sqs_client(), sibling_url=settings.timeouts_queue_url)
-        store = DynamoOfferStore(dynamodb_client(), settings.table)
-        pools = DynamoProxyPools(dynamodb_client(), settings.table)
-        recorder = recorder_for(settings.events, table=settings.table)
-
-        def send_tick(tick: TimeoutTick, delay_s: int) -> None:
-            queues.send(settings.timeouts_queue_url, tick.body(), delay_s=delay_s)
-
+        meeting = Meeting.of(settings, threads=BATCH * AT_ONCE)
         return cls(
-            timeouts_queue_name=settings.timeouts_queue_url.rsplit("/", 1)[1],
             broker=Broker(
-                offers=store,
-                queues=queues,
-                armer=TickArmer(send_tick, now_ms),
+                offers=meeting.offers,
+                queues=meeting.queues,
                 bridges=by_fingerprint(settings.bridges),
+                recorder=meeting.recorder,
+                persistence=meeting.persistence,
+                executor=meeting.executor,
                 now_ms=now_ms,
-                recorder=recorder,
+                new_id=new_id,
             ),
-            matchmaker=partial(
-                Matchmaker, offers=store, pools=pools, queues=queues, now_ms=now_ms, random=random.random
-            ),
-            time_outs=TimeOuts(offers=store, queues=queues, send_tick=send_tick, now_ms=now_ms, recorder=recorder),
-            recorder=recorder,
+            matchmaker=lambda offers_due: meeting.matchmaker(offers_due=offers_due),
+            pacing=meeting.pacing,
+            recorder=meeting.recorder,
             reporter=Reporter(
-                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
+                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url, without_description),
                 executor=ThreadPoolExecutor(BATCH),
                 received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
             ),
         )
+
+
+def without_description(message: Message) -> Message:
+    """Say of an offer what its dead letter keeps: whose it is, and how long. Its description has addresses."""
+    client_id = {name: value for name, value in message.attributes.items() if name == CLIENT_ID}
+    return replace(message, body=f"an offer of {len(message.body)} characters", attributes=client_id)

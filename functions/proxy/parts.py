@@ -1,15 +1,13 @@
 """Puts the proxy function together: adapters, clock, ids and randomness, from its settings."""
 
 import random
+import time
 from dataclasses import dataclass
-from functools import partial
 
-from sluice.aws.clients import dynamodb_client, new_id, now_ms, sqs_client
-from sluice.aws.queues import SqsQueues
-from sluice.aws.rendezvous.event_publisher import recorder_for
+from sluice.aws.clients import dynamodb_client, new_id, now_ms
+from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
+from sluice.aws.rendezvous.meeting import Meeting
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore, DynamoProxyPools
-from sluice.rendezvous.broker import Matchmaker
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.http import BrokerSite
 from sluice.rendezvous.http_clients import HttpClients
@@ -17,6 +15,8 @@ from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.bridges import by_fingerprint
 from sluice.rendezvous.settings import ProxySettings
 from sluice.rendezvous.volunteers import Volunteers
+
+AT_ONCE = 2  # calls for one offer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,39 +29,42 @@ class ProxyParts:
     @classmethod
     def make(cls, settings: ProxySettings) -> "ProxyParts":
         """Put together what the settings ask for, with AWS behind it."""
-        dynamodb, table = dynamodb_client(), settings.table
-        queues = SqsQueues(sqs_client(), sibling_url=settings.dead_letters_url)
-        store, pools = DynamoOfferStore(dynamodb, table), DynamoProxyPools(dynamodb, table)
-        mailbox = Mailbox(queues, DynamoMailboxStore(dynamodb, table), now_ms, new_id)
-        recorder = recorder_for(settings.events, table=table)
+        meeting = Meeting.of(settings, threads=AT_ONCE)
+        mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
+        mailbox = Mailbox(meeting.queues, mailboxes, now_ms, new_id, time.sleep)
         volunteers = Volunteers(
-            offers=store,
-            pools=pools,
-            queues=queues,
+            offers=meeting.offers,
+            pools=meeting.pools,
+            waiting=meeting.waiting,
+            queues=meeting.queues,
             mailbox=mailbox,
+            pacing=meeting.pacing,
+            persistence=meeting.persistence,
             allowed=settings.allowed_relay_pattern,
             held_min=settings.held_proxies_min,
             held_max=settings.held_proxies_max,
             now_ms=now_ms,
             new_id=new_id,
-            recorder=recorder,
+            random=random.random,
+            recorder=meeting.recorder,
         )
         clients = HttpClients(
-            offers=store,
-            matchmaker=partial(
-                Matchmaker, offers=store, pools=pools, queues=queues, now_ms=now_ms, random=random.random
-            ),
+            offers=meeting.offers,
+            waiting=meeting.waiting,
+            matchmaker=meeting.matchmaker,
             mailbox=mailbox,
             bridges=by_fingerprint(settings.bridges),
             now_ms=now_ms,
-            recorder=recorder,
+            new_id=new_id,
+            recorder=meeting.recorder,
         )
         site = BrokerSite(
             volunteers=volunteers,
             clients=clients,
-            pools=pools,
-            statistics=DynamoStatisticsStore(dynamodb, table, now_ms),
+            pools=meeting.pools,
+            pacing=meeting.pacing,
+            statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms),
             now_ms=now_ms,
             new_id=new_id,
         )
-        return cls(site=site, recorder=recorder)
+        return cls(site=site, recorder=meeting.recorder)

@@ -9,7 +9,8 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.sweeper.parts import SweeperParts
 from sluice.aws.metrics import publish
-from sluice.rendezvous.settings import TableSettings
+from sluice.rendezvous.broker import OfferMetric
+from sluice.rendezvous.settings import MeetingSettings
 
 SERVICE = "sweeper"
 LAST_MS = 10_000  # before the function's end: a page of deletions that has begun takes seconds
@@ -18,19 +19,19 @@ LAST_MS = 10_000  # before the function's end: a page of deletions that has begu
 @cache
 def parts() -> SweeperParts:
     """Put together at the environment's first call."""
-    return SweeperParts.make(TableSettings.read(os.environ))
+    return SweeperParts.make(MeetingSettings.read(os.environ))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:
     """Sweep once. Safe to run twice at once: a queue that is gone counts as swept by nobody."""
     sweeper = parts().sweeper(may_go_on=lambda: context.get_remaining_time_in_millis() > LAST_MS)
     swept = sweeper.sweep()
-    publish(
-        SERVICE,
-        {
-            "AnswerQueuesSwept": swept.answer_queues,
-            "MailboxesSwept": swept.mailboxes,
-            "SweepsFailed": swept.failed,
-        },
-    )
+    counted = {
+        "AnswerQueuesSwept": swept.answer_queues,
+        "MailboxesSwept": swept.mailboxes,
+        "SweepsFailed": swept.failed,
+        OfferMetric.DENIED: swept.denied,
+        OfferMetric.TIMED_OUT: swept.timed_out,
+    }
+    publish(SERVICE, counted | parts().recorder.publish())
     return asdict(swept)

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms, sqs_client
-from sluice.aws.queues import SqsQueues
-from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore
-from sluice.rendezvous.settings import TableSettings
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms
+from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
+from sluice.aws.rendezvous.meeting import Meeting
+from sluice.rendezvous.event_recorder import EventRecorder
+from sluice.rendezvous.settings import MeetingSettings
 from sluice.rendezvous.sweeper import Sweeper
 
 
@@ -15,20 +16,33 @@ from sluice.rendezvous.sweeper import Sweeper
 class SweeperParts:
     """What an environment of the sweeper function keeps between its sweeps."""
 
-    settings: TableSettings
+    meeting: Meeting
+    mailboxes: DynamoMailboxStore
     executor: Executor
 
     @classmethod
-    def make(cls, settings: TableSettings) -> "SweeperParts":
+    def make(cls, settings: MeetingSettings) -> "SweeperParts":
         """Put together what the settings ask for, with AWS behind it."""
-        return cls(settings=settings, executor=ThreadPoolExecutor(MAX_CONNECTIONS))
+        return cls(
+            meeting=Meeting.of(settings, threads=1),
+            mailboxes=DynamoMailboxStore(dynamodb_client(), settings.table),
+            executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+        )
+
+    @property
+    def recorder(self) -> EventRecorder:
+        """What offers ended is noted here."""
+        return self.meeting.recorder
 
     def sweeper(self, *, may_go_on: Callable[[], bool]) -> Sweeper:
         """Make one for one sweep."""
         return Sweeper(
-            offers=DynamoOfferStore(dynamodb_client(), self.settings.table),
-            mailboxes=DynamoMailboxStore(dynamodb_client(), self.settings.table),
-            queues=SqsQueues(sqs_client(), sibling_url=self.settings.dead_letters_url),
+            offers=self.meeting.offers,
+            waiting=self.meeting.waiting,
+            mailboxes=self.mailboxes,
+            queues=self.meeting.queues,
+            pacing=self.meeting.pacing,
+            recorder=self.meeting.recorder,
             executor=self.executor,
             now_ms=now_ms,
             may_go_on=may_go_on,

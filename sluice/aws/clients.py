@@ -33,6 +33,11 @@ CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3},
 )
 
+# Where somebody waits for seconds, a call that hangs is given up in time to make it again.
+QUICK = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
+# A poll is held for ten seconds.
+HOLDING = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
+
 
 def make_client(service: str, *, config: Config = CONFIG) -> Any:
     """Make a client of the environment's region and credentials."""
@@ -56,6 +61,27 @@ def sqs_client() -> "SQSClient":
 def dynamodb_client() -> "DynamoDBClient":
     """Give the environment's DynamoDB client; safe for threads."""
     client: DynamoDBClient = make_client("dynamodb")
+    return client
+
+
+@cache
+def quick_sqs_client() -> "SQSClient":
+    """Give the environment's SQS client for calls that somebody waits for; safe for threads."""
+    client: SQSClient = make_client("sqs", config=QUICK)
+    return client
+
+
+@cache
+def holding_sqs_client() -> "SQSClient":
+    """Give the environment's SQS client for receives of up to ten seconds; safe for threads."""
+    client: SQSClient = make_client("sqs", config=HOLDING)
+    return client
+
+
+@cache
+def quick_dynamodb_client() -> "DynamoDBClient":
+    """Give the environment's DynamoDB client for calls that somebody waits for; safe for threads."""
+    client: DynamoDBClient = make_client("dynamodb", config=QUICK)
     return client
 
 

@@ -8,6 +8,7 @@ error's type and words.
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,18 @@ SAID = 2  # attributes that are added
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """A dead-letter queue, through a client: `sluice.federation.ports.DeadLetters`."""
+    """A dead-letter queue, through a client: `sluice.federation.ports.DeadLetters`.
+
+    `kept` says what of a message is kept there.
+    """
 
     client: "SQSClient"
     url: str
+    kept: Callable[[Message], Message] = lambda message: message
 
     def bury(self, letter: DeadLetter) -> None:
         """Send the message there with the reason. Raises `CallFailed`."""
+        letter = replace(letter, message=self.kept(letter.message))
         with calls("SendMessage"):
             self.client.send_message(QueueUrl=self.url, **outgoing(letter).fields())
 

@@ -66,10 +66,17 @@ def query_pages(client: "DynamoDBClient", **query: Any) -> Iterator[list[Item]]:
 
 def delete_all(client: "DynamoDBClient", table: str, keys: Sequence[Item]) -> None:
     """Delete items by key, 25 a request. Raises `CallFailed` where the table keeps refusing some."""
-    for start in range(0, len(keys), BATCH_WRITE_LIMIT):
-        requests: dict[str, Any] = {
-            table: [{"DeleteRequest": {"Key": key}} for key in keys[start : start + BATCH_WRITE_LIMIT]]
-        }
+    _write_all(client, table, [{"DeleteRequest": {"Key": key}} for key in keys])
+
+
+def put_all(client: "DynamoDBClient", table: str, items: Sequence[Item]) -> None:
+    """Write items, 25 a request. Raises `CallFailed` where the table keeps refusing some."""
+    _write_all(client, table, [{"PutRequest": {"Item": item}} for item in items])
+
+
+def _write_all(client: "DynamoDBClient", table: str, writes: Sequence[Any]) -> None:
+    for start in range(0, len(writes), BATCH_WRITE_LIMIT):
+        requests: dict[str, Any] = {table: writes[start : start + BATCH_WRITE_LIMIT]}
         for _ in range(MAX_UNPROCESSED_ROUNDS):
             with calls("BatchWriteItem"):
                 requests = dict(client.batch_write_item(RequestItems=requests)["UnprocessedItems"])

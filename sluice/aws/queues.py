@@ -90,10 +90,14 @@ class ReceivedQueues:
 
 @dataclass(frozen=True, slots=True)
 class SqsQueues:
-    """SQS through a client. `sibling_url` is the URL of any queue of the same account and region."""
+    """SQS through a client. `sibling_url` is the URL of any queue of the same account and region.
+
+    `holding` is a client whose time limit is longer than any wait of `receive`, where the other's isn't.
+    """
 
     client: "SQSClient"
     sibling_url: str
+    holding: "SQSClient | None" = None
 
     def create(self, name: str, attributes: Mapping[str, str]) -> str:
         """Make a queue, or find it where it is there with the same attributes. Returns its URL. Raises `CallFailed`."""
@@ -117,7 +121,8 @@ class SqsQueues:
     def receive(self, url: str, *, wait_s: int) -> str | None:
         """Read one message's body, waiting up to `wait_s`; it isn't deleted. Raises `QueueGone` or `CallFailed`."""
         with calls("ReceiveMessage", queue=url):
-            received = self.client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
+            client = self.holding or self.client
+            received = client.receive_message(QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=wait_s)
         messages = received.get("Messages", [])
         return messages[0]["Body"] if messages else None
 

@@ -121,7 +121,7 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
             await asyncio.gather(*volunteers, return_exceptions=True)
     noted = read_requests(site.cloud.request_log, offset=offset)
     # Not those that its events cause.
-    own = {url.rsplit("/", 1)[1] for url in (site.deployment.offers_queue_url, site.deployment.timeouts_queue_url)}
+    own = {site.deployment.offers_queue_url.rsplit("/", 1)[1]}
     prefixes = ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX
     requests = by_action(each for each in noted if each.queue in own or each.queue.startswith(prefixes))
     del requests["DeleteQueue"]  # of the early clients' queues, if their sweep came meanwhile

@@ -1,7 +1,7 @@
 """Notes what becomes of offers, polls and answers, until the invocation's work is done and it is published.
 
-Who moves an offer to its end, by a conditional write that is taken once, tells of it: so every offer is told of once.
-A poll that got a client is told of together with its offer's end, which is a request less for each rendezvous.
+Who takes an offer's answer, by a conditional write that is taken once, tells of its end; of one without an answer, who
+sweeps its queue: so every offer is told of once.
 """
 
 from collections import Counter
@@ -16,10 +16,9 @@ from sluice.rendezvous.counts.events import (
     OfferOutcome,
     PollOutcome,
     event_id,
-    matched_poll,
     poll_ended,
 )
-from sluice.rendezvous.ports import NowMs, OfferRecord
+from sluice.rendezvous.ports import Match, NowMs, OfferRecord
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Profile
 from sluice.rendezvous.protocol.messages import Offer, Poll
@@ -71,7 +70,7 @@ class EventRecorder:
         )
 
     def poll_ended(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> None:
-        """Note the end of a poll that got no client."""
+        """Note the end of a poll."""
         self._events.append(
             poll_ended(
                 profile,
@@ -83,11 +82,9 @@ class EventRecorder:
             )
         )
 
-    def offer_ended(self, offer: OfferRecord, outcome: OfferOutcome) -> None:
-        """Note the end of an offer, and of the poll that got it where one did."""
+    def offer_ended(self, offer: OfferRecord, outcome: OfferOutcome, *, proxy_type: str | None = None) -> None:
+        """Note the end of an offer."""
         now_ms = self.now_ms()
-        if offer.proxy is not None:
-            self._events.append(matched_poll(offer.proxy, at_ms=offer.matched_at_ms))
         self._events.append(
             OfferEvent(
                 id=event_id(OfferEvent.kind, offer.client_id, at_ms=offer.sent_at_ms),
@@ -95,32 +92,30 @@ class EventRecorder:
                 outcome=outcome,
                 nat=offer.nat,
                 country=offer.country,
-                proxy_type=offer.proxy.profile.type if offer.proxy else None,
+                proxy_type=proxy_type,
                 trace=offer.trace,
                 method=offer.method,
                 waited_ms=now_ms - offer.sent_at_ms,
             )
         )
 
-    def answered(self, offer: OfferRecord) -> None:
+    def answered(self, match: Match) -> None:
         """Note an answer that reached its client, and the offer's end."""
-        self._answer_ended(AnswerOutcome.SUCCESS, offer)
-        self.offer_ended(offer, OfferOutcome.MATCHED)
+        self._answer_ended(AnswerOutcome.SUCCESS, match)
+        self.offer_ended(match.record, OfferOutcome.MATCHED, proxy_type=match.profile.type)
 
-    def answer_lost(self, offer: OfferRecord) -> None:
+    def answer_lost(self, match: Match) -> None:
         """Note an answer in time to a client that is gone, and the offer's end."""
-        self._answer_ended(AnswerOutcome.TIMEOUT, offer)
-        self.offer_ended(offer, OfferOutcome.TIMEOUT)
+        self._answer_ended(AnswerOutcome.TIMEOUT, match)
+        self.offer_ended(match.record, OfferOutcome.TIMEOUT, proxy_type=match.profile.type)
 
     def answered_too_late(self, *, address: str) -> None:
         """Note an answer that nobody waits for: its offer's end is told of by who saw it."""
         self._answer_ended(AnswerOutcome.TIMEOUT, None, country=self.country_of(address))
 
-    def _answer_ended(
-        self, outcome: AnswerOutcome, offer: OfferRecord | None, *, country: str = UNKNOWN_COUNTRY
-    ) -> None:
-        profile = offer.proxy.profile if offer and offer.proxy else Profile(country=country)
-        name, began_ms = (offer.client_id, offer.sent_at_ms) if offer else (self.new_id(), self.now_ms())
+    def _answer_ended(self, outcome: AnswerOutcome, match: Match | None, *, country: str = UNKNOWN_COUNTRY) -> None:
+        profile = match.profile if match else Profile(country=country)
+        name, began_ms = (match.record.client_id, match.record.sent_at_ms) if match else (self.new_id(), self.now_ms())
         self._events.append(
             AnswerEvent(
                 id=event_id(AnswerEvent.kind, name, at_ms=began_ms),

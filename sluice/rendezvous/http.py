@@ -3,7 +3,7 @@
 import base64
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,10 @@ from sluice.rendezvous.broker import OfferMetric
 from sluice.rendezvous.counts.daily_log import daily_log
 from sluice.rendezvous.counts.exposition import CONTENT_TYPE, exposition
 from sluice.rendezvous.http_clients import HttpClients
+from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.ports import NowMs, ProxyPools, StatisticsStore
 from sluice.rendezvous.protocol.amp import armor, decode_path
-from sluice.rendezvous.protocol.matching import Pool
+from sluice.rendezvous.protocol.matching import Pool, Profile
 from sluice.rendezvous.protocol.messages import (
     MAX_BODY_BYTES,
     OfferMethod,
@@ -82,6 +83,7 @@ class BrokerSite:
     volunteers: Volunteers
     clients: HttpClients
     pools: ProxyPools
+    pacing: Pacing
     statistics: StatisticsStore
     now_ms: NowMs
     new_id: Callable[[], str]
@@ -153,8 +155,7 @@ class BrokerSite:
 
     def debug(self) -> HttpResponse:
         """Tell how many proxies wait."""
-        now_ms = self.now_ms()
-        waiting = {pool: self.pools.count(pool, now_ms=now_ms) for pool in Pool}
+        waiting = {pool: len(self._waiting(pool)) for pool in Pool}
         lines = [f"current snowflakes available: {sum(waiting.values())}"]
         lines += [f"\t{pool} pool: {count}" for pool, count in waiting.items()]
         return HttpResponse(status=200, body="\n".join(lines) + "\n")
@@ -168,12 +169,12 @@ class BrokerSite:
 
     def prometheus(self) -> HttpResponse:
         """Tell what Prometheus reads."""
-        now_ms = self.now_ms()
-        available = Counter(
-            (profile.type, str(profile.nat)) for pool in Pool for profile in self.pools.profiles(pool, now_ms=now_ms)
-        )
+        available = Counter((profile.type, str(profile.nat)) for pool in Pool for profile in self._waiting(pool))
         page = exposition(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
+
+    def _waiting(self, pool: Pool) -> Sequence[Profile]:
+        return self.pools.profiles(pool, now_ms=self.now_ms(), shards=self.pacing.pace().shards)
 
 
 def _json(body: str, metric: str) -> HttpResponse:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sluice.errors import OfferRefused
-from sluice.rendezvous.broker import Matchmaker, OfferMetric
+from sluice.rendezvous.broker import OfferMetric
 from sluice.rendezvous.counts.events import OfferOutcome
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
-from sluice.rendezvous.ports import NowMs, OfferRecord, OfferStore
-from sluice.rendezvous.protocol.matching import PATIENCE_MS
+from sluice.rendezvous.matchmaker import Matchmaker
+from sluice.rendezvous.ports import NewId, NowMs, OfferRecord, OfferStore, OpenOffer, WaitingOffers
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, pools_for, shard_of
 from sluice.rendezvous.protocol.messages import (
     NO_PROXIES,
     TIMED_OUT,
@@ -22,7 +23,8 @@ from sluice.rendezvous.protocol.messages import (
     error_reply,
     parse_offer,
 )
-from sluice.rendezvous.volunteers import LETTER_MS
+
+ON_ITS_WAY_MS = 1_000  # the answer that was taken in the last moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +45,12 @@ class HttpClients:
     """Serves one request at a time. `matchmaker` makes one for each offer."""
 
     offers: OfferStore
+    waiting: WaitingOffers
     matchmaker: Callable[[], Matchmaker]
     mailbox: Mailbox
     bridges: Mapping[bytes, Bridge]
     now_ms: NowMs
+    new_id: NewId
     recorder: EventRecorder
 
     def serve(self, body: str, *, client_id: str, method: OfferMethod) -> ClientReply:
@@ -57,23 +61,37 @@ class HttpClients:
             )
         except OfferRefused as refused:
             return ClientReply(metric=OfferMetric.REFUSED, text=refused.reply)
-        received = OfferRecord(client_id=offer.client_id, sent_at_ms=offer.sent_at_ms, method=offer.method)
-        self.offers.record(received)
+        received = OfferRecord(
+            client_id=offer.client_id, sent_at_ms=offer.sent_at_ms, method=offer.method, token=self.new_id()
+        )
         record = self.recorder.described(received, offer)
+        self.offers.record(record)
         matchmaker = self.matchmaker()
-        matched = matchmaker.match(offer, record, reply_to=self.mailbox.url())
-        matchmaker.note_demand()
-        if not matched:
-            self.recorder.offer_ended(record, OfferOutcome.DENIED)
+        opened = OpenOffer(
+            record=record,
+            offer=offer.offer,
+            relay=offer.bridge.websocket_address,
+            reply_to=self.mailbox.url(),
+            answers_until_ms=offer.sent_at_ms + PATIENCE_MS,
+            shard=shard_of(offer.client_id, matchmaker.pacing.pace().shards),
+        )
+        matchmaker.pacing.note_offer(pools_for(offer.nat)[0])
+        answer = self._answer_to(opened, matchmaker)
+        matchmaker.pacing.flush()
+        if not isinstance(answer, OfferOutcome):
+            return ClientReply(metric=OfferMetric.MATCHED, text=answer)
+        self.recorder.offer_ended(record, answer)
+        if answer is OfferOutcome.DENIED:
             return ClientReply(metric=OfferMetric.DENIED, text=NO_PROXIES)
-        letter = self.mailbox.wait_for(offer.client_id, until_ms=offer.sent_at_ms + PATIENCE_MS)
-        if letter is None:
-            ended = self.offers.time_out(record)
-            if ended is not None:
-                self.recorder.offer_ended(ended, OfferOutcome.TIMEOUT)
-                return ClientReply(metric=OfferMetric.TIMED_OUT, text=TIMED_OUT)
-            # Answered in the last moment: the answer is on its way.
-            letter = self.mailbox.wait_for(offer.client_id, until_ms=self.now_ms() + LETTER_MS)
-        if letter is None:
-            return ClientReply(metric=OfferMetric.TIMED_OUT, text=TIMED_OUT)
-        return ClientReply(metric=OfferMetric.MATCHED, text=letter["answer"])
+        return ClientReply(metric=OfferMetric.TIMED_OUT, text=TIMED_OUT)
+
+    def _answer_to(self, offer: OpenOffer, matchmaker: Matchmaker) -> str | OfferOutcome:
+        """Wait for the answer; or say how the offer ended without one."""
+        client_id = offer.record.client_id
+        letter = None
+        if not matchmaker.give(offer, matchmaker.draw(offer.record.nat)) and matchmaker.have_wait([offer]) == [False]:
+            letter = self.mailbox.wait_for(client_id, until_ms=offer.waits_until_ms)
+            if letter is None and self.waiting.take(offer):
+                return OfferOutcome.DENIED
+        letter = letter or self.mailbox.wait_for(client_id, until_ms=offer.answers_until_ms + ON_ITS_WAY_MS)
+        return OfferOutcome.TIMEOUT if letter is None else letter["answer"]

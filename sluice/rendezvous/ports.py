@@ -3,76 +3,105 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from sluice.rendezvous.counts.statistics import Counts, Tally
+from sluice.rendezvous.counts import statistics
+from sluice.rendezvous.counts.statistics import Tally
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
+from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy, waits_until
 from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.pace import Counts, Turn
 
 NowMs = Callable[[], int]  # wall clock, milliseconds since 1970
+NewId = Callable[[], str]  # draws one that nobody else draws
 
 
 class OfferState(StrEnum):
-    """How far an offer has come. Every step is one conditional write, so each is taken once."""
+    """What is known of an offer when its queue is swept."""
 
     RECEIVED = "received"
-    MATCHED = "matched"
+    REFUSED = "refused"  # malformed: its client was told so at once
     ANSWERED = "answered"
-    TIMED_OUT = "timed out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferRecord:
     """An offer in the store: its key is (client_id, sent_at_ms).
 
-    Once matched it has `reply_to`, the URL of the queue where its client hears, and the `proxy` that was claimed for it
-    at `matched_at_ms`. `nat`, `country` and `trace` are for the event that tells of its end.
+    `nat`, `country` and `trace` are for the event that tells of its end. `token` says who wrote it, `shard` where it
+    stands if that isn't where it would be put now.
     """
 
     client_id: str
     sent_at_ms: int
     method: OfferMethod
     state: OfferState = OfferState.RECEIVED
-    reply_to: str = ""
-    proxy: WaitingProxy | None = None
-    matched_at_ms: int = 0
     nat: Nat = Nat.UNKNOWN
     country: str = UNKNOWN_COUNTRY
     trace: str | None = None
+    token: str = ""
+    shard: int | None = None
 
 
-class Claim(StrEnum):
-    """How a claim went."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOffer:
+    """An offer that may be given to a proxy: its `record`, and all that the proxy and its answer's way need.
 
-    WON = "won"
-    PROXY_TAKEN = "proxy taken"
-    OFFER_TAKEN = "offer taken"
+    `offer` is the session description as text, `relay` the bridge's WebSocket address, `reply_to` the URL of the queue
+    where its client hears, `shard` the part of those that wait.
+    """
+
+    record: OfferRecord
+    offer: str
+    relay: str
+    reply_to: str
+    answers_until_ms: int
+    shard: int = 0
+
+    @property
+    def waits_until_ms(self) -> int:
+        """When nobody can answer it in time any more who hasn't got it."""
+        return waits_until(self.answers_until_ms)
+
+
+class LeftOffer(NamedTuple):
+    """An offer that waited and that nobody took. `partition` is the store's own."""
+
+    partition: str
+    sent_at_ms: int
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """An offer that was given to a proxy, and what the proxy's answer needs. `profile` is the proxy's."""
+
+    record: OfferRecord
+    profile: Profile
+    reply_to: str
+    answers_until_ms: int
 
 
 class OfferStore(Protocol):
-    """The offers of the last two minutes. Reads are strongly consistent. Raises `CallFailed`, as every store does."""
+    """The offers of the last two minutes, and what proxies were given. Raises `CallFailed`, as every store does.
 
-    def record(self, offer: OfferRecord) -> OfferRecord | None:
-        """Write a received offer; where it is there already, return it as it stands."""
+    Its writes may be repeated by whoever makes them: they know what they have done already.
+    """
 
-    def claim(self, offer: OfferRecord, proxy: WaitingProxy, *, reply_to: str, now_ms: int) -> Claim:
-        """Take the proxy out of its pool for this offer: all or nothing, and for one offer only."""
+    def record(self, offer: OfferRecord) -> bool:
+        """Write a received offer; False where another delivery has."""
 
-    def release(self, offer: OfferRecord, proxy: WaitingProxy) -> None:
-        """Undo a won claim whose proxy turned out to be gone; the proxy doesn't go back to the pool."""
+    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
+        """Give the offer to a proxy; False where its poll is over or has another, or its Sid had one lately."""
 
-    def answer(self, sid: str) -> OfferRecord | None:
-        """End the offer that this proxy was matched with as answered; None where no offer of its waits for that."""
+    def close(self, proxy: WaitingProxy) -> bool:
+        """End a poll that was given nothing, and is given nothing from now on; False where it was given an offer."""
 
-    def unanswer(self, offer: OfferRecord) -> None:
-        """Undo `answer` where the answer could not be sent, so that the time-out still reaches the client."""
+    def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
+        """Take the answer of the proxy with this Sid: once, and only in time. None where nobody waits for it.
 
-    def time_out(self, offer: OfferRecord) -> OfferRecord | None:
-        """End a matched offer without an answer, and return it; None where its answer came first."""
-
-    def matched(self, *, since_ms: int, until_ms: int) -> Sequence[OfferRecord]:
-        """Find the offers sent in [since, until] that wait for their proxy's answer, oldest first."""
+        `token` is the caller's, who may ask again.
+        """
 
     def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Read all offers sent before, page by page, oldest first within a shard."""
@@ -81,29 +110,57 @@ class OfferStore(Protocol):
         """Delete them."""
 
 
+class WaitingOffers(Protocol):
+    """The offers that no proxy has yet. Raises `CallFailed`."""
+
+    def put(self, offers: Sequence[OpenOffer]) -> None:
+        """Have offers wait."""
+
+    def oldest(
+        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
+    ) -> Sequence[OpenOffer]:
+        """Read those that a proxy of this pool may serve, and may still answer, the oldest first."""
+
+    def take(self, offer: OpenOffer) -> bool:
+        """Take an offer that waits, which one caller can; False for the others."""
+
+    def left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
+        """Read those that nobody took and that were sent before, page by page."""
+
+    def forget(self, offers: Sequence[LeftOffer]) -> None:
+        """Delete them."""
+
+
 class ProxyPools(Protocol):
-    """The proxies whose polls are held open, and how much they are asked for. Raises `CallFailed`."""
+    """The proxies whose polls are held open. Raises `CallFailed`."""
 
     def enter(self, proxy: WaitingProxy) -> None:
-        """Add a proxy to its pool."""
+        """Add a proxy to its pool, in the place of an earlier poll of the same Sid."""
 
-    def leave(self, proxy: WaitingProxy) -> bool:
-        """Take an unmatched proxy out; False where an offer has claimed it."""
+    def leave(self, proxy: WaitingProxy) -> None:
+        """Take a proxy out."""
 
-    def waiting(self, pool: Pool, *, limit: int) -> Sequence[WaitingProxy]:
-        """Read who is in the pool, fewest clients first, then longest waiting. Some may have given up unseen."""
+    def waiting(self, pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
+        """Read some who wait, drawn at random, all where they are no more than `limit`.
 
-    def count(self, pool: Pool, *, now_ms: int) -> int:
-        """Count who waits, roughly (eventually consistent)."""
+        What it sees of those whose time is over it deletes.
+        """
 
-    def profiles(self, pool: Pool, *, now_ms: int) -> Sequence[Profile]:
-        """Read what is known of those that `count` counts."""
+    def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
+        """Read what is known of all who wait (eventually consistent)."""
 
-    def note_offers(self, pool: Pool, number: int, *, now_ms: int) -> None:
-        """Count offers that asked for this pool."""
 
-    def recent_offers(self, pool: Pool, *, now_ms: int) -> int:
-        """Say how many offers asked for this pool in the last hold time, at its busiest."""
+class PaceStore(Protocol):
+    """What is counted to know how many poll and offer, and whose turn it is. Raises `CallFailed`."""
+
+    def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
+        """Add to the counts of this minute and of this hour."""
+
+    def lately(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
+        """Read the counts of the last minutes and of the last day's hours, by their numbers since 1970."""
+
+    def take_turn(self, address: str, turn: Turn, *, now_ms: int) -> Turn | None:
+        """Begin an address's turn; the one that isn't over yet where there is one, and None where ours has begun."""
 
 
 class StatisticsStore(Protocol):
@@ -112,10 +169,10 @@ class StatisticsStore(Protocol):
     def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
         """Count events. Returns the ids of those that aren't counted, with the reason: they may be added again."""
 
-    def totals(self) -> Counts:
+    def totals(self) -> statistics.Counts:
         """Read all since the beginning."""
 
-    def of_day(self, day: str) -> Counts:
+    def of_day(self, day: str) -> statistics.Counts:
         """Read those of one UTC day; empty where nothing was counted, or too long ago."""
 
 

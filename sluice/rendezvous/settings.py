@@ -15,25 +15,32 @@ class EventSettings(Struct, frozen=True, kw_only=True):
 
 
 class TableSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the functions that need no more than the table: sweeper and counters."""
+    """Settings of the function that needs no more than the table: counters."""
 
     table: str
     dead_letters_url: str
 
 
-class BrokerSettings(TableSettings, frozen=True, kw_only=True):
-    """Settings of the broker function. Without `events` none is published."""
+class MeetingSettings(TableSettings, frozen=True, kw_only=True):
+    """What broker, proxy and sweeper have in common. Without `events` none is published.
 
-    timeouts_queue_url: str
-    bridges: tuple[Bridge, ...]
+    `waiting_table` has who waits for whom, and is never recovered.
+    """
+
+    waiting_table: str
     events: EventSettings | None = None
 
 
-class ProxySettings(TableSettings, frozen=True, kw_only=True):
-    """Settings of the proxy function. Without `events` none is published."""
+class BrokerSettings(MeetingSettings, frozen=True, kw_only=True):
+    """Settings of the broker function."""
+
+    bridges: tuple[Bridge, ...]
+
+
+class ProxySettings(MeetingSettings, frozen=True, kw_only=True):
+    """Settings of the proxy function."""
 
     bridges: tuple[Bridge, ...]
     allowed_relay_pattern: RelayPattern
     held_proxies_min: Natural
     held_proxies_max: Natural
-    events: EventSettings | None = None

@@ -38,7 +38,7 @@ class Deployment:
     client_user_name: str
     table_name: str
     dead_letters_url: str
-    timeouts_queue_url: str
+    waiting_table_name: str
 
 
 def read_deployment(connection: Connection) -> Deployment:

@@ -1,5 +1,6 @@
 """How the rendezvous of a site stands: what its queues hold, who waits, and how the latest offers ended."""
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,13 @@ from sluice.aws.dead_letters import read
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import Deployment, read_deployment
 from sluice.aws.records import MAX_RECEIVES
-from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
+from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.pace import DynamoPaceStore
+from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.message import Message
 from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.matching import Pool
+from sluice.rendezvous.protocol.pace import pace_of
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -48,7 +52,6 @@ class RendezvousStatus:
     region: str
     deployment: Deployment
     offers_queue: QueueDepth
-    timeouts_queue: QueueDepth
     dead_letters: int
     latest_dead_letters: Sequence[RecentDeath]
     waiting: Mapping[Pool, int]
@@ -64,17 +67,18 @@ def read_status(connection: Connection) -> RendezvousStatus:
     sqs: SQSClient = connection.client("sqs")
     dynamodb: DynamoDBClient = connection.client("dynamodb")
     dead_letters = depth_of(sqs, deployment.dead_letters_url)
-    pools = DynamoProxyPools(dynamodb, deployment.table_name)
+    pools = DynamoProxyPools(dynamodb, deployment.waiting_table_name, random.random)
+    minutes, hours = DynamoPaceStore(dynamodb, deployment.waiting_table_name).lately(now_ms=at_ms)
+    shards = pace_of(minutes, hours, now_ms=at_ms).shards
     pages = DynamoOfferStore(dynamodb, deployment.table_name).sent_before(at_ms + 1)
     states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > at_ms - RECENT_MS)
     return RendezvousStatus(
         region=connection.region,
         deployment=deployment,
         offers_queue=depth_of(sqs, deployment.offers_queue_url),
-        timeouts_queue=depth_of(sqs, deployment.timeouts_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
         latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
-        waiting={pool: pools.count(pool, now_ms=at_ms) for pool in Pool},
+        waiting={pool: len(pools.profiles(pool, now_ms=at_ms, shards=shards)) for pool in Pool},
         recent_offers={state: states[state] for state in OfferState},
     )
 

@@ -4,7 +4,7 @@ Statistics never fail a rendezvous, nor hold one up for long: what can't be publ
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
-from sluice.aws.clients import CONFIG, dynamodb_client, make_client, new_id, now_ms
-from sluice.aws.rendezvous.address_keys import AddressHasher
+from sluice.aws.clients import CONFIG, make_client, new_id, now_ms
 from sluice.rendezvous.countries import Countries
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED, EventRecorder
@@ -33,17 +32,15 @@ EVENTS_CONFIG = CONFIG.merge(
 logger = Logger()
 
 
-def recorder_for(settings: EventSettings | None, *, table: str) -> EventRecorder:
-    """Make an environment's recorder. Without settings nothing is looked up, and what was noted is forgotten."""
+def recorder_for(settings: EventSettings | None, *, hash_of: Callable[[str], str | None]) -> EventRecorder:
+    """Make an environment's recorder. Without settings no country is looked up, and what was noted is forgotten."""
     trace = partial(os.environ.get, TRACE_VARIABLE)
     if settings is None:
-        return EventRecorder(
-            country_of=Countries().of, hash_of=lambda _: None, trace=trace, now_ms=now_ms, new_id=new_id
-        )
+        return EventRecorder(country_of=Countries().of, hash_of=hash_of, trace=trace, now_ms=now_ms, new_id=new_id)
     publisher = EventPublisher(exchange=settings.exchange, ingress_url=settings.ingress_url, site=settings.site)
     return EventRecorder(
         country_of=Countries(str(BUNDLE / settings.geoip_file) if settings.geoip_file else None).of,
-        hash_of=AddressHasher(dynamodb_client(), table, now_ms).of,
+        hash_of=hash_of,
         trace=trace,
         now_ms=now_ms,
         new_id=new_id,

@@ -8,12 +8,11 @@ from sluice.aws.operator.rendezvous_status import QueueDepth, RendezvousStatus
 from sluice.cli.output import show_pairs, show_table
 from sluice.rendezvous.ports import OfferState
 
-# As people ask for them: an offer that stays received found no proxy, or came too late for one.
+# As people ask for them.
 SAID = {
     OfferState.ANSWERED: "answered",
-    OfferState.MATCHED: "waiting for their answer",
-    OfferState.TIMED_OUT: "timed out",
-    OfferState.RECEIVED: "not matched",
+    OfferState.RECEIVED: "not answered",
+    OfferState.REFUSED: "malformed",
 }
 MAX_REASON = 160  # characters shown; all of it is in the queue
 
@@ -25,7 +24,6 @@ def document(rendezvous: RendezvousStatus) -> dict[str, Any]:
         "region": rendezvous.region,
         "broker_url": deployment.broker_url,
         "offers_queue": {"url": deployment.offers_queue_url, **asdict(rendezvous.offers_queue)},
-        "timeouts_queue": {"url": deployment.timeouts_queue_url, **asdict(rendezvous.timeouts_queue)},
         "waiting_proxies": dict(rendezvous.waiting),
         "recent_offers": dict(rendezvous.recent_offers),
         "dead_letters": {
@@ -46,8 +44,6 @@ def show(rendezvous: RendezvousStatus) -> None:
             ("broker", deployment.broker_url),
             ("offers queue", deployment.offers_queue_url),
             ("  holds", _depth(rendezvous.offers_queue)),
-            ("time-outs queue", deployment.timeouts_queue_url),
-            ("  holds", _depth(rendezvous.timeouts_queue)),
             ("proxies waiting", ", ".join(f"{number} {pool}" for pool, number in rendezvous.waiting.items())),
             ("offers in two minutes", f"{sum(rendezvous.recent_offers.values())}: {', '.join(said)}"),
             ("dead letters", f"{rendezvous.dead_letters} in {deployment.dead_letters_url}"),

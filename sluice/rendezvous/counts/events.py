@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from sluice.documents import json_object
 from sluice.errors import Malformed
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import Profile, WaitingProxy
+from sluice.rendezvous.protocol.matching import Profile
 from sluice.times import iso, ms_of
 from sluice.ulids import is_ulid, ulid_of
 
@@ -129,18 +129,6 @@ def poll_ended(
         relay_extension=profile.relay_extension,
         waited_ms=at_ms - polled_at_ms,
         address=profile.address,
-    )
-
-
-def matched_poll(proxy: WaitingProxy, *, at_ms: int) -> PollEvent:
-    """Tell how the poll of a proxy ended that was claimed then."""
-    return poll_ended(
-        proxy.profile,
-        PollOutcome.MATCHED,
-        name=proxy.poll_id,
-        clients=proxy.clients,
-        polled_at_ms=proxy.polled_at_ms,
-        at_ms=at_ms,
     )
 
 

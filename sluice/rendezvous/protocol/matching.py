@@ -1,5 +1,7 @@
-"""Which proxies fit which client, and in what order. Pure."""
+"""Which proxies fit which client, in what order, and how long a client waits for one. Pure."""
 
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,6 +10,9 @@ from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 
 HOLD_MS = 10_000  # how long a proxy's poll is held open, and its place in the pool good
 PATIENCE_MS = 5_000  # how long after its offer was sent a client is answered
+HEARS_MS = 6_000  # and by when it hears that nobody answered
+GUARD_MS = 300  # from the last moment at which an answer is taken to that: no answer in time comes second
+ANSWERING_MS = 1_000  # that a proxy needs for its answer: with less an offer isn't given to it
 
 
 class Nat(StrEnum):
@@ -42,10 +47,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingProxy:
-    """A proxy whose poll is held open.
+    """A proxy that polls: one without a `mailbox` takes an offer that waits, or goes.
 
     `poll_id` names the poll, `sid` the proxy (as it names itself, hashed), `mailbox` the URL of the queue that the
-    function which holds the poll listens to.
+    function which holds the poll listens to, `shard` the part of its pool.
     """
 
     poll_id: str
@@ -53,8 +58,9 @@ class WaitingProxy:
     pool: Pool
     clients: int
     polled_at_ms: int
-    mailbox: str
+    mailbox: str = ""
     profile: Profile = Profile()
+    shard: int = 0
 
     @property
     def waits_until_ms(self) -> int:
@@ -67,6 +73,16 @@ def pool_of(proxy: Nat) -> Pool:
     return Pool.UNRESTRICTED if proxy is Nat.UNRESTRICTED else Pool.RESTRICTED
 
 
+def shard_of(name: str, shards: int) -> int:
+    """Say in which of so many parts of the table something with this name stands."""
+    return zlib.crc32(name.encode()) % shards
+
+
+def fits(client: Nat, proxy: Pool) -> bool:
+    """Say whether a client with this NAT can reach a proxy of this pool."""
+    return proxy in pools_for(client)
+
+
 def pools_for(client: Nat) -> tuple[Pool, ...]:
     """Say where a client's proxy may come from, the pool to try first in front.
 
@@ -77,26 +93,41 @@ def pools_for(client: Nat) -> tuple[Pool, ...]:
     return (Pool.UNRESTRICTED,)
 
 
-def in_order(waiting: Iterable[WaitingProxy], *, now_ms: int, ties: Sequence[float]) -> list[WaitingProxy]:
-    """Order those who still wait, fewest clients first.
+def in_order(waiting: Iterable[WaitingProxy], *, ties: Sequence[float]) -> list[WaitingProxy]:
+    """Order those who wait: fewest clients first, but each address once before any of them comes again.
 
-    `ties` are random numbers, one for each proxy: among equals two brokers then try different proxies first instead
-    of losing the same claims to each other.
+    `ties` are random numbers, one for each proxy: so equals are drawn, and two brokers try different ones first.
     """
-    here = [
-        (proxy.clients, tie, proxy) for proxy, tie in zip(waiting, ties, strict=True) if proxy.waits_until_ms > now_ms
-    ]
-    return [proxy for *_, proxy in sorted(here, key=lambda entry: entry[:2])]
-
-
-def proxies_to_hold(*, recent_offers: int, at_least: int, at_most: int) -> int:
-    """Say how many polls of one pool to hold open, from the offers it got in the last hold time.
-
-    Twice the recent demand, so that a doubling finds proxies waiting; each held poll costs its function's time.
-    """
-    return min(max(2 * recent_offers, at_least), at_most)
+    drawn = [(proxy.clients, tie, proxy) for proxy, tie in zip(waiting, ties, strict=True)]
+    of_address: Counter[str | None] = Counter()
+    ranked = []
+    for clients, tie, proxy in sorted(drawn, key=lambda each: each[:2]):
+        address = proxy.profile.address
+        ranked.append((of_address[address] if address else 0, clients, tie, proxy))
+        of_address[address] += 1
+    return [proxy for *_, proxy in sorted(ranked, key=lambda each: each[:3])]
 
 
 def is_stale(*, sent_at_ms: int, now_ms: int) -> bool:
     """Say whether an offer's client has given up: a proxy for it would be wasted."""
     return now_ms - sent_at_ms >= PATIENCE_MS
+
+
+def reply_delay_s(*, sent_at_ms: int, answers_until_ms: int, now_ms: int) -> int:
+    """Say for how long to delay what a client hears if nobody answers; SQS delays messages by whole seconds.
+
+    It comes by `HEARS_MS`, but never before an answer that was taken in time.
+    """
+    delay_s = max((sent_at_ms + HEARS_MS - now_ms) // 1000, 1)
+    return delay_s + (now_ms + delay_s * 1000 < answers_until_ms + GUARD_MS)
+
+
+def answers_until(*, sent_at_ms: int, now_ms: int) -> int:
+    """Say until when answers are taken for a client whose queue is there now, whole seconds being what they are."""
+    hears_at_ms = now_ms + max((sent_at_ms + HEARS_MS - now_ms) // 1000, 1) * 1000
+    return min(hears_at_ms - GUARD_MS, sent_at_ms + PATIENCE_MS)
+
+
+def waits_until(answers_until_ms: int) -> int:
+    """Say until when an offer may be given to a proxy that has to answer by then."""
+    return answers_until_ms - ANSWERING_MS

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from sluice.errors import Malformed, OfferRefused
 from sluice.rendezvous.protocol.matching import Nat
+from sluice.rendezvous.protocol.pace import NEXT_POLL_MS
 
 MAX_BODY_BYTES = 100_000
 MAX_OFFER_BYTES = 100_000  # as over HTTP; a body of SQS could be ten times as large
@@ -140,7 +141,6 @@ def error_reply(text: str) -> str:
 
 MAJOR_VERSION = "1"
 TYPES = frozenset({"standalone", "webext", "badge", "iptproxy", "bloco"})
-NEXT_POLL_MS = 20_000
 NEXT_POLL_REFUSED_MS = 3_600_000  # where the relay pattern doesn't cover ours: it need not come back soon
 
 
@@ -244,9 +244,11 @@ def accepts(relay_pattern: RelayPattern | None, *, allowed: RelayPattern) -> boo
     return relay_pattern is not None and relay_pattern.covers(allowed)
 
 
-def poll_reply(status: PollStatus, *, offer: str = "", nat: str = "", relay: str = "") -> str:
+def poll_reply(
+    status: PollStatus, *, offer: str = "", nat: str = "", relay: str = "", next_poll_ms: int = NEXT_POLL_MS
+) -> str:
     """Write the body that a poll gets. All keys are there, in the order in which old proxies expect them."""
-    next_poll_ms = NEXT_POLL_REFUSED_MS if status is PollStatus.REFUSED else NEXT_POLL_MS
+    next_poll_ms = NEXT_POLL_REFUSED_MS if status is PollStatus.REFUSED else next_poll_ms
     return json.dumps({"Status": status, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
 

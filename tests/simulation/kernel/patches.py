@@ -263,6 +263,9 @@ def _draws() -> tuple[Any, ...]:
 
 CACHED_CLIENTS = (
     clients.sqs_client,
+    clients.quick_sqs_client,
+    clients.holding_sqs_client,
+    clients.quick_dynamodb_client,
     clients.dynamodb_client,
     clients.lambda_client,
     event_publisher.events_client,

@@ -6,12 +6,12 @@ Their events go straight to the counters: the exchange in between is federation'
 from functools import partial
 
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge, RelayPattern
-from sluice.rendezvous.settings import BrokerSettings, EventSettings, ProxySettings, TableSettings
+from sluice.rendezvous.settings import BrokerSettings, EventSettings, MeetingSettings, ProxySettings, TableSettings
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.world import Scenario
 from tests.simulation.models.sqs import redrive
 from tests.simulation.scenarios.rendezvous_callers import MALFORMED, PATTERN, Callers, Manner, Method
-from tests.simulation.scenarios.rendezvous_watch import TABLE, Watch
+from tests.simulation.scenarios.rendezvous_watch import TABLE, WAITING, Watch
 
 BROKER_TIMEOUT_S, PROXY_TIMEOUT_S, SWEEPER_TIMEOUT_S, COUNTERS_TIMEOUT_S = 10, 20, 60, 30
 COUNTERS_WINDOW_S = 5
@@ -42,12 +42,14 @@ class Rendezvous(Scenario):
     late_clients = 4  # when faults are over
     volunteers = 6
     strays = 2  # whose messages have no name, or none that may be
-    held_min: tuple[int, ...] = (1, 4, 4)  # one of these
+    held_min: tuple[int, ...] = (1, 1, 4)  # one of these
 
     def build(self) -> None:
         """Deploy, and plan who comes when."""
         world, chance = self.world, self.world.chance
-        world.dynamodb.make_table(TABLE, expires_late_s=chance.choice([0.0, 60.0, 172_800.0]))
+        expires_late_s = chance.choice([0.0, 60.0, 172_800.0])
+        for table in (TABLE, WAITING):
+            world.dynamodb.make_table(table, expires_late_s=expires_late_s)
         world.pace = chance.choice([1.0, 4.0, 10.0])
         self._deploy(held_min=chance.choice(self.held_min))
         self.callers = Callers(world=world, watch=self.watch, proxy=self.proxy, offers_url=self.offers.url)
@@ -101,9 +103,9 @@ class Rendezvous(Scenario):
         brokers = {
             "MessageRetentionPeriod": "300",
             "VisibilityTimeout": str(6 * BROKER_TIMEOUT_S),
-            "RedrivePolicy": redrive(dead.arn, 3),
+            "RedrivePolicy": redrive(dead.arn, 10),
         }
-        self.offers, self.ticks = world.queue("snowflake-broker", brokers), world.queue("timeouts", brokers)
+        self.offers = world.queue("snowflake-broker", brokers)
         events = world.queue(
             "rendezvous-counters",
             {
@@ -117,8 +119,8 @@ class Rendezvous(Scenario):
             "broker",
             BrokerSettings(
                 table=TABLE,
+                waiting_table=WAITING,
                 dead_letters_url=dead.url,
-                timeouts_queue_url=self.ticks.url,
                 bridges=(BRIDGE,),
                 events=told,
             ),
@@ -128,6 +130,7 @@ class Rendezvous(Scenario):
             "proxy",
             ProxySettings(
                 table=TABLE,
+                waiting_table=WAITING,
                 dead_letters_url=dead.url,
                 bridges=(BRIDGE,),
                 allowed_relay_pattern=RelayPattern.parse(PATTERN),
@@ -137,16 +140,14 @@ class Rendezvous(Scenario):
             ),
             timeout_s=PROXY_TIMEOUT_S,
         )
-        sweeper = world.function("sweeper", table, timeout_s=SWEEPER_TIMEOUT_S, failures=dead)
+        sweeps = MeetingSettings(table=TABLE, waiting_table=WAITING, dead_letters_url=dead.url, events=told)
+        sweeper = world.function("sweeper", sweeps, timeout_s=SWEEPER_TIMEOUT_S, failures=dead)
         counters = world.function("counters", table, timeout_s=COUNTERS_TIMEOUT_S)
-        for queue in (self.offers, self.ticks):
-            world.lambdas.trigger(broker, queue, batch_size=10, concurrency=2)
+        world.lambdas.trigger(broker, self.offers, batch_size=10, concurrency=2)
         world.lambdas.trigger(counters, events, batch_size=1_000, window_s=COUNTERS_WINDOW_S, concurrency=2)
         rest_s = world.now + self.faulty_s
         world.lambdas.every_minute(sweeper, {}, quiet=(rest_s + SWEPT_S, rest_s + self.settles_s - SWEPT_S))
-        self.watch = Watch(
-            world=world, broker=broker, proxy=self.proxy, offers=self.offers, ticks=self.ticks, events=events, dead=dead
-        )
+        self.watch = Watch(world=world, broker=broker, proxy=self.proxy, offers=self.offers, events=events, dead=dead)
 
     def at_rest(self) -> None:
         """Check what holds when all is over."""

@@ -77,6 +77,7 @@ class Callers:
     watch: Watch
     proxy: Function
     offers_url: str
+    thinks_s: tuple[float, ...] = THINKS_S
 
     # Clients
 
@@ -132,8 +133,6 @@ class Callers:
             self.watch.failed(by, f"{attempt.name} got {status} after {self.world.now - attempt.began_at:.1f} s")
         if reply is not None:
             self.watch.heard(attempt, reply)
-            if NO_PROXIES in reply and method is not Method.LEGACY:  # whose 503 also says that a request failed
-                self.watch.check_denial(attempt, by=by, since=attempt.began_at)
 
     def nobody(self, client_id: str | None) -> None:
         """Send what has no name that a queue could be called after."""
@@ -168,7 +167,7 @@ class Callers:
         name = self.poll(sid, nat)
         if name is None or manner is Manner.DIES:
             return
-        self.world.sleep(self.world.chance.choice(THINKS_S))
+        self.world.sleep(self.world.chance.choice(self.thinks_s))
         for _ in range(2 if manner is Manner.ANSWERS_TWICE else 1):
             self.answer(sid, name)
 

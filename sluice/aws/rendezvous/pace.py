@@ -1,0 +1,96 @@
+"""What is counted to pace polls, in DynamoDB: `sluice.rendezvous.ports.PaceStore`.
+
+pk                sk                 item
+pace              minute#<number>    how many polled and offered in a minute, counted since 1970
+pace              hour#<number>      how long polls were held in an hour, and how many offered
+turn#<address>    turn               when an address was let in, and when it will be again; the address is a hash
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluice.aws.clients import calls
+from sluice.aws.items import Item, attributes, number, standing_item, text
+from sluice.errors import CallFailed
+from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, Turn
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+PACE = "pace"
+MINUTE, HOUR = "minute", "hour"
+GROUPS = "groups"
+KEPT_S = 10 * 60  # after they matter no more
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoPaceStore:
+    """The counts and turns in one table, through a client."""
+
+    client: "DynamoDBClient"
+    table: str
+
+    def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
+        """Add to the counts of this minute and of this hour."""
+        self._add(MINUTE, now_ms // MINUTE_MS, minute, until_ms=now_ms + LATELY_MINUTES * MINUTE_MS)
+        self._add(HOUR, now_ms // HOUR_MS, hour, until_ms=now_ms + DAY_MS + HOUR_MS)
+
+    def _add(self, unit: str, place: int, counts: Counts, *, until_ms: int) -> None:
+        added: dict[str, Any] = attributes(dict(counts.numbers))
+        if counts.groups:
+            added[GROUPS] = {"NS": [str(group) for group in sorted(counts.groups)]}
+        if not added:
+            return
+        until = attributes({":until": until_ms // 1000 + KEPT_S})
+        with calls("UpdateItem"):
+            self.client.update_item(
+                TableName=self.table,
+                Key=attributes({"pk": PACE, "sk": f"{unit}#{place}"}),
+                UpdateExpression="SET expires_at = :until ADD " + ", ".join(f"#{name} :{name}" for name in added),
+                ExpressionAttributeNames={f"#{name}": name for name in added},
+                ExpressionAttributeValues=until | {f":{name}": value for name, value in added.items()},
+            )
+
+    def lately(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
+        """Read the counts of the last minutes and of the last day's hours, by their numbers since 1970."""
+        minutes = self._since(MINUTE, now_ms // MINUTE_MS - LATELY_MINUTES)
+        return minutes, self._since(HOUR, (now_ms - DAY_MS) // HOUR_MS)
+
+    def _since(self, unit: str, place: int) -> Mapping[int, Counts]:
+        with calls("Query"):
+            found = self.client.query(
+                TableName=self.table,
+                KeyConditionExpression="pk = :pk AND sk BETWEEN :since AND :until",
+                ExpressionAttributeValues=attributes(
+                    {":pk": PACE, ":since": f"{unit}#{place}", ":until": f"{unit}#{'9' * 20}"}
+                ),
+            )
+        return {int(text(item, "sk").partition("#")[2]): counts_of(item) for item in found["Items"]}
+
+    def take_turn(self, address: str, turn: Turn, *, now_ms: int) -> Turn | None:
+        """Begin an address's turn; the one that isn't over yet where there is one, and None where ours has begun."""
+        values = {"since": turn.since_ms, "next": turn.next_ms, "expires_at": turn.next_ms // 1000 + KEPT_S}
+        try:
+            with calls("PutItem"):
+                self.client.put_item(
+                    TableName=self.table,
+                    Item=attributes({"pk": f"turn#{address}", "sk": "turn", **values}),
+                    ConditionExpression="attribute_not_exists(pk) OR #next <= :now",
+                    ExpressionAttributeNames={"#next": "next"},
+                    ExpressionAttributeValues=attributes({":now": now_ms}),
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+        except CallFailed as error:
+            standing = standing_item(error)
+            if standing is None:
+                raise
+            earlier = Turn(number(standing, "since"), number(standing, "next"))
+            return None if earlier == turn else earlier  # written by an attempt whose answer was lost
+        return None
+
+
+def counts_of(item: Item) -> Counts:
+    """Read the counts of a minute or an hour."""
+    numbers = {name: number(item, name) for name in item.keys() - {"pk", "sk", "expires_at", GROUPS}}
+    return Counts(numbers, frozenset(map(int, item.get(GROUPS, {}).get("NS", ()))))
