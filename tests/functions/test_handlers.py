@@ -52,7 +52,7 @@ def test_an_offer_without_proxies_is_denied_and_counted(
     assert call(broker.handler, surroundings.event(surroundings.offers_url)) == {"batchItemFailures": []}
     url = surroundings.sqs.get_queue_url(QueueName="snowflake-client-c1")["QueueUrl"]
     assert [message["Body"] for message in surroundings.messages(url)] == [
-        '{"error": "no snowflake proxies currently available"}'
+        '{"error":"no snowflake proxies currently available"}'
     ]
     assert metrics(capsys) == {"OffersDenied": 1.0}
 

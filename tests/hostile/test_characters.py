@@ -50,7 +50,7 @@ def test_every_character_that_sqs_takes_goes_through(text: str) -> None:
     client = {"ClientID": Value("String", "c"), "other": Value("String", text)}
     assert site.take(OFFERS, record(text, client, queue=OFFERS)) == []
     [reply] = [body for bodies in site.queues.queues.values() for body in bodies]
-    assert reply == '{"error": "unsupported message version"}'
+    assert reply == '{"error":"unsupported message version"}'
 
 
 def test_ten_attributes_of_all_types_go_through() -> None:

@@ -18,12 +18,15 @@ from sluice.rendezvous.protocol.messages import (
     OfferMethod,
     answer_reply,
     error_reply,
+    go_text,
     is_client_id,
     parse_offer,
+    read_object,
 )
 
 DESCRIPTION = json.dumps({"type": "offer", "sdp": "v=0\r\n"})
 SECOND = "ab" * 32
+MALFORMED = "malformed session description: "
 BRIDGES = by_fingerprint(
     parse_bridges(
         "\n".join(
@@ -77,6 +80,22 @@ def test_null_is_an_absent_field() -> None:
     assert parse(offer(nat=None, fingerprint=None)).nat is Nat.UNKNOWN
 
 
+def test_null_leaves_what_an_earlier_key_said() -> None:
+    parsed = parse(f'1.0\n{{"offer": {json.dumps(DESCRIPTION)}, "OFFER": null, "NAT": "x", "nat": "restricted"}}')
+    assert (parsed.offer, parsed.nat) == (DESCRIPTION, Nat.RESTRICTED)
+
+
+def test_a_wrong_type_is_refused_also_where_a_later_equal_key_is_right() -> None:
+    assert refusal(f'1.0\n{{"offer": 5, "offer": {json.dumps(DESCRIPTION)}}}').endswith("into field offer")
+
+
+def test_keys_fold_by_characters_as_in_go() -> None:
+    key, long_s = "\ufb01ngerprint", '{"type": "offer", "\u017fdp": ""}'
+    assert parse(offer(**{key: "x"})).bridge.display_name == "default"  # no key of ours
+    assert refusal(offer(offer=long_s)) == f"{MALFORMED}cannot deserialize SessionDescription without sdp field"
+    assert read_object('{"\u017fID": "s"}', {"Sid": str}) == {"Sid": "s"}
+
+
 @pytest.mark.parametrize(
     ("body", "reply"),
     [
@@ -88,12 +107,13 @@ def test_null_is_an_absent_field() -> None:
         ("1.0\n{}", "no supplied offer"),
         ("1.0\nnull", "no supplied offer"),
         (offer(offer=""), "no supplied offer"),
-        (offer(offer="hello"), "malformed session description: Expecting value: line 1 column 1 (char 0)"),
-        (offer(offer="[]"), "malformed session description: not a JSON object"),
-        (offer(offer='{"sdp": "v=0"}'), "malformed session description: no type"),
-        (offer(offer='{"type": "offer"}'), "malformed session description: no sdp"),
-        (offer(offer='{"type": "offer", "sdp": 1}'), "malformed session description: sdp is not a string"),
-        (offer(offer='{"type": "hi", "sdp": ""}'), "malformed session description: unknown SDP type 'hi'"),
+        (offer(offer="hello"), f"{MALFORMED}Expecting value: line 1 column 1 (char 0)"),
+        (offer(offer="[]"), f"{MALFORMED}cannot read a JSON array as an object"),
+        (offer(offer='{"sdp": "v=0"}'), f"{MALFORMED}cannot deserialize SessionDescription without type field"),
+        (offer(offer='{"type": "hi"}'), f"{MALFORMED}cannot deserialize SessionDescription without sdp field"),
+        (offer(offer='{"type": 1, "sdp": 1}'), f"{MALFORMED}invalid SDP type"),
+        (offer(offer='{"type": "hi", "sdp": 1}'), f"{MALFORMED}invalid SDP"),
+        (offer(offer='{"type": "hi", "sdp": ""}'), f"{MALFORMED}Unknown SDP type"),
         (offer(fingerprint="xyz"), "cannot decode fingerprint"),
         (offer(fingerprint="ab" * 19), "cannot decode fingerprint"),
         (offer(fingerprint=" ".join(["ab"] * 20)), "cannot decode fingerprint"),
@@ -128,7 +148,7 @@ def test_json_nested_beyond_reason_is_refused() -> None:
 
 def test_an_offer_larger_than_over_http_is_refused() -> None:
     description = json.dumps({"type": "offer", "sdp": "x" * 100_000})
-    assert refusal(offer(offer=description)) == "malformed session description: larger than 100000 bytes"
+    assert refusal(offer(offer=description)) == f"{MALFORMED}larger than 100000 bytes"
 
 
 def test_lone_surrogates_are_replaced_as_they_cannot_be_sent() -> None:
@@ -174,9 +194,42 @@ def test_a_client_id_goes_into_a_queues_name(client_id: str, valid: bool) -> Non
     assert is_client_id(client_id) is valid
 
 
-def test_replies_are_plain_json() -> None:
-    assert json.loads(answer_reply('{"type":"answer"}')) == {"answer": '{"type":"answer"}'}
-    assert json.loads(error_reply("why")) == {"error": "why"}
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("why", "why"),
+        ('{"type":"answer"}', r"{\"type\":\"answer\"}"),
+        ("<a&b>", r"\u003ca\u0026b\u003e"),
+        ("\u2028\u2029", r"\u2028\u2029"),
+        ("\r\n\t\b\f\0\x1f\x7f", "\\r\\n\\t\\b\\f\\u0000\\u001f\x7f"),
+        ("\\/", r"\\/"),
+        ("é€\U0001f469", "é€\U0001f469"),
+        ("\ud800", "\ufffd"),
+        ("\ufffe\uffff\ufffd", "\\ufffe\\uffff\ufffd"),  # the first two as SQS takes them
+    ],
+)
+def test_replies_are_written_as_go_writes_them(text: str, written: str) -> None:
+    assert answer_reply(text) == f'{{"answer":"{written}"}}'
+    assert error_reply(text) == f'{{"error":"{written}"}}'
+
+
+@given(st.text())
+def test_whatever_is_replied_can_be_read_again(text: str) -> None:
+    assert json.loads(error_reply(text)) == {"error": text}
+
+
+@pytest.mark.parametrize(
+    ("posted", "read"),
+    [
+        (b"\xff", "\ufffd"),
+        (b"\xe2\x82", "\ufffd\ufffd"),  # Python's own replacement would be one
+        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
+        (b"\xc0\x80x", "\ufffd\ufffdx"),
+        ("é".encode(), "é"),
+    ],
+)
+def test_each_byte_that_is_no_utf_8_is_replaced(posted: bytes, read: str) -> None:
+    assert go_text(posted) == read
 
 
 def test_a_bridge_is_what_its_line_says() -> None:

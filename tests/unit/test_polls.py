@@ -46,8 +46,8 @@ def test_the_oldest_poll_has_a_sid_and_a_version_only() -> None:
     assert (poll.type, poll.nat, poll.clients, poll.relay_pattern) == ("unknown", Nat.UNKNOWN, 0, None)
 
 
-@pytest.mark.parametrize(("clients", "counted"), [(-1, 0), (0, 0), (3, 3)])
-def test_negative_clients_are_none(clients: int, counted: int) -> None:
+@pytest.mark.parametrize(("clients", "counted"), [(-1, 0), (0, 0), (3, 3), (2**63 - 1, 2**63 - 1), (-(2**63), 0)])
+def test_clients_are_of_64_bits_and_negative_ones_are_none(clients: int, counted: int) -> None:
     assert parse_poll(body(POLL | {"Clients": clients})).clients == counted
 
 
@@ -71,12 +71,23 @@ def test_known_types_keep_their_name(kind: str) -> None:
         body(POLL | {"NAT": "symmetric"}),
         body(POLL | {"Clients": "8"}),
         body(POLL | {"Clients": True}),
+        body(POLL | {"Clients": 2**63}),
+        body(POLL | {"Clients": -(2**63) - 1}),
+        body(POLL | {"Clients": 8.0}),
+        body(POLL).replace(b": 8,", b": 1e1,"),
+        body(POLL).replace(b": 8,", b": 08,"),
+        b"\xef\xbb\xbf" + body(POLL),
         body(POLL | {"Sid": "s" * 100_000}),
     ],
 )
 def test_a_bad_poll_is_malformed(poll: bytes) -> None:
     with pytest.raises(Malformed):
         parse_poll(poll)
+
+
+def test_a_null_pattern_is_no_pattern_whatever_an_earlier_one_says() -> None:
+    posted = b'{"Sid": "s", "Version": "1.3", "AcceptedRelayPattern": "$", "acceptedrelaypattern": null}'
+    assert parse_poll(posted).relay_pattern is None
 
 
 @given(st.binary(max_size=200))
@@ -111,9 +122,7 @@ def test_a_bad_answer_is_malformed(answer: dict[str, Any]) -> None:
 
 def test_a_reply_has_all_keys_in_the_protocols_order() -> None:
     reply = poll_reply(PollStatus.MATCHED, offer="o", nat="unknown", relay="wss://r/")
-    assert reply == (
-        '{"Status": "client match", "Offer": "o", "NAT": "unknown", "NextPoll": 20000, "RelayURL": "wss://r/"}'
-    )
+    assert reply == ('{"Status":"client match","Offer":"o","NAT":"unknown","NextPoll":20000,"RelayURL":"wss://r/"}')
     assert json.loads(poll_reply(PollStatus.NO_MATCH)) == {
         "Status": "no match", "Offer": "", "NAT": "", "NextPoll": 20000, "RelayURL": "",
     }  # fmt: skip

@@ -85,7 +85,7 @@ def test_every_unanswered_offer_is_timed_out_after_five_seconds_and_within_one_m
         late_ms = world.timed_out_at[client_id] - sent_at_ms - PATIENCE_MS
         # A second more where SQS rounds the delay up.
         assert 0 <= late_ms <= LATEST_MS + 1_000
-        assert world.queues.queues[url(client_id)] == ['{"error": "timed out waiting for answer!"}']
+        assert world.queues.queues[url(client_id)] == ['{"error":"timed out waiting for answer!"}']
 
 
 def test_a_steady_stream_of_answered_offers_needs_a_tick_every_few_seconds() -> None:

@@ -181,7 +181,7 @@ def test_an_answer_reaches_its_client_once() -> None:
     world.matched_offer()
     answers = [world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS) for _ in range(2)]
     assert answers == [True, False]
-    assert world.queues.queues[url("snowflake-client-c")] == ['{"answer": "a"}']
+    assert world.queues.queues[url("snowflake-client-c")] == ['{"answer":"a"}']
 
 
 def test_an_answer_to_a_client_over_http_goes_to_the_mailbox_that_waits_for_it() -> None:

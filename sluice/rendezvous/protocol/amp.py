@@ -6,9 +6,13 @@ in front, in short words that a cache doesn't truncate, inside `pre` elements.
 
 import base64
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
+from sluice.rendezvous.protocol.messages import go_text
+
 VERSION = "0"
+_ENCODED = re.compile("[A-Za-z0-9_-]*", re.ASCII)
 WORD = 32  # characters
 WORDS_IN_PRE = 1024  # a decoder may refuse a `pre` of more than 64 KB
 
@@ -37,14 +41,13 @@ _FRAME_PREFIXES = ("-webkit-", "-moz-", "-ms-", "-o-", "")
 def decode_path(path: str) -> str:
     """Read the text in what follows `/amp/client/`: `0`, any padding, a slash, base64url. Raises ValueError."""
     padding, slash, encoded = path.rpartition("/")
-    if not padding.startswith(VERSION) or not slash:
+    # Before it is decoded: Python takes the standard alphabet's characters beside these, and `=` at the end.
+    if not padding.startswith(VERSION) or not slash or not _ENCODED.fullmatch(encoded):
         raise ValueError("cannot decode URL path")
     try:
-        # Strict: b64decode skips foreign characters unless told not to.
-        decoded = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        return go_text(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
     except ValueError:
         raise ValueError("cannot decode URL path") from None
-    return decoded.decode("utf-8", errors="replace")
 
 
 def armor(text: str) -> str:

@@ -7,8 +7,9 @@ Polls and answers are JSON objects too. Session descriptions in them are handed 
 import binascii
 import ipaddress
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
@@ -84,11 +85,12 @@ def parse_offer(
     offer = fields.get("offer", "")
     if not offer:
         raise OfferRefused("no supplied offer")
-    fault = description_fault(offer)
-    if fault is None and len(offer.encode()) > MAX_OFFER_BYTES:
-        fault = f"larger than {MAX_OFFER_BYTES} bytes"
-    if fault is not None:
-        raise OfferRefused(f"malformed session description: {fault}")
+    try:
+        sdp = read_sdp(offer)
+    except Malformed as error:
+        raise OfferRefused(f"malformed session description: {error}") from None
+    if len(offer.encode()) > MAX_OFFER_BYTES:
+        raise OfferRefused(f"malformed session description: larger than {MAX_OFFER_BYTES} bytes")
     try:
         fingerprint = parse_fingerprint(fields.get("fingerprint", "") or DEFAULT_FINGERPRINT)
     except ValueError:
@@ -103,7 +105,7 @@ def parse_offer(
         bridge=bridges[fingerprint],
         method=method,
         sent_at_ms=sent_at_ms,
-        address=best_address(json.loads(offer)["sdp"]),
+        address=best_address(sdp),
     )
 
 
@@ -129,12 +131,12 @@ def parse_fingerprint(text: str) -> bytes:
 
 def answer_reply(answer: str) -> str:
     """Write the reply that carries a proxy's answer, verbatim."""
-    return json.dumps({"answer": answer})
+    return go_json({"answer": answer})
 
 
 def error_reply(text: str) -> str:
     """Write the reply that says why there is no answer."""
-    return json.dumps({"error": text})
+    return go_json({"error": text})
 
 
 # Polls and answers
@@ -198,9 +200,11 @@ class PollStatus(StrEnum):
 def parse_poll(body: bytes) -> Poll:
     """Read a body of `POST /proxy`. Raises `Malformed`, which is a 400."""
     fields = _versioned(
-        body, {"Sid": str, "Version": str, "Type": str, "NAT": str, "Clients": int, "AcceptedRelayPattern": str}
+        body,
+        {"Sid": str, "Version": str, "Type": str, "NAT": str, "Clients": int, "AcceptedRelayPattern": str},
+        pointers={"AcceptedRelayPattern"},
     )
-    kind = fields.get("Type", "")
+    type_ = fields.get("Type", "")
     pattern = fields.get("AcceptedRelayPattern")
     try:
         nat = parse_nat(fields.get("NAT", ""))
@@ -208,7 +212,7 @@ def parse_poll(body: bytes) -> Poll:
         raise Malformed(str(error)) from None
     return Poll(
         sid=fields["Sid"],
-        type=kind if kind in TYPES else "unknown",
+        type=type_ if type_ in TYPES else "unknown",
         nat=nat,
         clients=max(fields.get("Clients", 0), 0),
         relay_pattern=None if pattern is None else RelayPattern.parse(pattern),
@@ -228,10 +232,10 @@ def parse_answer(body: bytes) -> ProxyAnswer:
     return ProxyAnswer(sid=fields["Sid"], answer=answer)
 
 
-def _versioned(body: bytes, names: dict[str, type]) -> dict[str, Any]:
+def _versioned(body: bytes, names: Mapping[str, type], *, pointers: Collection[str] = ()) -> dict[str, Any]:
     if len(body) > MAX_BODY_BYTES:
         raise Malformed(f"larger than {MAX_BODY_BYTES} bytes")
-    fields = read_object(body, names)
+    fields = read_object(body, names, pointers=pointers)
     if fields.get("Version", "").split(".")[0] != MAJOR_VERSION:
         raise Malformed("unknown version")
     if not fields.get("Sid"):
@@ -249,12 +253,12 @@ def poll_reply(
 ) -> str:
     """Write the body that a poll gets. All keys are there, in the order in which old proxies expect them."""
     next_poll_ms = NEXT_POLL_REFUSED_MS if status is PollStatus.REFUSED else next_poll_ms
-    return json.dumps({"Status": status, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
+    return go_json({"Status": status, "Offer": offer, "NAT": nat, "NextPoll": next_poll_ms, "RelayURL": relay})
 
 
 def answer_status(*, delivered: bool) -> str:
     """Write the body that an answer gets."""
-    return json.dumps({"Status": "success" if delivered else "client gone"})
+    return go_json({"Status": "success" if delivered else "client gone"})
 
 
 # Session descriptions: the JSON text of `{type, sdp}`
@@ -268,21 +272,28 @@ _CANDIDATE = re.compile(
 )
 
 
-def description_fault(text: str) -> str | None:
-    """Say why `text` isn't a session description; None where it is one. What is inside its SDP isn't looked at."""
-    try:
-        description = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return str(error)
-    if not isinstance(description, dict):
-        return "not a JSON object"
+def read_sdp(description: str) -> str:
+    """Read the SDP of a session description, which isn't looked into. Raises `Malformed`, in Snowflake's words."""
+    fields = read_map(description)
     for name in ("type", "sdp"):
-        if name not in description:
-            return f"no {name}"
-        if not isinstance(description[name], str):
-            return f"{name} is not a string"
-    if description["type"] not in SDP_TYPES:
-        return f"unknown SDP type {description['type'][:32]!r}"
+        if name not in fields:
+            raise Malformed(f"cannot deserialize SessionDescription without {name} field")
+    type_, sdp = fields["type"], fields["sdp"]
+    if not isinstance(type_, str):
+        raise Malformed("invalid SDP type")
+    if not isinstance(sdp, str):
+        raise Malformed("invalid SDP")
+    if type_ not in SDP_TYPES:
+        raise Malformed("Unknown SDP type")
+    return sdp
+
+
+def description_fault(text: str) -> str | None:
+    """Say why `text` isn't a session description; None where it is one."""
+    try:
+        read_sdp(text)
+    except Malformed as error:
+        return str(error)
     return None
 
 
@@ -307,42 +318,110 @@ def _is_address(text: str) -> bool:
     return True
 
 
-# JSON as in Go's encoding/json, which both of Snowflake's ends use: keys match without regard to case, unknown keys are
-# ignored, `null` is an absent field, and the last of two equal keys wins.
+# JSON, as Go's encoding/json reads and writes it, which both of Snowflake's ends use: to the letter but for the words
+# of a syntax error, and for nesting, at which Python's decoder gives up at some 900 levels and Go's at 10,000.
 
-_JSON_NAMES: Mapping[type, str] = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+INT64 = range(-(2**63), 2**63)
+_INT64_CHARACTERS = 20
+_KINDS: Mapping[type, str] = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# As in HTML, and what JavaScript once took for ends of lines. U+FFFE and U+FFFF Go writes as they are, but no body with
+# them is sent: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
+_ESCAPED = re.compile("[<>&\u2028\u2029\ufffe\uffff]")
 
 
-def read_object(text: str | bytes, fields: Mapping[str, type]) -> dict[str, Any]:
-    r"""Read the `fields` that a JSON object has, by the names given; the absent ones are left out.
+class _Members(tuple[tuple[str, Any], ...]):
+    """An object's members in the document's order, those of equal keys too: Go looks at each."""
 
-    Lone surrogates (from escapes such as `\ud800`) are replaced: they can't be sent as UTF-8.
-    Raises `Malformed` where `text` isn't a JSON object or a field has another type.
+    __slots__ = ()
+
+
+def read_object(text: str | bytes, fields: Mapping[str, type], *, pointers: Collection[str] = ()) -> dict[str, Any]:
+    """Read the `fields` that a JSON object has, by the names given; the absent ones are left out.
+
+    Keys match without regard to case, unknown ones are ignored, and the last of equal ones wins. `null` leaves what an
+    earlier one said, but makes one of `pointers`, which the field is in Go, absent. Alone it is an empty object.
+    Raises `Malformed` where `text` isn't a JSON object or a field has another type, wherever it stands.
     """
+    members = _decoded(
+        go_text(text) if isinstance(text, bytes) else text, object_pairs_hook=_Members, parse_int=_integer
+    )
+    if members is None:
+        return {}
+    if not isinstance(members, _Members):
+        raise Malformed(f"cannot read a JSON {_kind(members)} as an object")
+    by_folded = {_folded(name): name for name in fields}
+    picked: dict[str, Any] = {}
+    for key, value in members:
+        name = by_folded.get(_folded(key))
+        if name is None:
+            continue
+        if value is not None:
+            picked[name] = _field(name, value, fields[name])
+        elif name in pointers:
+            picked.pop(name, None)
+    return picked
+
+
+def _field(name: str, value: Any, type_: type) -> Any:
+    # By the type itself: a bool is an int to Python, not to JSON.
+    if type(value) is not type_ or (type_ is int and value not in INT64):
+        raise Malformed(f"cannot read a JSON {_kind(value)} into field {name}")
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+def _folded(key: str) -> str:
+    """Fold case by characters, so that no ligature equals its letters."""
+    return "".join(each if len(each.casefold()) != 1 else each.casefold() for each in key)
+
+
+def _kind(value: Any) -> str:
+    return "object" if isinstance(value, _Members) else _KINDS.get(type(value), "number")
+
+
+def read_map(text: str) -> dict[str, Any]:
+    """Read a document into what is `map[string]any` in Go: keys as they are spelled, the last of equal ones wins.
+
+    `null` is an empty one. Raises `Malformed`, also for a number beyond float64.
+    """
+    members = _decoded(text, parse_int=_float, parse_float=_float)
+    if members is not None and not isinstance(members, dict):
+        raise Malformed(f"cannot read a JSON {_kind(members)} as an object")
+    return members or {}
+
+
+def _decoded(text: str, **hooks: Any) -> Any:
     try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8", errors="replace")
-        decoded = json.loads(text, parse_constant=_not_json)
+        return json.JSONDecoder(parse_constant=_not_json, **hooks).decode(text)
     except RecursionError:
         raise Malformed("exceeded max depth") from None
     except ValueError as error:
         raise Malformed(str(error)) from None
-    if decoded is None:
-        return {}
-    if not isinstance(decoded, dict):
-        raise Malformed(f"cannot read a JSON {_JSON_NAMES.get(type(decoded), 'number')} as an object")
-    by_folded = {name.casefold(): name for name in fields}
-    picked: dict[str, Any] = {}
-    for key, value in decoded.items():
-        name = by_folded.get(key.casefold())
-        if name is None or value is None:
-            continue
-        # bool is an int to Python, not to JSON.
-        if not isinstance(value, fields[name]) or (isinstance(value, bool) and fields[name] is not bool):
-            raise Malformed(f"cannot read a JSON {_JSON_NAMES.get(type(value), 'number')} into field {name}")
-        picked[name] = value.encode("utf-8", errors="replace").decode() if isinstance(value, str) else value
-    return picked
+
+
+def _integer(digits: str) -> int | float:
+    # Python refuses integers of more than 4,300 digits wherever they stand; Go minds only those that a field needs.
+    return int(digits) if len(digits) <= _INT64_CHARACTERS else float(digits)
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"cannot read number {digits[:32]} as float64")
+    return number
 
 
 def _not_json(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def go_text(text: bytes) -> str:
+    """Decode UTF-8; each byte that isn't becomes one U+FFFD."""
+    # Not "replace", which makes one of up to three.
+    return _SURROGATE.sub("\ufffd", text.decode(errors="surrogateescape"))
+
+
+def go_json(value: Mapping[str, str | int]) -> str:
+    """Write an object without spaces; what can't be sent as UTF-8 becomes U+FFFD."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", _SURROGATE.sub("\ufffd", text))

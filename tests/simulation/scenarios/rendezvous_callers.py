@@ -205,7 +205,7 @@ class Callers:
         if status != 200:
             self.watch.failed(by, f"the answer of {sid} got {status}")
         else:
-            self.world.check(text == '{"Status": "client gone"}', f"an answer that nobody asked for got {text}")
+            self.world.check(text == '{"Status":"client gone"}', f"an answer that nobody asked for got {text}")
 
     def _garble(self) -> None:
         by, status, _ = self._ask(
