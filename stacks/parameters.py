@@ -104,6 +104,11 @@ class RendezvousParameters(Model):
     held_proxies_max: int = of(
         200, "and held at most; each holds a function's environment for ten seconds", ge=1, le=10_000
     )
+    trusted_proxy: bool = of(
+        False,
+        "something of yours is in front of the broker's URL and writes `Forwarded` or `X-Forwarded-For` anew: "
+        "a proxy's address is the first public one there",
+    )
     broker_max_concurrency: v.Concurrency = of(10, "brokers side by side")
     broker_memory_mb: v.Memory = of(512, "of the function")
     proxy_memory_mb: v.Memory = of(256, "of the function")

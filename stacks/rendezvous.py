@@ -111,6 +111,7 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
             held_proxies_min=parameters.held_proxies_min,
             held_proxies_max=parameters.held_proxies_max,
+            trusts_forwarded=parameters.trusted_proxy,
             events=_events(stack),
         ),
         files=stack.country_files,

@@ -15,13 +15,13 @@ SHORT_SIZE = 29  # from which on a size has a byte of its own
 Node = list[Any]  # two of: another node, a record's place in the data section, None
 
 
-def mmdb(networks: Mapping[str, Any]) -> bytes:
-    """The file's content. Later networks may lie within earlier ones."""
+def mmdb(networks: Mapping[str, Any], *, ip_version: int = 6) -> bytes:
+    """The file's content. Later networks may lie within earlier ones; a database of version 4 has none of IPv6."""
     data, places, root = b"", {}, [None, None]
     for network, record in networks.items():
         places[network] = len(data)
         data += _encoded(record)
-        _insert(root, _bits(network), places[network])
+        _insert(root, _bits(network)[0 if ip_version == 6 else 96 :], places[network])
     nodes = _in_order(root)
     numbers = {id(node): number for number, node in enumerate(nodes)}
     tree = b"".join(_pointer(child, numbers).to_bytes(3, "big") for node in nodes for child in node)
@@ -31,7 +31,7 @@ def mmdb(networks: Mapping[str, Any]) -> bytes:
         "build_epoch": (UINT64, 1_700_000_000),
         "database_type": "Test-Country",
         "description": {"en": "test"},
-        "ip_version": (UINT16, 6),
+        "ip_version": (UINT16, ip_version),
         "languages": [],
         "node_count": (UINT32, len(nodes)),
         "record_size": (UINT16, RECORD_BITS),

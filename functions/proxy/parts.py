@@ -66,5 +66,6 @@ class ProxyParts:
             statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms),
             now_ms=now_ms,
             new_id=new_id,
+            trusts_forwarded=settings.trusts_forwarded,
         )
         return cls(site=site, recorder=meeting.recorder)

@@ -1,10 +1,9 @@
 """The broker's HTTP face: which path is what, and the protocol's status codes and headers."""
 
 import base64
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice.errors import Malformed
@@ -14,13 +13,16 @@ from sluice.rendezvous.counts.exposition import CONTENT_TYPE, exposition
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.ports import NowMs, ProxyPools, StatisticsStore
+from sluice.rendezvous.protocol.addresses import forwarded_address
 from sluice.rendezvous.protocol.amp import armor, decode_path
-from sluice.rendezvous.protocol.matching import Pool, Profile
+from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
 from sluice.rendezvous.protocol.messages import (
     MAX_BODY_BYTES,
     OfferMethod,
     answer_status,
     error_reply,
+    go_json,
+    go_text,
     parse_answer,
     parse_poll,
 )
@@ -28,6 +30,9 @@ from sluice.rendezvous.volunteers import Volunteers
 from sluice.times import DAY_MS, day_of
 
 AMP_PREFIX = "/amp/client/"
+ROUTES = frozenset({"/proxy", "/answer", "/client", "/debug", "/metrics", "/prometheus", "/robots.txt"})
+# Browsers' proxies need the first on every response; the second is Snowflake's, of headers that are no longer sent.
+CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Origin, X-Session-ID"}
 AMP_MAX_AGE_S = 15
 LOGGED_DAYS = 7  # in `/metrics`
 LEGACY_STATUS = {
@@ -71,14 +76,21 @@ class HttpResponse:
     metrics: tuple[str, ...] = ()
 
     def event(self) -> dict[str, Any]:
-        """Write what a function URL wants. Browsers' proxies need the header on every response."""
-        headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/plain; charset=utf-8"}
-        return {"statusCode": self.status, "body": self.body, "headers": headers | dict(self.headers)}
+        """Write what a function URL wants."""
+        headers = CORS | {"Content-Type": "text/plain; charset=utf-8"} | dict(self.headers)
+        return {"statusCode": self.status, "body": self.body, "headers": headers}
+
+
+def route_of(path: str) -> str | None:
+    """Say what a path asks for, without what an AMP cache's path carries; None where that isn't ours."""
+    if path.startswith(AMP_PREFIX):
+        return AMP_PREFIX
+    return path if path in ROUTES else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSite:
-    """Serves one request at a time."""
+    """Serves one request at a time. `trusts_forwarded`: whoever is in front writes where a request came from."""
 
     volunteers: Volunteers
     clients: HttpClients
@@ -87,27 +99,35 @@ class BrokerSite:
     statistics: StatisticsStore
     now_ms: NowMs
     new_id: Callable[[], str]
+    trusts_forwarded: bool = False
 
-    def serve(self, request: HttpRequest) -> HttpResponse:  # noqa: PLR0911 - one for each path
-        """Answer a request; blocks while a proxy or a client waits. Raises what the requests to AWS raise."""
-        if request.path.startswith(AMP_PREFIX) and request.method != "OPTIONS":
-            return self.amp_client(request) if request.method == "GET" else HttpResponse(status=405)
-        match request.method, request.path:
-            case "OPTIONS", _:
-                return HttpResponse(status=200)
-            case "POST", "/proxy":
+    def serve(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request; blocks while a proxy or a client waits. Raises what the requests to AWS raise.
+
+        As in Snowflake no path minds the method: `GET /client` is an offer without a body.
+        """
+        if request.method == "OPTIONS":
+            return HttpResponse(status=200)
+        response = self._respond(request)
+        return replace(response, body="") if request.method == "HEAD" else response
+
+    def _respond(self, request: HttpRequest) -> HttpResponse:  # noqa: PLR0911 - one for each route
+        match route_of(request.path):
+            case "/proxy":
                 return self.proxy(request)
-            case "POST", "/answer":
+            case "/answer":
                 return self.answer(request)
-            case "POST", "/client":
+            case "/client":
                 return self.client(request)
-            case "GET", "/debug":
+            case "/amp/client/":
+                return self.amp_client(request)
+            case "/debug":
                 return self.debug()
-            case "GET", "/metrics":
+            case "/metrics":
                 return self.metrics()
-            case "GET", "/prometheus":
+            case "/prometheus":
                 return self.prometheus()
-            case "GET", "/robots.txt":
+            case "/robots.txt":
                 return HttpResponse(status=200, body="User-agent: *\nDisallow: /\n")
         return HttpResponse(status=404)
 
@@ -117,7 +137,7 @@ class BrokerSite:
             poll = parse_poll(request.body)
         except Malformed:
             return HttpResponse(status=400, metrics=("PollsMalformed",))
-        metric, body = self.volunteers.poll(poll, address=request.address)
+        metric, body = self.volunteers.poll(poll, address=self._address(request))
         return _json(body, metric)
 
     def answer(self, request: HttpRequest) -> HttpResponse:
@@ -126,17 +146,21 @@ class BrokerSite:
             answer = parse_answer(request.body)
         except Malformed:
             return HttpResponse(status=400, metrics=("AnswersMalformed",))
-        delivered = self.volunteers.answer(answer, address=request.address)
+        delivered = self.volunteers.answer(answer, address=self._address(request))
         return _json(answer_status(delivered=delivered), "AnswersDelivered" if delivered else "AnswersTooLate")
+
+    def _address(self, request: HttpRequest) -> str:
+        forwarded = forwarded_address(request.headers) if self.trusts_forwarded else None
+        return forwarded or request.address
 
     def client(self, request: HttpRequest) -> HttpResponse:
         """Serve a client's offer. Old clients send it alone, and get the answer alone; errors are statuses."""
         if len(request.body) > MAX_BODY_BYTES:
             return HttpResponse(status=400, metrics=(OfferMetric.REFUSED,))
-        body = request.body.decode("utf-8", errors="replace")
+        body = go_text(request.body)
         legacy = body.startswith("{")
         if legacy:
-            body = "1.0\n" + json.dumps({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
+            body = "1.0\n" + go_json({"offer": body, "nat": request.headers.get("snowflake-nat-type", "")})
         reply = self.clients.serve(body, client_id=self.new_id(), method=OfferMethod.HTTP)
         if not legacy:
             return _json(reply.body, reply.metric)
@@ -154,11 +178,12 @@ class BrokerSite:
         return HttpResponse(status=200, body=armor(reply.body), headers=headers, metrics=(reply.metric,))
 
     def debug(self) -> HttpResponse:
-        """Tell how many proxies wait."""
-        waiting = {pool: len(self._waiting(pool)) for pool in Pool}
-        lines = [f"current snowflakes available: {sum(waiting.values())}"]
-        lines += [f"\t{pool} pool: {count}" for pool, count in waiting.items()]
-        return HttpResponse(status=200, body="\n".join(lines) + "\n")
+        """Tell how many proxies wait, by type and NAT."""
+        return HttpResponse(status=200, body=debug_page(self._waiting()))
+
+    def _waiting(self) -> list[Profile]:
+        now_ms, shards = self.now_ms(), self.pacing.pace().shards
+        return [profile for pool in Pool for profile in self.pools.profiles(pool, now_ms=now_ms, shards=shards)]
 
     def metrics(self) -> HttpResponse:
         """Tell the log of the days that are over and had something to count, the earliest first."""
@@ -169,12 +194,21 @@ class BrokerSite:
 
     def prometheus(self) -> HttpResponse:
         """Tell what Prometheus reads."""
-        available = Counter((profile.type, str(profile.nat)) for pool in Pool for profile in self._waiting(pool))
+        available = Counter((profile.type, str(profile.nat)) for profile in self._waiting())
         page = exposition(self.statistics.totals(), available)
         return HttpResponse(status=200, body=page, headers={"Content-Type": CONTENT_TYPE})
 
-    def _waiting(self, pool: Pool) -> Sequence[Profile]:
-        return self.pools.profiles(pool, now_ms=self.now_ms(), shards=self.pacing.pace().shards)
+
+def debug_page(waiting: Iterable[Profile]) -> str:
+    """Write what Snowflake's broker says of those who wait: types where there are any, and every NAT."""
+    waiting = list(waiting)
+    types, nats = Counter(each.type for each in waiting), Counter(each.nat for each in waiting)
+    unknown = types.pop("unknown", 0)
+    lines = [f"current snowflakes available: {len(waiting)}"]
+    lines += [f"\t{type_} proxies: {count}" for type_, count in sorted(types.items())]
+    lines += [f"\tunknown proxies: {unknown}", "NAT Types available:"]
+    lines += [f"\t{nat}: {nats[nat]}" for nat in (Nat.RESTRICTED, Nat.UNRESTRICTED, Nat.UNKNOWN)]
+    return "\n".join(lines)
 
 
 def _json(body: str, metric: str) -> HttpResponse:

@@ -38,9 +38,13 @@ class BrokerSettings(MeetingSettings, frozen=True, kw_only=True):
 
 
 class ProxySettings(MeetingSettings, frozen=True, kw_only=True):
-    """Settings of the proxy function."""
+    """Settings of the proxy function.
+
+    `trusts_forwarded`: something trusted is in front and writes where a request came from.
+    """
 
     bridges: tuple[Bridge, ...]
     allowed_relay_pattern: RelayPattern
     held_proxies_min: Natural
     held_proxies_max: Natural
+    trusts_forwarded: bool = False

@@ -177,12 +177,14 @@ def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
             "sluice.rendezvous.bridges": json.dumps([BRIDGE]),
             "sluice.rendezvous.held_proxies_max": "500",
             "sluice.rendezvous.keep_state": "false",
+            "sluice.rendezvous.trusted_proxy": "true",
             "sluice.rendezvous.offers_queue_name": "12",
         }
     )
     assert (read.architecture, read.log_level, read.log_retention_days) == (Architecture.LOCAL, LogLevel.DEBUG, 7)
     assert [bridge.display_name for bridge in read.rendezvous.bridge_list] == ["one"]
     assert (read.rendezvous.held_proxies_max, read.rendezvous.keep_state) == (500, False)
+    assert read.rendezvous.trusted_proxy is True
     assert read.rendezvous.offers_queue_name == "12"
 
 
@@ -230,6 +232,8 @@ MANY_BRIDGES = [BRIDGE | {"fingerprint": f"{number:040x}"} for number in range(4
         ("held_proxies_max", 10_001),
         ("held_proxies_max", 10.5),
         ("held_proxies_max", True),
+        ("trusted_proxy", "yes"),
+        ("trusted_proxy", 1),
         ("broker_max_concurrency", 1),
         ("broker_max_concurrency", 1_001),
         ("broker_memory_mb", 127),

@@ -353,7 +353,8 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
     own = {
         "Broker": {"BRIDGES", "TIMEOUTS_QUEUE_URL"} | EVENT_VARIABLES,
         "Counters": set(),
-        "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX"} | EVENT_VARIABLES,
+        "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX", "TRUSTS_FORWARDED"}
+        | EVENT_VARIABLES,
         "Sweeper": set(),
     }
     for function, extra in own.items():

@@ -1,5 +1,6 @@
 """Where clients and proxies are: the best candidate of an SDP, and the country of an address."""
 
+import ipaddress
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from sluice.local.traffic import offer
 from sluice.rendezvous.countries import Countries, country_of_record
-from sluice.rendezvous.protocol.addresses import keyed_hash
+from sluice.rendezvous.protocol.addresses import FORWARDED_CHARACTERS, forwarded_address, keyed_hash
 from sluice.rendezvous.protocol.messages import CANDIDATE_TYPES, Bridge, OfferMethod, best_address, parse_offer
 from tests.mmdb import mmdb
 
@@ -104,6 +105,21 @@ def test_a_country_is_the_databases(database: str, address: str, country: str) -
     assert Countries(database).of(address) == country
 
 
+def test_a_database_of_ipv4_alone_knows_no_country_of_ipv6(tmp_path: Path) -> None:
+    path = tmp_path / "ipv4.mmdb"
+    path.write_bytes(mmdb({"5.0.0.0/8": {"country": {"iso_code": "DE"}}}, ip_version=4))
+    countries = Countries(str(path))
+    assert [countries.of(address) for address in ("5.1.2.3", "2a00::1", "::ffff:5.1.2.3")] == ["DE", "??", "DE"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database", mmdb({"::/1": {"country": "DE"}})[3:]])
+def test_a_look_up_that_fails_is_of_no_country(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "damaged.mmdb"
+    if content is not None:
+        path.write_bytes(content)
+    assert Countries(str(path)).of("5.1.2.3") == "??"
+
+
 @pytest.mark.parametrize(
     "record", [None, [], "DE", {}, {"country": {}}, {"country": {"iso_code": 5}}, {"country": "DEU"}, {"country": "%!"}]
 )
@@ -140,3 +156,59 @@ def test_another_days_hash_says_nothing(address: str, today: bytes, tomorrow: by
 
 def test_what_is_no_address_has_no_hash() -> None:
     assert keyed_hash("nowhere", KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        ("for=8.8.8.8", "8.8.8.8"),
+        ("For=8.8.8.8;proto=https;by=9.9.9.9", "8.8.8.8"),
+        ("by=9.9.9.9;host=x;FOR=8.8.8.8", "8.8.8.8"),
+        ("for = 8.8.8.8", "8.8.8.8"),
+        ('for="8.8.8.8"', "8.8.8.8"),
+        ('for="8.8.8.8:4711"', "8.8.8.8"),
+        ("for=8.8.8.8:4711", "8.8.8.8"),
+        ('for="8.8.8.8:_port"', "8.8.8.8"),
+        (r'for="8.8\.8.8"', "8.8.8.8"),
+        ('for="[2606:4700::1]"', "2606:4700::1"),
+        ('for="[2606:4700:0::1]:4711"', "2606:4700::1"),
+        ('for="[::ffff:8.8.8.8]"', "8.8.8.8"),
+        ("for=8.8.8.8, for=9.9.9.9", "8.8.8.8"),
+        ("for=10.0.0.1, for=unknown, for=_hidden, for=9.9.9.9", "9.9.9.9"),
+        ('for="_x:1";by="a, for=1.1.1.1", for=9.9.9.9', "9.9.9.9"),
+        ("xfor=1.1.1.1, x-for=1.1.1.1, for=9.9.9.9", "9.9.9.9"),
+        ("for=100.64.0.1, for=192.168.0.1, for=127.0.0.1, for=169.254.1.1, for=224.0.0.1", None),
+        ('for="[fe80::1]", for="[fc00::1]", for="[::1]", for="[ff0e::1]", for="[2606::1%en0]"', None),
+        ("for=, for, =8.8.8.8, for==8.8.8.8", None),
+        ('for="8.8.8.8', None),
+        ("8.8.8.8", None),
+        ("", None),
+        ("x" * FORWARDED_CHARACTERS + ", for=8.8.8.8", None),
+    ],
+)
+def test_where_a_request_began_is_the_first_public_address_of_forwarded(forwarded: str, address: str | None) -> None:
+    assert forwarded_address({"forwarded": forwarded}) == address
+    assert forwarded_address({"forwarded": forwarded, "x-forwarded-for": "1.1.1.1"}) == (address or "1.1.1.1")
+
+
+@pytest.mark.parametrize(
+    ("forwarded_for", "address"),
+    [
+        ("8.8.8.8", "8.8.8.8"),
+        (" 8.8.8.8 ,9.9.9.9", "8.8.8.8"),
+        ("10.1.2.3, 8.8.8.8", "8.8.8.8"),
+        ("2606:4700::1, 8.8.8.8", "2606:4700::1"),
+        ("[2606:4700::1]:443", "2606:4700::1"),
+        ("8.8.8.8:443", "8.8.8.8"),
+        ("unknown,, 8.8.8", None),
+        ("", None),
+    ],
+)
+def test_the_older_header_is_a_list_of_addresses(forwarded_for: str, address: str | None) -> None:
+    assert forwarded_address({"x-forwarded-for": forwarded_for}) == address
+
+
+@given(st.text(), st.text())
+def test_any_headers_have_an_address_or_none(forwarded: str, forwarded_for: str) -> None:
+    found = forwarded_address({"forwarded": forwarded, "x-forwarded-for": forwarded_for})
+    assert found is None or ipaddress.ip_address(found).is_global

@@ -4,6 +4,8 @@ import base64
 import html.parser
 import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.broker import Matchmaker
-from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse
+from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, debug_page
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.protocol.amp import armor, decode_path
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, Pool
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool, Profile
+from sluice.rendezvous.protocol.messages import Poll
+from sluice.rendezvous.volunteers import PollMetric
 from tests.fakes import FakeStatisticsStore
 from tests.unit.test_broker import BRIDGES, DESCRIPTION
 from tests.unit.test_broker import World as BrokerWorld
@@ -22,6 +26,8 @@ from tests.unit.test_volunteers import World as ProxyWorld
 
 POLL = json.dumps({"Sid": "s", "Version": "1.3", "NAT": "unrestricted", "AcceptedRelayPattern": "$"}).encode()
 ANSWER_TEXT = json.dumps({"type": "answer", "sdp": "a=candidate:1"})
+CORS = {"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Origin, X-Session-ID"}
+PAGES = ["/debug", "/metrics", "/prometheus", "/robots.txt"]
 CLIENT = b"1.0\n" + json.dumps({"offer": DESCRIPTION, "nat": "unknown"}).encode()
 
 
@@ -194,12 +200,12 @@ def test_an_amp_client_gets_its_answer_in_a_page_that_may_be_cached_for_a_moment
     world.waiting_proxy()
     response = world.request("GET", amp_path(CLIENT))
     assert json.loads(unarmor(response.body)) == {"answer": ANSWER_TEXT}
-    assert response.event()["headers"] == {
-        "Access-Control-Allow-Origin": "*", "Content-Type": "text/html", "Cache-Control": "max-age=15",
-    }  # fmt: skip
+    assert response.event()["headers"] == CORS | {"Content-Type": "text/html", "Cache-Control": "max-age=15"}
 
 
-@pytest.mark.parametrize("path", ["", "0", "1/aGk", "/aGk", "0/a*b", "0/aGk\n", "x0/aGk", "0/é"])
+@pytest.mark.parametrize(
+    "path", ["", "0", "1/aGk", "/aGk", "0/a*b", "0/aGk\n", "x0/aGk", "0/é", "0/aGk=", "0/aG+", "0/a"]
+)
 def test_a_bad_amp_path_is_told_so(path: str) -> None:
     with pytest.raises(ValueError, match="cannot decode URL path"):
         decode_path(path)
@@ -215,7 +221,7 @@ def test_the_example_of_the_format_decodes() -> None:
 def test_every_response_may_be_read_by_a_browsers_proxy() -> None:
     world = World()
     for method, path in (("OPTIONS", "/proxy"), ("GET", "/nothing"), ("POST", "/proxy"), ("GET", "/robots.txt")):
-        assert world.request(method, path).event()["headers"]["Access-Control-Allow-Origin"] == "*"
+        assert world.request(method, path).event()["headers"].items() >= CORS.items()
     assert world.request("OPTIONS", "/answer").status == 200
 
 
@@ -227,8 +233,66 @@ def test_debug_counts_those_who_wait() -> None:
     assert world.pools.count(Pool.UNRESTRICTED, now_ms=world.clock.ms) == 1
 
 
-def test_an_unknown_path_is_a_404() -> None:
-    assert World().request("GET", "/proxy").status == 404
+def test_debug_is_written_as_snowflakes_broker_writes_it() -> None:
+    waiting = [
+        Profile(type=type_, nat=nat)
+        for type_, nat in (
+            ("webext", Nat.RESTRICTED),
+            ("standalone", Nat.UNRESTRICTED),
+            ("standalone", Nat.UNKNOWN),
+            ("unknown", Nat.UNRESTRICTED),
+        )
+    ]
+    assert debug_page(waiting) == (
+        "current snowflakes available: 4\n"
+        "\tstandalone proxies: 2\n\twebext proxies: 1\n\tunknown proxies: 1\n"
+        "NAT Types available:\n\trestricted: 1\n\tunrestricted: 2\n\tunknown: 1"
+    )
+    assert debug_page([]) == (
+        "current snowflakes available: 0\n\tunknown proxies: 0\n"
+        "NAT Types available:\n\trestricted: 0\n\tunrestricted: 0\n\tunknown: 0"
+    )
+
+
+@pytest.mark.parametrize("path", ["/", "/proxy/", "/Proxy", "//proxy", "/amp/client", "/amp", "/debug/", "/ip", ""])
+def test_an_unknown_path_is_a_404(path: str) -> None:
+    assert World().request("GET", path).status == 404
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_head_is_get_without_the_body(path: str) -> None:
+    world = World()
+    got, head = world.request("GET", path), world.request("HEAD", path)
+    assert (head.status, head.body, head.event()["headers"]) == (200, "", got.event()["headers"])
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "SNOW"])
+def test_no_method_is_refused(method: str) -> None:
+    world = World()
+    assert world.request(method, "/client").body == '{"error":"unsupported message version"}'
+    assert world.request(method, "/proxy").status == 400
+    assert json.loads(world.request(method, "/proxy", POLL).body)["Status"] == "no match"
+    assert world.request(method, "/answer").status == 400
+    assert unarmor(world.request(method, "/amp/client/0").body) == '{"error":"cannot decode URL path"}'
+    assert world.request(method, "/robots.txt").body == "User-agent: *\nDisallow: /\n"
+
+
+FORWARDED = {"forwarded": "for=9.9.9.9", "x-forwarded-for": "8.8.8.8"}
+
+
+@pytest.mark.parametrize(("trusts", "address"), [(False, "203.0.113.7"), (True, "9.9.9.9")])
+def test_forwarded_addresses_are_for_those_who_trust_who_is_in_front(trusts: bool, address: str) -> None:
+    site, seen = replace(World().site(), trusts_forwarded=trusts), list[str]()
+
+    def poll(_: Poll, *, address: str) -> tuple[PollMetric, str]:
+        seen.append(address)
+        return PollMetric.IDLE, ""
+
+    volunteers = SimpleNamespace(poll=poll)
+    request = HttpRequest(method="POST", path="/proxy", headers=FORWARDED, body=POLL, address="203.0.113.7")
+    replace(site, volunteers=volunteers).serve(request)  # type: ignore[arg-type]
+    replace(site, volunteers=volunteers).serve(replace(request, headers={}))  # type: ignore[arg-type]
+    assert seen == [address, "203.0.113.7"]
 
 
 @pytest.mark.parametrize("encoded", [True, False])

@@ -1,12 +1,23 @@
-"""What is kept of an address: its country, and a hash that nobody can undo once the day's key is gone. Pure."""
+"""Where a request came from, and what is kept of that: its country, and a hash that nobody can undo. Pure.
+
+The hash can't be undone, or compared with another day's, once the day's key is gone.
+"""
 
 import hashlib
 import hmac
 import ipaddress
+import re
+from collections.abc import Iterator, Mapping
 
 UNKNOWN_COUNTRY = "??"
 HASH_DIGITS = 32
 KEY_BYTES = 32
+FORWARDED_CHARACTERS = 4_096  # of a header that are looked at
+
+# `name=value` of RFC 7239, section 4; what is quoted is passed over whole.
+_PAIR = re.compile(r'(?<![\w-])(?P<name>[\w-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<token>[^\s,;"]*))')
+# Section 6: an address, one of IPv6 in brackets, and perhaps a port. IPv6 stands bare in X-Forwarded-For.
+_NODE = re.compile(r"\[(?P<v6>[^\]%]+)\](?::\w+)?|(?P<v4>[0-9.]+):\w+|(?P<bare>[^%]+)")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -27,3 +38,26 @@ def keyed_hash(text: str, key: bytes) -> str | None:
     if address is None:
         return None
     return hmac.new(key, address.packed, hashlib.sha256).hexdigest()[:HASH_DIGITS]
+
+
+def forwarded_address(headers: Mapping[str, str]) -> str | None:
+    """Find the first public address of `Forwarded`, else of `X-Forwarded-For`; None where there is none.
+
+    The first is who began, as far as those who pass requests on can be believed. Names of headers are in lower case.
+    """
+    forwarded = headers.get("forwarded", "")[:FORWARDED_CHARACTERS]
+    hops = headers.get("x-forwarded-for", "")[:FORWARDED_CHARACTERS].split(",")
+    return next(filter(None, map(_public_address, [*_forwarded_for(forwarded), *hops])), None)
+
+
+def _forwarded_for(header: str) -> Iterator[str]:
+    for pair in _PAIR.finditer(header):
+        if pair["name"].lower() == "for":
+            yield re.sub(r"\\(.)", r"\1", pair["quoted"]) if pair["token"] is None else pair["token"]
+
+
+def _public_address(node: str) -> str | None:
+    matched = _NODE.fullmatch(node.strip())
+    address = parse_address(matched["v6"] or matched["v4"] or matched["bare"]) if matched else None
+    # Multicast is global to Python.
+    return str(address) if address and address.is_global and not address.is_multicast else None
