@@ -13,7 +13,7 @@ CODE_CHARACTERS = 2
 
 @dataclass(slots=True)
 class Countries:
-    """Looks addresses up. `file` is the database's path; without one every country is unknown.
+    """Looks addresses up. `file` is the database's path; without one every country is unknown, and where it fails too.
 
     The database is opened, and its library imported, by the first look-up: what isn't asked for costs no start.
     """
@@ -26,7 +26,10 @@ class Countries:
         found = parse_address(address)
         if self.file is None or found is None:
             return UNKNOWN_COUNTRY
-        return country_of_record(self._open(self.file).get(found))
+        try:
+            return country_of_record(self._open(self.file).get(found))
+        except Exception:  # noqa: BLE001 - a database of IPv4 alone asked for IPv6, or a damaged one: no client waits for that
+            return UNKNOWN_COUNTRY
 
     def _open(self, file: str) -> "Reader":
         if self._reader is None:

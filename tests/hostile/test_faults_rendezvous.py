@@ -30,7 +30,6 @@ def test_a_proxy_that_waits_is_found_behind_any_number_of_dead_ones() -> None:
     assert letter.get("for") == "alive", letter
 
 
-@pytest.mark.xfail(strict=True, reason="a request over AMP that fails puts its offer, addresses and all, into the log")
 def test_the_log_of_a_request_that_failed_has_nothing_of_the_offer() -> None:
     site = Rendezvous()
 
