@@ -42,6 +42,9 @@ def test_the_log_of_a_request_that_failed_has_nothing_of_the_offer() -> None:
         assert site.ask(request("GET", f"/amp/client/0/{path}"))["statusCode"] == 503
     assert addresses_in(log.text) == []
     assert path not in log.text  # which is the offer in base64
+    assert "RequestFailed" in log.text
+    assert "CallFailed PutItem ThrottlingException" in log.text
+    assert "'/amp/client/'" in log.text
 
 
 @pytest.mark.xfail(strict=True, reason="one entry of a pool that can't be read fails every offer")

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from functions.proxy.handler import cause_of
+from sluice.errors import CallFailed
 from sluice.rendezvous.broker import Matchmaker
 from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, debug_page
 from sluice.rendezvous.http_clients import HttpClients
@@ -307,3 +309,14 @@ def test_a_function_urls_event_is_read_whether_its_body_is_encoded_or_not(encode
     request = HttpRequest.parse(event)
     assert (request.method, request.path, request.body) == ("POST", "/client", b"hi")
     assert request.headers == {"snowflake-nat-type": "restricted"}
+
+
+def test_a_log_has_no_errors_text_and_none_of_what_it_came_from() -> None:
+    failed = CallFailed("SendMessage", "InvalidMessageContents", ANSWER_TEXT)
+    failed.__cause__ = ValueError(ANSWER_TEXT)
+    assert cause_of(failed) == ["CallFailed SendMessage InvalidMessageContents", "ValueError"]
+    with pytest.raises(KeyError) as raised:
+        dict[str, str]()[ANSWER_TEXT]
+    kind, *places = cause_of(raised.value)
+    assert kind == "KeyError"
+    assert places == [f"{__file__}:{raised.tb.tb_lineno}"]
