@@ -3,14 +3,22 @@
 import itertools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import CallFailed, QueueGone
-from sluice.rendezvous.counts.statistics import Counts, Tally
+from sluice.rendezvous.counts import statistics
+from sluice.rendezvous.counts.statistics import Tally
 from sluice.rendezvous.event_recorder import EventRecorder
-from sluice.rendezvous.ports import Claim, NowMs, OfferRecord, OfferState
-from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, Profile, WaitingProxy
+from sluice.rendezvous.matchmaker import Matchmaker
+from sluice.rendezvous.pacing import Pacing
+from sluice.rendezvous.persistence import Persistence
+from sluice.rendezvous.ports import LeftOffer, Match, NowMs, OfferRecord, OfferState, OpenOffer
+from sluice.rendezvous.protocol.matching import Pool, Profile, WaitingProxy, fits
+from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, Turn
+
+SID_RESTS_MS = 10_000  # as the table has it
 
 
 @dataclass
@@ -28,102 +36,110 @@ class FakePools:
     """Waiting proxies in a dict."""
 
     proxies: dict[str, WaitingProxy] = field(default_factory=dict)
-    demand: Counter[tuple[Pool, int]] = field(default_factory=Counter)
     questions: int = 0
 
     def enter(self, proxy: WaitingProxy) -> None:
+        self.proxies = {key: each for key, each in self.proxies.items() if each.sid != proxy.sid}
         self.proxies[proxy.poll_id] = proxy
 
-    def leave(self, proxy: WaitingProxy) -> bool:
-        return self.proxies.pop(proxy.poll_id, None) is not None
+    def leave(self, proxy: WaitingProxy) -> None:
+        self.proxies.pop(proxy.poll_id, None)
 
-    def waiting(self, pool: Pool, *, limit: int) -> Sequence[WaitingProxy]:
+    def waiting(self, pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
         self.questions += 1
-        here = [proxy for proxy in list(self.proxies.values()) if proxy.pool is pool]
-        return sorted(here, key=lambda proxy: (proxy.clients, proxy.polled_at_ms, proxy.poll_id))[:limit]
+        return [proxy for proxy in list(self.proxies.values()) if proxy.pool is pool and proxy.waits_until_ms > now_ms]
 
-    def count(self, pool: Pool, *, now_ms: int) -> int:
-        return sum(proxy.pool is pool and proxy.waits_until_ms > now_ms for proxy in self.proxies.values())
-
-    def profiles(self, pool: Pool, *, now_ms: int) -> Sequence[Profile]:
+    def profiles(self, pool: Pool, *, now_ms: int, shards: int) -> Sequence[Profile]:
         here = [proxy for proxy in self.proxies.values() if proxy.pool is pool and proxy.waits_until_ms > now_ms]
         return [proxy.profile for proxy in here]
 
-    def note_offers(self, pool: Pool, number: int, *, now_ms: int) -> None:
-        self.demand[pool, now_ms // HOLD_MS] += number
 
-    def recent_offers(self, pool: Pool, *, now_ms: int) -> int:
-        slot = now_ms // HOLD_MS
-        return max(self.demand[pool, slot], self.demand[pool, slot - 1])
+@dataclass
+class FakeWaitingOffers:
+    """Offers that wait, in a dict; its lock stands for the conditional delete."""
+
+    offers: dict[tuple[int, str], OpenOffer] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def put(self, offers: Sequence[OpenOffer]) -> None:
+        for offer in offers:
+            self.offers[_waiting_key(offer)] = offer
+
+    def oldest(
+        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False
+    ) -> Sequence[OpenOffer]:
+        with self.lock:
+            waiting = [offer for _, offer in sorted(self.offers.items()) if offer.waits_until_ms > now_ms]
+        for fitting in (False, True):
+            found = [each for each in waiting if fits(each.record.nat, Pool.RESTRICTED) is fitting]
+            if found and (fitting or pool is Pool.UNRESTRICTED):
+                return found[:limit]
+        return []
+
+    def take(self, offer: OpenOffer) -> bool:
+        with self.lock:
+            return self.offers.pop(_waiting_key(offer), None) is not None
+
+    def left(self, *, until_ms: int, shards: int) -> Iterator[Sequence[LeftOffer]]:
+        yield [LeftOffer("", *key) for key in sorted(self.offers) if key[0] < until_ms]
+
+    def forget(self, offers: Sequence[LeftOffer]) -> None:
+        for offer in offers:
+            self.offers.pop((offer.sent_at_ms, offer.client_id), None)
+
+
+def _waiting_key(offer: OpenOffer) -> tuple[int, str]:
+    return offer.record.sent_at_ms, offer.record.client_id
 
 
 @dataclass
 class FakeOfferStore:
     """Offers in a dict; its lock stands for the conditional writes."""
 
-    pools: FakePools
     offers: dict[tuple[str, int], OfferRecord] = field(default_factory=dict)
-    matches: dict[str, tuple[str, int]] = field(default_factory=dict)
+    polls: dict[str, tuple[str, OpenOffer | None, WaitingProxy]] = field(default_factory=dict)  # by Sid
+    answered_by: dict[tuple[str, int], str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def record(self, offer: OfferRecord) -> OfferRecord | None:
+    def record(self, offer: OfferRecord) -> bool:
         with self.lock:
-            earlier = self.offers.get(_key(offer))
-            if earlier is None:
-                self.offers[_key(offer)] = offer
-            return earlier
+            return self.offers.setdefault(_key(offer), offer).token == offer.token
 
-    def claim(self, offer: OfferRecord, proxy: WaitingProxy, *, reply_to: str, now_ms: int) -> Claim:
+    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
         with self.lock:
-            if self.offers[_key(offer)].state is not OfferState.RECEIVED:
-                return Claim.OFFER_TAKEN
-            match = self.matches.get(proxy.sid)
-            busy = match is not None and match[1] >= now_ms - PATIENCE_MS
-            if busy or proxy.poll_id not in self.pools.proxies or proxy.waits_until_ms <= now_ms:
-                return Claim.PROXY_TAKEN
-            del self.pools.proxies[proxy.poll_id]
-            self.matches[proxy.sid] = _key(offer)
-            self.offers[_key(offer)] = replace(
-                self.offers[_key(offer)],
-                state=OfferState.MATCHED,
-                reply_to=reply_to,
-                proxy=proxy,
-                matched_at_ms=now_ms,
-                nat=offer.nat,
-                country=offer.country,
-                trace=offer.trace,
-            )
-            return Claim.WON
+            if not self._is_free(proxy, over_ms=now_ms - SID_RESTS_MS):
+                return self.polls[proxy.sid][:2] == (proxy.poll_id, offer)
+            self.polls[proxy.sid] = proxy.poll_id, offer, proxy
+            return True
 
-    def release(self, offer: OfferRecord, proxy: WaitingProxy) -> None:
-        self._move(offer, OfferState.MATCHED, OfferState.RECEIVED, sid=proxy.sid)
-
-    def answer(self, sid: str) -> OfferRecord | None:
-        key = self.matches.get(sid)
-        match = self.offers.get(key) if key else None
-        return self._move(match, OfferState.MATCHED, OfferState.ANSWERED, sid=sid) if match else None
-
-    def unanswer(self, offer: OfferRecord) -> None:
-        self._move(offer, OfferState.ANSWERED, OfferState.MATCHED, sid=_sid(offer))
-
-    def time_out(self, offer: OfferRecord) -> OfferRecord | None:
-        return self._move(offer, OfferState.MATCHED, OfferState.TIMED_OUT, sid=_sid(offer))
-
-    def _move(self, offer: OfferRecord, before: OfferState, after: OfferState, *, sid: str) -> OfferRecord | None:
+    def close(self, proxy: WaitingProxy) -> bool:
         with self.lock:
-            stands = self.offers.get(_key(offer))
-            if stands is None or stands.state is not before or (sid and _sid(stands) != sid):
+            if self._is_free(proxy, over_ms=proxy.polled_at_ms):
+                self.polls[proxy.sid] = proxy.poll_id, None, proxy
+            poll_id, offer, _ = self.polls[proxy.sid]
+            return poll_id != proxy.poll_id or offer is None
+
+    def _is_free(self, proxy: WaitingProxy, *, over_ms: int) -> bool:
+        poll_id, offer, _ = self.polls.get(proxy.sid, ("", None, proxy))
+        return poll_id != proxy.poll_id and (offer is None or offer.answers_until_ms < over_ms)
+
+    def answer(self, sid: str, *, token: str, now_ms: int) -> Match | None:
+        _, offer, proxy = self.polls.get(sid, ("", None, None))
+        if offer is None or proxy is None or offer.answers_until_ms <= now_ms:
+            return None
+        with self.lock:
+            key = _key(offer.record)
+            record = self.offers[key]
+            if record.state is not OfferState.RECEIVED and self.answered_by.get(key) != token:
                 return None
-            self.offers[_key(offer)] = replace(stands, state=after)
-            return self.offers[_key(offer)]
-
-    def matched(self, *, since_ms: int, until_ms: int) -> Sequence[OfferRecord]:
-        found = [
-            offer
-            for offer in self.offers.values()
-            if offer.state is OfferState.MATCHED and since_ms <= offer.sent_at_ms <= until_ms
-        ]
-        return sorted(found, key=lambda offer: offer.sent_at_ms)
+            self.answered_by[key] = token
+            self.offers[key] = replace(record, state=OfferState.ANSWERED)
+        return Match(
+            record=self.offers[key],
+            profile=proxy.profile,
+            reply_to=offer.reply_to,
+            answers_until_ms=offer.answers_until_ms,
+        )
 
     def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         yield sorted(
@@ -136,12 +152,44 @@ class FakeOfferStore:
             del self.offers[_key(offer)]
 
 
-def _sid(offer: OfferRecord) -> str:
-    return offer.proxy.sid if offer.proxy else ""
-
-
 def _key(offer: OfferRecord) -> tuple[str, int]:
     return offer.client_id, offer.sent_at_ms
+
+
+@dataclass
+class FakePaceStore:
+    """Counts and turns in dicts. `failing` is why neither can be had."""
+
+    minutes: dict[int, Counts] = field(default_factory=dict)
+    hours: dict[int, Counts] = field(default_factory=dict)
+    turns: dict[str, Turn] = field(default_factory=dict)
+    failing: CallFailed | None = None
+
+    def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
+        self._check()
+        for counted, place, more in (
+            (self.minutes, now_ms // MINUTE_MS, minute),
+            (self.hours, now_ms // HOUR_MS, hour),
+        ):
+            before = counted.get(place, Counts())
+            numbers = Counter(before.numbers)
+            numbers.update(more.numbers)
+            counted[place] = Counts(numbers, before.groups | more.groups)
+
+    def lately(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
+        self._check()
+        return dict(self.minutes), dict(self.hours)
+
+    def take_turn(self, address: str, turn: Turn, *, now_ms: int) -> Turn | None:
+        self._check()
+        standing = self.turns.setdefault(address, turn)
+        if standing.next_ms <= now_ms:
+            self.turns[address] = standing = turn
+        return None if standing == turn else standing
+
+    def _check(self) -> None:
+        if self.failing is not None:
+            raise self.failing
 
 
 @dataclass
@@ -173,7 +221,7 @@ class FakeQueues:
     made: set[str] = field(default_factory=set)
     deleted: list[str] = field(default_factory=list)
     failing: dict[str, CallFailed] = field(default_factory=dict)
-    delays: list[int] = field(default_factory=list)
+    delayed: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))  # seconds and body
     arrivals: list[str] = field(default_factory=list)
     appears_after_ms: int = 0
     appears_at_ms: dict[str, int] = field(default_factory=dict)
@@ -186,8 +234,10 @@ class FakeQueues:
 
     def send(self, url: str, body: str, *, attributes: Mapping[str, str] | None = None, delay_s: int = 0) -> None:
         self._check(url)
-        self.queues[url].append(body)
-        self.delays.append(delay_s)
+        if delay_s:
+            self.delayed[url].append((delay_s, body))
+        else:
+            self.queues[url].append(body)
 
     def receive(self, url: str, *, wait_s: int) -> str | None:
         self._check(url)
@@ -216,8 +266,8 @@ class FakeQueues:
 class FakeStatisticsStore:
     """Counts in dicts. `failing` is why nothing can be counted."""
 
-    counts: Counts = field(default_factory=Counter)
-    days: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counter))
+    counts: statistics.Counts = field(default_factory=Counter)
+    days: dict[str, statistics.Counts] = field(default_factory=lambda: defaultdict(Counter))
     marks: set[tuple[str, str]] = field(default_factory=set)
     failing: str = ""
 
@@ -231,11 +281,51 @@ class FakeStatisticsStore:
             self.days[tally.day].update([*tally.counts, *new])
         return {}
 
-    def totals(self) -> Counts:
+    def totals(self) -> statistics.Counts:
         return Counter(self.counts)
 
-    def of_day(self, day: str) -> Counts:
+    def of_day(self, day: str) -> statistics.Counts:
         return Counter(self.days.get(day, Counter()))
+
+
+@dataclass
+class Meeting:
+    """What a site's functions share, on one clock, and matchmakers of it. Nobody sleeps but the clock goes on."""
+
+    clock: Clock = field(default_factory=Clock)
+    pools: FakePools = field(default_factory=FakePools)
+    offers: FakeOfferStore = field(default_factory=FakeOfferStore)
+    waiting: FakeWaitingOffers = field(default_factory=FakeWaitingOffers)
+    pace: FakePaceStore = field(default_factory=FakePaceStore)
+    queues: FakeQueues = field(default_factory=FakeQueues)
+    drawn: Callable[[], float] = lambda: 0.5
+    executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(8))
+
+    def __post_init__(self) -> None:
+        self.queues.clock = self.clock
+        self.persistence = Persistence(self.clock, self.sleep)
+        self.pacing = self.new_pacing()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.ms += round(1000 * seconds)
+
+    def new_pacing(self) -> Pacing:
+        """As another environment has it."""
+        return Pacing(store=self.pace, now_ms=self.clock, log=lambda _: None)
+
+    def matchmaker(self, offers_due: int = 1) -> Matchmaker:
+        return Matchmaker(
+            offers=self.offers,
+            pools=self.pools,
+            waiting=self.waiting,
+            queues=self.queues,
+            pacing=self.pacing,
+            persistence=self.persistence,
+            executor=self.executor,
+            now_ms=self.clock,
+            random=self.drawn,
+            offers_due=offers_due,
+        )
 
 
 def recorder_of(now_ms: NowMs) -> EventRecorder:

@@ -185,6 +185,8 @@ class Broker:
         return _Served(OfferMetric.WAITING, promises=promises, waiting=offer)
 
     def _drawn(self, offer: OpenOffer, matchmaker: Matchmaker) -> WaitingProxy | None:
+        if self.now_ms() >= offer.waits_until_ms:
+            return None
         try:
             return matchmaker.draw(offer.record.nat)
         except CallFailed:

@@ -1,72 +1,53 @@
-"""Offers over SQS: one reply or one proxy each, whatever is delivered twice, late, or at the same time."""
+"""Offers over SQS: one proxy each at most, and something to hear, whatever is delivered twice, late, or fails."""
 
 import json
-import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
 
 import pytest
 
-from sluice.errors import CallFailed, QueueGone
-from sluice.rendezvous.broker import Broker, Matchmaker, OfferMessage, OfferMetric, TickArmer, TimeoutTick
-from sluice.rendezvous.ports import OfferState
+from sluice.errors import CallFailed
+from sluice.rendezvous.broker import Broker, OfferMessage, OfferMetric
+from sluice.rendezvous.matchmaker import CANDIDATES
+from sluice.rendezvous.ports import OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, NO_PROXIES, TIMED_OUT
-from tests.fakes import Clock, FakeOfferStore, FakePools, FakeQueues, recorder_of, url
+from tests.fakes import Clock, FakeOfferStore, FakePools, Meeting, recorder_of, url
 
 RELAY = "wss://relay.example/"
 BRIDGES = by_fingerprint(
     parse_bridges(json.dumps({"displayName": "d", "webSocketAddress": RELAY, "fingerprint": DEFAULT_FINGERPRINT}))
 )
 DESCRIPTION = json.dumps({"type": "offer", "sdp": "v=0"})
+THROTTLED = CallFailed("SendMessage", "RequestThrottled", "slow down")
 
 
 @dataclass
-class Batch:
-    """A broker with the matchmaker of one batch."""
-
-    broker: Broker
-    matchmaker: Matchmaker
-
-    def serve(self, message: OfferMessage) -> OfferMetric:
-        return self.broker.serve(message, self.matchmaker)
-
-
-@dataclass
-class World:
+class World(Meeting):
     """A broker and all it talks to."""
 
-    clock: Clock = field(default_factory=Clock)
-    pools: FakePools = field(default_factory=FakePools)
-    ticks: list[tuple[TimeoutTick, int]] = field(default_factory=list)
+    ids: Any = field(default_factory=count)
 
-    def __post_init__(self) -> None:
-        self.queues = FakeQueues(self.clock)
-        self.offers = FakeOfferStore(self.pools)
-        self.recorder = recorder_of(self.clock)
-        self.armer = TickArmer(lambda tick, delay_s: self.ticks.append((tick, delay_s)), self.clock)
-
-    def broker(self) -> Batch:
-        """As for one batch."""
-        return Batch(
-            Broker(
-                offers=self.offers,
-                queues=self.queues,
-                armer=self.armer,
-                bridges=BRIDGES,
-                now_ms=self.clock,
-                recorder=self.recorder,
-            ),
-            Matchmaker(
-                offers=self.offers,
-                pools=self.pools,
-                queues=self.queues,
-                now_ms=self.clock,
-                random=random.Random(1).random,
-            ),
+    def broker(self) -> Broker:
+        return Broker(
+            offers=self.offers,
+            queues=self.queues,
+            bridges=BRIDGES,
+            recorder=recorder_of(self.clock),
+            persistence=self.persistence,
+            executor=self.executor,
+            now_ms=self.clock,
+            new_id=lambda: f"token{next(self.ids)}",
         )
+
+    def serve(self, *messages: OfferMessage) -> list[OfferMetric | Exception]:
+        """What becomes of a batch, whose messages are served one after the other."""
+        with ThreadPoolExecutor(1) as executor:
+            return self.broker().serve(messages, self.matchmaker(len(messages)), executor=executor)
 
     def proxy(self, name: str, *, pool: Pool = Pool.UNRESTRICTED, clients: int = 0) -> WaitingProxy:
         proxy = WaitingProxy(
@@ -81,80 +62,113 @@ class World:
         return proxy
 
     def replies(self, client_id: str) -> list[dict[str, str]]:
+        """Those that are there at once."""
         return [json.loads(body) for body in self.queues.queues[url(ANSWER_QUEUE_PREFIX + client_id)]]
+
+    def hears_at_last(self, client_id: str) -> list[tuple[int, str]]:
+        """What a client hears if nobody answers, after how many seconds."""
+        delayed = self.queues.delayed[url(ANSWER_QUEUE_PREFIX + client_id)]
+        return sorted((delay_s, json.loads(body)["error"]) for delay_s, body in delayed)
 
     def letters(self, name: str) -> list[dict[str, str]]:
         return [json.loads(body) for body in self.queues.queues[url(f"mailbox-{name}")]]
 
 
-def post(client_id: str = "c1", *, sent_at_ms: int = Clock.ms, nat: str = "unknown") -> OfferMessage:
+def post(client_id: str = "c1", *, sent_at_ms: int = Clock.ms, nat: str = "unknown", receives: int = 1) -> OfferMessage:
     body = "1.0\n" + json.dumps({"offer": DESCRIPTION, "nat": nat})
-    return OfferMessage(client_id=client_id, body=body, sent_at_ms=sent_at_ms)
+    return OfferMessage(client_id=client_id, body=body, sent_at_ms=sent_at_ms, receives=receives)
 
 
-def test_a_matched_offer_is_in_the_proxys_mailbox_and_its_answer_queue_exists() -> None:
+def test_a_matched_offer_is_in_the_proxys_mailbox_and_its_client_hears_when_nobody_answers() -> None:
     world = World()
     world.proxy("p")
-    assert world.broker().serve(post()) is OfferMetric.MATCHED
+    assert world.serve(post()) == [OfferMetric.MATCHED]
     assert world.letters("p") == [{"for": "poll-p", "offer": DESCRIPTION, "nat": "unknown", "relay": RELAY}]
-    assert url("snowflake-client-c1") in world.queues.made
-    assert world.replies("c1") == []
-    assert world.pools.proxies == {}
+    assert (world.replies("c1"), world.hears_at_last("c1")) == ([], [(6, TIMED_OUT)])
+    assert (world.pools.proxies, world.waiting.offers) == ({}, {})
 
 
-def test_without_a_proxy_the_client_hears_so() -> None:
+@pytest.mark.parametrize("late_ms", [0, 1, 700, 999, 1000, 2500, 3500])
+def test_who_hears_that_nobody_answered_hears_it_in_six_seconds_and_no_answer_comes_later(late_ms: int) -> None:
+    world = World()
+    world.proxy("p")
+    world.clock.ms += late_ms
+    sent_at_ms = world.clock.ms - late_ms
+    world.serve(post(sent_at_ms=sent_at_ms))
+    [(delay_s, _)] = world.hears_at_last("c1")
+    answers_until_ms = matched(world).answers_until_ms
+    assert answers_until_ms < world.clock.ms + 1000 * delay_s <= sent_at_ms + 6000
+    assert sent_at_ms + 4_700 <= answers_until_ms <= sent_at_ms + PATIENCE_MS
+
+
+def matched(world: World) -> OpenOffer:
+    """The one offer that a proxy was given."""
+    [(_, offer, _)] = world.offers.polls.values()
+    assert offer is not None
+    return offer
+
+
+def test_without_a_proxy_the_offer_waits_and_the_client_hears_in_the_end() -> None:
     world = World()
     world.proxy("p", pool=Pool.RESTRICTED)
-    assert world.broker().serve(post()) is OfferMetric.DENIED
-    assert world.replies("c1") == [{"error": NO_PROXIES}]
+    assert world.serve(post()) == [OfferMetric.WAITING]
+    assert (world.replies("c1"), world.hears_at_last("c1")) == ([], [(6, NO_PROXIES)])
+    [waiting] = world.waiting.offers.values()
+    assert (waiting.record.client_id, waiting.offer, waiting.relay) == ("c1", DESCRIPTION, RELAY)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=QueueGone,
-    reason="A queue used within a second of its creation fails: a client gets no reply before its offer comes again",
-)
+def test_a_proxy_that_comes_before_the_offer_waits_is_found() -> None:
+    world = World()
+    put = world.waiting.put
+
+    def put_late(offers: Sequence[OpenOffer]) -> None:
+        world.proxy("late")
+        put(offers)
+
+    world.waiting.put = put_late  # type: ignore[method-assign]
+    assert world.serve(post()) == [OfferMetric.MATCHED]
+    assert (len(world.letters("late")), world.waiting.offers) == (1, {})
+
+
 def test_a_client_hears_though_its_answer_queue_is_not_there_at_first() -> None:
-    """The offer comes again after its visibility timeout, which is longer than the client's patience."""
     world = World()
     world.queues.appears_after_ms = 1000
-    assert world.broker().serve(post()) is OfferMetric.DENIED
-    assert world.replies("c1") == [{"error": NO_PROXIES}]
+    assert world.serve(post()) == [OfferMetric.WAITING]
+    [(delay_s, text)] = world.hears_at_last("c1")
+    assert (text, world.clock.ms + 1000 * delay_s <= Clock.ms + 6_300) == (NO_PROXIES, True)
 
 
-class Died(Exception):
+class Died(BaseException):
     """The function's process, at that call."""
 
 
 class DeadlyPools(FakePools):
-    """Whoever asks them dies."""
+    """Whoever asks them the second time dies."""
 
-    def waiting(self, pool: Pool, *, limit: int) -> Sequence[WaitingProxy]:
-        raise Died
+    def waiting(self, pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
+        self.questions += 1
+        if self.questions > 1:
+            raise Died
+        return []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="A client whose broker dies with its offer hears nothing: the offer comes again when it is too late",
-)
 def test_a_client_whose_broker_dies_hears_in_the_end() -> None:
     """The answer queue is there by then; the offer comes again after its visibility timeout of a minute."""
     world = World(pools=DeadlyPools())
     with pytest.raises(Died):
-        world.broker().serve(post())
+        world.serve(post())
     world.clock.ms += 60_000
-    assert world.broker().serve(post()) is OfferMetric.STALE
-    assert world.replies("c1") == [{"error": TIMED_OUT}]
+    assert world.serve(post(receives=2)) == [OfferMetric.STALE]
+    assert world.hears_at_last("c1") == [(6, NO_PROXIES)]
 
 
 def test_an_unrestricted_client_takes_from_the_restricted_pool_first() -> None:
     world = World()
     world.proxy("u")
     world.proxy("r", pool=Pool.RESTRICTED, clients=9)
-    world.broker().serve(post(nat="unrestricted"))
+    world.serve(post(nat="unrestricted"))
     assert len(world.letters("r")) == 1
-    world.broker().serve(post("c2", nat="unrestricted"))
+    world.serve(post("c2", nat="unrestricted"))
     assert len(world.letters("u")) == 1
 
 
@@ -162,27 +176,25 @@ def test_the_proxy_with_the_fewest_clients_goes_first() -> None:
     world = World()
     for name, clients in (("a", 16), ("b", 0), ("c", 8)):
         world.proxy(name, clients=clients)
-    broker = world.broker()
     for number, name in enumerate("bca"):
-        broker.serve(post(f"c{number}"))
+        world.serve(post(f"c{number}"))
         assert len(world.letters(name)) == 1
 
 
 def test_a_malformed_offer_still_gets_its_queue_and_its_error() -> None:
     world = World()
     world.proxy("p")
-    assert (
-        world.broker().serve(OfferMessage(client_id="c1", body="2.0\n{}", sent_at_ms=world.clock.ms))
-        is OfferMetric.REFUSED
-    )
+    malformed = OfferMessage(client_id="c1", body="2.0\n{}", sent_at_ms=world.clock.ms)
+    assert world.serve(malformed) == [OfferMetric.REFUSED]
     assert world.replies("c1") == [{"error": "unsupported message version"}]
-    assert len(world.pools.proxies) == 1
+    assert (len(world.pools.proxies), world.hears_at_last("c1")) == (1, [])
+    assert [record.state for record in world.offers.offers.values()] == [OfferState.REFUSED]
 
 
 @pytest.mark.parametrize("client_id", ["", "a/b", "x" * 64])
 def test_without_a_valid_client_id_nothing_is_created(client_id: str) -> None:
     world = World()
-    assert world.broker().serve(post(client_id)) is OfferMetric.ANONYMOUS
+    assert world.serve(post(client_id)) == [OfferMetric.ANONYMOUS]
     assert (world.queues.made, world.offers.offers) == (set(), {})
 
 
@@ -190,38 +202,42 @@ def test_an_offer_whose_client_has_given_up_takes_no_proxy() -> None:
     world = World()
     world.proxy("p")
     world.clock.ms += PATIENCE_MS
-    assert world.broker().serve(post()) is OfferMetric.STALE
-    assert len(world.pools.proxies) == 1
+    assert world.serve(post()) == [OfferMetric.STALE]
+    assert (len(world.pools.proxies), world.offers.offers) == (1, {})
 
 
-def test_a_redelivered_offer_takes_one_proxy_and_is_handed_over_again() -> None:
+def test_one_that_comes_again_too_late_is_noted_so_that_its_queue_is_swept() -> None:
     world = World()
+    world.clock.ms += 60_000
+    assert world.serve(post(receives=2)) == [OfferMetric.STALE]
+    assert len(world.offers.offers) == 1
+
+
+@pytest.mark.parametrize("proxies", [0, 1])
+def test_an_offer_that_is_delivered_again_has_one_proxy_and_one_reply(proxies: int) -> None:
+    world = World()
+    for number in range(proxies):
+        world.proxy(f"p{number}")
+    outcomes = [world.serve(post()) for _ in range(3)]
+    first = OfferMetric.MATCHED if proxies else OfferMetric.WAITING
+    assert outcomes == [[first], [OfferMetric.REPEATED], [OfferMetric.REPEATED]]
+    assert len(world.hears_at_last("c1")) == 1
+    assert len(world.letters("p0")) + len(world.waiting.offers) == 1
+
+
+def test_one_that_is_delivered_again_when_it_has_waited_takes_no_proxy() -> None:
+    world = World()
+    world.serve(post())
     world.proxy("p")
-    world.proxy("q")
-    assert [world.broker().serve(post()) for _ in range(2)] == [OfferMetric.MATCHED, OfferMetric.REPEATED]
-    assert len(world.pools.proxies) == 1
-    assert sorted(len(world.letters(name)) for name in "pq") == [0, 2]
-
-
-@pytest.mark.parametrize("state", [OfferState.ANSWERED, OfferState.TIMED_OUT])
-def test_an_offer_redelivered_after_its_end_is_dropped(state: OfferState) -> None:
-    world = World()
-    proxy = world.proxy("p")
-    world.broker().serve(post())
-    if state is OfferState.ANSWERED:
-        assert world.offers.answer(proxy.sid) is not None
-    else:
-        assert world.offers.time_out(next(iter(world.offers.offers.values())))
-    world.proxy("q")
-    assert world.broker().serve(post()) is OfferMetric.REPEATED
-    assert "poll-q" in world.pools.proxies
+    assert world.serve(post()) == [OfferMetric.REPEATED]
+    assert "poll-p" in world.pools.proxies
 
 
 def test_a_proxy_that_has_given_up_is_not_matched() -> None:
     world = World()
     world.proxy("p")
     world.clock.ms += HOLD_MS
-    assert world.broker().serve(post(sent_at_ms=world.clock.ms)) is OfferMetric.DENIED
+    assert world.serve(post(sent_at_ms=world.clock.ms)) == [OfferMetric.WAITING]
 
 
 def test_a_proxy_whose_mailbox_is_gone_is_passed_over() -> None:
@@ -229,53 +245,124 @@ def test_a_proxy_whose_mailbox_is_gone_is_passed_over() -> None:
     gone = world.proxy("gone")
     world.queues.made.remove(gone.mailbox)
     world.proxy("here", clients=1)
-    assert world.broker().serve(post()) is OfferMetric.MATCHED
+    assert world.serve(post()) == [OfferMetric.MATCHED]
     assert len(world.letters("here")) == 1
 
 
-def test_a_matched_offer_has_a_tick_and_a_denied_one_has_none() -> None:
+def test_one_that_others_were_faster_for_hears_first_that_there_is_no_proxy() -> None:
     world = World()
-    world.broker().serve(post("denied"))
-    assert world.ticks == []
-    world.proxy("p")
-    world.broker().serve(post("matched"))
-    assert [delay_s for _, delay_s in world.ticks] == [PATIENCE_MS // 1000]
+    taken = world.proxy("p")
+    world.offers.match = lambda offer, proxy, *, now_ms: False  # type: ignore[method-assign]
+    assert world.serve(post()) == [OfferMetric.WAITING]
+    assert world.hears_at_last("c1") == [(5, NO_PROXIES), (6, TIMED_OUT)]
+    [waiting] = world.waiting.offers.values()
+    assert waiting.answers_until_ms < Clock.ms + 5_000
+    assert taken.poll_id in world.pools.proxies
 
 
-def test_what_aws_refuses_is_raised_for_the_record_to_be_reported() -> None:
+@dataclass
+class Failing(FakeOfferStore):
+    """Fails where it is told to."""
+
+    fails: Callable[[str], bool] = lambda _: False
+
+    def record(self, offer: OfferRecord) -> bool:
+        self._may_fail("record")
+        return super().record(offer)
+
+    def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
+        self._may_fail("match")
+        return super().match(offer, proxy, now_ms=now_ms)
+
+    def _may_fail(self, what: str) -> None:
+        if self.fails(what):
+            raise THROTTLED
+
+
+CALLS = ("record", "match", "create", "send to client", "send to mailbox", "put", "waiting")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("failing", CALLS)
+@pytest.mark.parametrize("proxies", [0, 1])
+def test_a_client_hears_whatever_call_fails(proxies: int, failing: str, times: int) -> None:
+    """All of botocore's attempts, each time."""
+    left = [times]
+
+    def fails(what: str) -> bool:
+        if what != failing or not left[0]:
+            return False
+        left[0] -= 1
+        return True
+
+    def failing_at(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*given: Any, **named: Any) -> Any:
+            of = f"send to {'client' if 'client' in given[0] else 'mailbox'}" if what == "send" else what
+            if fails(of):
+                raise THROTTLED
+            return call(*given, **named)
+
+        return made
+
+    world = World(offers=Failing(fails=fails))
+    for number in range(proxies):
+        world.proxy(f"p{number}")
+    world.queues.create = failing_at("create", world.queues.create)  # type: ignore[method-assign]
+    world.queues.send = failing_at("send", world.queues.send)  # type: ignore[method-assign]
+    world.waiting.put = failing_at("put", world.waiting.put)  # type: ignore[method-assign]
+    world.pools.waiting = failing_at("waiting", world.pools.waiting)  # type: ignore[method-assign]
+    [outcome] = world.serve(post())
+    assert isinstance(outcome, OfferMetric)
+    assert 1 <= len(world.hears_at_last("c1")) <= 2
+    assert world.clock.ms + 1000 * world.hears_at_last("c1")[0][0] <= Clock.ms + 7_000
+
+
+def test_a_message_that_fails_for_good_fails_alone() -> None:
     world = World()
-    world.proxy("p")
-    world.queues.failing[url("mailbox-p")] = CallFailed("SendMessage", "AccessDenied", "no")
-    with pytest.raises(CallFailed):
-        world.broker().serve(post())
+    world.queues.failing[url(ANSWER_QUEUE_PREFIX + "c1")] = CallFailed("SendMessage", "AccessDenied", "no")
+    outcomes = world.serve(post("c2"), post("c1"))
+    assert [type(each) for each in outcomes] == [OfferMetric, CallFailed]
 
 
 def test_two_hundred_offers_at_once_over_a_hundred_proxies() -> None:
     world = World()
     for number in range(100):
         world.proxy(f"p{number}")
-    brokers = [world.broker() for _ in range(20)]
-    with ThreadPoolExecutor(16) as threads:
-        outcomes = list(threads.map(lambda number: brokers[number // 10].serve(post(f"c{number}")), range(200)))
-    assert (outcomes.count(OfferMetric.MATCHED), outcomes.count(OfferMetric.DENIED)) == (100, 100)
+    batches = [[post(f"c{batch}-{number}") for number in range(10)] for batch in range(20)]
+    with ThreadPoolExecutor(8) as threads, ThreadPoolExecutor(40) as executor:
+        outcomes = list(
+            threads.map(lambda each: world.broker().serve(each, world.matchmaker(10), executor=executor), batches)
+        )
+    counted = [each for outcome in outcomes for each in outcome]
+    assert (counted.count(OfferMetric.MATCHED), counted.count(OfferMetric.WAITING)) == (100, 100)
     assert all(len(world.letters(f"p{number}")) == 1 for number in range(100))
-    assert sum(len(world.replies(f"c{number}")) for number in range(200)) == 100
 
 
-def test_a_batch_over_an_empty_pool_asks_it_once() -> None:
+def test_a_batch_over_an_empty_pool_asks_it_twice() -> None:
+    """Once for a proxy, and once more when all of them wait."""
     world = World()
-    broker = world.broker()
-    for number in range(10):
-        broker.serve(post(f"c{number}"))
-    assert world.pools.questions == 1
+    assert world.serve(*(post(f"c{number}") for number in range(10))) == 10 * [OfferMetric.WAITING]
+    assert world.pools.questions == 2
 
 
-def test_demand_is_noted_once_a_batch_for_the_pool_that_was_wanted_first() -> None:
+def test_demand_is_counted_for_the_pool_that_was_wanted_first() -> None:
     world = World()
-    broker = world.broker()
-    broker.serve(post("a"))
-    broker.serve(post("b", nat="unrestricted"))
-    broker.serve(post("c", nat="restricted"))
-    broker.matchmaker.note_demand()
-    assert world.pools.recent_offers(Pool.UNRESTRICTED, now_ms=world.clock.ms) == 2
-    assert world.pools.recent_offers(Pool.RESTRICTED, now_ms=world.clock.ms) == 1
+    world.serve(post("a"), post("b", nat="unrestricted"), post("c", nat="restricted"))
+    world.pacing.flush()
+    [counts] = world.pace.minutes.values()
+    assert counts.numbers == {"unrestricted_offers": 2, "restricted_offers": 1}
+    assert [counts.numbers for counts in world.pace.hours.values()] == [{"offers": 3}]
+
+
+def test_more_candidates_than_are_read_at_once_are_asked_for_again() -> None:
+    world = World()
+    for number in range(3 * CANDIDATES):
+        world.proxy(f"p{number}")
+    waiting = world.pools.waiting
+
+    def few(pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
+        return waiting(pool, now_ms=now_ms, limit=limit, shards=shards)[:CANDIDATES]
+
+    world.pools.waiting = few  # type: ignore[method-assign]
+    offers = [post(f"c{number}") for number in range(2 * CANDIDATES)]
+    assert world.serve(*offers) == 2 * CANDIDATES * [OfferMetric.MATCHED]
