@@ -10,8 +10,7 @@ import json
 import random
 import statistics
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,9 @@ from sluice.local.deployer import Deployer
 from sluice.local.requests import SqsRequest, by_action, read_requests
 from sluice.local.sites import DEFAULT_SITE
 from sluice.local.traffic import Proxies, draw_number, offer_body
+from sluice.local.units import READ, WRITE, Units, read_units
 from sluice.peers.methods import draw_client_id
+from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
@@ -45,35 +46,47 @@ LOOK_UPS = 5
 COLD_START_S = 4.0  # within a client's patience
 COUNTED_WITHIN_S = 120
 CLIENT_THREADS = 64
-EVENT_QUEUES = ("SluiceState-FederationIngress", "SluiceState-CountersQueue")
+COUNTED = {"counters", "seen"}  # partitions of the table
+SWEPT = {"offers"} | COUNTED
+ALONE, ALONE_EVERY_S = 10, 3.0  # rendezvous one by one
 FUNCTIONS = ("broker", "proxy", "sweeper", "counters")
 SEED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One run. `requests` are all of it, by action; `answer_ms` is one entry a rendezvous.
+class Run:
+    """One run. `requests` are all of it, also those that events make; `answer_ms` is one entry a rendezvous.
 
-    Those on the queues that events go through are `event_requests`: the rendezvous' own are the others. A client that
-    finds no queue yet has `looked_again`, once for each look. Offers that found no proxy are `denied`: their requests
-    count, as a client's that is denied do, and they have no `answer_ms`.
+    A client that finds no queue yet has `looked_again`, once for each look. Offers that found no proxy are `denied`:
+    their requests count, as a client's that is denied do, and they have no `answer_ms`.
     """
 
     answer_ms: Sequence[float]
     denied: int
     looked_again: int
-    requests: Counter[str]
-    event_requests: Counter[str]
+    requests: Sequence[SqsRequest]
+    units: Sequence[Units]
+
+    @property
+    def idle_polls(self) -> int:
+        """Receives of proxies to which no offer came."""
+        return sum((r.action == "ReceiveMessage") - (r.action == "SendMessage") for r in self.requests if of_mailbox(r))
 
     @property
     def requests_per_rendezvous(self) -> float:
-        """All of them, whoever made them, but the events'."""
-        return self.requests.total() / len(self.answer_ms)
+        """All of them, whoever made them, but those of idle polls."""
+        return (len(self.requests) - self.idle_polls) / len(self.answer_ms)
 
     @property
-    def event_requests_per_rendezvous(self) -> float:
-        """To publish them, to route them to the counters, to count them."""
-        return self.event_requests.total() / len(self.answer_ms)
+    def by_action(self) -> Mapping[str, float]:
+        """How many of each there are for a rendezvous."""
+        counted = by_action(iter(self.requests))
+        return {action: number / len(self.answer_ms) for action, number in counted.most_common()}
+
+    def units_per_rendezvous(self, kind: str) -> float:
+        """Write or read units, but what counts events."""
+        own = (each.units for each in self.units if each.kind == kind and each.partition not in COUNTED)
+        return sum(own) / len(self.answer_ms)
 
 
 def main(
@@ -90,25 +103,25 @@ def main(
             cloud = Deployer(
                 cloud=cloud, context={"sluice.rendezvous.held_proxies_min": 2 * PROXIES}, progress=status.update
             ).deploy(DEFAULT_SITE)
-            measured = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
+            load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
             status.update("importing the handlers")
             import_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=COMPILED))
             uncompiled_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=FROM_SOURCES))
     finally:
         cloud.stop()
-    for prefix, requests in (("", measured.requests), ("events: ", measured.event_requests)):
-        for action, number in requests.most_common():
-            console.print(f"{number / len(measured.answer_ms):8.3f}  {prefix}{action}")
+    for run, title in ((load, "under load"), (alone, "alone")):
+        for action, number in run.by_action.items():
+            console.print(f"{number:8.3f}  {action}, {title}")
     imports = {
         "import_ratio_max": Figure(name="slowest handler's import, to bare boto3's", value=import_ratio, limit=1.5),
         "import_ratio_uncompiled": Figure(name="the same, our side from its sources", value=uncompiled_ratio),
     }
-    title = f"{len(measured.answer_ms)} rendezvous at {rate:g}/s"
-    report(title, figures(measured) | imports, as_json=as_json)
+    title = f"{len(load.answer_ms)} rendezvous at {rate:g}/s"
+    report(title, figures(load, alone) | imports, as_json=as_json)
 
 
-async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> Measured:
-    """Offers for that long, and all that follows from them."""
+async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> tuple[Run, Run]:
+    """Offers for that long, then some one by one, and all that follows from them."""
     site = SiteAccess(cloud, DEFAULT_SITE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         proxies = Proxies(session, site.deployment.broker_url)
@@ -120,23 +133,50 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
         client = Client(site)
         await asyncio.gather(*(client.rendezvous(look_up_after_s=COLD_START_S) for _ in range(WARM_UP)))
         await asyncio.sleep(1)  # the warm-up's last trigger deletes
-        client.looked_again = 0
-        offset = cloud.request_log.stat().st_size
         progress(f"{rate:g} rendezvous a second for {seconds:g} s")
-        replies = await at_rate(client.rendezvous, rate=rate, seconds=seconds)
+        load = await counted(cloud, client, lambda: at_rate(client.rendezvous, rate=rate, seconds=seconds), progress)
+        progress("some one by one")
+        alone = await counted(cloud, client, lambda: one_by_one(client), progress)
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
+    return load, alone
+
+
+async def counted(
+    cloud: Cloud, client: "Client", offer: Callable[[], Awaitable[list[float | None]]], progress: Callable[[str], None]
+) -> Run:
+    """Have clients offer, and count what that takes until their queues are swept."""
+    client.looked_again = 0
+    offset, units_offset = cloud.request_log.stat().st_size, cloud.unit_log.stat().st_size
+    replies = await offer()
+    ended_at_ms = time.time() * 1000
     progress(f"waiting until {len(replies)} answer queues are swept")
     made = await until_swept(cloud.request_log, offset, queues=len(replies))
+    # Polls go on meanwhile; what sweeps and counts takes is of those offers, and of nothing else.
+    of_run = [each for each in made if each.at_ms < ended_at_ms or not of_mailbox(each)]
+    units = [
+        each
+        for each in read_units(cloud.unit_log, offset=units_offset)
+        if each.at_ms < ended_at_ms or each.partition in SWEPT
+    ]
     answer_ms = [reply for reply in replies if reply is not None]
-    return Measured(
+    return Run(
         answer_ms=answer_ms,
         denied=len(replies) - len(answer_ms),
         looked_again=client.looked_again,
-        requests=by_action(request for request in made if not of_events(request)),
-        event_requests=by_action(request for request in made if of_events(request)),
+        requests=of_run,
+        units=units,
     )
+
+
+async def one_by_one(client: "Client") -> list[float | None]:
+    """Give what rendezvous return that meet no other."""
+    replies = []
+    for _ in range(ALONE):
+        replies.append(await client.rendezvous())
+        await asyncio.sleep(ALONE_EVERY_S)
+    return replies
 
 
 def declare(site: SiteAccess) -> None:
@@ -155,9 +195,9 @@ async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None
     raise TimeoutError(f"no event was counted in {COUNTED_WITHIN_S} s")
 
 
-def of_events(request: SqsRequest) -> bool:
-    """Whether it is about the queues that only events go through here: the site's ingress, and the counters'."""
-    return request.queue.startswith(EVENT_QUEUES)
+def of_mailbox(request: SqsRequest) -> bool:
+    """Whether it is about the queue where a function that holds a poll hears of an offer."""
+    return request.queue.startswith(MAILBOX_PREFIX)
 
 
 class Client:
@@ -226,24 +266,36 @@ async def until_swept(log: Path, offset: int, *, queues: int) -> Sequence[SqsReq
         await asyncio.sleep(1)
 
 
-def figures(measured: Measured) -> dict[str, Figure]:
+def figures(load: Run, alone: Run) -> dict[str, Figure]:
     """Name the figures by the keys that programs read."""
-    hundredths = statistics.quantiles(measured.answer_ms, n=100, method="inclusive")
-    requests = measured.requests_per_rendezvous
-    with_events = requests + measured.event_requests_per_rendezvous
-    return {
-        "sqs_requests_per_rendezvous": Figure(
-            name="SQS requests per rendezvous",
-            value=requests,
-            limit=10,
-            ratio=requests / SNOWFLAKE_REQUESTS,
+    hundredths = statistics.quantiles(load.answer_ms, n=100, method="inclusive")
+
+    def requests(run: Run, how: str, limit: float) -> Figure:
+        return Figure(
+            name=f"SQS requests per rendezvous {how}, its events among them",
+            value=run.requests_per_rendezvous,
+            limit=limit,
+            ratio=run.requests_per_rendezvous / SNOWFLAKE_REQUESTS,
             compared_to=f"Snowflake's broker, {SNOWFLAKE_REQUESTS}",
+        )
+
+    return {
+        "sqs_requests_per_rendezvous": requests(load, "under load", 9.5),
+        "sqs_requests_per_rendezvous_alone": requests(alone, "alone", 11.0),
+        "sqs_requests_idle_polls": Figure(
+            name="SQS requests of idle polls, for each rendezvous", value=load.idle_polls / len(load.answer_ms)
         ),
-        "sqs_requests_with_events_per_rendezvous": Figure(
-            name="the same, with its events published, routed and counted",
-            value=with_events,
-            ratio=with_events / SNOWFLAKE_REQUESTS,
-            compared_to="Snowflake's broker, which counts in memory",
+        "write_units_per_rendezvous": Figure(
+            name="DynamoDB write units per rendezvous", value=load.units_per_rendezvous(WRITE), limit=7
+        ),
+        "read_units_per_rendezvous": Figure(
+            name="DynamoDB read units per rendezvous", value=load.units_per_rendezvous(READ), limit=4
+        ),
+        "write_units_per_rendezvous_alone": Figure(
+            name="DynamoDB write units per rendezvous alone", value=alone.units_per_rendezvous(WRITE)
+        ),
+        "read_units_per_rendezvous_alone": Figure(
+            name="DynamoDB read units per rendezvous alone", value=alone.units_per_rendezvous(READ)
         ),
         "answer_ms_p50": Figure(
             name="offer to answer, median, ms",
@@ -252,8 +304,8 @@ def figures(measured: Measured) -> dict[str, Figure]:
             compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
         ),
         "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
-        "denied": Figure(name="offers that found no proxy", value=measured.denied, limit=0),
-        "looked_again": Figure(name="looks for a queue that wasn't there yet", value=measured.looked_again),
+        "denied": Figure(name="offers that found no proxy", value=load.denied, limit=0),
+        "looked_again": Figure(name="looks for a queue that wasn't there yet", value=load.looked_again),
     }
 
 

@@ -21,7 +21,8 @@ SPARK_NAMESPACE = "Sluice/Spark"
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
 WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
 
-OFFERS = ("OffersMatched", "OffersDenied", "OffersTimedOut", "OffersRefused", "OffersStale", "OffersRepeated")
+OFFERS = ("OffersMatched", "OffersWaiting", "OffersRefused", "OffersStale", "OffersRepeated")
+ENDED = ("OffersDenied", "OffersTimedOut")
 POLLS = ("PollsMatched", "PollsIdle", "PollsDeferred", "PollsRefused", "PollsLost")
 ANSWERS = ("AnswersDelivered", "AnswersTooLate", "RequestsFailed", "EventsNotPublished")
 SPLITTER = ("MessagesRead", "MessagesForwarded", "MessagesMirrored", "MessagesFailed", "FilterFaults")
@@ -74,15 +75,17 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
 
 
 def denied_percent(*, least_offers: int) -> cloudwatch.MathExpression:
-    """Divide denied offers by those that got an end, over SQS and HTTP; zero for fewer than `least_offers`."""
+    """Divide denied offers by those and those given to proxies, over SQS and HTTP; zero below `least_offers`.
+
+    Those over SQS are told of by the sweeper, minutes later.
+    """
     parts = {
-        "bm": ours("OffersMatched", "broker"),
-        "bd": ours("OffersDenied", "broker"),
-        "pm": ours("OffersMatched", "proxy"),
+        "sd": ours("OffersDenied", "sweeper"),
         "pd": ours("OffersDenied", "proxy"),
+        "pm": ours("PollsMatched", "proxy"),
     }
-    denied = "(FILL(bd, 0) + FILL(pd, 0))"
-    offers = f"({denied} + FILL(bm, 0) + FILL(pm, 0))"
+    denied = "(FILL(sd, 0) + FILL(pd, 0))"
+    offers = f"({denied} + FILL(pm, 0))"
     return cloudwatch.MathExpression(
         expression=f"IF({offers} >= {least_offers}, 100 * {denied} / {offers}, 0)",
         using_metrics=dict(parts),
@@ -139,9 +142,11 @@ def _named(names: Iterable[str], service: str, *, statistic: str = "Sum") -> lis
 
 
 def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
-    over_http = [ours(name, "proxy", label=f"{name}, HTTP") for name in OFFERS[:3]]
+    over_http = [ours(name, "proxy", label=f"{name}, HTTP") for name in ("OffersMatched", *ENDED)]
     return [
-        _graph("Offers, how they ended", *_named(OFFERS, "broker"), *over_http, stacked=True),
+        _graph(
+            "Offers, how they ended", *_named(OFFERS, "broker"), *_named(ENDED, "sweeper"), *over_http, stacked=True
+        ),
         _graph("Denied, percent of offers", denied_percent(least_offers=1)),
         _graph("Polls", *_named(POLLS, "proxy"), stacked=True),
         _graph("Answers and requests", *_named(ANSWERS, "proxy")),

@@ -19,6 +19,7 @@ from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
 from sluice.local.runtime import runtime_python
 from sluice.local.sites import Site
+from sluice.local.units import UNIT_LOG
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 180
@@ -64,6 +65,11 @@ class Cloud:
     def request_log(self) -> Path:
         """Every SQS request, as `sluice.local.requests` reads them."""
         return self.folder / "requests.jsonl"
+
+    @property
+    def unit_log(self) -> Path:
+        """What DynamoDB's requests would cost, as `sluice.local.units` reads it."""
+        return self.folder / UNIT_LOG
 
     def environment(self, site: Site) -> dict[str, str]:
         """Give the variables with which any AWS program is the root of the site's account, and reaches nothing else."""

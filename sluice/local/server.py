@@ -17,6 +17,7 @@ from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
 from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
+from sluice.local.units import UNIT_LOG, UnitLog
 
 LOOK_EVERY_S = 1.0
 
@@ -39,6 +40,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     patches_dynamodb.patch()
     patches.keep_state_whole(lambda: end_session(os.getpid()))
     patches.log_requests(RequestLog(Path(request_log)))
+    patches_dynamodb.count_units(UnitLog(Path(request_log).with_name(UNIT_LOG)))
     patches.fill_batches()
     if harsh:
         harden(Behaviours.parse(harsh))

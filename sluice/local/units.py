@@ -1,0 +1,77 @@
+"""What DynamoDB's requests cost on AWS, in units: a JSON line each, written by the cloud, read by benchmarks.
+
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, TextIO
+
+UNIT_LOG = "units.jsonl"  # beside the log of requests
+WRITE, READ = "write", "read"
+WRITE_BYTES, READ_BYTES = 1024, 4096  # that a unit writes and reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """What one request took. `partition` is its key's first word: what is before a `#`."""
+
+    at_ms: int
+    action: str
+    table: str
+    partition: str
+    kind: str
+    units: float
+
+
+class UnitLog:
+    """The file. Safe for threads; each line is written whole, so it can be read while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file to append, so a cloud that comes back goes on where it was."""
+        self._file: TextIO = path.open("a", buffering=1)
+        self._lock = Lock()
+
+    def note(self, *, action: str, table: str, partition: str, kind: str, units: float) -> None:
+        """Add a line."""
+        noted = Units(
+            at_ms=time.time_ns() // 1_000_000,
+            action=action,
+            table=table,
+            partition=partition.partition("#")[0],
+            kind=kind,
+            units=units,
+        )
+        with self._lock:
+            self._file.write(json.dumps(asdict(noted)) + "\n")
+
+
+def read_units(path: Path, *, offset: int = 0) -> Iterator[Units]:
+    """Those noted after `offset` bytes of the file."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if line.endswith(b"\n"):
+                yield Units(**json.loads(line))
+
+
+def write_units(size: int) -> int:
+    """Count the units that an item of so many bytes takes to be written, or deleted."""
+    return max(-(-size // WRITE_BYTES), 1)
+
+
+def read_units_of(size: int, *, consistent: bool) -> float:
+    """Count the units that so many bytes take to be read."""
+    return max(-(-size // READ_BYTES), 1) * (1.0 if consistent else 0.5)
+
+
+def partition_of(data: Mapping[str, Any]) -> str:
+    """Find the partition key's text in a request for one item or one partition; empty where there is none."""
+    key = data.get("Key") or data.get("Item") or {}
+    value = key.get("pk") or (data.get("ExpressionAttributeValues") or {}).get(":pk") or {}
+    found: str = value.get("S", "")
+    return found
