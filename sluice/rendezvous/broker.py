@@ -16,7 +16,6 @@ from sluice.rendezvous.matchmaker import Matchmaker
 from sluice.rendezvous.persistence import Persistence
 from sluice.rendezvous.ports import NewId, NowMs, OfferRecord, OfferState, OfferStore, OpenOffer, Queues
 from sluice.rendezvous.protocol.matching import (
-    HEARS_MS,
     PATIENCE_MS,
     WaitingProxy,
     answers_until,
@@ -39,6 +38,8 @@ from sluice.rendezvous.protocol.messages import (
 
 # A client reads once and never deletes; its queue is swept after two minutes.
 ANSWER_QUEUE_ATTRIBUTES = {"MessageRetentionPeriod": "300"}
+
+PROMISED_MS = 8_000  # after its offer; a client reads its queue for longer than its patience lasts
 
 
 class OfferMetric(StrEnum):
@@ -118,7 +119,7 @@ class Broker:
         if not is_first:
             return _Served(OfferMetric.REPEATED)
         if isinstance(read, OfferRefused):
-            body, until_ms = error_reply(read.reply), message.sent_at_ms + HEARS_MS
+            body, until_ms = error_reply(read.reply), message.sent_at_ms + PROMISED_MS
             self.persistence.persist(lambda: self.queues.send(reply_to, body), until_ms=until_ms)
             return _Served(OfferMetric.REFUSED)
         matchmaker.pacing.note_offer(pools_for(read.nat)[0])
@@ -204,7 +205,7 @@ class Broker:
             )
             self.queues.send(offer.reply_to, body, delay_s=delay_s)
 
-        return self.executor.submit(self.persistence.persist, send, until_ms=sent_at_ms + PATIENCE_MS)
+        return self.executor.submit(self.persistence.persist, send, until_ms=sent_at_ms + PROMISED_MS)
 
 
 @dataclass(slots=True, eq=False)

@@ -14,8 +14,8 @@ from sluice.rendezvous.ports import NowMs, PaceStore
 from sluice.rendezvous.protocol.matching import Pool, shard_of
 from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Counts, Pace, Turn, pace_of
 
-WRITTEN_EVERY_MS = 10_000
-READ_EVERY_MS = 5_000
+WRITTEN_EVERY_MS = 20_000
+READ_EVERY_MS = 10_000
 MAX_TURNS = 100_000  # remembered, some 20 MB
 
 

@@ -112,18 +112,22 @@ class Volunteers:
     def _hold(self, proxy: WaitingProxy) -> tuple[PollMetric, str | None]:
         """Have a proxy wait in its pool; the body for it where it got an offer."""
         self.pools.enter(proxy)
+        is_given = False  # by a broker, which takes it out of its pool
         try:
             # Whoever came before it entered has looked for it in vain, and waits: it looks for those.
-            body = self._take(proxy, consistent=True) or self._receive(proxy, until_ms=proxy.waits_until_ms)
-            is_over = body is None and self.offers.close(proxy)
+            body = self._take(proxy, consistent=True)
+            if body is None:
+                body = self._receive(proxy, until_ms=proxy.waits_until_ms)
+                is_given = body is not None or not self.offers.close(proxy)
         finally:
-            self.pools.leave(proxy)
-        if is_over:
-            return PollMetric.IDLE, None
-        if body is None:
+            if not is_given:
+                self.pools.leave(proxy)
+        if body is None and is_given:
             # Matched in the last moment: the offer is on its way.
             body = self._receive(proxy, until_ms=self.now_ms() + LETTER_MS)
-        return (PollMetric.LOST, None) if body is None else (PollMetric.MATCHED, body)
+        if body is None:
+            return PollMetric.LOST if is_given else PollMetric.IDLE, None
+        return PollMetric.MATCHED, body
 
     def _receive(self, proxy: WaitingProxy, *, until_ms: int) -> str | None:
         """Wait for the letter with an offer for this poll."""

@@ -118,7 +118,7 @@ def reply_delay_s(*, sent_at_ms: int, answers_until_ms: int, now_ms: int) -> int
 
     It comes by `HEARS_MS`, but never before an answer that was taken in time.
     """
-    delay_s = max((sent_at_ms + HEARS_MS - now_ms) // 1000, 1)
+    delay_s = max((sent_at_ms + HEARS_MS - now_ms) // 1000, 0)
     return delay_s + (now_ms + delay_s * 1000 < answers_until_ms + GUARD_MS)
 
 

@@ -190,7 +190,7 @@ class Watch:
         now_ms = self.world.now_ms
         # Who holds a poll isn't known here; what died may have left its own behind.
         holders = {each.who for each in self.world.decisions.taken if each.who.startswith("proxy-")}
-        if self.met_a_fault({*attempt.invocations, *holders}) or self.world.dynamodb.throttled:
+        if attempt.sids or self.met_a_fault({*attempt.invocations, *holders}) or self.world.dynamodb.throttled:
             return
         table = self.world.dynamodb.tables[WAITING]
         for pool in ("restricted", "unrestricted") if attempt.nat == "unrestricted" else ("unrestricted",):
@@ -211,7 +211,7 @@ class Watch:
         self.world.check(is_heard or self._was_let_down(attempt), f"{attempt.name} hears nothing in {HEARS_S:g} s")
 
     def _was_let_down(self, attempt: Attempt) -> bool:
-        """Whether one whom it depended on met a fault: a throttle is no reason not to hear.
+        """Whether one whom it depended on met a fault: a single throttle is no reason not to hear.
 
         But in a batch, whose offers are served one after the other here, and side by side where there are threads.
         """
@@ -221,7 +221,11 @@ class Watch:
             if is_late and attempt.began_at - BUSY_S < at < attempt.began_at + HEARS_S:
                 who.add(actor)
         others = (each.invocations for each in self.attempts.values() if each is not attempt)
-        kinds = set(OF_CALLS) - (set() if any(attempt.invocations & each for each in others) else {Kind.THROTTLE})
+        throttles = sum(
+            each.who in attempt.invocations and each.kind is Kind.THROTTLE for each in self.world.decisions.taken
+        )
+        is_alone = throttles == 1 and not any(attempt.invocations & each for each in others)
+        kinds = set(OF_CALLS) - ({Kind.THROTTLE} if is_alone else set())
         return self.met_a_fault(who, kinds) or self.met_a_fault({attempt.name})
 
     def met_a_fault(self, actors: AbstractSet[str], kinds: Collection[Kind] = OF_CALLS) -> bool:
