@@ -19,7 +19,7 @@ from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy, in_orde
 
 CANDIDATES = 10  # read at once of a pool, beside those for the rest of a batch
 MAX_TRIES = 20  # for one offer, of proxies that others are given to
-LETTER_MS = 1_500  # for which a mailbox that has just been made may not be found
+AGAIN_MS = 1_500  # for which a proxy is worth to be tried again: a mailbox that has just been made may not be found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,15 +82,17 @@ class Matchmaker:
         return False
 
     def _is_given(self, offer: OpenOffer, proxy: WaitingProxy) -> bool:
+        until_ms = min(self.now_ms() + AGAIN_MS, offer.waits_until_ms)
         try:
-            if not self.offers.match(offer, proxy, now_ms=self.now_ms()):
+            matched = partial(self.offers.match, offer, proxy, now_ms=self.now_ms())
+            if not self.persistence.persist(matched, until_ms=until_ms):
                 return False
         except CallFailed:
             return False  # if it was written, that proxy hears nothing: its poll ends
         leaving = self.executor.submit(self.pools.leave, proxy)
         letter = offer_letter(offer, proxy.poll_id)
         try:
-            until_ms = min(self.now_ms() + LETTER_MS, offer.waits_until_ms)
+            until_ms = min(self.now_ms() + AGAIN_MS, offer.waits_until_ms)
             self.persistence.persist(lambda: self.queues.send(proxy.mailbox, letter), until_ms=until_ms)
         except QueueGone:
             return False

@@ -22,6 +22,7 @@ from tests.simulation.scenarios.rendezvous_alone import (
     NewMailbox,
     SidAgain,
     Throttled,
+    ThrottledInTurn,
     WrittenAgain,
 )
 
@@ -45,6 +46,10 @@ def test_clients_who_come_at_once_get_the_proxies_that_are_idle():
 
 def test_a_client_hears_within_its_patience_though_the_table_refuses_a_call():
     run(Throttled, 0)
+
+
+def test_a_client_hears_within_its_patience_whichever_call_is_refused():
+    run(ThrottledInTurn, 0)
 
 
 @pytest.mark.parametrize("scenario", [DiesMatched, DiesAnswered])

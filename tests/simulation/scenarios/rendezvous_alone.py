@@ -1,18 +1,23 @@
 """The rendezvous with one thing in its way, and no other fault: what happens then is known, and whether it may."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.simulation.kernel.calls import THROTTLED
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import World
 from tests.simulation.models.dynamodb import Item
+from tests.simulation.models.errors import ServiceError
 from tests.simulation.scenarios.rendezvous import Rendezvous
 from tests.simulation.scenarios.rendezvous_callers import Manner, Method
 from tests.simulation.scenarios.rendezvous_watch import HEARS_S, NO_PROXIES, TABLE, WAITING
 
 LEFTOVERS = 50
 VOLUNTEERS = 10
+ATTEMPTS = 3  # of botocore's for a call
+HEARD_S = 7.0  # after an offer: six seconds, and what a call takes that is made again
 NAT = "unrestricted"
 
 
@@ -134,6 +139,58 @@ class Throttled(Alone):
         self.world.sleep(2)
         self.world.dynamodb.throttled[WAITING, f"polls#{NAT}#0"] = self.world.now + 8
         self.offer("client", nat="unknown")
+
+
+class ThrottlesOne:
+    """A service that refuses a broker one call, and botocore's attempts at it; whoever counts says which."""
+
+    def __init__(self, world: World, service: str, may: Callable[[str], bool]) -> None:
+        self.world, self.service, self.may = world, service, may
+
+    def __getattr__(self, operation: str) -> Any:
+        def call(**asked: Any) -> Any:
+            if self.world.scheduler.current.name.startswith("broker-") and not self.may(operation):
+                raise ServiceError(THROTTLED[self.service], "Rate exceeded", status=400)
+            return getattr(getattr(self.world, self.service), operation)(**asked)
+
+        return call
+
+
+class ThrottledInTurn(Alone):
+    """The broker's calls are refused one after the other, each for another client: with a proxy and without."""
+
+    faulty_s = 600.0
+    in_turn = 9  # more than it makes
+
+    def act(self) -> None:
+        """Have two clients come for each call."""
+        for service in ("dynamodb", "sqs"):
+            self.world.models[service] = ThrottlesOne(self.world, service, self.may)
+        for number in range(self.in_turn):
+            for name in ("first", "second"):
+                self.calls, self.attempts, self.refused, self.call = 0, 0, "", number
+                if name == "first":
+                    self.world.spawn(f"volunteer-{number}", partial(self.callers.poll, f"sid-{number}", NAT))
+                    self.world.sleep(2)
+                self.offer(f"{name}-{number}")
+                self.world.sleep(20)
+
+    def may(self, operation: str) -> bool:
+        """Say whether the broker's call is done."""
+        if operation != self.refused:
+            self.calls += 1
+        if self.calls == self.call + 1 and self.attempts < ATTEMPTS:
+            self.refused = operation
+            self.attempts += 1
+            return False
+        self.refused = ""
+        return True
+
+    def at_rest(self) -> None:
+        """Check that each has heard in time."""
+        for name, attempt in self.watch.attempts.items():
+            waited_s = attempt.heard_at - attempt.began_at
+            self.world.check(attempt.heard is not None and waited_s < HEARD_S, f"{name} waited for {waited_s:.2f} s")
 
 
 class Dies(Alone):
