@@ -1,210 +1,490 @@
-"""The books and pools keep their ports' promises: the DynamoDB adapters on moto, and the fakes beside them."""
+"""The rendezvous' stores keep their ports' promises: the DynamoDB adapters on moto, and the fakes beside them."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore, DynamoProxyPools
-from sluice.rendezvous.ports import Claim, MailboxStore, OfferRecord, OfferState, OfferStore, ProxyPools
-from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, Profile, WaitingProxy
+from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
+from sluice.aws.rendezvous.offers import SID_RESTS_MS, DynamoOfferStore
+from sluice.aws.rendezvous.pace import DynamoPaceStore
+from sluice.aws.rendezvous.waiting import DEAD_AFTER_MS, DynamoProxyPools, DynamoWaitingOffers
+from sluice.rendezvous.ports import (
+    LeftOffer,
+    MailboxStore,
+    OfferRecord,
+    OfferState,
+    OfferStore,
+    OpenOffer,
+    PaceStore,
+    ProxyPools,
+    WaitingOffers,
+)
+from sluice.rendezvous.protocol.matching import (
+    ANSWERING_MS,
+    HOLD_MS,
+    PATIENCE_MS,
+    Nat,
+    Pool,
+    Profile,
+    WaitingProxy,
+)
 from sluice.rendezvous.protocol.messages import OfferMethod
-from tests.fakes import FakeMailboxStore, FakeOfferStore, FakePools
+from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, Turn
 
 NOW = 1_700_000_000_000
 REGION = "eu-central-1"
+LIMIT = 10
+SHARDS_BEFORE = 4  # that the version before spread its offers over
 
 
 @dataclass
 class Table:
-    """The three parts of the table."""
+    """What stands in the two tables, by its ports."""
 
     offers: OfferStore
     pools: ProxyPools
+    waiting: WaitingOffers
+    pace: PaceStore
     mailboxes: MailboxStore
 
 
-@pytest.fixture(params=["dynamodb", "fake"])
-def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
-    if request.param == "fake":
-        pools = FakePools()
-        yield Table(FakeOfferStore(pools), pools, FakeMailboxStore())
-        return
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client that has one table for all, `t`."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with mock_aws():
-        client = boto3.client("dynamodb", region_name=REGION)
-        client.create_table(
+        made = boto3.client("dynamodb", region_name=REGION)
+        made.create_table(
             TableName="t",
             KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
             BillingMode="PAY_PER_REQUEST",
         )
-        yield Table(DynamoOfferStore(client, "t"), DynamoProxyPools(client, "t"), DynamoMailboxStore(client, "t"))
+        yield made
 
 
-def offer(client_id: str = "c", sent_at_ms: int = NOW) -> OfferRecord:
-    return OfferRecord(client_id=client_id, sent_at_ms=sent_at_ms, method=OfferMethod.SQS)
+@pytest.fixture(params=["dynamodb"])
+def table(request: pytest.FixtureRequest) -> Table:
+    return dynamodb(request.getfixturevalue("client"))
 
 
-def proxy(poll_id: str = "p", *, sid: str = "", clients: int = 0, polled_at_ms: int = NOW) -> WaitingProxy:
-    return WaitingProxy(
-        poll_id=poll_id,
-        sid=sid or f"sid-{poll_id}",
-        pool=Pool.UNRESTRICTED,
-        clients=clients,
-        polled_at_ms=polled_at_ms,
-        mailbox=f"m-{poll_id}",
+def dynamodb(client: Any) -> Table:
+    return Table(
+        DynamoOfferStore(client, "t"),
+        DynamoProxyPools(client, "t", random.Random(1).random),
+        DynamoWaitingOffers(client, "t"),
+        DynamoPaceStore(client, "t"),
+        DynamoMailboxStore(client, "t"),
     )
 
 
-def claim(table: Table, record: OfferRecord, waiting: WaitingProxy, *, now_ms: int = NOW) -> Claim:
-    return table.offers.claim(record, waiting, reply_to="r", now_ms=now_ms)
+def offer(client_id: str = "c", sent_at_ms: int = NOW, **described: Any) -> OfferRecord:
+    return OfferRecord(client_id=client_id, sent_at_ms=sent_at_ms, method=OfferMethod.SQS, token="mine", **described)
 
 
-def match(table: Table, record: OfferRecord, waiting: WaitingProxy) -> None:
-    table.offers.record(record)
-    table.pools.enter(waiting)
-    assert claim(table, record, waiting) is Claim.WON
+def opened(record: OfferRecord | None = None, *, shard: int = 0) -> OpenOffer:
+    record = record or offer()
+    return OpenOffer(
+        record=record,
+        offer='{"type": "offer", "sdp": "v=0"}',
+        relay="wss://relay.example/",
+        reply_to=f"q-{record.client_id}",
+        answers_until_ms=record.sent_at_ms + PATIENCE_MS,
+        shard=shard,
+    )
 
 
-def test_an_offer_is_recorded_once_and_a_repetition_sees_how_it_stands(table: Table) -> None:
-    assert table.offers.record(offer()) is None
-    assert table.offers.record(offer()) == offer()
-    table.pools.enter(proxy())
-    claim(table, offer(), proxy())
-    earlier = table.offers.record(offer())
-    assert earlier is not None
-    assert (earlier.state, earlier.proxy, earlier.reply_to) == (OfferState.MATCHED, proxy(), "r")
+def proxy(poll_id: str = "p", **other: Any) -> WaitingProxy:
+    given = {"sid": f"sid-{poll_id}", "pool": Pool.UNRESTRICTED, "clients": 0, "polled_at_ms": NOW}
+    return WaitingProxy(poll_id=poll_id, mailbox=f"m-{poll_id}", **given | other)
+
+
+def waiting(table: Table, pool: Pool = Pool.UNRESTRICTED, *, limit: int = LIMIT, shards: int = 1) -> list[str]:
+    """The polls that are read, in order of their ids."""
+    return sorted(one.poll_id for one in table.pools.waiting(pool, now_ms=NOW, limit=limit, shards=shards))
+
+
+def oldest(table: Table, pool: Pool, *, now_ms: int = NOW, limit: int = LIMIT, shards: int = 1) -> list[str]:
+    """The clients whose offers a proxy of this pool may take, in the order in which it tries them."""
+    found = table.waiting.oldest(pool, now_ms=now_ms, limit=limit, shards=shards, consistent=True)
+    return [one.record.client_id for one in found]
+
+
+def left(table: Table, *, until_ms: int, shards: int = 1) -> list[LeftOffer]:
+    return [one for page in table.waiting.left(until_ms=until_ms, shards=shards) for one in page]
+
+
+def sent_before(table: Table, until_ms: int) -> list[OfferRecord]:
+    return [one for page in table.offers.sent_before(until_ms) for one in page]
+
+
+def of(client_ids: Sequence[OfferRecord]) -> set[str]:
+    return {one.client_id for one in client_ids}
+
+
+# Offers
+
+
+def test_an_offer_is_recorded_once_by_whoever_comes_first_and_may_repeat_it(table: Table) -> None:
+    assert table.offers.record(offer())
+    assert table.offers.record(offer())
+    assert not table.offers.record(replace(offer(), token="another delivery's"))
 
 
 def test_the_same_client_id_at_another_time_is_another_offer(table: Table) -> None:
     table.offers.record(offer())
-    assert table.offers.record(offer(sent_at_ms=NOW + 1)) is None
+    assert table.offers.record(replace(offer(sent_at_ms=NOW + 1), token="other"))
 
 
-def test_a_claim_takes_the_proxy_out_of_its_pool(table: Table) -> None:
-    match(table, offer(), proxy())
-    assert table.pools.waiting(Pool.UNRESTRICTED, limit=10) == []
-    assert not table.pools.leave(proxy())
+def test_a_poll_is_given_one_offer_and_whoever_gave_it_may_repeat_it(table: Table) -> None:
+    assert table.offers.match(opened(), proxy(), now_ms=NOW)
+    assert table.offers.match(opened(), proxy(), now_ms=NOW)
+    assert not table.offers.match(opened(offer("d")), proxy(), now_ms=NOW)
+    assert not table.offers.match(opened(offer(sent_at_ms=NOW + 1)), proxy(), now_ms=NOW)
 
 
-def test_a_proxy_is_claimed_by_one_offer(table: Table) -> None:
-    match(table, offer(), proxy())
-    table.offers.record(offer("d"))
-    assert claim(table, offer("d"), proxy()) is Claim.PROXY_TAKEN
+def test_an_offer_whose_proxy_was_lost_may_be_given_to_another(table: Table) -> None:
+    assert table.offers.match(opened(), proxy(), now_ms=NOW)
+    assert table.offers.match(opened(), proxy("q"), now_ms=NOW)
 
 
-def test_an_offer_claims_one_proxy(table: Table) -> None:
-    match(table, offer(), proxy())
-    table.pools.enter(proxy("q"))
-    assert claim(table, offer(), proxy("q")) is Claim.OFFER_TAKEN
-    assert len(table.pools.waiting(Pool.UNRESTRICTED, limit=10)) == 1
+def test_a_name_that_polls_again_rests_until_no_answer_of_its_earlier_match_can_come(table: Table) -> None:
+    table.offers.match(opened(), proxy("p", sid="s"), now_ms=NOW)
+    again, over_ms = proxy("q", sid="s"), NOW + PATIENCE_MS + SID_RESTS_MS
+    assert not table.offers.match(opened(offer("d")), again, now_ms=over_ms)
+    assert table.offers.match(opened(offer("d")), again, now_ms=over_ms + 1)
 
 
-def test_a_proxy_that_left_or_whose_poll_is_over_is_not_claimed(table: Table) -> None:
+def test_a_poll_that_was_matched_is_given_nothing_else_however_late(table: Table) -> None:
+    table.offers.match(opened(), proxy(), now_ms=NOW)
+    assert not table.offers.match(opened(offer("d")), proxy(), now_ms=NOW + 60_000)
+
+
+def test_a_closed_poll_is_given_nothing(table: Table) -> None:
+    assert table.offers.close(proxy())
+    assert table.offers.close(proxy())
+    assert not table.offers.match(opened(), proxy(), now_ms=NOW + HOLD_MS)
+
+
+def test_a_poll_that_was_matched_is_not_closed(table: Table) -> None:
+    table.offers.match(opened(), proxy(), now_ms=NOW)
+    assert not table.offers.close(proxy())
+    assert not table.offers.match(opened(offer("d")), proxy(), now_ms=NOW)
+
+
+def test_a_poll_of_a_closed_ones_name_is_given_an_offer_at_once(table: Table) -> None:
+    table.offers.close(proxy("p", sid="s"))
+    assert table.offers.match(opened(), proxy("q", sid="s"), now_ms=NOW)
+
+
+def test_a_poll_whose_name_rests_is_closed_and_the_answer_to_the_earlier_match_comes(table: Table) -> None:
     table.offers.record(offer())
-    assert claim(table, offer(), proxy()) is Claim.PROXY_TAKEN
-    table.pools.enter(proxy())
-    assert claim(table, offer(), proxy(), now_ms=NOW + HOLD_MS) is Claim.PROXY_TAKEN
+    table.offers.match(opened(), proxy("p", sid="s"), now_ms=NOW)
+    assert table.offers.close(proxy("q", sid="s", polled_at_ms=NOW + 1))
+    assert table.offers.answer("s", token="t", now_ms=NOW + 1) is not None
 
 
-def test_a_name_that_waits_twice_is_matched_once_at_a_time(table: Table) -> None:
-    match(table, offer(), proxy("p", sid="s"))
-    table.offers.record(offer("d"))
-    table.pools.enter(proxy("q", sid="s"))
-    assert claim(table, offer("d"), proxy("q", sid="s")) is Claim.PROXY_TAKEN
-    assert claim(table, offer("d"), proxy("q", sid="s"), now_ms=NOW + PATIENCE_MS + 1) is Claim.WON
+def test_an_answer_finds_its_offer_once_and_whoever_took_it_may_ask_again(table: Table) -> None:
+    table.offers.record(offer())
+    table.offers.match(opened(), proxy(), now_ms=NOW)
+    taken = table.offers.answer("sid-p", token="t", now_ms=NOW + 1)
+    assert taken is not None
+    assert (taken.record.client_id, taken.record.state) == ("c", OfferState.ANSWERED)
+    assert (taken.reply_to, taken.answers_until_ms) == ("q-c", NOW + PATIENCE_MS)
+    assert table.offers.answer("sid-p", token="t", now_ms=NOW + 2) is not None
+    assert table.offers.answer("sid-p", token="another", now_ms=NOW + 2) is None
 
 
-def test_a_released_offer_may_claim_another_proxy(table: Table) -> None:
-    match(table, offer(), proxy())
-    table.offers.release(offer(), proxy())
-    table.pools.enter(proxy("q"))
-    assert claim(table, offer(), proxy("q")) is Claim.WON
-    assert table.offers.answer("sid-p") is None
+def test_an_answer_counts_only_in_time(table: Table) -> None:
+    table.offers.record(offer())
+    table.offers.match(opened(), proxy(), now_ms=NOW)
+    assert table.offers.answer("sid-p", token="t", now_ms=NOW + PATIENCE_MS) is None
+    assert table.offers.answer("sid-p", token="t", now_ms=NOW + PATIENCE_MS - 1) is not None
 
 
-def test_an_answer_finds_its_offer_once(table: Table) -> None:
-    match(table, offer(), proxy())
-    answered = table.offers.answer("sid-p")
-    assert answered is not None
-    assert (answered.client_id, answered.reply_to, answered.state) == ("c", "r", OfferState.ANSWERED)
-    assert table.offers.answer("sid-p") is None
-    assert not table.offers.time_out(offer())
+def test_an_answer_from_a_stranger_or_of_a_closed_poll_finds_nothing(table: Table) -> None:
+    table.offers.close(proxy())
+    assert table.offers.answer("stranger", token="t", now_ms=NOW) is None
+    assert table.offers.answer("sid-p", token="t", now_ms=NOW) is None
 
 
-def test_an_answer_from_a_stranger_finds_nothing(table: Table) -> None:
-    assert table.offers.answer("stranger") is None
+def test_of_two_proxies_that_have_an_offer_the_first_to_answer_is_heard(table: Table) -> None:
+    table.offers.record(offer())
+    for poll in (proxy("p"), proxy("q")):
+        table.offers.match(opened(), poll, now_ms=NOW)
+    assert table.offers.answer("sid-q", token="t", now_ms=NOW) is not None
+    assert table.offers.answer("sid-p", token="u", now_ms=NOW) is None
 
 
-def test_a_timed_out_offer_is_not_answered(table: Table) -> None:
-    match(table, offer(), proxy())
-    assert table.offers.time_out(offer())
-    assert not table.offers.time_out(offer())
-    assert table.offers.answer("sid-p") is None
+def test_an_answer_to_an_offer_that_was_refused_or_swept_finds_nothing(table: Table) -> None:
+    table.offers.record(offer(state=OfferState.REFUSED))
+    for record in (offer(), offer("swept")):
+        table.offers.match(opened(record), proxy(record.client_id), now_ms=NOW)
+        assert table.offers.answer(f"sid-{record.client_id}", token="t", now_ms=NOW) is None
 
 
-def test_an_answer_taken_back_is_there_to_be_timed_out(table: Table) -> None:
-    match(table, offer(), proxy())
-    answered = table.offers.answer("sid-p")
-    assert answered is not None
-    table.offers.unanswer(answered)
-    assert table.offers.time_out(offer())
+def test_an_answered_offer_knows_what_is_to_be_told_of_it_and_of_its_proxy(table: Table) -> None:
+    profile = Profile(
+        type="webext", nat=Nat.UNRESTRICTED, country="DE", address="0a", relay_extension=True, trace="Root=1"
+    )
+    described = offer(nat=Nat.RESTRICTED, country="FR", trace="Root=2")
+    table.offers.record(described)
+    table.offers.match(opened(described), proxy(profile=profile), now_ms=NOW)
+    taken = table.offers.answer("sid-p", token="t", now_ms=NOW)
+    assert taken is not None
+    assert taken.profile == profile
+    assert (taken.record.nat, taken.record.country, taken.record.trace) == (Nat.RESTRICTED, "FR", "Root=2")
 
 
-def test_only_unanswered_matches_of_the_asked_time_are_found_oldest_first(table: Table) -> None:
-    for number in range(6):
-        match(table, offer(f"c{number}", NOW - number), proxy(f"p{number}"))
-    table.offers.record(offer("unmatched"))
-    table.offers.answer("sid-p2")
-    found = table.offers.matched(since_ms=NOW - 4, until_ms=NOW - 1)
-    assert [(one.client_id, one.sent_at_ms, one.proxy) for one in found] == [
-        (f"c{number}", NOW - number, proxy(f"p{number}")) for number in (4, 3, 1)
-    ]
-
-
-def test_what_was_sent_before_is_found_and_forgotten(table: Table) -> None:
+def test_what_was_sent_before_is_found_with_its_state_and_forgotten(table: Table) -> None:
     for number in range(60):
         table.offers.record(offer(f"c{number}", NOW - number))
-    old = [one for page in table.offers.sent_before(NOW - 9) for one in page]
-    assert {one.client_id for one in old} == {f"c{number}" for number in range(10, 60)}
+    table.offers.record(offer("refused", NOW - 60, state=OfferState.REFUSED))
+    table.offers.match(opened(offer("c20", NOW - 20)), proxy(), now_ms=NOW)
+    table.offers.answer("sid-p", token="t", now_ms=NOW)
+    old = sent_before(table, NOW - 9)
+    assert of(old) == {f"c{number}" for number in range(10, 60)} | {"refused"}
+    states = {one.client_id: one.state for one in old if one.state is not OfferState.RECEIVED}
+    assert states == {"c20": OfferState.ANSWERED, "refused": OfferState.REFUSED}
     table.offers.forget(old)
-    left = [one for page in table.offers.sent_before(NOW + 1) for one in page]
-    assert {one.client_id for one in left} == {f"c{number}" for number in range(10)}
+    assert of(sent_before(table, NOW + 1)) == {f"c{number}" for number in range(10)}
 
 
-def test_those_with_the_fewest_clients_then_the_longest_waiting_come_first(table: Table) -> None:
-    for waiting in (proxy("a", clients=10), proxy("b", clients=9), proxy("c", polled_at_ms=NOW + 1), proxy("d")):
-        table.pools.enter(waiting)
-    assert [one.poll_id for one in table.pools.waiting(Pool.UNRESTRICTED, limit=3)] == ["d", "c", "b"]
-    assert table.pools.waiting(Pool.RESTRICTED, limit=3) == []
-    assert table.pools.waiting(Pool.UNRESTRICTED, limit=9)[3] == proxy("a", clients=10)
+def test_offers_of_the_version_before_are_found_in_its_shards_and_forgotten(client: Any) -> None:
+    states = ["received", "matched", "timed out", "answered"]
+    for shard in range(SHARDS_BEFORE):
+        for state in states:
+            stored = {"pk": f"offers#{shard}", "sk": f"{NOW}#{state}-{shard}", "method": "sqs", "state": state}
+            client.put_item(TableName="t", Item={name: {"S": value} for name, value in stored.items()})
+    table = dynamodb(client)
+    old = sent_before(table, NOW + 1)
+    # One that had timed out was told of then.
+    now = {"received": "received", "matched": "received", "timed out": "refused", "answered": "answered"}
+    assert {one.client_id: one.state for one in old} == {
+        f"{state}-{shard}": now[state] for shard in range(SHARDS_BEFORE) for state in states
+    }
+    table.offers.forget(old)
+    assert client.scan(TableName="t")["Items"] == []
 
 
-def test_only_those_whose_poll_is_not_over_are_counted(table: Table) -> None:
-    table.pools.enter(proxy("a"))
-    table.pools.enter(proxy("b", polled_at_ms=NOW - HOLD_MS))
-    assert table.pools.count(Pool.UNRESTRICTED, now_ms=NOW) == 1
+def test_an_unreadable_offer_keeps_none_beside_it_from_being_found(client: Any) -> None:
+    table = dynamodb(client)
+    table.offers.record(offer())
+    for sort_key, state in ((f"{NOW}#other", "of a newer version"), ("no time", "received")):
+        stored = {"pk": "offers#0", "sk": sort_key, "method": "sqs", "state": state}
+        client.put_item(TableName="t", Item={name: {"S": value} for name, value in stored.items()})
+    assert of(sent_before(table, NOW + 1)) == {"c"}
 
 
-def test_a_proxy_leaves_once(table: Table) -> None:
+# Pools
+
+
+def test_a_poll_is_found_as_it_entered_until_it_leaves(table: Table) -> None:
+    entered = proxy(clients=3, profile=Profile(type="webext", nat=Nat.UNRESTRICTED, country="DE", address="0a1b2c3d4e"))
+    table.pools.enter(entered)
+    assert table.pools.waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == [entered]
+    assert table.pools.waiting(Pool.RESTRICTED, now_ms=NOW, limit=LIMIT, shards=1) == []
+    table.pools.leave(entered)
+    table.pools.leave(entered)
+    assert waiting(table) == []
+
+
+def test_a_poll_takes_the_place_of_an_earlier_one_of_its_name_which_leaves_without_it(table: Table) -> None:
+    table.pools.enter(proxy("p", sid="s"))
+    table.pools.enter(proxy("q", sid="s"))
+    table.pools.leave(proxy("p", sid="s"))
+    assert waiting(table) == ["q"]
+
+
+def test_where_few_wait_all_are_read_from_every_shard(table: Table) -> None:
+    for number in range(LIMIT):
+        table.pools.enter(proxy(f"p{number}", shard=number % 3))
+    assert waiting(table, shards=3) == [f"p{number}" for number in range(LIMIT)]
+
+
+def test_where_many_wait_they_are_drawn_round_about_and_each_is_drawn(table: Table) -> None:
+    for number in range(40):
+        address = f"{number * 0x06000000:08x}"
+        table.pools.enter(proxy(f"p{number:02}", profile=Profile(address=address), shard=number % 2))
+    draws = [waiting(table, limit=5, shards=2) for _ in range(60)]
+    assert all(len(drawn) >= 5 for drawn in draws)
+    assert all(len(set(drawn)) == len(drawn) for drawn in draws)
+    assert {poll for drawn in draws for poll in drawn} == {f"p{number:02}" for number in range(40)}
+
+
+def test_those_whose_time_is_over_are_not_read(table: Table) -> None:
+    table.pools.enter(proxy("over", polled_at_ms=NOW - HOLD_MS))
+    table.pools.enter(proxy("live", polled_at_ms=NOW - HOLD_MS + 1))
+    assert waiting(table) == ["live"]
+
+
+def test_whoever_waits_behind_500_leftovers_is_found_and_these_are_deleted(client: Any) -> None:
+    table = dynamodb(client)
+    dead_at_ms = NOW - HOLD_MS - DEAD_AFTER_MS - 1
+    for number in range(500):
+        table.pools.enter(proxy(f"dead{number}", polled_at_ms=dead_at_ms, profile=Profile(address=f"{number:08x}")))
+    for number in range(5):
+        table.pools.enter(proxy(f"live{number}", profile=Profile(address=f"{number:x}fffffff")))
+    table.pools.enter(proxy("over", polled_at_ms=NOW - HOLD_MS))
+    assert waiting(table) == [f"live{number}" for number in range(5)]
+    # Whoever is just over may still leave by itself.
+    assert client.scan(TableName="t", Select="COUNT")["Count"] == 6
+
+
+def test_an_unreadable_poll_keeps_none_beside_it_from_being_read(client: Any) -> None:
+    table = dynamodb(client)
     table.pools.enter(proxy())
-    assert [table.pools.leave(proxy()), table.pools.leave(proxy())] == [True, False]
+    for name in ("mailbox", "profile", "poll_id"):
+        table.pools.enter(proxy(f"no {name}"))
+        client.update_item(
+            TableName="t",
+            Key={"pk": {"S": "polls#unrestricted#0"}, "sk": {"S": f"#sid-no {name}"}},
+            UpdateExpression="REMOVE #name",
+            ExpressionAttributeNames={"#name": name},
+        )
+    assert waiting(table) == ["p"]
+    assert len(table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=1)) == 1
 
 
-def test_recent_demand_is_that_of_the_busiest_of_two_hold_times(table: Table) -> None:
-    now_ms = NOW - NOW % HOLD_MS
-    table.pools.note_offers(Pool.RESTRICTED, 3, now_ms=now_ms)
-    table.pools.note_offers(Pool.RESTRICTED, 4, now_ms=now_ms + 1)
-    table.pools.note_offers(Pool.RESTRICTED, 1, now_ms=now_ms + HOLD_MS)
-    assert table.pools.recent_offers(Pool.RESTRICTED, now_ms=now_ms + HOLD_MS) == 7
-    assert table.pools.recent_offers(Pool.RESTRICTED, now_ms=now_ms + 2 * HOLD_MS) == 1
-    assert table.pools.recent_offers(Pool.RESTRICTED, now_ms=now_ms + 3 * HOLD_MS) == 0
-    assert table.pools.recent_offers(Pool.UNRESTRICTED, now_ms=now_ms) == 0
+def test_of_those_who_wait_their_profiles_are_known(table: Table) -> None:
+    for number, type_ in enumerate(("webext", "badge", "badge")):
+        table.pools.enter(proxy(f"p{number}", profile=Profile(type=type_), shard=number))
+    table.pools.enter(proxy("late", polled_at_ms=NOW - HOLD_MS))
+    found = table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=3)
+    assert sorted(profile.type for profile in found) == ["badge", "badge", "webext"]
+    assert table.pools.profiles(Pool.RESTRICTED, now_ms=NOW, shards=3) == []
+
+
+# Offers that wait
+
+
+def test_an_offer_that_waits_is_read_as_it_was_put(table: Table) -> None:
+    put = opened(offer(nat=Nat.RESTRICTED, country="FR", trace="Root=1"))
+    table.waiting.put([put])
+    [found] = table.waiting.oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=LIMIT, shards=1)
+    assert found == replace(put, record=replace(put.record, token=""))
+
+
+def test_a_restricted_proxy_is_shown_only_those_that_it_can_serve(table: Table) -> None:
+    for nat in Nat:
+        table.waiting.put([opened(offer(nat, nat=nat))])
+    assert oldest(table, Pool.RESTRICTED) == ["unrestricted"]
+
+
+def test_a_proxy_for_all_is_shown_first_those_that_nobody_else_can_serve(table: Table) -> None:
+    table.waiting.put([opened(offer("any", NOW - 2, nat=Nat.UNRESTRICTED)), opened(offer("only", NOW - 1))])
+    assert oldest(table, Pool.UNRESTRICTED) == ["only"]
+    assert table.waiting.take(opened(offer("only", NOW - 1)))
+    assert oldest(table, Pool.UNRESTRICTED) == ["any"]
+
+
+def test_the_oldest_come_first_from_every_shard(table: Table) -> None:
+    table.waiting.put([opened(offer(f"c{number}", NOW - number), shard=number % 3) for number in range(30)])
+    assert oldest(table, Pool.UNRESTRICTED, limit=4, shards=3) == ["c29", "c28", "c27", "c26"]
+    assert oldest(table, Pool.UNRESTRICTED, limit=4, shards=1) == ["c27", "c24", "c21", "c18"]
+
+
+def test_offers_that_can_not_be_answered_in_time_are_not_shown_nor_in_the_way(table: Table) -> None:
+    aged_ms = NOW - PATIENCE_MS + ANSWERING_MS
+    late = [opened(offer(f"late{number:02}", aged_ms - number)) for number in range(2 * LIMIT)]
+    # Whose client hears sooner that there is nobody
+    brief = [
+        replace(opened(offer(f"brief{number:02}", aged_ms + 1)), answers_until_ms=NOW + ANSWERING_MS)
+        for number in range(2 * LIMIT)
+    ]
+    table.waiting.put([*late, *brief, opened(offer("young", aged_ms + 2))])
+    assert oldest(table, Pool.UNRESTRICTED) == ["young"]
+
+
+def test_an_offer_is_taken_once_and_may_be_put_back(table: Table) -> None:
+    table.waiting.put([opened()])
+    assert [table.waiting.take(opened()), table.waiting.take(opened())] == [True, False]
+    assert oldest(table, Pool.UNRESTRICTED) == []
+    table.waiting.put([opened()])
+    assert table.waiting.take(opened())
+
+
+def test_what_nobody_took_is_found_by_age_and_forgotten(table: Table) -> None:
+    nats = (Nat.UNRESTRICTED, Nat.RESTRICTED)
+    offers = [opened(offer(f"c{number}", NOW - number, nat=nats[number % 2]), shard=number % 4) for number in range(60)]
+    table.waiting.put(offers)
+    table.waiting.take(offers[50])
+    old = left(table, until_ms=NOW - 9, shards=4)
+    assert {each.client_id for each in old} == {f"c{number}" for number in range(10, 60)} - {"c50"}
+    assert {NOW - each.sent_at_ms for each in old} == {*range(10, 60)} - {50}
+    table.waiting.forget(old)
+    assert {each.client_id for each in left(table, until_ms=NOW + 1, shards=4)} == {
+        f"c{number}" for number in range(10)
+    }
+
+
+def test_an_unreadable_offer_keeps_none_beside_it_from_being_shown(client: Any) -> None:
+    table = dynamodb(client)
+    table.waiting.put([opened(), opened(offer("broken"))])
+    client.update_item(
+        TableName="t",
+        Key={"pk": {"S": "waiting#unrestricted#0"}, "sk": {"S": f"{NOW}#broken"}},
+        UpdateExpression="SET offer = :offer",
+        ExpressionAttributeValues={":offer": {"B": b"not compressed"}},
+    )
+    assert oldest(table, Pool.UNRESTRICTED) == ["c"]
+    assert len(left(table, until_ms=NOW + 1)) == 2
+
+
+# Pace
+
+
+def test_what_is_counted_adds_up_in_its_minute_and_hour(table: Table) -> None:
+    table.pace.add(Counts({"offers": 2}, frozenset({1, 5})), Counts({"held_ms": 10}), now_ms=NOW)
+    table.pace.add(Counts({"offers": 3, "polls": 1}, frozenset({5, 9})), Counts({"held_ms": 5}), now_ms=NOW)
+    assert table.pace.lately(now_ms=NOW) == (
+        {NOW // MINUTE_MS: Counts({"offers": 5, "polls": 1}, frozenset({1, 5, 9}))},
+        {NOW // HOUR_MS: Counts({"held_ms": 15})},
+    )
+
+
+def test_what_counts_nothing_is_not_written(table: Table) -> None:
+    table.pace.add(Counts(), Counts(), now_ms=NOW)
+    assert table.pace.lately(now_ms=NOW) == ({}, {})
+
+
+def test_lately_are_the_last_minutes_and_the_hours_of_a_day(table: Table) -> None:
+    for ago_ms in (
+        0,
+        MINUTE_MS,
+        LATELY_MINUTES * MINUTE_MS,
+        (LATELY_MINUTES + 1) * MINUTE_MS,
+        DAY_MS,
+        DAY_MS + HOUR_MS,
+    ):
+        table.pace.add(Counts({"offers": 1}), Counts({"offers": 1}), now_ms=NOW - ago_ms)
+    minutes, hours = table.pace.lately(now_ms=NOW)
+    assert {NOW // MINUTE_MS - minute for minute in minutes} >= {0, 1}
+    assert {NOW // MINUTE_MS - minute for minute in minutes} <= {*range(LATELY_MINUTES + 1)}
+    assert {NOW // HOUR_MS - hour for hour in hours} == {0, 24}
+
+
+def test_an_address_has_its_turn_when_its_rest_is_over(table: Table) -> None:
+    first, second = Turn(NOW, NOW + 1_000), Turn(NOW + 1_000, NOW + 2_000)
+    assert table.pace.take_turn("a", first, now_ms=NOW) is None
+    assert table.pace.take_turn("a", Turn(NOW + 999, NOW + 9_000), now_ms=NOW + 999) == first
+    assert table.pace.take_turn("b", Turn(NOW + 999, NOW + 9_000), now_ms=NOW + 999) is None
+    assert table.pace.take_turn("a", second, now_ms=NOW + 1_000) is None
+
+
+def test_whoever_began_a_turn_may_repeat_it(table: Table) -> None:
+    turn = Turn(NOW, NOW + 1_000)
+    assert [table.pace.take_turn("a", turn, now_ms=NOW) for _ in range(2)] == [None, None]
+
+
+# Mailboxes
 
 
 def test_mailboxes_are_found_by_age_and_forgotten(table: Table) -> None:
@@ -213,28 +493,3 @@ def test_mailboxes_are_found_by_age_and_forgotten(table: Table) -> None:
     assert [page for page in table.mailboxes.created_before(NOW + 1) if page] == [[("old", NOW)]]
     table.mailboxes.forget([("old", NOW)])
     assert [page for page in table.mailboxes.created_before(NOW + 2) if page] == [[("young", NOW + 1)]]
-
-
-def test_a_matched_offer_knows_what_is_to_be_told_of_it_and_of_its_proxys_poll(table: Table) -> None:
-    profile = Profile(
-        type="webext", nat=Nat.UNRESTRICTED, country="DE", address="0a", relay_extension=True, trace="Root=1"
-    )
-    waiting = replace(proxy(clients=3), profile=profile)
-    described = replace(offer(), nat=Nat.RESTRICTED, country="FR", trace="Root=2")
-    table.offers.record(offer())
-    table.pools.enter(waiting)
-    assert table.pools.waiting(Pool.UNRESTRICTED, limit=1) == [waiting]
-    assert claim(table, described, waiting, now_ms=NOW + 70) is Claim.WON
-    found = table.offers.time_out(offer())
-    assert found is not None
-    assert (found.nat, found.country, found.trace) == (Nat.RESTRICTED, "FR", "Root=2")
-    assert (found.proxy, found.matched_at_ms) == (waiting, NOW + 70)
-
-
-def test_of_those_who_wait_their_profiles_are_known(table: Table) -> None:
-    for number, type_ in enumerate(("webext", "badge", "badge")):
-        table.pools.enter(replace(proxy(f"p{number}"), profile=Profile(type=type_)))
-    table.pools.enter(proxy("late", polled_at_ms=NOW - HOLD_MS))
-    found = table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW)
-    assert sorted(profile.type for profile in found) == ["badge", "badge", "webext"]
-    assert table.pools.profiles(Pool.RESTRICTED, now_ms=NOW) == []

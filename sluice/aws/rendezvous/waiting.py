@@ -21,7 +21,7 @@ from sluice.aws.rendezvous.items import milliseconds, read_each, read_profile
 from sluice.errors import CallFailed
 from sluice.rendezvous.ports import LeftOffer, OfferRecord, OpenOffer
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool, Profile, WaitingProxy, fits
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool, Profile, WaitingProxy, fits, waits_until
 from sluice.rendezvous.protocol.messages import OfferMethod
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -157,23 +157,30 @@ class DynamoWaitingOffers:
 
         Those that no proxy of the other pool may serve come first of all: only then the others are read.
         """
-        since = milliseconds(now_ms - PATIENCE_MS)
         for fitting in (Pool.UNRESTRICTED, Pool.RESTRICTED) if pool is Pool.UNRESTRICTED else (Pool.RESTRICTED,):
             found: list[OpenOffer] = []
             for shard in range(shards):
-                with calls("Query"):
-                    page = self.client.query(
-                        TableName=self.table,
-                        ConsistentRead=consistent,
-                        KeyConditionExpression="pk = :pk AND sk > :since",
-                        ExpressionAttributeValues=attributes({":pk": _partition(fitting, shard), ":since": since}),
-                        Limit=limit,
-                    )
-                found += read_each(page["Items"], open_offer)
-            waiting = [offer for offer in found if offer.waits_until_ms > now_ms]
-            if waiting:
-                return sorted(waiting, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
+                found += self._oldest_of(_partition(fitting, shard), now_ms=now_ms, limit=limit, consistent=consistent)
+            if found:
+                return sorted(found, key=lambda offer: (offer.record.sent_at_ms, offer.record.client_id))[:limit]
         return []
+
+    def _oldest_of(self, partition: str, *, now_ms: int, limit: int, consistent: bool) -> Sequence[OpenOffer]:
+        """Read on past those whose clients hear early that there is nobody: they aren't in the others' way."""
+        found: list[OpenOffer] = []
+        since = milliseconds(now_ms - waits_until(PATIENCE_MS))  # none waits longer
+        for page in query_pages(
+            self.client,
+            TableName=self.table,
+            ConsistentRead=consistent,
+            KeyConditionExpression="pk = :pk AND sk > :since",
+            ExpressionAttributeValues=attributes({":pk": partition, ":since": since}),
+            Limit=limit,
+        ):
+            found += [offer for offer in read_each(page, open_offer) if offer.waits_until_ms > now_ms]
+            if len(found) >= limit:
+                break
+        return found
 
     def take(self, offer: OpenOffer) -> bool:
         """Take an offer that waits, which one caller can; False for the others."""
