@@ -1,11 +1,13 @@
 """What the rendezvous stores and sends, kind by kind, as files: who changes a format sees it here.
 
 Each file is written by today's code and read by it. A change of one says so in the changelog, reads what the file has,
-and keeps the file beside its own.
+and keeps the file in `earlier`.
 """
 
 import base64
 import json
+import random
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +18,26 @@ import pytest
 from moto import mock_aws
 
 from sluice.aws.rendezvous.address_keys import AddressHasher
+from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
+from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.pace import DynamoPaceStore
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.aws.rendezvous.stores import DynamoMailboxStore, DynamoOfferStore, DynamoProxyPools
-from sluice.rendezvous.broker import TimeoutTick, offer_letter
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, matched_poll, read_event
+from sluice.aws.rendezvous.waiting import DynamoProxyPools, DynamoWaitingOffers
+from sluice.rendezvous.counts.events import (
+    AnswerEvent,
+    Event,
+    OfferEvent,
+    PollEvent,
+    PollOutcome,
+    poll_ended,
+    read_event,
+)
 from sluice.rendezvous.counts.statistics import Count, tally
-from sluice.rendezvous.ports import Claim, OfferRecord, OfferState
-from sluice.rendezvous.protocol.matching import HOLD_MS, Nat, Pool, Profile, WaitingProxy
-from sluice.rendezvous.protocol.messages import Bridge, Offer, OfferMethod
+from sluice.rendezvous.matchmaker import offer_letter
+from sluice.rendezvous.ports import LeftOffer, Match, OfferRecord, OfferState, OpenOffer
+from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
+from sluice.rendezvous.protocol.messages import OfferMethod
+from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, Turn
 from tests.fakes import Clock
 
 FILES = Path(__file__).parents[1] / "stored" / "rendezvous"
@@ -32,29 +46,33 @@ DAY = "2023-11-14"
 KEY = bytes(range(32))
 ADDRESS = "00112233445566778899aabbccddeeff"
 TRACE = "Root=1-67891233-abcdef012345678912345678;Sampled=1"
-RECEIVED = OfferRecord(client_id="0123456789abcdef", sent_at_ms=NOW, method=OfferMethod.SQS)
+SQS = "https://sqs.eu-central-1.amazonaws.com/123456789012"
+OFFER = OfferRecord(
+    client_id="0123456789abcdef",
+    sent_at_ms=NOW,
+    method=OfferMethod.SQS,
+    nat=Nat.RESTRICTED,
+    country="FR",
+    trace=TRACE,
+    token="99990000111122223333444455556666",
+)
+OPEN = OpenOffer(
+    record=OFFER,
+    offer='{"type": "offer", "sdp": "v=0"}',
+    relay="wss://relay.example/",
+    reply_to=f"{SQS}/snowflake-client-0123456789abcdef",
+    answers_until_ms=NOW + 5_000,
+)
 PROXY = WaitingProxy(
     poll_id="11112222333344445555666677778888",
     sid="aaaabbbbccccddddeeeeffff00001111",
     pool=Pool.UNRESTRICTED,
     clients=8,
     polled_at_ms=NOW - 1_500,
-    mailbox="https://sqs.eu-central-1.amazonaws.com/123456789012/sluice-mailbox-1",
+    mailbox=f"{SQS}/sluice-mailbox-1",
     profile=Profile(
         type="webext", nat=Nat.UNRESTRICTED, country="DE", address=ADDRESS, relay_extension=True, trace=TRACE
     ),
-)
-MATCHED = OfferRecord(
-    client_id="0123456789abcdef",
-    sent_at_ms=NOW,
-    method=OfferMethod.SQS,
-    state=OfferState.MATCHED,
-    reply_to="https://sqs.eu-central-1.amazonaws.com/123456789012/snowflake-client-0123456789abcdef",
-    proxy=PROXY,
-    matched_at_ms=NOW + 250,
-    nat=Nat.RESTRICTED,
-    country="FR",
-    trace=TRACE,
 )
 MAILBOX = ("sluice-mailbox-1", NOW)
 OFFER_EVENT = OfferEvent(
@@ -68,17 +86,28 @@ OFFER_EVENT = OfferEvent(
     method="sqs",
     waited_ms=650,
 )
+POLL_EVENT: PollEvent = poll_ended(
+    PROXY.profile,
+    PollOutcome.MATCHED,
+    name=PROXY.poll_id,
+    clients=PROXY.clients,
+    polled_at_ms=PROXY.polled_at_ms,
+    at_ms=NOW,
+)
 ANSWER_EVENT = AnswerEvent(
     id="01HF7YAT00ZB2SPHCC10MMKDDD", at_ms=NOW, outcome="success", nat="unrestricted", country="DE", proxy_type="webext"
 )
 
 
 class Table:
-    """The rendezvous' table with what stands in it."""
+    """The rendezvous' two tables as one, with what stands in them."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self.offers, self.pools = DynamoOfferStore(client, "t"), DynamoProxyPools(client, "t")
+        self.offers = DynamoOfferStore(client, "t")
+        self.pools = DynamoProxyPools(client, "t", random.Random(1).random)
+        self.waiting = DynamoWaitingOffers(client, "t")
+        self.pace = DynamoPaceStore(client, "t")
         self.mailboxes = DynamoMailboxStore(client, "t")
         self.statistics = DynamoStatisticsStore(client, "t", Clock(NOW))
 
@@ -120,42 +149,102 @@ def in_order(*names: str) -> list[dict[str, Any]]:
     return sorted(map(item, names), key=lambda each: (each["pk"]["S"], each["sk"]["S"]))
 
 
+def unpacked(waiting: dict[str, Any]) -> dict[str, Any]:
+    """With the text that is packed: other versions of zlib pack it otherwise."""
+    return waiting | {"offer": {"S": zlib.decompress(waiting["offer"]["B"]).decode()}}
+
+
 def body(name: str) -> str:
     return (FILES / f"{name}.json").read_text().removesuffix("\n")
 
 
-def test_a_received_offer(table: Table) -> None:
-    table.offers.record(RECEIVED)
-    assert table.items() == [item("offer_received")]
-    table.put("offer_received")
-    assert table.offers.record(RECEIVED) == RECEIVED
+def test_an_offer(table: Table) -> None:
+    assert table.offers.record(OFFER)
+    assert table.items() == [item("offer")]
+    table.put("offer")
+    assert [*table.offers.sent_before(NOW + 1)][3] == [replace(OFFER, shard=3)]
+    table.offers.forget([replace(OFFER, shard=3)])
+    assert table.items() == []
 
 
-def test_a_waiting_proxy(table: Table) -> None:
-    table.pools.enter(PROXY)
-    assert table.items() == [item("waiting_proxy")]
-    table.put("waiting_proxy")
-    assert table.pools.waiting(Pool.UNRESTRICTED, limit=1) == [PROXY]
-    assert table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW) == [PROXY.profile]
-
-
-def test_a_matched_offer_and_its_match(table: Table) -> None:
-    table.put("offer_received")
-    table.put("waiting_proxy")
-    described = replace(RECEIVED, nat=Nat.RESTRICTED, country="FR", trace=TRACE)
-    assert table.offers.claim(described, PROXY, reply_to=MATCHED.reply_to, now_ms=NOW + 250) is Claim.WON
-    assert table.items() == in_order("offer_matched", "match")
-    table.put("offer_matched")
+def test_a_match(table: Table) -> None:
+    assert table.offers.match(OPEN, PROXY, now_ms=NOW + 250)
+    assert table.items() == [item("match")]
     table.put("match")
-    assert table.offers.matched(since_ms=NOW, until_ms=NOW) == [MATCHED]
-    assert table.offers.answer(PROXY.sid) == replace(MATCHED, state=OfferState.ANSWERED)
+    assert not table.offers.close(PROXY)
 
 
-def test_the_demand_of_a_pool(table: Table) -> None:
-    table.pools.note_offers(Pool.RESTRICTED, 3, now_ms=NOW)
-    assert table.items() == [item("demand")]
-    table.put("demand")
-    assert table.pools.recent_offers(Pool.RESTRICTED, now_ms=NOW + HOLD_MS) == 3
+def test_an_answered_offer(table: Table) -> None:
+    table.put("offer")
+    table.put("match")
+    assert table.offers.answer(PROXY.sid, token="t", now_ms=NOW + 900) == Match(
+        record=replace(OFFER, state=OfferState.ANSWERED, shard=3),
+        profile=PROXY.profile,
+        reply_to=OPEN.reply_to,
+        answers_until_ms=OPEN.answers_until_ms,
+    )
+    assert table.items() == in_order("offer_answered", "match")
+    table.put("offer_answered")
+    assert table.offers.answer(PROXY.sid, token="another", now_ms=NOW + 900) is None
+
+
+def test_a_closed_poll(table: Table) -> None:
+    assert table.offers.close(PROXY)
+    assert table.items() == [item("closed_poll")]
+    table.put("closed_poll")
+    assert not table.offers.match(OPEN, PROXY, now_ms=NOW)
+
+
+def test_a_held_poll(table: Table) -> None:
+    table.pools.enter(PROXY)
+    assert table.items() == [item("held_poll")]
+    table.put("held_poll")
+    assert table.pools.waiting(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [PROXY]
+    assert table.pools.profiles(Pool.UNRESTRICTED, now_ms=NOW, shards=1) == [PROXY.profile]
+
+
+def test_an_offer_that_waits(table: Table) -> None:
+    table.waiting.put([OPEN])
+    assert list(map(unpacked, table.items())) == [unpacked(item("waiting_offer"))]
+    table.put("waiting_offer")
+    # Who wrote its record is of no use to who takes it.
+    found = replace(OPEN, record=replace(OFFER, token=""))
+    assert table.waiting.oldest(Pool.UNRESTRICTED, now_ms=NOW, limit=1, shards=1) == [found]
+    left = [LeftOffer("waiting#unrestricted#0", NOW, OFFER.client_id)]
+    assert [each for page in table.waiting.left(until_ms=NOW + 1, shards=1) for each in page] == left
+
+
+def test_what_is_counted_of_a_minute_and_of_an_hour(table: Table) -> None:
+    minute = Counts({"unrestricted_offers": 3, "restricted_promised_ms": 40_000}, frozenset({7, 21}))
+    hour = Counts({"offers": 3, "held_ms": 9_800})
+    table.pace.add(minute, hour, now_ms=NOW)
+    assert table.items() == in_order("pace_minute", "pace_hour")
+    table.put("pace_minute")
+    table.put("pace_hour")
+    assert table.pace.lately(now_ms=NOW) == ({NOW // MINUTE_MS: minute}, {NOW // HOUR_MS: hour})
+
+
+def test_an_addresss_turn(table: Table) -> None:
+    turn = Turn(NOW, NOW + 20_000)
+    assert table.pace.take_turn(ADDRESS, turn, now_ms=NOW) is None
+    assert table.items() == [item("turn")]
+    table.put("turn")
+    assert table.pace.take_turn(ADDRESS, Turn(NOW + 1, NOW + 20_001), now_ms=NOW + 1) == turn
+
+
+def test_what_the_version_before_stored_is_read_and_in_nobodys_way(table: Table) -> None:
+    """Its offers are swept; whom it matched is answered by its own reply, and polls anew."""
+    for name in ("offer_matched", "match", "waiting_proxy", "demand"):
+        table.put(f"earlier/{name}")
+    known = OfferRecord(client_id=OFFER.client_id, sent_at_ms=NOW, method=OfferMethod.SQS, shard=3)
+    matched = replace(known, nat=Nat.RESTRICTED, country="FR", trace=TRACE)
+    assert [*table.offers.sent_before(NOW + 1)][3] == [matched]
+    assert table.offers.answer(PROXY.sid, token="t", now_ms=NOW) is None
+    assert table.offers.match(OPEN, PROXY, now_ms=NOW)
+    table.put("earlier/offer_received")
+    assert [*table.offers.sent_before(NOW + 1)][3] == [known]
+    table.offers.forget([known])
+    assert keys("earlier/offer_received") not in [(each["pk"], each["sk"]) for each in table.items()]
 
 
 def test_a_mailbox(table: Table) -> None:
@@ -173,7 +262,7 @@ def test_a_days_key(table: Table) -> None:
 
 
 def test_statistics(table: Table) -> None:
-    assert table.statistics.add([tally(matched_poll(PROXY, at_ms=NOW))]) == {}
+    assert table.statistics.add([tally(POLL_EVENT)]) == {}
     names = ("counters", "counters_of_day", "counters_of_day_addresses", "seen")
     written = [each for each in table.items() if (each["pk"], each["sk"]) in [keys(name) for name in names]]
     assert written == in_order(*names)
@@ -185,7 +274,7 @@ def test_statistics(table: Table) -> None:
     assert (counts[polled], counts[Count("addresses", ("DE",))]) == (1, 1)
     # The mark is there, so its address counts no more.
     other = DynamoStatisticsStore(table.client, "t", Clock(NOW))
-    assert other.add([tally(matched_poll(replace(PROXY, poll_id="2"), at_ms=NOW))]) == {}
+    assert other.add([tally(replace(POLL_EVENT, id=OFFER_EVENT.id))]) == {}
     assert other.of_day(DAY)[Count("addresses", ("DE",))] == 1
 
 
@@ -193,7 +282,7 @@ def test_statistics(table: Table) -> None:
     ("name", "event"),
     [
         ("event_offer", OFFER_EVENT),
-        ("event_poll", matched_poll(PROXY, at_ms=NOW)),
+        ("event_poll", POLL_EVENT),
         ("event_answer", ANSWER_EVENT),
     ],
 )
@@ -202,20 +291,6 @@ def test_an_event_as_published(name: str, event: Event) -> None:
     assert read_event(body(name)) == event
 
 
-def test_a_tick() -> None:
-    assert TimeoutTick(NOW).body() == body("timeout_tick")
-    assert TimeoutTick.parse(body("timeout_tick")) == TimeoutTick(NOW)
-
-
 def test_a_letter_with_an_offer() -> None:
     """Read by the function that holds the poll, which may be of an older version."""
-    bridge = Bridge(display_name="d", websocket_address="wss://relay.example/", fingerprint=b"f" * 20)
-    offer = Offer(
-        client_id="c",
-        offer='{"type": "offer", "sdp": "v=0"}',
-        nat=Nat.RESTRICTED,
-        bridge=bridge,
-        method=OfferMethod.SQS,
-        sent_at_ms=NOW,
-    )
-    assert offer_letter(offer, PROXY.poll_id) == body("offer_letter")
+    assert offer_letter(OPEN, PROXY.poll_id) == body("offer_letter")
