@@ -22,7 +22,7 @@ LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and i
 WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
 
 OFFERS = ("OffersMatched", "OffersWaiting", "OffersRefused", "OffersStale", "OffersRepeated")
-ENDED = ("OffersDenied", "OffersTimedOut")
+UNANSWERED = ("OffersDenied", "OffersTimedOut")  # of clients over SQS the sweeper says it, minutes later
 POLLS = ("PollsMatched", "PollsIdle", "PollsDeferred", "PollsRefused", "PollsLost")
 ANSWERS = ("AnswersDelivered", "AnswersTooLate", "RequestsFailed", "EventsNotPublished")
 SPLITTER = ("MessagesRead", "MessagesForwarded", "MessagesMirrored", "MessagesFailed", "FilterFaults")
@@ -75,17 +75,16 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
 
 
 def denied_percent(*, least_offers: int) -> cloudwatch.MathExpression:
-    """Divide denied offers by those and those given to proxies, over SQS and HTTP; zero below `least_offers`.
-
-    Those over SQS are told of by the sweeper, minutes later.
-    """
+    """Divide denied offers by those that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
         "sd": ours("OffersDenied", "sweeper"),
         "pd": ours("OffersDenied", "proxy"),
-        "pm": ours("PollsMatched", "proxy"),
+        "st": ours("OffersTimedOut", "sweeper"),
+        "pt": ours("OffersTimedOut", "proxy"),
+        "a": ours("AnswersDelivered", "proxy"),
     }
     denied = "(FILL(sd, 0) + FILL(pd, 0))"
-    offers = f"({denied} + FILL(pm, 0))"
+    offers = f"({denied} + FILL(st, 0) + FILL(pt, 0) + FILL(a, 0))"
     return cloudwatch.MathExpression(
         expression=f"IF({offers} >= {least_offers}, 100 * {denied} / {offers}, 0)",
         using_metrics=dict(parts),
@@ -142,11 +141,10 @@ def _named(names: Iterable[str], service: str, *, statistic: str = "Sum") -> lis
 
 
 def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
-    over_http = [ours(name, "proxy", label=f"{name}, HTTP") for name in ("OffersMatched", *ENDED)]
+    over_http = [ours(name, "proxy", label=f"{name}, HTTP") for name in UNANSWERED]
     return [
-        _graph(
-            "Offers, how they ended", *_named(OFFERS, "broker"), *_named(ENDED, "sweeper"), *over_http, stacked=True
-        ),
+        _graph("Offers", *_named(OFFERS, "broker"), stacked=True),
+        _graph("Offers without an answer", *_named(UNANSWERED, "sweeper"), *over_http, stacked=True),
         _graph("Denied, percent of offers", denied_percent(least_offers=1)),
         _graph("Polls", *_named(POLLS, "proxy"), stacked=True),
         _graph("Answers and requests", *_named(ANSWERS, "proxy")),
@@ -154,7 +152,6 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
             "Offers queue",
             of_queue(watched.offers, VISIBLE, label="waiting"),
             of_queue(watched.offers, AGE, label="age of the oldest, s"),
-            width=WIDTH,
         ),
     ]
 

@@ -47,6 +47,7 @@ class Plan:
     wildcards: Mapping[str, str] = field(default_factory=dict)  # in resources, beside those: each with its reason
     failures: sqs.IQueue | None = None  # where Lambda puts an asynchronous event that it gave up
     recursive_loop: lambda_.RecursiveLoop | None = None
+    reserved_concurrency: int | None = None  # that nobody else has, and at most; None is what is there
     files: Mapping[str, str] = field(default_factory=dict)  # beside the code: name to path in the project
 
 
@@ -97,6 +98,7 @@ class Functions:
             },
             dead_letter_queue=plan.failures,
             recursive_loop=plan.recursive_loop,
+            reserved_concurrent_executions=plan.reserved_concurrency,
             tracing=lambda_.Tracing.ACTIVE if self.parameters.operations.tracing else None,
         )
         acknowledge(

@@ -110,6 +110,11 @@ class RendezvousParameters(Model):
         "a proxy's address is the first public one there",
     )
     broker_max_concurrency: v.Concurrency = of(10, "brokers side by side")
+    proxy_max_concurrency: v.ReservedConcurrency | None = of(
+        300,
+        "proxy functions side by side. So many of the account's are reserved, and a flood takes no other function's; "
+        "AWS wants 100 left to those. Null: neither",
+    )
     broker_memory_mb: v.Memory = of(512, "of the function")
     proxy_memory_mb: v.Memory = of(256, "of the function")
     sweeper_memory_mb: v.Memory = of(256, "of the function")
@@ -135,6 +140,9 @@ class RendezvousParameters(Model):
         least, most = self.held_proxies_min, self.held_proxies_max
         if least > most:
             raise Misfit("held_proxies_min", f"{least} is over held_proxies_max {most}")
+        reserved = self.proxy_max_concurrency
+        if reserved is not None and reserved < most:
+            raise Misfit("proxy_max_concurrency", f"{reserved} is under held_proxies_max {most}")
         return self
 
 

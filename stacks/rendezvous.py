@@ -29,9 +29,9 @@ from stacks.state import BROKER_TIMEOUT, COUNTERS_TIMEOUT, StateStack
 PROXY_TIMEOUT = Duration.seconds(20)  # a poll is held for ten
 SWEEPER_TIMEOUT = Duration.seconds(60)
 
-BROKER_WAITING_ACTIONS = ("Query", "PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem")
+BROKER_WAITING_ACTIONS = ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")
 PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
-PROXY_WAITING_ACTIONS = BROKER_WAITING_ACTIONS
+PROXY_WAITING_ACTIONS = (*BROKER_WAITING_ACTIONS, "PutItem")
 SWEEP_ACTIONS = ("Query", "BatchWriteItem")
 COUNTERS_ACTIONS = ("BatchGetItem", "PutItem", "UpdateItem")
 EVENTS_BATCH = 1_000
@@ -123,6 +123,8 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
             allow("sqs", ["SendMessage"], stack.answer_queues),
             *_events_statements(stack),
         ],
+        # Anybody may call it, as often as they like.
+        reserved_concurrency=parameters.proxy_max_concurrency,
     )
     # Volunteers have no credentials: the protocol's broker is open to all.
     return stack.functions.make(plan).add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)

@@ -112,6 +112,8 @@ def of_text(text: str, schema: Mapping[str, Any]) -> object:
 Memory = Annotated[int, Field(ge=128, le=10_240)]
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 Concurrency = Annotated[int, Field(ge=2, le=1_000)]
+# https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html
+ReservedConcurrency = Annotated[int, Field(ge=1, le=10_000)]
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 Batch = Annotated[int, Field(ge=1, le=10_000)]
 Window = Annotated[int, Field(ge=0, le=300)]

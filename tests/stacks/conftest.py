@@ -33,6 +33,7 @@ OTHERWISE: Mapping[str, object] = {
     "sluice.rendezvous.proxy_memory_mb": 300,
     "sluice.rendezvous.sweeper_memory_mb": 200,
     "sluice.rendezvous.broker_max_concurrency": 7,
+    "sluice.rendezvous.proxy_max_concurrency": 250,
     "sluice.splitting.kms_key_arns": [KEY_ARN],
     "sluice.splitting.s3_bucket_arns": ["arn:aws:s3:::bucket"],
     "sluice.federation.tag": "frankfurt",

@@ -111,6 +111,7 @@ def test_a_threshold_is_what_its_parameter_says(synth: Synth) -> None:
         "PipelineAge": ("pipeline_age_s", 73),
         "BridgeLag": ("bridge_lag_s", 74),
         "Denied": ("denied_percent", 75),
+        "Stale": ("denied_least_offers", 77),
         "DeadLetters": ("dead_letters", 76),
     }
     parameters = {f"{KEY}.{name}": value for name, value in given.values()}
@@ -120,7 +121,7 @@ def test_a_threshold_is_what_its_parameter_says(synth: Synth) -> None:
     assert {alarm["ComparisonOperator"] for alarm in found.values()} == {"GreaterThanOrEqualToThreshold"}
 
 
-def test_the_denied_rate_is_of_enough_offers_over_both_ways(templates: Templates) -> None:
+def test_the_denied_rate_is_of_enough_offers_that_ended_over_both_ways(templates: Templates) -> None:
     metrics = {each["Id"]: each for each in alarms(templates.operations)["Denied"]["Metrics"]}
     [expression] = [each["Expression"] for each in metrics.values() if "Expression" in each]
     assert ">= 20" in expression
@@ -129,7 +130,15 @@ def test_the_denied_rate_is_of_enough_offers_over_both_ways(templates: Templates
         for each in metrics.values()
         if (stat := each.get("MetricStat"))
     }
-    assert asked == {(name, f, "Sum") for name in ("OffersMatched", "OffersDenied") for f in ("broker", "proxy")}
+    unanswered = {(name, f) for name in ("OffersDenied", "OffersTimedOut") for f in ("sweeper", "proxy")}
+    assert asked == {(*each, "Sum") for each in unanswered | {("AnswersDelivered", "proxy")}}
+
+
+def test_offers_that_come_too_late_are_an_alarm(templates: Templates) -> None:
+    stale = alarms(templates.operations)["Stale"]
+    [dimension] = stale["Dimensions"]
+    assert (stale["MetricName"], dimension["Value"], stale["Statistic"]) == ("OffersStale", "broker", "Sum")
+    assert stale["EvaluationPeriods"] == 3
 
 
 def test_failed_deletions_count_from_one_look_to_the_next(templates: Templates) -> None:

@@ -164,8 +164,8 @@ def test_the_default_bridge_is_the_protocols() -> None:
 
 
 def test_an_override_goes_before_cdk_json() -> None:
-    context = {**nested("held_proxies_max", 300), "sluice.rendezvous.held_proxies_max": 400}
-    assert Parameters.read(context).rendezvous.held_proxies_max == 400
+    context = {**nested("held_proxies_max", 250), "sluice.rendezvous.held_proxies_max": 300}
+    assert Parameters.read(context).rendezvous.held_proxies_max == 300
 
 
 def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
@@ -176,6 +176,7 @@ def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
             "sluice.log_retention_days": "7",
             "sluice.rendezvous.bridges": json.dumps([BRIDGE]),
             "sluice.rendezvous.held_proxies_max": "500",
+            "sluice.rendezvous.proxy_max_concurrency": "null",
             "sluice.rendezvous.keep_state": "false",
             "sluice.rendezvous.trusted_proxy": "true",
             "sluice.rendezvous.offers_queue_name": "12",
@@ -185,6 +186,7 @@ def test_the_command_lines_text_is_read_as_the_parameters_type() -> None:
     assert [bridge.display_name for bridge in read.rendezvous.bridge_list] == ["one"]
     assert (read.rendezvous.held_proxies_max, read.rendezvous.keep_state) == (500, False)
     assert read.rendezvous.trusted_proxy is True
+    assert read.rendezvous.proxy_max_concurrency is None
     assert read.rendezvous.offers_queue_name == "12"
 
 
@@ -236,6 +238,10 @@ MANY_BRIDGES = [BRIDGE | {"fingerprint": f"{number:040x}"} for number in range(4
         ("trusted_proxy", 1),
         ("broker_max_concurrency", 1),
         ("broker_max_concurrency", 1_001),
+        ("proxy_max_concurrency", 0),
+        ("proxy_max_concurrency", 10_001),
+        ("proxy_max_concurrency", "none"),
+        ("proxy_max_concurrency", 199),  # fewer than polls that are held
         ("broker_memory_mb", 127),
         ("proxy_memory_mb", 10_241),
         ("sweeper_memory_mb", "256 MB"),

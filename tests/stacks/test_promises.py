@@ -11,7 +11,7 @@ from aws_cdk import Stack, aws_sqs
 import app
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
-from sluice.rendezvous.settings import BrokerSettings, ProxySettings, TableSettings
+from sluice.rendezvous.settings import BrokerSettings, MeetingSettings, ProxySettings, TableSettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import CONTEXT, Resource, Templates
@@ -20,8 +20,8 @@ Synth = Callable[..., Templates]
 
 FUNCTIONS = ("Broker", "Counters", "Proxy", "Sweeper")
 TABLES = ("Table", "SplittingTable")
-TABLE_BOOK = {f"dynamodb:{action}" for action in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")}
-TABLE_SWEEP = {f"dynamodb:{action}" for action in ("Query", "DeleteItem", "BatchWriteItem")}
+MATCH = {f"dynamodb:{action}" for action in ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")}
+SWEEP = {"dynamodb:Query", "dynamodb:BatchWriteItem"}
 WRITE_LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 CONSUME = {
     f"sqs:{action}" for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
@@ -30,6 +30,7 @@ HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
 ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
 INGRESS = "FederationIngress.Arn"
 EVENT_VARIABLES = {"EVENTS"}
+MEETING_VARIABLES = {"WAITING_TABLE"} | EVENT_VARIABLES
 ADOPTED = "arn:aws:sqs:eu-central-1:123456789012:their-offers"
 
 
@@ -95,14 +96,9 @@ def trigger_queues(templates: Templates) -> Mapping[str, Resource]:
 
 def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
     triggers = trigger_queues(templates)
-    assert set(triggers) == {"OffersQueue", "TimeoutsQueue", "CountersQueue"}
+    assert set(triggers) == {"OffersQueue", "CountersQueue"}
     for trigger in triggers.values():
         assert trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-
-
-def brokers_triggers(templates: Templates) -> Mapping[str, Resource]:
-    """Without the one of the counters, where nobody waits."""
-    return {name: trigger for name, trigger in trigger_queues(templates).items() if name != "CountersQueue"}
 
 
 def test_events_are_counted_many_at_once(otherwise: Templates) -> None:
@@ -162,32 +158,33 @@ def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Syn
 
 def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth) -> None:
     templates = synth(**{"sluice.rendezvous.events_exchange": "null"})
-    assert set(trigger_queues(templates)) == {"OffersQueue", "TimeoutsQueue"}
+    assert set(trigger_queues(templates)) == {"OffersQueue"}
     assert declared(templates)["bindings"] == []
-    for function in ("Broker", "Proxy"):
+    for function in ("Broker", "Proxy", "Sweeper"):
         assert ("sqs:SendMessage", INGRESS) not in allowed(statements_of(templates, function))
         variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
         assert not EVENT_VARIABLES & set(variables)
 
 
 def test_the_functions_know_their_site_as_federation_does(otherwise: Templates) -> None:
-    for function in ("Broker", "Proxy"):
+    for function in ("Broker", "Proxy", "Sweeper"):
         variables = otherwise.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
         events = json.loads(text(variables["EVENTS"]))
         assert (events["site"], events["ingress_url"]) == ("frankfurt", "FederationIngress")
 
 
-def test_a_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
-    for trigger in brokers_triggers(templates).values():
-        assert trigger["BatchSize"] == 10
-        assert "MaximumBatchingWindowInSeconds" not in trigger
-        assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
+def test_the_offers_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
+    trigger = trigger_queues(templates)["OffersQueue"]
+    assert trigger["BatchSize"] == 10
+    assert "MaximumBatchingWindowInSeconds" not in trigger
+    assert trigger["ScalingConfig"] == {"MaximumConcurrency": 10}
 
 
-def test_every_queue_with_a_trigger_gives_up_to_the_dead_letters_after_three_receives(templates: Templates) -> None:
-    for name in brokers_triggers(templates):
-        redrive = templates.one("AWS::SQS::Queue", name)["RedrivePolicy"]
-        assert (text(redrive["deadLetterTargetArn"]), redrive["maxReceiveCount"]) == ("DeadLetters.Arn", 3)
+def test_an_offer_is_gone_before_sqs_would_move_it_with_its_addresses_to_the_dead_letters(templates: Templates) -> None:
+    queue = templates.one("AWS::SQS::Queue", "OffersQueue")
+    receives = queue["RedrivePolicy"]["maxReceiveCount"]
+    assert receives * queue["VisibilityTimeout"] > queue["MessageRetentionPeriod"]
+    assert text(queue["RedrivePolicy"]["deadLetterTargetArn"]) == "DeadLetters.Arn"
 
 
 def test_a_message_stays_invisible_for_six_times_the_functions_timeout(templates: Templates) -> None:
@@ -197,9 +194,24 @@ def test_a_message_stays_invisible_for_six_times_the_functions_timeout(templates
         assert templates.one("AWS::SQS::Queue", name)["VisibilityTimeout"] >= 6 * timeout_s + window_s
 
 
-def test_offers_and_ticks_are_kept_for_five_minutes_and_dead_letters_for_two_weeks(templates: Templates) -> None:
-    for name, seconds in (("OffersQueue", 300), ("TimeoutsQueue", 300), ("DeadLetters", 14 * 86_400)):
+def test_offers_are_kept_for_five_minutes_and_dead_letters_for_two_weeks(templates: Templates) -> None:
+    for name, seconds in (("OffersQueue", 300), ("DeadLetters", 14 * 86_400)):
         assert templates.one("AWS::SQS::Queue", name)["MessageRetentionPeriod"] == seconds
+
+
+def test_what_the_release_before_imports_of_a_retired_queue_is_exported_and_imported_no_more(
+    templates: Templates,
+) -> None:
+    """CloudFormation refuses to remove what a stack still imports, as those do that are updated later."""
+    exports = {each["Export"]["Name"] for name, each in templates.state["Outputs"].items() if "TimeoutsQueue" in name}
+    queue = "TimeoutsQueueA6E23A32"
+    assert exports == {
+        f"SluiceState:ExportsOutputFnGetAtt{queue}Arn389FF304",
+        f"SluiceState:ExportsOutputFnGetAtt{queue}QueueName3F534C40",
+        f"SluiceState:ExportsOutputRef{queue}2460FE23",
+    }
+    others = (templates.rendezvous, templates.splitting, templates.federation, templates.pipeline, templates.operations)
+    assert "TimeoutsQueue" not in json.dumps(others)
 
 
 def test_every_queue_is_encrypted(templates: Templates) -> None:
@@ -235,9 +247,10 @@ def test_nothing_has_a_physical_name_but_the_protocols_queue(templates: Template
 
 def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Broker")) == pairs(
-        (TABLE_BOOK, {"Table.Arn"}),
-        (CONSUME, {"OffersQueue.Arn", "TimeoutsQueue.Arn"}),
-        ({"sqs:SendMessage"}, {"TimeoutsQueue.Arn", "DeadLetters.Arn", ANSWERS, MAILBOXES, INGRESS}),
+        ({"dynamodb:PutItem"}, {"Table.Arn"}),
+        (MATCH, {"WaitingTable.Arn"}),
+        (CONSUME, {"OffersQueue.Arn"}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn", ANSWERS, MAILBOXES, INGRESS}),
         ({"sqs:CreateQueue"}, {ANSWERS}),
         (WRITE_LOGS, {"BrokerLogs.Arn"}),
     )
@@ -245,7 +258,8 @@ def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
 
 def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Proxy")) == pairs(
-        (TABLE_BOOK, {"Table.Arn"}),
+        ({f"dynamodb:{action}" for action in ("Query", "GetItem", "PutItem", "UpdateItem")}, {"Table.Arn"}),
+        (MATCH | {"dynamodb:PutItem"}, {"WaitingTable.Arn"}),
         ({"sqs:CreateQueue", "sqs:ReceiveMessage", "sqs:SendMessage"}, {MAILBOXES}),
         ({"sqs:SendMessage"}, {ANSWERS, INGRESS}),
         (WRITE_LOGS, {"ProxyLogs.Arn"}),
@@ -254,9 +268,9 @@ def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
 
 def test_the_sweeper_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Sweeper")) == pairs(
-        (TABLE_SWEEP, {"Table.Arn"}),
+        (SWEEP, {"Table.Arn", "WaitingTable.Arn"}),
         ({"sqs:DeleteQueue"}, {ANSWERS, MAILBOXES}),
-        ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn", INGRESS}),
         (WRITE_LOGS, {"SweeperLogs.Arn"}),
     )
 
@@ -284,7 +298,7 @@ def test_no_access_key_is_in_a_template(templates: Templates) -> None:
     assert templates.one("AWS::IAM::User") == {}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [*TABLES, "WaitingTable"])
 def test_a_table_is_as_the_functions_use_it(templates: Templates, name: str) -> None:
     table = templates.one("AWS::DynamoDB::Table", name)
     assert table["KeySchema"] == [
@@ -303,7 +317,8 @@ def protection(templates: Templates, name: str) -> tuple[str, str, bool]:
         for id_, found in templates.state["Resources"].items()
         if found["Type"] == "AWS::DynamoDB::Table" and id_.startswith(name)
     ]
-    return table["DeletionPolicy"], table["UpdateReplacePolicy"], table["Properties"]["DeletionProtectionEnabled"]
+    is_protected = table["Properties"].get("DeletionProtectionEnabled", False)
+    return table["DeletionPolicy"], table["UpdateReplacePolicy"], is_protected
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -316,6 +331,12 @@ def test_a_table_is_protected_and_can_be_restored(templates: Templates, name: st
 @pytest.mark.parametrize("name", TABLES)
 def test_state_that_needn_t_be_kept_goes_with_its_stack(otherwise: Templates, name: str) -> None:
     assert protection(otherwise, name) == ("Delete", "Delete", False)
+
+
+def test_who_waits_can_t_be_restored_and_goes_with_the_stack_whatever_is_kept(templates: Templates) -> None:
+    """Addresses are in it, and the keys of their hashes."""
+    assert "PointInTimeRecoverySpecification" not in templates.one("AWS::DynamoDB::Table", "WaitingTable")
+    assert protection(templates, "WaitingTable") == ("Delete", "Delete", False)
 
 
 @pytest.fixture(scope="module")
@@ -351,17 +372,18 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
         "POWERTOOLS_LOG_LEVEL",
     }
     own = {
-        "Broker": {"BRIDGES", "TIMEOUTS_QUEUE_URL"} | EVENT_VARIABLES,
+        "Broker": {"BRIDGES"} | MEETING_VARIABLES,
         "Counters": set(),
         "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX", "TRUSTS_FORWARDED"}
-        | EVENT_VARIABLES,
-        "Sweeper": set(),
+        | MEETING_VARIABLES,
+        "Sweeper": MEETING_VARIABLES,
     }
     for function, extra in own.items():
         variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
         assert set(variables) == shared | extra
         assert variables["POWERTOOLS_SERVICE_NAME"] == function.lower()
         assert (text(variables["TABLE"]), text(variables["DEAD_LETTERS_URL"])) == ("Table", "DeadLetters")
+        assert text(variables.get("WAITING_TABLE", "WaitingTable")) == "WaitingTable"
 
 
 def test_functions_run_with_the_limits_that_are_asked_for(otherwise: Templates) -> None:
@@ -371,7 +393,24 @@ def test_functions_run_with_the_limits_that_are_asked_for(otherwise: Templates) 
         for function in [otherwise.one("AWS::Lambda::Function", name)]
     }
     assert limits == {"Broker": (1024, 10), "Counters": (512, 30), "Proxy": (300, 20), "Sweeper": (200, 60)}
-    assert {trigger["ScalingConfig"]["MaximumConcurrency"] for trigger in brokers_triggers(otherwise).values()} == {7}
+    assert trigger_queues(otherwise)["OffersQueue"]["ScalingConfig"] == {"MaximumConcurrency": 7}
+
+
+def reserved(templates: Templates) -> dict[str, int]:
+    functions = templates.of_type("AWS::Lambda::Function").items()
+    known = {id_.rstrip("0123456789ABCDEF"): found.get("ReservedConcurrentExecutions") for id_, found in functions}
+    return {name: number for name, number in known.items() if number is not None}
+
+
+def test_whoever_floods_the_brokers_url_takes_no_other_functions_share(
+    templates: Templates, otherwise: Templates
+) -> None:
+    assert reserved(templates) == {"Proxy": 300}
+    assert reserved(otherwise) == {"Proxy": 250}
+
+
+def test_where_nothing_is_reserved_all_functions_share_what_the_account_has(synth: Synth) -> None:
+    assert reserved(synth(**{"sluice.rendezvous.proxy_max_concurrency": "null"})) == {}
 
 
 def test_functions_log_to_groups_of_their_own_that_forget(otherwise: Templates) -> None:
@@ -397,9 +436,8 @@ def check_architecture(templates: Templates, architecture: str) -> None:
     assert templates.one("AWS::Lambda::LayerVersion")["CompatibleArchitectures"] == [architecture]
 
 
-def test_a_tick_that_rearms_itself_isnt_stopped_as_a_loop(templates: Templates) -> None:
-    assert templates.one("AWS::Lambda::Function", "Broker")["RecursiveLoop"] == "Allow"
-    assert "RecursiveLoop" not in templates.one("AWS::Lambda::Function", "Proxy")
+def test_what_calls_itself_by_no_queue_is_stopped_as_a_loop(templates: Templates) -> None:
+    assert not [each for each in templates.of_type("AWS::Lambda::Function").values() if "RecursiveLoop" in each]
 
 
 def test_the_broker_url_is_open_to_all(templates: Templates) -> None:
@@ -423,7 +461,7 @@ def test_the_sweeper_runs_every_minute_and_its_failures_are_dead_lettered(templa
 
 
 def test_programs_find_these_outputs(templates: Templates) -> None:
-    outputs = {"OffersQueueUrl", "BrokerUrl", "ClientUserName", "TableName", "DeadLettersUrl", "TimeoutsQueueUrl"}
+    outputs = {"OffersQueueUrl", "BrokerUrl", "ClientUserName", "TableName", "DeadLettersUrl", "WaitingTableName"}
     assert set(templates.rendezvous["Outputs"]) == outputs
 
 
@@ -438,7 +476,7 @@ def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_p
 SETTINGS: Mapping[str, type[Settings]] = {
     "Broker": BrokerSettings,
     "Proxy": ProxySettings,
-    "Sweeper": TableSettings,
+    "Sweeper": MeetingSettings,
     "Counters": TableSettings,
     "Splitter": SplitterSettings,
     "Control": ControlSettings,
