@@ -54,6 +54,8 @@ class Mailbox:
 
         Looks at least once. Raises `QueueGone`, and the next `url` is a new mailbox's; or `CallFailed`.
         """
+        if not self._url:
+            raise QueueGone(PREFIX)
         while True:
             # SQS waits whole seconds.
             wait_s = max(round((until_ms - self.now_ms()) / 1000), 0)

@@ -1,67 +1,102 @@
-"""Polls are held until an offer comes; answers go to their clients once."""
+"""Polls take an offer that waits, or are held until one comes; answers go to their clients once."""
 
 import itertools
 import json
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.mailbox import USED_FOR_MS, Mailbox
-from sluice.rendezvous.ports import Claim, OfferRecord, OfferState
-from sluice.rendezvous.protocol.matching import HOLD_MS, Nat, Pool, WaitingProxy
-from sluice.rendezvous.protocol.messages import OfferMethod, Poll, ProxyAnswer, RelayPattern
+from sluice.rendezvous.ports import OfferRecord, OpenOffer
+from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Nat, Pool, WaitingProxy
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod, Poll, ProxyAnswer, RelayPattern
+from sluice.rendezvous.protocol.pace import CROWD, DAY_MS, HOUR_MS, MINUTE_MS, Counts
 from sluice.rendezvous.volunteers import PollMetric, Volunteers, hash_sid
-from tests.fakes import Clock, FakeMailboxStore, FakeOfferStore, FakePools, FakeQueues, recorder_of, url
+from tests.fakes import FakeMailboxStore, Meeting, recorder_of, url
 
 ADDRESS = "192.0.2.1"
+ANSWER = ProxyAnswer(sid="s", answer="a")
 
 
 @dataclass
-class World:
+class World(Meeting):
     """The proxy function and all it talks to."""
 
-    clock: Clock = field(default_factory=Clock)
-    pools: FakePools = field(default_factory=FakePools)
     mailboxes: FakeMailboxStore = field(default_factory=FakeMailboxStore)
     held_min: int = 4
 
     def __post_init__(self) -> None:
-        self.queues = FakeQueues(self.clock)
-        self.offers = FakeOfferStore(self.pools)
+        super().__post_init__()
         ids = (f"id{number}" for number in itertools.count())
         self.new_id = lambda: next(ids)
-        self.mailbox = Mailbox(self.queues, self.mailboxes, self.clock, self.new_id)
+        self.mailbox = Mailbox(self.queues, self.mailboxes, self.clock, self.new_id, self.sleep)
         self.recorder = recorder_of(self.clock)
         self.volunteers = Volunteers(
             offers=self.offers,
             pools=self.pools,
+            waiting=self.waiting,
             queues=self.queues,
             mailbox=self.mailbox,
+            pacing=self.pacing,
+            persistence=self.persistence,
             allowed=RelayPattern.parse("snowflake.torproject.net$"),
             held_min=self.held_min,
             held_max=10,
             now_ms=self.clock,
             new_id=self.new_id,
+            random=self.drawn,
             recorder=self.recorder,
         )
 
-    def matched_offer(self, sid: str = "s", *, method: OfferMethod = OfferMethod.SQS) -> OfferRecord:
-        reply_to = self.queues.create("snowflake-client-c", {})
-        proxy = WaitingProxy(
-            poll_id="p",
-            sid=hash_sid(sid),
-            pool=Pool.UNRESTRICTED,
-            clients=0,
-            polled_at_ms=self.clock.ms,
-            mailbox="m",
+    def poll(self, given: Poll | None = None) -> tuple[PollMetric, dict[str, str]]:
+        metric, body = self.volunteers.poll(given or poll(), address=ADDRESS)
+        return metric, json.loads(body)
+
+    def answer(self) -> bool:
+        return self.volunteers.answer(ANSWER, address=ADDRESS)
+
+    def offer(
+        self, client_id: str = "c", *, nat: Nat = Nat.UNKNOWN, method: OfferMethod = OfferMethod.SQS
+    ) -> OpenOffer:
+        """One that a broker has received just now."""
+        record = OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method, nat=nat)
+        self.offers.record(record)
+        return OpenOffer(
+            record=record,
+            offer=f"offer of {client_id}",
+            relay="wss://r/",
+            reply_to=self.queues.create(ANSWER_QUEUE_PREFIX + client_id, {}),
+            answers_until_ms=self.clock.ms + PATIENCE_MS,
         )
-        self.pools.enter(proxy)
-        offer = OfferRecord(client_id="c", sent_at_ms=self.clock.ms, method=method)
-        self.offers.record(offer)
-        assert self.offers.claim(offer, proxy, reply_to=reply_to, now_ms=self.clock.ms) is Claim.WON
-        return offer
+
+    def broker_gives(self, offer: OpenOffer) -> bool:
+        """What a broker does that sees who waits."""
+        matchmaker = self.matchmaker()
+        return matchmaker.give(offer, matchmaker.draw(offer.record.nat))
+
+    def match(self, offer: OpenOffer) -> None:
+        """Give an offer to the proxy that answers."""
+        proxy = WaitingProxy(
+            poll_id="p", sid=hash_sid("s"), pool=Pool.UNRESTRICTED, clients=0, polled_at_ms=self.clock.ms
+        )
+        assert self.offers.match(offer, proxy, now_ms=self.clock.ms)
+
+    def meanwhile(self, happens: Callable[[], object]) -> None:
+        """When the poll next looks into its mailbox."""
+        receive = self.queues.receive
+
+        def look(url: str, *, wait_s: int) -> str | None:
+            self.queues.receive = receive  # type: ignore[method-assign]  # once
+            happens()
+            return receive(url, wait_s=wait_s)
+
+        self.queues.receive = look  # type: ignore[method-assign]
+
+    def polled_lately(self, counted: Counts) -> None:
+        """By other environments, in this minute."""
+        self.pace.minutes[self.clock.ms // MINUTE_MS] = counted
 
 
 def poll(pattern: str | None = "torproject.net$", nat: Nat = Nat.UNRESTRICTED) -> Poll:
@@ -74,71 +109,205 @@ def poll(pattern: str | None = "torproject.net$", nat: Nat = Nat.UNRESTRICTED) -
     )
 
 
-def letter(poll_id: str) -> str:
-    return json.dumps({"for": poll_id, "offer": "o", "nat": "unknown", "relay": "wss://r/"})
+# Polls that are held
 
 
-def test_a_poll_that_nobody_claims_ends_after_ten_seconds_and_leaves_its_pool() -> None:
+def test_a_poll_that_nobody_came_for_ends_after_ten_seconds_and_leaves_its_pool() -> None:
     world = World()
     started_ms = world.clock.ms
-    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert outcome is PollMetric.IDLE
-    assert json.loads(body)["Status"] == "no match"
+    metric, body = world.poll()
+    assert (metric, body["Status"], body["NextPoll"]) == (PollMetric.IDLE, "no match", 20_000)
     assert world.clock.ms - started_ms == HOLD_MS
     assert world.pools.proxies == {}
 
 
-def test_a_claimed_poll_gets_its_offer() -> None:
+def test_a_poll_that_is_over_is_given_nothing_by_whoever_drew_it_before() -> None:
     world = World()
-    world.queues.arrivals.append(letter("id0"))
-    world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # as if an offer had claimed it
-    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert outcome is PollMetric.MATCHED
-    assert json.loads(body) == {
-        "Status": "client match", "Offer": "o", "NAT": "unknown", "NextPoll": 20000, "RelayURL": "wss://r/",
-    }  # fmt: skip
+    drawn = list[WaitingProxy]()
+    world.meanwhile(lambda: drawn.extend(world.pools.proxies.values()))
+    world.poll()
+    [proxy] = drawn
+    assert not world.offers.match(world.offer(), proxy, now_ms=world.clock.ms)
+
+
+def test_a_matched_poll_gets_its_letter() -> None:
+    world = World()
+    world.meanwhile(lambda: world.broker_gives(world.offer()))
+    assert world.poll() == (
+        PollMetric.MATCHED,
+        {"Status": "client match", "Offer": "offer of c", "NAT": "unknown", "NextPoll": 20000, "RelayURL": "wss://r/"},
+    )
+    assert world.pools.proxies == {}
 
 
 def test_letters_for_an_earlier_poll_are_skipped() -> None:
     world = World()
-    world.queues.arrivals += [letter("earlier"), letter("id0")]
-    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.MATCHED
+
+    def two_letters() -> None:
+        world.queues.send(world.mailbox.url(), json.dumps({"for": "earlier", "offer": "o", "nat": "", "relay": ""}))
+        world.broker_gives(world.offer())
+
+    world.meanwhile(two_letters)
+    assert world.poll()[1]["Offer"] == "offer of c"
 
 
-def test_a_poll_claimed_in_its_last_moment_waits_for_the_letter() -> None:
+def test_a_poll_that_is_matched_in_its_last_moment_waits_for_the_letter() -> None:
     world = World()
-    world.pools.leave = lambda proxy: bool(world.queues.arrivals.append(letter("id0")))  # type: ignore[method-assign, func-returns-value]  # the claim's letter comes as the poll ends
-    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.MATCHED
+    matchmaker, drawn, close = world.matchmaker(), list[WaitingProxy | None](), world.offers.close
+    world.meanwhile(lambda: drawn.append(matchmaker.draw(Nat.UNKNOWN)))
+
+    def close_too_late(proxy: WaitingProxy) -> bool:
+        assert matchmaker.give(world.offer(), drawn[0])
+        return close(proxy)
+
+    world.offers.close = close_too_late  # type: ignore[method-assign]
+    metric, body = world.poll()
+    assert (metric, body["Offer"]) == (PollMetric.MATCHED, "offer of c")
 
 
-def test_a_claim_whose_letter_never_comes_is_no_match_and_is_counted() -> None:
+def test_a_match_whose_letter_never_comes_is_no_match_and_is_counted() -> None:
     world = World()
-    world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # claimed, and then the broker died
-    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert (outcome, json.loads(body)["Status"]) == (PollMetric.LOST, "no match")
+
+    def broker_dies_after_its_match() -> None:
+        [proxy] = world.pools.proxies.values()
+        assert world.offers.match(world.offer(), proxy, now_ms=world.clock.ms)
+
+    world.meanwhile(broker_dies_after_its_match)
+    metric, body = world.poll()
+    assert (metric, body["Status"]) == (PollMetric.LOST, "no match")
 
 
 @pytest.mark.parametrize("pattern", [None, "example.com$"])
 def test_a_proxy_that_would_not_reach_our_relays_is_refused_at_once(pattern: str | None) -> None:
     world = World()
-    outcome, body = world.volunteers.poll(poll(pattern), address=ADDRESS)
-    assert (outcome, json.loads(body)["Status"]) == (PollMetric.REFUSED, "incorrect relay pattern")
-    assert world.queues.made == set()
+    world.waiting.put([world.offer()])
+    metric, body = world.poll(poll(pattern))
+    assert (metric, body["Status"]) == (PollMetric.REFUSED, "incorrect relay pattern")
+    assert (len(world.waiting.offers), world.mailboxes.notes) == (1, {})
 
 
-def test_when_enough_wait_a_poll_is_sent_away_at_once() -> None:
-    world = World(held_min=0)
+# Offers that wait
+
+
+@pytest.mark.parametrize("held_min", [0, 4])
+def test_a_poll_takes_the_oldest_offer_that_waits_at_once(held_min: int) -> None:
+    world = World(held_min=held_min)
+    offers = []
+    for client_id in ("old", "young"):
+        offers.append(world.offer(client_id))
+        world.clock.ms += 100
+    world.waiting.put(list(reversed(offers)))
     started_ms = world.clock.ms
-    outcome, body = world.volunteers.poll(poll(), address=ADDRESS)
-    assert (outcome, json.loads(body)["NextPoll"]) == (PollMetric.DEFERRED, 20_000)
-    assert world.clock.ms == started_ms
+    assert world.poll()[1]["Offer"] == "offer of old"
+    assert world.poll()[1]["Status"] == "no match"  # its Sid has one to answer
+    assert [each.record.client_id for each in world.waiting.offers.values()] == ["young"]
+    assert (world.clock.ms - started_ms, world.pools.proxies) == (HOLD_MS if held_min else 0, {})
 
 
-def test_demand_makes_room() -> None:
+def test_a_poll_that_is_held_looks_after_it_has_entered_and_sees_what_was_written_before() -> None:
+    """Whoever came just before it entered has looked for it in vain."""
+    world = World()
+    enter, oldest, asked = world.pools.enter, world.waiting.oldest, list[bool]()
+
+    def enter_late(proxy: WaitingProxy) -> None:
+        world.waiting.put([world.offer()])
+        enter(proxy)
+
+    def look(pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = False) -> Sequence[OpenOffer]:
+        asked.append(consistent)
+        return oldest(pool, now_ms=now_ms, limit=limit, shards=shards)
+
+    world.pools.enter = enter_late  # type: ignore[method-assign]
+    world.waiting.oldest = look  # type: ignore[method-assign]
+    started_ms = world.clock.ms
+    assert world.poll()[0] is PollMetric.MATCHED
+    assert (world.clock.ms, asked, world.pools.proxies) == (started_ms, [True], {})
+
+
+@pytest.mark.parametrize("held_min", [0, 4])
+def test_an_offer_that_waits_for_the_other_pool_is_not_taken(held_min: int) -> None:
+    world = World(held_min=held_min)
+    world.waiting.put([world.offer(nat=Nat.RESTRICTED)])
+    assert world.poll(poll(nat=Nat.RESTRICTED))[1]["Status"] == "no match"
+    assert len(world.waiting.offers) == 1
+
+
+def test_an_offer_that_others_take_first_leaves_the_next_one() -> None:
     world = World(held_min=0)
-    world.pools.note_offers(Pool.UNRESTRICTED, 3, now_ms=world.clock.ms)
-    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.IDLE
-    assert world.volunteers.poll(poll(nat=Nat.RESTRICTED), address=ADDRESS)[0] is PollMetric.DEFERRED
+    offers = [world.offer(client_id) for client_id in ("a", "b")]
+    world.waiting.put(offers)
+    world.waiting.oldest = lambda pool, **_: offers  # type: ignore[method-assign]
+    assert world.waiting.take(offers[0])
+    assert world.poll()[1]["Offer"] == "offer of b"
+
+
+def test_an_offer_is_given_back_where_the_poll_was_matched_meanwhile() -> None:
+    world = World()
+    enter = world.pools.enter
+
+    def enter_and_be_found(proxy: WaitingProxy) -> None:
+        enter(proxy)
+        assert world.broker_gives(world.offer("first"))
+
+    world.pools.enter = enter_and_be_found  # type: ignore[method-assign]
+    world.waiting.put([world.offer("second")])
+    metric, body = world.poll()
+    assert (metric, body["Offer"]) == (PollMetric.MATCHED, "offer of first")
+    assert [each.record.client_id for each in world.waiting.offers.values()] == ["second"]
+
+
+# How many are held, and whose turn it is
+
+
+def test_a_poll_is_sent_away_at_once_where_the_allowance_is_spent() -> None:
+    world = World(held_min=1)
+    world.pace.hours[world.clock.ms // HOUR_MS] = Counts({"held_ms": DAY_MS})
+    started_ms = world.clock.ms
+    metric, body = world.poll()
+    assert (metric, body["NextPoll"]) == (PollMetric.DEFERRED, 20_000)
+    assert (world.clock.ms, world.pools.proxies, world.mailboxes.notes) == (started_ms, {}, {})
+
+
+def test_offers_add_to_the_allowance() -> None:
+    world = World(held_min=0)
+    world.pace.hours[world.clock.ms // HOUR_MS] = Counts({"offers": 1_000})
+    assert world.poll()[0] is PollMetric.IDLE
+
+
+def test_where_many_poll_none_is_held_and_each_is_told_to_come_so_seldom_that_eight_come_a_second() -> None:
+    world = World()
+    world.polled_lately(Counts({"unrestricted_promised_ms": 320 * MINUTE_MS // 2}))
+    metric, body = world.poll()
+    assert (metric, body["NextPoll"]) == (PollMetric.DEFERRED, 40_000)
+    assert world.poll(poll(nat=Nat.RESTRICTED))[1]["NextPoll"] == 20_000
+
+
+def test_a_poll_that_got_nothing_is_counted_by_how_long_it_is_away() -> None:
+    world = World()
+    world.poll()
+    [minute], [hour] = world.pace.minutes.values(), world.pace.hours.values()
+    assert (minute.numbers, len(minute.groups)) == ({"unrestricted_promised_ms": HOLD_MS + 20_000}, 1)
+    assert hour.numbers == {"held_ms": HOLD_MS}
+
+
+def test_an_address_that_polls_before_its_turn_takes_an_offer_only_when_that_is_old() -> None:
+    world = World()
+    world.polled_lately(Counts({"unrestricted_offers": 1}, frozenset(range(CROWD))))
+    assert world.poll()[0] is PollMetric.IDLE
+    world.waiting.put([world.offer()])
+    assert world.poll()[0] is PollMetric.DEFERRED
+    world.clock.ms += 3_500
+    assert world.poll()[0] is PollMetric.MATCHED
+
+
+def test_an_address_whose_turn_it_is_takes_an_offer_at_once() -> None:
+    world = World()
+    world.polled_lately(Counts({"unrestricted_offers": 1}, frozenset(range(CROWD))))
+    world.waiting.put([world.offer()])
+    assert world.poll()[0] is PollMetric.MATCHED
+
+
+# Mailboxes
 
 
 def test_an_environment_keeps_its_mailbox_for_an_hour() -> None:
@@ -150,66 +319,103 @@ def test_an_environment_keeps_its_mailbox_for_an_hour() -> None:
     assert len(world.mailboxes.notes) == 2
 
 
-def test_a_mailbox_that_has_vanished_is_made_anew_next_time() -> None:
+def test_a_mailbox_that_has_vanished_ends_the_poll_and_is_made_anew_next_time() -> None:
     world = World()
     first = world.mailbox.url()
+    world.clock.ms += MINUTE_MS
     world.queues.made.clear()
-    with pytest.raises(QueueGone):
-        world.volunteers.poll(poll(), address=ADDRESS)
+    assert world.poll()[0] is PollMetric.IDLE
     assert world.pools.proxies == {}
     assert world.mailbox.url() != first
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=QueueGone,
-    reason="A queue used within a second of its creation fails for good: each poll makes a new mailbox, and loses it",
-)
+def test_a_poll_that_is_matched_when_its_mailbox_has_vanished_is_lost_without_another_look() -> None:
+    world = World()
+    world.mailbox.url()
+    world.clock.ms += MINUTE_MS
+    receive, asked = world.queues.receive, list[str]()
+
+    def vanished(url: str, *, wait_s: int) -> str | None:
+        asked.append(url)
+        world.queues.made.clear()
+        [proxy] = world.pools.proxies.values()
+        world.offers.match(world.offer(), proxy, now_ms=world.clock.ms)
+        return receive(url, wait_s=wait_s)
+
+    world.queues.receive = vanished  # type: ignore[method-assign]
+    assert world.poll()[0] is PollMetric.LOST
+    assert len(asked) == 1
+
+
 def test_a_mailbox_that_is_not_there_at_first_is_used_once_it_is() -> None:
     world = World()
     world.queues.appears_after_ms = 1000
-    for _ in range(3):
-        with suppress(QueueGone):
-            world.volunteers.poll(poll(), address=ADDRESS)
-        world.clock.ms += 1000
-    assert world.volunteers.poll(poll(), address=ADDRESS)[0] is PollMetric.IDLE
+    started_ms = world.clock.ms
+    assert world.poll()[0] is PollMetric.IDLE
+    assert world.clock.ms - started_ms == HOLD_MS
     assert len(world.mailboxes.notes) == 1
+
+
+# Answers
 
 
 def test_an_answer_reaches_its_client_once() -> None:
     world = World()
-    world.matched_offer()
-    answers = [world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS) for _ in range(2)]
-    assert answers == [True, False]
+    world.match(world.offer())
+    assert [world.answer() for _ in range(2)] == [True, False]
     assert world.queues.queues[url("snowflake-client-c")] == ['{"answer":"a"}']
 
 
 def test_an_answer_to_a_client_over_http_goes_to_the_mailbox_that_waits_for_it() -> None:
     world = World()
-    world.matched_offer(method=OfferMethod.HTTP)
-    world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
+    world.match(world.offer(method=OfferMethod.HTTP))
+    assert world.answer()
     assert json.loads(world.queues.queues[url("snowflake-client-c")][0]) == {"for": "c", "answer": "a"}
 
 
-def test_an_answer_from_a_stranger_or_after_the_time_out_is_too_late() -> None:
+def test_an_answer_from_a_stranger_is_too_late() -> None:
+    assert not World().answer()
+
+
+@pytest.mark.parametrize(("after_ms", "taken"), [(PATIENCE_MS - 1, True), (PATIENCE_MS, False)])
+def test_an_answer_is_taken_until_the_clients_time_is_over(after_ms: int, taken: bool) -> None:
     world = World()
-    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
-    offer = world.matched_offer()
-    world.offers.time_out(offer)
-    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
+    world.match(world.offer())
+    world.clock.ms += after_ms
+    assert world.answer() is taken
+    assert len(world.queues.queues[url("snowflake-client-c")]) == int(taken)
 
 
 def test_an_answer_whose_client_is_swept_is_too_late() -> None:
     world = World()
-    world.matched_offer()
+    world.match(world.offer())
     world.queues.made.clear()
-    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
+    assert not world.answer()
 
 
-def test_an_answer_that_cannot_be_sent_leaves_the_offer_to_its_time_out() -> None:
+def test_an_answer_queue_that_is_not_there_at_first_gets_its_answer() -> None:
     world = World()
-    world.matched_offer()
+    world.queues.appears_after_ms = 1000
+    world.match(world.offer())
+    assert world.answer()
+    assert world.queues.queues[url("snowflake-client-c")] == ['{"answer":"a"}']
+
+
+def test_an_answer_that_cannot_be_sent_is_tried_until_the_clients_time_is_over() -> None:
+    world = World()
+    world.match(world.offer())
+    started_ms = world.clock.ms
     world.queues.failing[url("snowflake-client-c")] = CallFailed("SendMessage", "InternalError", "later")
     with pytest.raises(CallFailed):
-        world.volunteers.answer(ProxyAnswer(sid="s", answer="a"), address=ADDRESS)
-    assert next(iter(world.offers.offers.values())).state is OfferState.MATCHED
+        world.answer()
+    assert PATIENCE_MS - 500 <= world.clock.ms - started_ms <= PATIENCE_MS
+
+
+def test_who_asks_a_mailbox_that_has_vanished_is_told_so() -> None:
+    world = World()
+    world.mailbox.url()
+    world.clock.ms += MINUTE_MS
+    world.queues.made.clear()
+    for _ in range(2):
+        with pytest.raises(QueueGone):
+            world.mailbox.wait_for("p", until_ms=world.clock.ms)
