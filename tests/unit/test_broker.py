@@ -32,12 +32,21 @@ class World(Meeting):
 
     ids: Any = field(default_factory=count)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.recorder = recorder_of(self.clock)
+
+    @classmethod
+    def beside(cls, other: Meeting) -> "World":
+        """The broker of a site that another function's world is of."""
+        return cls(other.clock, other.pools, other.offers, other.waiting, other.pace, other.queues)
+
     def broker(self) -> Broker:
         return Broker(
             offers=self.offers,
             queues=self.queues,
             bridges=BRIDGES,
-            recorder=recorder_of(self.clock),
+            recorder=self.recorder,
             persistence=self.persistence,
             executor=self.executor,
             now_ms=self.clock,

@@ -4,7 +4,7 @@ import base64
 import html.parser
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from functions.proxy.handler import cause_of
 from sluice.errors import CallFailed
-from sluice.rendezvous.broker import Matchmaker
 from sluice.rendezvous.http import BrokerSite, HttpRequest, HttpResponse, debug_page
 from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.protocol.amp import armor, decode_path
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool, Profile
+from sluice.rendezvous.protocol.matching import ANSWERING_MS, HOLD_MS, PATIENCE_MS, Nat, Profile
 from sluice.rendezvous.protocol.messages import Poll
-from sluice.rendezvous.volunteers import PollMetric
-from tests.fakes import FakeStatisticsStore
+from sluice.rendezvous.volunteers import PollMetric, hash_sid
+from tests.fakes import Clock, FakeStatisticsStore
 from tests.unit.test_broker import BRIDGES, DESCRIPTION
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_volunteers import World as ProxyWorld
@@ -33,32 +32,28 @@ PAGES = ["/debug", "/metrics", "/prometheus", "/robots.txt"]
 CLIENT = b"1.0\n" + json.dumps({"offer": DESCRIPTION, "nat": "unknown"}).encode()
 
 
+@dataclass
 class World(ProxyWorld):
     """The proxy function with its HTTP face."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.statistics = FakeStatisticsStore()
+    statistics: FakeStatisticsStore = field(default_factory=FakeStatisticsStore)
 
     def site(self) -> BrokerSite:
         clients = HttpClients(
             offers=self.offers,
-            matchmaker=lambda: Matchmaker(
-                offers=self.offers,
-                pools=self.pools,
-                queues=self.queues,
-                now_ms=self.clock,
-                random=lambda: 0.5,
-            ),
+            waiting=self.waiting,
+            matchmaker=self.matchmaker,
             mailbox=self.mailbox,
             bridges=BRIDGES,
             now_ms=self.clock,
+            new_id=self.new_id,
             recorder=self.recorder,
         )
         return BrokerSite(
             volunteers=self.volunteers,
             clients=clients,
             pools=self.pools,
+            pacing=self.pacing,
             statistics=self.statistics,
             now_ms=self.clock,
             new_id=self.new_id,
@@ -69,24 +64,29 @@ class World(ProxyWorld):
 
     def waiting_proxy(self) -> None:
         """A proxy that another environment holds, which answers as soon as it has the offer."""
-        broker = BrokerWorld(self.clock, self.pools)
-        broker.queues = self.queues
-        proxy = broker.proxy("p")
+        proxy = BrokerWorld.beside(self).proxy("p")
         send = self.queues.send
 
         def answer(url: str, body: str, **more: Any) -> None:
             send(url, body, **more)
             if url == proxy.mailbox:
-                offer = self.offers.answer(proxy.sid)
-                assert offer is not None
-                send(offer.reply_to, json.dumps({"for": offer.client_id, "answer": ANSWER_TEXT}))
+                self.answered(proxy.sid)
 
         self.queues.send = answer  # type: ignore[method-assign]  # the other environment, at once
 
+    def answered(self, sid: str) -> None:
+        """The answer of a proxy with this Sid, as it is stored, which another environment takes."""
+        match = self.offers.answer(sid, token="t", now_ms=self.clock.ms)
+        assert match is not None
+        self.queues.send(match.reply_to, json.dumps({"for": match.record.client_id, "answer": ANSWER_TEXT}))
+
     def silent_proxy(self) -> None:
-        broker = BrokerWorld(self.clock, self.pools)
-        broker.queues = self.queues
-        broker.proxy("p")
+        BrokerWorld.beside(self).proxy("p")
+
+    def poll_comes(self) -> None:
+        """To another environment, which holds none."""
+        other = ProxyWorld(self.clock, self.pools, self.offers, self.waiting, self.pace, self.queues, held_min=0)
+        assert other.poll()[0] is PollMetric.MATCHED
 
 
 def test_a_poll_without_a_client_is_a_200_with_every_key() -> None:
@@ -130,6 +130,53 @@ def test_a_client_whose_proxy_says_nothing_waits_five_seconds() -> None:
     response = world.request("POST", "/client", CLIENT)
     assert json.loads(response.body) == {"error": "timed out waiting for answer!"}
     assert PATIENCE_MS <= world.clock.ms - started_ms <= PATIENCE_MS + 1_000
+
+
+def test_a_client_without_a_proxy_waits_for_a_poll_as_long_as_that_could_be_answered() -> None:
+    world = World()
+    response = world.request("POST", "/client", CLIENT)
+    assert json.loads(response.body) == {"error": "no snowflake proxies currently available"}
+    assert world.clock.ms - Clock.ms == PATIENCE_MS - ANSWERING_MS
+    assert world.waiting.offers == {}
+
+
+def test_a_client_that_waits_gets_the_answer_of_a_proxy_that_polls() -> None:
+    world = World()
+
+    def poll_and_answer() -> None:
+        world.poll_comes()
+        world.answered(hash_sid("s"))
+
+    world.meanwhile(poll_and_answer)
+    response = world.request("POST", "/client", CLIENT)
+    assert (response.status, json.loads(response.body)) == (200, {"answer": ANSWER_TEXT})
+
+
+def test_a_client_whose_offer_a_poll_took_isnt_told_that_there_is_no_proxy() -> None:
+    world = World()
+    world.meanwhile(world.poll_comes)
+    response = world.request("POST", "/client", CLIENT)
+    assert json.loads(response.body) == {"error": "timed out waiting for answer!"}
+
+
+def test_an_answer_that_was_taken_in_the_last_moment_still_comes() -> None:
+    world = World()
+    proxy = BrokerWorld.beside(world).proxy("p")
+
+    def answer_late() -> None:
+        world.clock.ms += PATIENCE_MS - 1
+        world.answered(proxy.sid)
+
+    world.meanwhile(answer_late)
+    assert json.loads(world.request("POST", "/client", CLIENT).body) == {"answer": ANSWER_TEXT}
+
+
+def test_an_offer_over_http_is_counted_as_demand() -> None:
+    world = World()
+    world.silent_proxy()
+    world.request("POST", "/client", CLIENT)
+    [minute], [hour] = world.pace.minutes.values(), world.pace.hours.values()
+    assert (minute.numbers, hour.numbers) == ({"unrestricted_offers": 1}, {"offers": 1})
 
 
 def test_a_clients_body_over_the_limit_is_a_400() -> None:
@@ -232,7 +279,8 @@ def test_debug_counts_those_who_wait() -> None:
     world.silent_proxy()
     body = world.request("GET", "/debug").body
     assert body.startswith("current snowflakes available: 1\n")
-    assert world.pools.count(Pool.UNRESTRICTED, now_ms=world.clock.ms) == 1
+    world.clock.ms += HOLD_MS
+    assert world.request("GET", "/debug").body.startswith("current snowflakes available: 0\n")
 
 
 def test_debug_is_written_as_snowflakes_broker_writes_it() -> None:

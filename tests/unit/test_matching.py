@@ -1,20 +1,33 @@
-"""Which proxies fit which client, and how many to hold."""
+"""Which proxies fit which client, in what order, and until when a client is answered."""
+
+from collections.abc import Callable, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.rendezvous.protocol.matching import (
+    ANSWERING_MS,
+    GUARD_MS,
+    HEARS_MS,
     HOLD_MS,
     PATIENCE_MS,
     Nat,
     Pool,
+    Profile,
     WaitingProxy,
+    answers_until,
+    fits,
     in_order,
     is_stale,
     pool_of,
     pools_for,
-    proxies_to_hold,
+    reply_delay_s,
+    shard_of,
+    waits_until,
 )
+
+SENT_MS = 1_700_000_000_000
+PROMPT_MS = 3_700  # a queue that is there by then has its client hear by six seconds
 
 
 def test_only_an_unrestricted_client_gets_a_restricted_proxy_and_it_gets_it_first() -> None:
@@ -26,6 +39,15 @@ def test_a_proxy_that_does_not_know_its_nat_waits_with_the_restricted_ones() -> 
     assert [pool_of(nat) for nat in Nat] == [Pool.RESTRICTED, Pool.RESTRICTED, Pool.UNRESTRICTED]
 
 
+def test_an_offer_fits_the_pools_it_asks_for() -> None:
+    assert {(nat, pool) for nat in Nat for pool in Pool if fits(nat, pool)} == {
+        (Nat.UNKNOWN, Pool.UNRESTRICTED),
+        (Nat.RESTRICTED, Pool.UNRESTRICTED),
+        (Nat.UNRESTRICTED, Pool.UNRESTRICTED),
+        (Nat.UNRESTRICTED, Pool.RESTRICTED),
+    }
+
+
 PROXIES = st.lists(
     st.builds(
         WaitingProxy,
@@ -34,26 +56,76 @@ PROXIES = st.lists(
         pool=st.sampled_from(Pool),
         clients=st.integers(0, 3),
         polled_at_ms=st.integers(0, 3 * HOLD_MS),
-        mailbox=st.just("m"),
+        profile=st.builds(Profile, address=st.none() | st.sampled_from("abc")),
     )
 )
 
 
-@given(PROXIES, st.integers(0, 4 * HOLD_MS), st.randoms())
-def test_the_order_is_fewest_clients_first_of_those_who_still_wait(
-    proxies: list[WaitingProxy], now_ms: int, random: object
+def drawn_in_turns(proxies: Sequence[WaitingProxy], ties: Sequence[float]) -> list[WaitingProxy]:
+    """A round takes the best of each address, and all that have none; then comes the next round."""
+    left = sorted(range(len(proxies)), key=lambda place: (proxies[place].clients, ties[place]))
+    ordered: list[WaitingProxy] = []
+    while left:
+        seen: set[str] = set()
+        later: list[int] = []
+        for place in left:
+            address = proxies[place].profile.address
+            if address in seen:
+                later.append(place)
+            else:
+                ordered.append(proxies[place])
+                if address is not None:
+                    seen.add(address)
+        left = later
+    return ordered
+
+
+@given(PROXIES, st.randoms())
+def test_the_fewest_clients_go_first_but_each_address_once_before_any_comes_again(
+    proxies: list[WaitingProxy], random: object
 ) -> None:
-    ties = [random.random() for _ in proxies]  # type: ignore[attr-defined]  # hypothesis' randoms are untyped
-    ordered = in_order(proxies, now_ms=now_ms, ties=ties)
-    assert [proxy.clients for proxy in ordered] == sorted(proxy.clients for proxy in ordered)
-    assert {proxy.poll_id for proxy in ordered} == {p.poll_id for p in proxies if p.polled_at_ms + HOLD_MS > now_ms}
+    draw: Callable[[], float] = random.random  # type: ignore[attr-defined]  # hypothesis' randoms are untyped
+    ties = [draw() for _ in proxies]
+    assert in_order(proxies, ties=ties) == drawn_in_turns(proxies, ties)
 
 
-@given(st.integers(0, 10_000), st.integers(0, 10), st.integers(10, 1_000))
-def test_twice_the_demand_is_held_within_its_limits(offers: int, at_least: int, at_most: int) -> None:
-    held = proxies_to_hold(recent_offers=offers, at_least=at_least, at_most=at_most)
-    assert at_least <= held <= at_most
-    assert held == 2 * offers or held in {at_least, at_most}
+def test_many_polls_of_one_address_dont_keep_others_from_their_turn() -> None:
+    def proxy(sid: str, address: str | None, clients: int) -> WaitingProxy:
+        profile = Profile(address=address)
+        return WaitingProxy(
+            poll_id=sid, sid=sid, pool=Pool.RESTRICTED, clients=clients, polled_at_ms=0, profile=profile
+        )
+
+    waiting = [*(proxy(f"a{number}", "a", 0) for number in range(3)), proxy("b", "b", 9), proxy("c", None, 5)]
+    assert [each.sid for each in in_order(waiting, ties=[0.1, 0.2, 0.3, 0.4, 0.5])] == ["a0", "c", "b", "a1", "a2"]
+
+
+@given(st.integers(0, 2 * PATIENCE_MS), st.integers(0, 2 * PATIENCE_MS))
+def test_no_answer_that_is_taken_comes_after_the_reply(ready_ms: int, more_ms: int) -> None:
+    """The queue is there so long after the offer was sent; the reply goes into it at once, or later if that fails."""
+    there_ms = SENT_MS + ready_ms
+    until_ms = answers_until(sent_at_ms=SENT_MS, now_ms=there_ms)
+    replied_ms = there_ms + more_ms
+    delay_s = reply_delay_s(sent_at_ms=SENT_MS, answers_until_ms=until_ms, now_ms=replied_ms)
+    assert until_ms <= SENT_MS + PATIENCE_MS
+    assert 1 <= delay_s <= HEARS_MS // 1000 + 1
+    assert replied_ms + 1000 * delay_s >= until_ms + GUARD_MS
+
+
+@given(st.integers(0, PROMPT_MS))
+def test_the_reply_comes_by_six_seconds_and_leaves_the_answer_its_time(ready_ms: int) -> None:
+    there_ms = SENT_MS + ready_ms
+    until_ms = answers_until(sent_at_ms=SENT_MS, now_ms=there_ms)
+    hears_ms = there_ms + 1000 * reply_delay_s(sent_at_ms=SENT_MS, answers_until_ms=until_ms, now_ms=there_ms)
+    assert hears_ms <= SENT_MS + HEARS_MS
+    assert until_ms >= SENT_MS + PATIENCE_MS - 300  # whole seconds are lost, but no more
+    assert waits_until(until_ms) == until_ms - ANSWERING_MS
+
+
+@given(st.text(), st.integers(1, 100))
+def test_a_name_stands_in_one_shard_of_those_there_are(name: str, shards: int) -> None:
+    assert 0 <= shard_of(name, shards) < shards
+    assert shard_of(name, 1) == 0
 
 
 def test_an_offer_is_stale_when_its_client_has_given_up() -> None:

@@ -327,7 +327,7 @@ def test_the_log_has_the_days_that_are_over_the_earliest_first() -> None:
 def test_prometheus_sees_who_waits_and_what_was_counted() -> None:
     world = HttpWorld()
     Script(world.statistics).offers(1, "denied", country="DE")
-    proxies = BrokerWorld(world.clock, world.pools)
+    proxies = BrokerWorld.beside(world)
     for name, pool in (("p", Pool.RESTRICTED), ("q", Pool.UNRESTRICTED)):
         proxies.proxy(name, pool=pool)
     response = world.request("GET", "/prometheus")
