@@ -1,6 +1,6 @@
 """Rendezvous: clients' offers, volunteers' polls, and the matching between them.
 
 Pure rooms: `protocol` (offers, polls and answers, and who fits whom), `counts` (events, and what is counted of them).
-Shells: `broker` and `http_clients` (offers), `volunteers` (polls and answers), `timeouts`, `sweeper`, `counting`;
-`ports` is what they ask of AWS.
+Shells: `broker` and `http_clients` (offers), `volunteers` (polls and answers), `matchmaker` between them, `pacing`,
+`sweeper`, `counting`; `ports` is what they ask of AWS.
 """

@@ -3,7 +3,7 @@
 It reads every offer anyway, so it tells of those that ended without an answer.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -60,24 +60,31 @@ class Sweeper:
         """Delete every queue that is old enough, then its record. Raises `CallFailed` where a store can't be read."""
         swept, until_ms = Swept(), self.now_ms() - ANSWER_QUEUE_AGE_MS
         shards = SHARDS_BEFORE * self.pacing.pace().shards
-        left = [offer for page in self.waiting.left(until_ms=until_ms, shards=shards) for offer in page]
+        pages = self.waiting.left(until_ms=until_ms, shards=shards)
+        left = {(offer.client_id, offer.sent_at_ms): offer for page in pages for offer in page}
         if self._sweep_offers(swept, until_ms=until_ms, left=left):
-            self.waiting.forget(left)
+            self.waiting.forget(list(left.values()))
             self._sweep_mailboxes(swept)
         return swept
 
-    def _sweep_offers(self, swept: Swept, *, until_ms: int, left: Iterable[LeftOffer]) -> bool:
-        """Delete answer queues, and say how their offers ended. Returns whether all were gone through."""
-        nobodys = {(each.client_id, each.sent_at_ms) for each in left}
+    def _sweep_offers(self, swept: Swept, *, until_ms: int, left: dict[tuple[str, int], LeftOffer]) -> bool:
+        """Delete answer queues, and say how their offers ended. Returns whether all were gone through.
+
+        Those whose queue is still there are taken out of `left`: the next sweep is to know that nobody took them.
+        """
         for page in self.offers.sent_before(until_ms):
             # An offer over HTTP has no queue of its own.
             mine = [offer for offer in page if offer.method is OfferMethod.SQS]
             gone = self._delete([ANSWER_QUEUE_PREFIX + offer.client_id for offer in mine])
-            kept = {id(offer) for offer, is_gone in zip(mine, gone, strict=True) if not is_gone}
-            forgotten = [offer for offer in page if id(offer) not in kept]
+            kept = {
+                (offer.client_id, offer.sent_at_ms) for offer, is_gone in zip(mine, gone, strict=True) if not is_gone
+            }
+            forgotten = [offer for offer in page if (offer.client_id, offer.sent_at_ms) not in kept]
             self.offers.forget(forgotten)
             for offer in forgotten:
-                self._tell(offer, swept, was_denied=(offer.client_id, offer.sent_at_ms) in nobodys)
+                self._tell(offer, swept, was_denied=(offer.client_id, offer.sent_at_ms) in left)
+            for key in kept:
+                left.pop(key, None)
             swept.answer_queues += sum(gone)
             swept.failed += len(kept)
             if not self.may_go_on():

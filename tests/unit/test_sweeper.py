@@ -1,41 +1,79 @@
-"""The sweep: one deletion a queue, by creation time alone."""
+"""The sweep: one deletion a queue, by creation time alone, and an end for each offer that nobody answered."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
 
 from sluice.errors import CallFailed
+from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
-from sluice.rendezvous.ports import OfferRecord
-from sluice.rendezvous.protocol.messages import OfferMethod
-from sluice.rendezvous.sweeper import ANSWER_QUEUE_AGE_MS, Sweeper, Swept
-from tests.fakes import Clock, FakeMailboxStore, FakeOfferStore, FakePools, FakeQueues, url
+from sluice.rendezvous.ports import OfferRecord, OfferState, OpenOffer
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, Pool, WaitingProxy
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod
+from sluice.rendezvous.protocol.pace import MINUTE_MS, Counts
+from sluice.rendezvous.sweeper import ANSWER_QUEUE_AGE_MS, SHARDS_BEFORE, Sweeper, Swept
+from tests.fakes import FakeMailboxStore, Meeting, recorder_of, url
 
 
-class World:
+@dataclass
+class World(Meeting):
     """A site with leftovers."""
 
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.queues = FakeQueues(self.clock)
-        self.offers = FakeOfferStore(FakePools())
-        self.mailboxes = FakeMailboxStore()
+    mailboxes: FakeMailboxStore = field(default_factory=FakeMailboxStore)
 
-    def offer(self, client_id: str, *, method: OfferMethod = OfferMethod.SQS, with_queue: bool = True) -> None:
-        self.offers.record(OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method))
-        if with_queue:
-            self.queues.create(f"snowflake-client-{client_id}", {})
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.recorder = recorder_of(self.clock)
+
+    def offer(
+        self,
+        client_id: str,
+        *,
+        method: OfferMethod = OfferMethod.SQS,
+        with_queue: bool = True,
+        state: OfferState = OfferState.RECEIVED,
+    ) -> OpenOffer:
+        record = OfferRecord(client_id=client_id, sent_at_ms=self.clock.ms, method=method, state=state, country="DE")
+        self.offers.record(record)
+        name = ANSWER_QUEUE_PREFIX + client_id
+        return OpenOffer(
+            record=record,
+            offer="o",
+            relay="wss://r/",
+            reply_to=self.queues.create(name, {}) if with_queue else url(name),
+            answers_until_ms=self.clock.ms + PATIENCE_MS,
+        )
+
+    def match(self, offer: OpenOffer, sid: str) -> None:
+        proxy = WaitingProxy(poll_id=sid, sid=sid, pool=Pool.UNRESTRICTED, clients=0, polled_at_ms=self.clock.ms)
+        assert self.offers.match(offer, proxy, now_ms=self.clock.ms)
+
+    def age(self) -> None:
+        self.clock.ms += ANSWER_QUEUE_AGE_MS + 1
 
     def sweep(self, may_go_on: Sequence[bool] = ()) -> Swept:
         answers = iter(may_go_on)
         with ThreadPoolExecutor(2) as executor:
             return Sweeper(
                 offers=self.offers,
+                waiting=self.waiting,
                 mailboxes=self.mailboxes,
                 queues=self.queues,
+                pacing=self.new_pacing(),
+                recorder=self.recorder,
                 executor=executor,
                 now_ms=self.clock,
                 may_go_on=lambda: next(answers, True),
             ).sweep()
+
+    def told(self) -> dict[str, str]:
+        """How offers ended, by their events' ids."""
+        events = self.recorder.take()
+        assert all(isinstance(event, OfferEvent) for event in events)
+        assert len({event.id for event in events}) == len(events)
+        return {event.id: event.outcome for event in events}
 
 
 def test_answer_queues_go_after_two_minutes_and_younger_ones_stay() -> None:
@@ -44,7 +82,7 @@ def test_answer_queues_go_after_two_minutes_and_younger_ones_stay() -> None:
     world.clock.ms += ANSWER_QUEUE_AGE_MS
     world.offer("young")
     world.clock.ms += 1
-    assert world.sweep() == Swept(answer_queues=1)
+    assert world.sweep() == Swept(answer_queues=1, timed_out=1)
     assert world.queues.deleted == ["snowflake-client-old"]
     assert [client_id for client_id, _ in world.offers.offers] == ["young"]
 
@@ -52,16 +90,8 @@ def test_answer_queues_go_after_two_minutes_and_younger_ones_stay() -> None:
 def test_a_queue_that_was_noted_and_never_made_is_forgotten() -> None:
     world = World()
     world.offer("never", with_queue=False)
-    world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
+    world.age()
     assert world.sweep().failed == 0
-    assert world.offers.offers == {}
-
-
-def test_an_offer_over_http_has_no_queue_to_delete() -> None:
-    world = World()
-    world.offer("h", method=OfferMethod.HTTP)
-    world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
-    assert world.sweep() == Swept()
     assert world.offers.offers == {}
 
 
@@ -69,12 +99,13 @@ def test_what_could_not_be_deleted_is_kept_for_the_next_sweep_and_the_rest_goes(
     world = World()
     for client_id in ("a", "b", "c"):
         world.offer(client_id)
-    world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
+    world.age()
     world.queues.failing[url("snowflake-client-b")] = CallFailed("DeleteQueue", "Throttling", "slow down")
-    assert world.sweep() == Swept(answer_queues=2, failed=1)
+    assert world.sweep() == Swept(answer_queues=2, failed=1, timed_out=2)
     world.queues.failing.clear()
-    assert world.sweep() == Swept(answer_queues=1)
+    assert world.sweep() == Swept(answer_queues=1, timed_out=1)
     assert world.offers.offers == {}
+    assert len(world.told()) == 3
 
 
 def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
@@ -88,12 +119,95 @@ def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
     assert world.mailboxes.notes == {}
 
 
+# How offers ended
+
+
+def test_an_offer_that_waited_for_nobody_was_denied_and_one_that_a_proxy_had_timed_out() -> None:
+    world = World()
+    world.waiting.put([world.offer("denied")])
+    world.match(world.offer("timed out"), "s")
+    world.age()
+    swept = world.sweep()
+    assert (swept.denied, swept.timed_out) == (1, 1)
+    events = [event for event in world.recorder.take() if isinstance(event, OfferEvent)]
+    assert [(event.outcome, event.method, event.country) for event in events] == [
+        ("denied", "sqs", "DE"),
+        ("timeout", "sqs", "DE"),
+    ]
+
+
+@pytest.mark.parametrize("state", [OfferState.REFUSED, OfferState.ANSWERED])
+def test_an_offer_that_was_refused_or_answered_is_not_told_of_again(state: OfferState) -> None:
+    world = World()
+    offer = world.offer("c", state=OfferState.REFUSED if state is OfferState.REFUSED else OfferState.RECEIVED)
+    if state is OfferState.ANSWERED:
+        world.match(offer, "s")
+        assert world.offers.answer("s", token="t", now_ms=world.clock.ms)
+    world.age()
+    assert world.sweep() == Swept(answer_queues=1)
+    assert world.told() == {}
+
+
+def test_what_was_told_of_is_not_told_of_by_the_next_sweep() -> None:
+    world = World()
+    world.waiting.put([world.offer("a")])
+    world.offer("b")
+    world.age()
+    world.sweep()
+    assert sorted(world.told().values()) == ["denied", "timeout"]
+    assert world.sweep() == Swept()
+    assert world.told() == {}
+
+
+def test_an_offer_over_http_has_no_queue_to_delete_and_an_end_that_was_told() -> None:
+    world = World()
+    world.waiting.put([world.offer("h", method=OfferMethod.HTTP)])
+    world.offer("amp", method=OfferMethod.AMP_CACHE)
+    world.age()
+    assert world.sweep() == Swept()
+    assert (world.offers.offers, world.waiting.offers, world.told()) == ({}, {}, {})
+
+
+def test_offers_that_nobody_took_are_forgotten_and_younger_ones_wait_on() -> None:
+    world = World()
+    world.waiting.put([world.offer("old")])
+    world.age()
+    world.waiting.put([world.offer("young")])
+    world.sweep()
+    assert [offer.record.client_id for offer in world.waiting.offers.values()] == ["young"]
+
+
+def test_an_offer_whose_queue_could_not_be_deleted_is_still_denied_when_it_can() -> None:
+    world = World()
+    world.waiting.put([world.offer("c")])
+    world.age()
+    world.queues.failing[url("snowflake-client-c")] = CallFailed("DeleteQueue", "Throttling", "slow down")
+    world.sweep()
+    world.queues.failing.clear()
+    assert world.sweep().denied == 1
+
+
 def test_a_sweep_ends_in_time_and_keeps_what_it_did_not_reach() -> None:
     world = World()
-    pages = [[OfferRecord(client_id=client_id, sent_at_ms=0, method=OfferMethod.SQS)] for client_id in "ab"]
+    offers = [world.offer(client_id) for client_id in "ab"]
+    world.waiting.put(offers)
+    pages = [[offer.record] for offer in offers]
     world.offers.sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # two pages
-    for [offer] in pages:
-        world.queues.create(f"snowflake-client-{offer.client_id}", {})
-        world.offers.record(offer)
-    assert world.sweep(may_go_on=[False]).answer_queues == 1
+    world.age()
+    assert world.sweep(may_go_on=[False]) == Swept(answer_queues=1, denied=1)
     assert [client_id for client_id, _ in world.offers.offers] == ["b"]
+    assert len(world.waiting.offers) == 2  # so b is known as denied by the next one
+
+
+def test_offers_are_looked_for_in_as_many_shards_as_there_may_have_been() -> None:
+    world, asked = World(), list[int]()
+    world.pace.minutes[world.clock.ms // MINUTE_MS - 1] = Counts({"unrestricted_offers": 150 * 60})
+    left = world.waiting.left
+
+    def look(*, until_ms: int, shards: int) -> object:
+        asked.append(shards)
+        return left(until_ms=until_ms, shards=shards)
+
+    world.waiting.left = look  # type: ignore[method-assign, assignment]
+    world.sweep()
+    assert asked == [SHARDS_BEFORE * world.new_pacing().pace().shards] == [4]

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ class World(Meeting):
             recorder=self.recorder,
         )
 
-    def poll(self, given: Poll | None = None) -> tuple[PollMetric, dict[str, str]]:
+    def poll(self, given: Poll | None = None) -> tuple[PollMetric, dict[str, Any]]:
         metric, body = self.volunteers.poll(given or poll(), address=ADDRESS)
         return metric, json.loads(body)
 
