@@ -24,7 +24,8 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.aws.operator.client_queues import ClientCredentials
-from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
+from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.cli.main import app
 from sluice.cli.output import quantile
 from sluice.cli.sites import with_first_site
@@ -33,7 +34,7 @@ from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_http
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits
-from sluice.rendezvous.ports import OfferRecord
+from sluice.rendezvous.ports import OfferRecord, OfferState
 from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod
 from tests.unit.test_peers import FakeBroker, served
@@ -61,7 +62,7 @@ class Site:
 
     @property
     def pools(self) -> DynamoProxyPools:
-        return DynamoProxyPools(self.dynamodb, "t")
+        return DynamoProxyPools(self.dynamodb, "w", lambda: 0.5)
 
     def key_ids(self) -> set[str]:
         keys = self.iam.list_access_keys(UserName="clients")["AccessKeyMetadata"]
@@ -91,18 +92,20 @@ def deploy(outputs: dict[str, str]) -> Site:
     dynamodb = boto3.client("dynamodb", region_name=REGION)
     iam = boto3.client("iam", region_name=REGION)
     iam.create_user(UserName="clients")
-    dynamodb.create_table(
-        TableName="t",
-        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    for table in ("t", "w"):
+        dynamodb.create_table(
+            TableName=table,
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+            BillingMode="PAY_PER_REQUEST",
+        )
     outputs |= {
         "BrokerUrl": "https://abc.lambda-url.eu-central-1.on.aws/",
         "ClientUserName": "clients",
         "TableName": "t",
+        "WaitingTableName": "w",
     }
-    for output, name in (("OffersQueueUrl", "offers"), ("DeadLettersUrl", "dead"), ("TimeoutsQueueUrl", "timeouts")):
+    for output, name in (("OffersQueueUrl", "offers"), ("DeadLettersUrl", "dead")):
         outputs[output] = sqs.create_queue(QueueName=name)["QueueUrl"]
     return Site(outputs, sqs, dynamodb, iam)
 
@@ -249,8 +252,8 @@ def test_status_tells_what_there_is(site: Site) -> None:
     assert done.exit_code == 0, done.output
     status = json.loads(done.stdout)
     assert status["offers_queue"] == {"url": site.outputs["OffersQueueUrl"], "visible": 2, "in_flight": 0}
-    assert status["waiting_proxies"] == {"unrestricted": 1, "restricted": 0}
-    assert status["recent_offers"] == {"received": 1, "matched": 1, "answered": 0, "timed out": 0}
+    assert status["waiting_proxies"] == {"unrestricted": 2, "restricted": 0}
+    assert status["recent_offers"] == {"received": 1, "refused": 1, "answered": 1}
     assert status["dead_letters"]["count"] == 2
     reasons = {letter["reason"] for letter in status["dead_letters"]["latest"]}
     assert reasons == {"Malformed: [not] JSON", "moved here by SQS: received 3 times and never deleted"}
@@ -265,16 +268,15 @@ def fill(site: Site) -> None:
     attributes = {name: {"DataType": "String", "StringValue": value} for name, value in reason.items()}
     site.sqs.send_message(QueueUrl=site.outputs["DeadLettersUrl"], MessageBody="a", MessageAttributes=attributes)
     site.sqs.send_message(QueueUrl=site.outputs["DeadLettersUrl"], MessageBody="b")
-    proxies = [waiting_proxy(name, now_ms) for name in ("p", "q")]
-    for proxy in proxies:
-        site.pools.enter(proxy)
-    offers = [
-        OfferRecord(client_id=name, sent_at_ms=sent_at_ms, method=OfferMethod.SQS)
-        for name, sent_at_ms in (("new", now_ms), ("matched", now_ms), ("old", now_ms - 200_000))
-    ]
-    for offer in offers:
-        site.offers.record(offer)
-    site.offers.claim(offers[1], proxies[0], reply_to="r", now_ms=now_ms)
+    for name, polled_at_ms in (("p", now_ms), ("q", now_ms), ("gone", now_ms - 60_000)):
+        site.pools.enter(waiting_proxy(name, polled_at_ms))
+    for name, sent_at_ms, state in (
+        ("new", now_ms, OfferState.RECEIVED),
+        ("malformed", now_ms, OfferState.REFUSED),
+        ("answered", now_ms, OfferState.ANSWERED),
+        ("old", now_ms - 200_000, OfferState.RECEIVED),
+    ):
+        site.offers.record(OfferRecord(client_id=name, sent_at_ms=sent_at_ms, method=OfferMethod.SQS, state=state))
 
 
 def waiting_proxy(name: str, now_ms: int) -> WaitingProxy:
@@ -291,6 +293,7 @@ def test_status_for_people_has_the_addresses_whole_and_the_reasons(site: Site) -
     assert site.outputs["OffersQueueUrl"] in said
     assert site.outputs["BrokerUrl"] in said
     assert "2 waiting, 0 in flight" in said
+    assert "3: 1 answered, 1 not answered, 1 malformed" in said
     assert "Malformed: [not] JSON" in said
 
 

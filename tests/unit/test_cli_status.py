@@ -144,12 +144,13 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
 
 def deploy(site: FakeSite) -> None:
     site.sqs = boto3.client("sqs", region_name=REGION)
-    boto3.client("dynamodb", region_name=REGION).create_table(
-        TableName="t",
-        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    for table in ("t", "w"):
+        boto3.client("dynamodb", region_name=REGION).create_table(
+            TableName=table,
+            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+            BillingMode="PAY_PER_REQUEST",
+        )
     dead = site.queue("dead", "1", "2", "3")
     site.federation.add(EAST, "EAST")
     site.stacks |= {
@@ -158,8 +159,8 @@ def deploy(site: FakeSite) -> None:
             "BrokerUrl": "https://abc.lambda-url.us-east-1.on.aws/",
             "ClientUserName": "clients",
             "TableName": "t",
+            "WaitingTableName": "w",
             "DeadLettersUrl": dead,
-            "TimeoutsQueueUrl": site.queue("timeouts"),
         },
         "SluiceSplitting": {"ControlFunctionName": "control"},
         "SluiceFederation": {"LinksFunctionName": "links"},

@@ -1,6 +1,7 @@
 """Events tell of every end once, with what statistics need and without an address; readers take what they know."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,19 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed
-from sluice.rendezvous.broker import TimeoutTick
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
+from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.http import HttpRequest
-from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool
-from sluice.rendezvous.protocol.messages import OfferMethod, Poll, ProxyAnswer, RelayPattern
-from sluice.rendezvous.timeouts import TimeOuts
+from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, WaitingProxy
+from sluice.rendezvous.protocol.messages import OfferMethod, Poll, RelayPattern
+from sluice.rendezvous.sweeper import ANSWER_QUEUE_AGE_MS, Sweeper
 from sluice.times import day_of, iso, ms_of
 from sluice.ulids import is_ulid
-from tests.fakes import url
+from tests.fakes import FakeMailboxStore, Meeting, url
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_broker import post
-from tests.unit.test_http import ANSWER_TEXT, CLIENT, POLL
+from tests.unit.test_http import CLIENT, POLL
 from tests.unit.test_http import World as HttpWorld
+from tests.unit.test_volunteers import ANSWER
 from tests.unit.test_volunteers import World as ProxyWorld
 
 AT = 1_700_000_000_123
@@ -135,35 +137,54 @@ def summary(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.kind, event.outcome) for event in events]
 
 
-def test_a_denied_offer_is_told_of() -> None:
+def sweep(world: Meeting, recorder: EventRecorder) -> None:
+    """Two minutes later, when an offer without an answer has its end told."""
+    world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
+    Sweeper(
+        offers=world.offers,
+        waiting=world.waiting,
+        mailboxes=FakeMailboxStore(),
+        queues=world.queues,
+        pacing=world.pacing,
+        recorder=recorder,
+        executor=world.executor,
+        now_ms=world.clock,
+        may_go_on=lambda: True,
+    ).sweep()
+
+
+def test_an_offer_that_no_proxy_took_is_told_of_once_when_its_queue_is_swept() -> None:
     world = BrokerWorld()
-    world.broker().serve(post(sent_at_ms=world.clock.ms - 40, nat="restricted"))
+    world.serve(post(nat="restricted"))
+    assert told(world) == []
+    for _ in range(2):
+        sweep(world, world.recorder)
     [event] = told(world)
     assert isinstance(event, OfferEvent)
-    assert (event.outcome, event.method, event.nat, event.waited_ms) == ("denied", "sqs", "restricted", 40)
+    assert (event.outcome, event.method, event.nat) == ("denied", "sqs", "restricted")
     assert (event.proxy_type, event.trace, event.at_ms) == (None, "Root=1-0-0", world.clock.ms)
 
 
-def test_an_offer_denied_again_is_the_same_event() -> None:
+def test_an_offer_that_is_delivered_again_is_told_of_once() -> None:
     world = BrokerWorld()
-    ids = set()
-    for _ in range(2):
-        world.broker().serve(post())
-        ids |= {event.id for event in told(world)}
-    assert len(ids) == 1
+    for _ in range(3):
+        world.serve(post())
+    sweep(world, world.recorder)
+    assert len(told(world)) == 1
 
 
 @pytest.mark.parametrize("body", ["2.0\n{}", "1.0\n{}"])
 def test_what_is_refused_isnt_counted(body: str) -> None:
     world = BrokerWorld()
-    world.broker().serve(type(post())(client_id="c", body=body, sent_at_ms=world.clock.ms))
+    world.serve(replace(post(), body=body))
+    sweep(world, world.recorder)
     assert told(world) == []
 
 
 def test_a_matched_offer_has_not_ended_yet() -> None:
     world = BrokerWorld()
     world.proxy("p")
-    world.broker().serve(post())
+    world.serve(post())
     assert told(world) == []
 
 
@@ -173,83 +194,76 @@ def proxy_poll() -> Poll:
     )
 
 
-def held(world: ProxyWorld) -> BrokerWorld:
-    """A poll that is held when an offer comes, which claims its proxy 7,000 ms later."""
-    broker = BrokerWorld(world.clock, world.pools)
-    broker.queues, broker.offers = world.queues, world.offers
-    receive = world.queues.receive
+def matched(world: ProxyWorld) -> list[Event]:
+    """A poll that is held for 7,000 ms when an offer comes; what is told of it then."""
+    broker = BrokerWorld.beside(world)
 
-    def offer_comes(url: str, *, wait_s: int) -> str | None:
-        world.queues.receive = receive  # type: ignore[method-assign]  # once
+    def offer_comes() -> None:
         world.clock.ms += 7_000
-        broker.broker().serve(post(sent_at_ms=world.clock.ms - 100, nat="restricted"))
-        return receive(url, wait_s=wait_s)
+        broker.serve(post(sent_at_ms=world.clock.ms - 100, nat="restricted"))
 
-    world.queues.receive = offer_comes  # type: ignore[method-assign]  # the broker works meanwhile
-    return broker
-
-
-def test_an_answered_offer_is_told_of_with_its_poll_and_its_answer() -> None:
-    world = ProxyWorld()
-    held(world)
+    world.meanwhile(offer_comes)
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
-    assert told(world) == []
+    assert told(broker) == []
+    return told(world)
+
+
+def test_an_answered_offer_is_told_of_with_its_answer_and_its_poll_before_it() -> None:
+    world = ProxyWorld()
+    [poll] = matched(world)
     world.clock.ms += 150
-    assert world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
-    answer, poll, offer = told(world)
+    assert world.answer()
+    answer, offer = told(world)
     assert isinstance(poll, PollEvent)
     assert isinstance(offer, OfferEvent)
-    assert summary([answer, poll, offer]) == [("answer", "success"), ("poll", "matched"), ("offer", "matched")]
+    assert summary([poll, answer, offer]) == [("poll", "matched"), ("answer", "success"), ("offer", "matched")]
     assert (poll.proxy_type, poll.nat, poll.country, poll.clients) == ("webext", "unrestricted", "DE", 3)
     assert (poll.waited_ms, poll.relay_extension) == (7_000, True)
     assert poll.address == f"hash of {PROXY_ADDRESS}"
     assert (offer.proxy_type, offer.nat, offer.waited_ms, offer.trace) == ("webext", "restricted", 250, "Root=1-0-0")
     assert (answer.proxy_type, answer.nat, answer.country) == ("webext", "unrestricted", "DE")
+    sweep(world, world.recorder)
+    assert told(world) == []
 
 
-def time_outs(world: ProxyWorld) -> TimeOuts:
-    return TimeOuts(
-        offers=world.offers,
-        queues=world.queues,
-        send_tick=lambda tick, delay_s: None,
-        now_ms=world.clock,
-        recorder=world.recorder,
-    )
-
-
-def test_an_offer_that_times_out_is_told_of_once_however_often_it_is_looked_at() -> None:
+def test_an_offer_that_times_out_is_told_of_once_when_its_queue_is_swept() -> None:
     world = ProxyWorld()
-    held(world)
-    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    matched(world)
+    for _ in range(2):
+        sweep(world, world.recorder)
+    [offer] = told(world)
+    assert summary([offer]) == [("offer", "timeout")]
+
+
+def test_an_answer_that_comes_too_late_is_told_of_and_is_not_the_offers_end() -> None:
+    world = ProxyWorld()
+    matched(world)
     world.clock.ms += PATIENCE_MS
-    for _ in range(3):
-        time_outs(world).handle(TimeoutTick(0))
-    poll, offer = told(world)
-    assert summary([poll, offer]) == [("poll", "matched"), ("offer", "timeout")]
-    assert offer.proxy_type == "webext"
-    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address=PROXY_ADDRESS)
+    assert not world.volunteers.answer(ANSWER, address=PROXY_ADDRESS)
     [late] = told(world)
     assert summary([late]) == [("answer", "timeout")]
     assert (late.proxy_type, late.country) == ("unknown", "DE")
-
-
-def test_an_answer_that_cant_be_sent_yet_leaves_the_end_to_the_time_out() -> None:
-    world = ProxyWorld()
-    held(world)
-    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
-    world.queues.failing[url("snowflake-client-c1")] = CallFailed("SendMessage", "Throttled", "")
-    with pytest.raises(CallFailed):
-        world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
-    assert told(world) == []
+    sweep(world, world.recorder)
+    assert summary(told(world)) == [("offer", "timeout")]
 
 
 def test_an_answer_to_a_client_whose_queue_is_gone_is_a_time_out() -> None:
     world = ProxyWorld()
-    held(world)
-    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    matched(world)
     world.queues.made.remove(url("snowflake-client-c1"))
-    assert not world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
-    assert summary(told(world)) == [("answer", "timeout"), ("poll", "matched"), ("offer", "timeout")]
+    assert not world.answer()
+    assert summary(told(world)) == [("answer", "timeout"), ("offer", "timeout")]
+
+
+def test_an_answer_that_cannot_be_sent_is_a_time_out() -> None:
+    world = ProxyWorld()
+    matched(world)
+    world.queues.failing[url("snowflake-client-c1")] = CallFailed("SendMessage", "Throttled", "")
+    with pytest.raises(CallFailed):
+        world.answer()
+    assert summary(told(world)) == [("answer", "timeout"), ("offer", "timeout")]
+    sweep(world, world.recorder)
+    assert told(world) == []
 
 
 # What became of a poll
@@ -279,11 +293,27 @@ def test_a_poll_that_names_no_relay_pattern_is_rejected_and_said_to_be_without()
     assert (event.outcome, event.relay_extension) == ("rejected", False)
 
 
-def test_a_poll_whose_claim_was_lost_is_told_of_with_its_offer_and_not_twice() -> None:
+def test_a_poll_whose_letter_was_lost_is_idle_and_its_offer_times_out() -> None:
     world = ProxyWorld()
-    world.pools.leave = lambda proxy: False  # type: ignore[method-assign]  # claimed, and then the broker died
-    world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
-    assert told(world) == []
+
+    def broker_dies_after_its_match() -> None:
+        [proxy] = world.pools.proxies.values()
+        assert world.offers.match(world.offer(), proxy, now_ms=world.clock.ms)
+
+    world.meanwhile(broker_dies_after_its_match)
+    world.poll(proxy_poll())
+    assert summary(told(world)) == [("poll", "idle")]
+    sweep(world, world.recorder)
+    assert summary(told(world)) == [("offer", "timeout")]
+
+
+def test_a_poll_that_takes_an_offer_that_waits_is_matched_at_once() -> None:
+    world = ProxyWorld()
+    world.waiting.put([world.offer()])
+    world.poll(proxy_poll())
+    [event] = told(world)
+    assert isinstance(event, PollEvent)
+    assert (event.outcome, event.waited_ms) == ("matched", 0)
 
 
 # Over HTTP
@@ -297,8 +327,9 @@ def test_offers_over_http_are_told_of_by_their_own_method() -> None:
     assert (denied.outcome, denied.method) == ("denied", "http")
     world.silent_proxy()
     world.request("POST", "/client", CLIENT)
-    poll, timed_out = told(world)
-    assert summary([poll, timed_out]) == [("poll", "matched"), ("offer", "timeout")]
+    assert summary(told(world)) == [("offer", "timeout")]
+    sweep(world, world.recorder)
+    assert told(world) == []
 
 
 def test_an_offer_over_http_that_is_answered_is_told_of_by_who_answered_it() -> None:
@@ -324,5 +355,9 @@ def test_where_a_poll_came_from_is_the_requests_address() -> None:
 
 def test_available_proxies_are_known_by_type_and_nat() -> None:
     world = ProxyWorld()
-    proxy = BrokerWorld(world.clock, world.pools).proxy("p", pool=Pool.RESTRICTED)
-    assert world.pools.profiles(Pool.RESTRICTED, now_ms=world.clock.ms) == [proxy.profile]
+    seen = list[WaitingProxy]()
+    world.meanwhile(lambda: seen.extend(world.pools.proxies.values()))
+    world.poll(proxy_poll())
+    [profile] = [proxy.profile for proxy in seen]
+    assert (profile.type, profile.nat, profile.country) == ("webext", "unrestricted", "DE")
+    assert (profile.address, profile.relay_extension) == ("hash of 192.0.2.1", True)

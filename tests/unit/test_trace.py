@@ -14,54 +14,45 @@ from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Receipt, forward, publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
-from sluice.rendezvous.broker import OfferMetric, TimeoutTick
 from sluice.rendezvous.counts.events import OfferEvent
-from sluice.rendezvous.protocol.matching import PATIENCE_MS
-from sluice.rendezvous.timeouts import TimeOuts
 from sluice.splitting.routing.copies import for_main, for_session, returned
 from tests.bindings import bound
 from tests.unit.test_broker import World, post
+from tests.unit.test_rendezvous_events import sweep
 
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
 OF_THE_BATCH = "Root=1-00000000-000000000000000000000000"
+OF_THE_SWEEP = "Root=1-00000000-000000000000000000000001"
 ULID = "01JD0000000000000000000000"
 NOW = 1_700_000_000_000
 CROSSING = Crossing(peer="WEST", tag="EAST")
 
 
-def denied(trace: str | None) -> OfferEvent:
-    """How an offer is told of that finds no proxy."""
+def ended(trace: str | None, *, proxies: int = 0) -> OfferEvent:
+    """How an offer is told of that nobody answers, by whoever sweeps its queue."""
     world = World()
     world.recorder = replace(world.recorder, trace=lambda: OF_THE_BATCH)
-    assert world.broker().serve(replace(post(), trace=trace)) is OfferMetric.DENIED
-    [event] = world.recorder.take()
+    for number in range(proxies):
+        world.proxy(f"p{number}")
+    world.serve(replace(post(), trace=trace))
+    recorder = replace(world.recorder, trace=lambda: OF_THE_SWEEP)
+    sweep(world, recorder)
+    [event] = recorder.take()
     assert isinstance(event, OfferEvent)
     return event
 
 
 def test_an_offers_event_has_the_offers_trace_and_not_that_of_its_batch() -> None:
-    assert denied(TRACE).trace == TRACE
+    assert ended(TRACE).trace == TRACE
 
 
 def test_an_offer_without_a_trace_has_its_batchs() -> None:
-    assert denied(None).trace == OF_THE_BATCH
+    assert ended(None).trace == OF_THE_BATCH
 
 
-def test_it_is_still_there_when_somebody_else_tells_of_the_offers_end() -> None:
-    world = World()
-    world.proxy("p")
-    assert world.broker().serve(replace(post(), trace=TRACE)) is OfferMetric.MATCHED
-    world.clock.ms += PATIENCE_MS
-    time_outs = TimeOuts(
-        offers=world.offers,
-        queues=world.queues,
-        send_tick=lambda tick, delay_s: None,
-        now_ms=world.clock,
-        recorder=replace(world.recorder, trace=lambda: OF_THE_BATCH),
-    )
-    assert time_outs.handle(TimeoutTick(0)) == 1
-    [offer] = [event for event in world.recorder.take() if isinstance(event, OfferEvent)]
-    assert offer.trace == TRACE
+def test_a_matched_offers_event_has_it_too() -> None:
+    event = ended(TRACE, proxies=1)
+    assert (event.outcome, event.trace) == ("timeout", TRACE)
 
 
 def received(sent: Outgoing) -> Message:
@@ -88,7 +79,7 @@ def routed(message: Message, *, site: str, destination: Destination) -> Outgoing
 
 @pytest.mark.parametrize("fifo", [False, True])
 def test_from_the_offer_to_the_pipelines_queue_it_is_one_trace(fifo: bool) -> None:
-    event = denied(TRACE)
+    event = ended(TRACE)
     published = Publishing(
         exchange="events", key=event.routing_key, body=event.to_json(site="EAST"), trace_header=event.trace
     )
