@@ -58,6 +58,7 @@ class Pacing:
     def note_poll(self, pool: Pool, *, address: str | None, away_ms: int) -> None:
         """Count a poll that got nothing, and was told to come again after `away_ms`."""
         with self._lock:
+            self._minute[f"{pool}_polls"] += 1
             self._minute[f"{pool}_promised_ms"] += away_ms
             if address is not None:
                 self._groups.add(shard_of(address, ADDRESS_GROUPS))

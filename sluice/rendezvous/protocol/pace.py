@@ -17,6 +17,7 @@ NEXT_POLL_MAX_MS = 4 * HOUR_MS
 POLLS_AT_REST = 8.0  # a second: with so many an offer waits an eighth of one
 POLLS_PER_OFFER = 3.0  # where offers are more than polls at rest
 OFFER_ALLOWS_MS = 5_000  # of holding, each offer, beside what is allowed at rest
+SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # half of what would swing for ever: what is counted is that late
 SPENT_WITHIN_MS = 15 * MINUTE_MS  # what is allowed would be spent in this time, if it were all that there is
 CROWD = 4  # addresses that poll: with fewer nobody keeps others from their turn
 ADDRESS_GROUPS = 64  # that addresses fall into: how many of them are seen says whether there are many addresses
@@ -26,10 +27,19 @@ OFFERS_A_SHARD = 100.0  # a second, which takes a third of what a partition of t
 
 @dataclass(frozen=True, slots=True)
 class PoolPace:
-    """What was counted of one pool lately. `pollers` is how many proxies poll it, by how long each was sent away."""
+    """What was counted of one pool lately. `pollers` is how many proxies poll it, by how long each was sent away.
+
+    `polls_per_s` are those that got nothing, in their turn.
+    """
 
     pollers: float = 0.0
+    polls_per_s: float = 0.0
     offers_per_s: float = 0.0
+
+    @property
+    def away_ms(self) -> float:
+        """For how long proxies were sent away lately, on the average."""
+        return 1000 * self.pollers / self.polls_per_s if self.polls_per_s else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +66,17 @@ class Pace:
         return self.offers_per_s > 0
 
     def next_poll_ms(self, pool: Pool) -> int:
-        """Say when a proxy should come again, so that those of its pool come as often as is wanted."""
+        """Say when a proxy should come again, so that those of its pool come as often as is wanted.
+
+        What others were told lately is changed by how many come too often, or too seldom. Whoever was sent away for an
+        hour shows what it did an hour later: so it is changed the slower the longer proxies are away, or all of them
+        would be sent away for hours, and then for seconds.
+        """
         pace = self.of(pool)
         wanted = max(POLLS_AT_REST, POLLS_PER_OFFER * pace.offers_per_s)
-        return min(max(NEXT_POLL_MS, round(1000 * pace.pollers / wanted)), NEXT_POLL_MAX_MS)
+        away_ms = max(pace.away_ms, NEXT_POLL_MS)
+        gain = min(1.0, SETTLES_MS / away_ms)
+        return min(max(NEXT_POLL_MS, round(away_ms * (pace.polls_per_s / wanted) ** gain)), NEXT_POLL_MAX_MS)
 
     def hold_chance(self, pool: Pool, *, at_rest: int, at_most: int) -> float:
         """Say which part of the polls to hold. `at_rest` may be held at any time, on the average of a day."""
@@ -131,11 +148,14 @@ def pace_of(minutes: Mapping[int, Counts], hours: Mapping[int, Counts], *, now_m
 
     def of_pool(pool: Pool) -> PoolPace:
         promised_ms = sum(counts.get(f"{pool}_promised_ms") for counts in counted.values())
+        polls = sum(counts.get(f"{pool}_polls") for counts in counted.values())
         offers = max(
             counts.get(f"{pool}_offers") / (max(now_ms - each * MINUTE_MS, 10_000) if each == minute else MINUTE_MS)
             for each, counts in counted.items()
         )
-        return PoolPace(pollers=promised_ms / window_ms, offers_per_s=1000 * offers)
+        return PoolPace(
+            pollers=promised_ms / window_ms, polls_per_s=1000 * polls / window_ms, offers_per_s=1000 * offers
+        )
 
     hour = now_ms // HOUR_MS
     of_day = [counts for each, counts in hours.items() if each > hour - DAY_MS // HOUR_MS]
