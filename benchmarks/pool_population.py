@@ -1,8 +1,8 @@
-"""A population of volunteers and a site's rendezvous, in virtual time: who polls when, who is given an offer, at what price.
+"""A population of volunteers and a site's rendezvous, in virtual time: who polls when, and who is given an offer.
 
-Polls are decided by production's own `Pacing`, `Pace`, `Turn`, `may_take` and `in_order`, one `Pacing` for each execution
-environment over a table in memory. What is written out here is the order in which `Volunteers` and `Matchmaker` ask
-them; `tests/unit/test_pool.py` holds both side by side. Calls to AWS take no time here.
+Polls are decided by production's own `Pacing`, `Pace`, `Turn`, `may_take` and `in_order`, one `Pacing` for each
+execution environment over a table in memory. What is written out here is the order in which `Volunteers` and
+`Matchmaker` ask them; `tests/unit/test_pool.py` holds both side by side. Calls to AWS take no time here.
 """
 
 import math
@@ -126,7 +126,7 @@ class MemoryPaceStore:
             for place in [each for each in kept if each < until]:
                 del kept[place]
 
-    def lately(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:
+    def lately(self, *, now_ms: int) -> tuple[Mapping[int, Counts], Mapping[int, Counts]]:  # noqa: ARG002 - the port's
         """Read the counts of the last minutes and of the last day's hours."""
         self.calls["lately"] += 1
         return dict(self.minutes), dict(self.hours)

@@ -75,8 +75,8 @@ class Pace:
         pace = self.of(pool)
         wanted = max(POLLS_AT_REST, POLLS_PER_OFFER * pace.offers_per_s)
         away_ms = max(pace.away_ms, NEXT_POLL_MS)
-        gain = min(1.0, SETTLES_MS / away_ms)
-        return min(max(NEXT_POLL_MS, round(away_ms * (pace.polls_per_s / wanted) ** gain)), NEXT_POLL_MAX_MS)
+        change: float = (pace.polls_per_s / wanted) ** min(1.0, SETTLES_MS / away_ms)
+        return min(max(NEXT_POLL_MS, round(away_ms * change)), NEXT_POLL_MAX_MS)
 
     def hold_chance(self, pool: Pool, *, at_rest: int, at_most: int) -> float:
         """Say which part of the polls to hold. `at_rest` may be held at any time, on the average of a day."""
