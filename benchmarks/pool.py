@@ -1,17 +1,20 @@
 """How many clients a large population of volunteers serves, how soon, and what a month of it costs.
 
 `python -m benchmarks.pool [--json] [--volunteers N] [--offers-a-day N] [--older PART] [--seed N] [--hours H]`: a site
-that nobody knows yet, and all volunteers at once; after two hours a day is counted (or, with `--hours`, its last hours
-up to midnight; all of the week's days are one). A part of the volunteers is older and polls every 20 seconds whatever
-it is told: what those polls cost that come before their turn stands apart, as nothing that a site says makes them
-fewer. In a second run a twentieth of the volunteers is hostile: they poll ten times as often as told and never answer.
-Then small sites, where a few proxies have to do.
+that nobody knows yet, and all volunteers at once, two hours before the day's least demand. What follows up to its peak
+is counted, twelve hours in which every hour's demand stands for two of a day; with `--hours`, the first of them.
+
+A part of the volunteers is older and polls every 20 seconds whatever it is told: what those polls cost that come before
+their turn stands apart, as nothing that a site says makes them fewer. In a second run, at the peak, a twentieth of the
+volunteers is hostile: they poll ten times as often as told and never answer. Then small sites, where a few proxies have
+to do.
 
 A broker that holds everyone denies where nobody waits: each volunteer that isn't serving waits for ten seconds of
 thirty, so that is reckoned for each offer and not played.
 """
 
 import statistics
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -28,28 +31,28 @@ DENIED_EXCESS = 0.01
 COST_MONTH_USD = 150.0
 HONEST_SHARE = 0.9
 OLDER, HOSTILE = 0.1, 0.05
-SETTLES_H = 2.0
-HOSTILE_HOURS = 3.0
+SETTLES_H = 2
+LEAST_HOUR, PEAK_HOUR = 4, 16
+HOSTILE_HOURS = 2.0
 BEGINNING_MS = 10 * MINUTE_MS
 SMALL_SEEDS = 5
 
 
 def main(
+    *,
     as_json: Annotated[bool, typer.Option("--json")] = False,
     volunteers: Annotated[int, typer.Option(min=1)] = 100_000,
     offers_a_day: Annotated[float, typer.Option(min=1)] = 300_000,
     older: Annotated[float, typer.Option(min=0, max=1)] = OLDER,
     seed: int = 1,
-    hours: Annotated[float, typer.Option(min=0.1, max=24)] = 24.0,
+    hours: Annotated[float, typer.Option(min=0.1, max=12)] = 12.0,
 ) -> None:
     """Play all, and print it."""
     demand = Demand(offers_a_day=offers_a_day)
     population = Population(volunteers=volunteers, older=older)
     beginning_usd = _beginning_usd(population, demand, seed=seed)
-    day, calls = _counted(population, demand, seed=seed, hours=hours)
-    hostile, _ = _counted(
-        Population(volunteers=volunteers, older=older, hostile=HOSTILE), demand, seed=seed, hours=HOSTILE_HOURS
-    )
+    day, calls = _counted(population, demand, seed=seed, hour=LEAST_HOUR, hours=hours)
+    hostile, _ = _counted(replace(population, hostile=HOSTILE), demand, seed=seed, hour=PEAK_HOUR, hours=HOSTILE_HOURS)
     costs = month(day, days=hours / 24, calls=calls)
     _print_costs(costs)
     figures = _figures(day, hostile, costs, early_usd=early_part(day, days=hours / 24))
@@ -57,10 +60,12 @@ def main(
     report("Rendezvous: a large pool", figures | _small(), as_json=as_json)
 
 
-def _counted(population: Population, demand: Demand, *, seed: int, hours: float) -> tuple[Outcome, dict[str, float]]:
-    """Play up to the hours that are counted, and those; their outcome, and the calls for counts and turns in them."""
-    since_ms = int(SETTLES_H * HOUR_MS)
-    run = Run(population, demand, seed=seed, since_ms=since_ms)
+def _counted(
+    population: Population, demand: Demand, *, seed: int, hour: int, hours: float
+) -> tuple[Outcome, dict[str, float]]:
+    """Play up to `hour`, and the hours that are counted; their outcome, and the calls for counts and turns in them."""
+    since_ms = SETTLES_H * HOUR_MS
+    run = Run(population, demand, seed=seed, begun_ms=(hour - SETTLES_H) * HOUR_MS, since_ms=since_ms)
     run.until(since_ms)
     before = dict(run.store.calls)
     outcome = run.until(int(hours * HOUR_MS))

@@ -7,6 +7,7 @@ from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, NEXT_POLL_MS
 
 STAYS_MS = 1e12  # nobody's session ends
 AT_ONCE_MS = 1_000
+SITE = Site(environments=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +24,12 @@ class Case:
     every_ms: int = 0
     serves_ms: float = 10.0 * MINUTE_MS
     after_ms: int = 15 * MINUTE_MS
+    spread_ms: int = NEXT_POLL_MS
 
 
 # With the least part of offers that has to be matched, to honest proxies.
 CASES: dict[str, tuple[Case, float]] = {
-    "three_proxies": (Case(volunteers=3, offers=1, after_ms=NEXT_POLL_MS // 4), 1.0),
+    "three_proxies": (Case(volunteers=3, offers=1, spread_ms=AT_ONCE_MS, after_ms=2 * AT_ONCE_MS), 1.0),
     "ten_at_once": (Case(volunteers=45, offers=10), 1.0),
     "hundred_at_once": (Case(volunteers=100, offers=100), 0.34),
     "eight_poll_at_once": (
@@ -51,7 +53,7 @@ CASES: dict[str, tuple[Case, float]] = {
 DAY_LATER = {"ten_at_once": 26 * HOUR_MS, "hundred_at_once": 26 * HOUR_MS}
 
 
-def served(case: Case, *, seed: int, site: Site = Site(environments=2), after_ms: int | None = None) -> Outcome:
+def served(case: Case, *, seed: int, after_ms: int | None = None) -> Outcome:
     """Play a case on a site that nobody has polled before; its outcome."""
     population = Population(
         volunteers=case.volunteers,
@@ -61,9 +63,9 @@ def served(case: Case, *, seed: int, site: Site = Site(environments=2), after_ms
         haste=case.haste,
         session_ms=STAYS_MS,
         serves_ms=case.serves_ms,
-        spread_ms=NEXT_POLL_MS // 5 if case.volunteers <= 3 else NEXT_POLL_MS,
+        spread_ms=case.spread_ms,
     )
-    run = Run(population, None, site, seed=seed)
+    run = Run(population, None, SITE, seed=seed)
     run.until(case.after_ms if after_ms is None else after_ms)
     for _ in range(case.offers):
         run.offer()

@@ -2,11 +2,11 @@
 
 Polls are decided by production's own `Pacing`, `Pace`, `Turn`, `may_take` and `in_order`, one `Pacing` for each
 execution environment over a table in memory. What is written out here is the order in which `Volunteers` and
-`Matchmaker` ask them; `tests/unit/test_pool.py` holds both side by side. Calls to AWS take no time here.
+`Matchmaker` ask them. Calls to AWS take no time here.
 """
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,7 +27,7 @@ from sluice.rendezvous.protocol.matching import (
 )
 from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, MINUTE_MS, NEXT_POLL_MS, Counts, Pace, Turn, may_take
 
-BEGUN_MS = 20_000 * DAY_MS  # some midnight
+MIDNIGHT_MS = 20_000 * DAY_MS  # of some day
 OLDER_EVERY_MS = 20_000
 # Of those polls of an older one that come before its turn, most are counted and not played, where its turn is far off.
 OLDER_PLAYED = 10  # of a turn, at least
@@ -181,7 +181,7 @@ class Outcome:
     denied_in_bursts: int = 0
     held_all_denied: float = 0.0
     matched: Counter[Manner] = field(default_factory=Counter)
-    steps: Counter[tuple[Step, Pool, Manner]] = field(default_factory=Counter)
+    steps: dict[tuple[Step, Pool, Manner], float] = field(default_factory=lambda: defaultdict(float))
     held_ms: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     waits_ms: list[int] = field(default_factory=list)
@@ -189,19 +189,29 @@ class Outcome:
 
 
 class Run:
-    """One run of a population and its site in virtual time. What comes before `since_ms` isn't counted."""
+    """One run of a population and its site in virtual time, from `begun_ms` after midnight on.
+
+    What happens in the first `since_ms` isn't counted.
+    """
 
     def __init__(
-        self, population: Population, demand: Demand | None, site: Site = Site(), *, seed: int, since_ms: int = 0
+        self,
+        population: Population,
+        demand: Demand | None,
+        site: Site | None = None,
+        *,
+        seed: int,
+        begun_ms: int = 0,
+        since_ms: int = 0,
     ) -> None:
-        self.population, self.demand, self.site = population, demand, site
+        self.population, self.demand, self.site = population, demand, site or Site()
         self.chance = Random(seed)
-        self.now_ms = BEGUN_MS
-        self.since_ms = BEGUN_MS + since_ms
+        self.now_ms = MIDNIGHT_MS + begun_ms
+        self.since_ms = self.now_ms + since_ms
         self.store = MemoryPaceStore()
         self.outcome = Outcome()
-        self.idle = [self._pacing() for _ in range(site.environments)]
-        self.brokers = [self._pacing() for _ in range(site.brokers)]
+        self.idle = [self._pacing() for _ in range(self.site.environments)]
+        self.brokers = [self._pacing() for _ in range(self.site.brokers)]
         self.held: dict[Pool, dict[str, Held]] = {pool: {} for pool in Pool}
         self.waiting: dict[Pool, deque[Waiting]] = {pool: deque() for pool in Pool}
         self.available: Counter[Pool] = Counter()
@@ -322,7 +332,7 @@ class Run:
 
     def _count(self, step: Step, volunteer: Volunteer, times: float = 1) -> None:
         if self.counts:
-            self.outcome.steps[step, volunteer.pool, volunteer.manner] += times  # type: ignore[assignment]
+            self.outcome.steps[step, volunteer.pool, volunteer.manner] += times
 
     def _matched(self, volunteer: Volunteer, sent_at_ms: int) -> None:
         """Note who was given an offer, and have it serve its client, or not."""
