@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sluice.errors import QueueGone
+from sluice.errors import DestinationFault, QueueGone
 from sluice.rendezvous.counts.events import PollOutcome
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
@@ -172,9 +172,11 @@ class Volunteers:
             body = json.dumps({"for": record.client_id, "answer": answer.answer})
         try:
             self.persistence.persist(lambda: self.queues.send(match.reply_to, body), until_ms=match.answers_until_ms)
-        except QueueGone:
+        except DestinationFault as fault:
             self.recorder.answer_lost(match)
-            return False
+            if isinstance(fault, QueueGone):
+                return False
+            raise
         self.recorder.answered(match)
         return True
 

@@ -9,7 +9,13 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sluice.aws.clients import dynamodb_client, sqs_client
+from sluice.aws.clients import (
+    dynamodb_client,
+    holding_sqs_client,
+    quick_dynamodb_client,
+    quick_sqs_client,
+    sqs_client,
+)
 from tests.transactions import copied_once
 
 copied_once()
@@ -85,6 +91,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
             "POWERTOOLS_METRICS_NAMESPACE": "Sluice",
             "POWERTOOLS_SERVICE_NAME": "test",
             "TABLE": "t",
+            "WAITING_TABLE": "t",
             "BRIDGES": BRIDGES,
             "ALLOWED_RELAY_PATTERN": '{"suffix": "relay.example", "exact": false}',
             "HELD_PROXIES_MIN": "0",
@@ -93,7 +100,6 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
             monkeypatch.setenv(name, value)
         sqs, dynamodb = boto3.client("sqs"), boto3.client("dynamodb")
         urls = [sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("offers", "timeouts", "dead")]
-        monkeypatch.setenv("TIMEOUTS_QUEUE_URL", urls[1])
         monkeypatch.setenv("DEAD_LETTERS_URL", urls[2])
         dynamodb.create_table(
             TableName="t",
@@ -101,8 +107,12 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
             BillingMode="PAY_PER_REQUEST",
         )
-        sqs_client.cache_clear()
-        dynamodb_client.cache_clear()
+        clear_clients()
         yield Surroundings(sqs, dynamodb, *urls)
-        sqs_client.cache_clear()
-        dynamodb_client.cache_clear()
+        clear_clients()
+
+
+def clear_clients() -> None:
+    """Have clients made anew, in whatever surroundings are there now."""
+    for cached in (sqs_client, quick_sqs_client, holding_sqs_client, dynamodb_client, quick_dynamodb_client):
+        cached.cache_clear()

@@ -11,10 +11,16 @@ import pytest
 from functions.broker import handler as broker
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
+from functions.sweeper import handler as sweeper
+from sluice.aws.clients import now_ms
 from sluice.aws.dead_letters import REASON
 from sluice.aws.rendezvous.event_publisher import events_client
+from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
 from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id, read_event
+from sluice.rendezvous.ports import OfferRecord, OpenOffer
+from sluice.rendezvous.protocol.messages import OfferMethod
 from tests.functions.conftest import Surroundings
 from tests.functions.test_handlers import OFFER, ROOT, call, http_event, metrics
 
@@ -54,12 +60,17 @@ def poll_event() -> dict[str, Any]:
     return event
 
 
-def test_a_batchs_denied_offers_are_published_in_one_request(surroundings: Surroundings, ingress: str) -> None:
+def test_a_sweeps_denied_offers_are_published_in_one_request(surroundings: Surroundings, ingress: str) -> None:
+    sweeper.parts.cache_clear()
     for number in range(4):
-        surroundings.send(surroundings.offers_url, OFFER, {"ClientID": f"c{number}"})
-    event = surroundings.event(surroundings.offers_url)
+        record = OfferRecord(
+            client_id=f"c{number}", sent_at_ms=now_ms() - 200_000, method=OfferMethod.SQS, trace=TRACE, token="t"
+        )
+        DynamoOfferStore(surroundings.dynamodb, "t").record(record)
+        waiting = OpenOffer(record=record, offer="o", relay="r", reply_to="q", answers_until_ms=now_ms())
+        DynamoWaitingOffers(surroundings.dynamodb, "t").put([waiting])
     made = requests_of(events_client())
-    assert call(broker.handler, event) == {"batchItemFailures": []}
+    assert call(sweeper.handler, {})["denied"] == 4
     assert made == ["SendMessageBatch"]
     messages = surroundings.messages(ingress)
     assert len(messages) == 4
@@ -106,7 +117,7 @@ def test_what_cant_be_published_is_counted_and_fails_nothing(
     assert call(broker.handler, surroundings.event(surroundings.offers_url)) == {"batchItemFailures": []}
     assert surroundings.sqs.get_queue_url(QueueName="snowflake-client-c")
     assert call(proxy.handler, poll_event())["statusCode"] == 200
-    assert metrics(capsys) == {"OffersDenied": 1.0, "PollsDeferred": 1.0, "EventsNotPublished": 1.0}
+    assert metrics(capsys) == {"OffersWaiting": 1.0, "PollsDeferred": 1.0, "EventsNotPublished": 1.0}
 
 
 def test_a_request_that_fails_publishes_what_was_seen(
@@ -117,12 +128,12 @@ def test_a_request_that_fails_publishes_what_was_seen(
     assert metrics(capsys) == {"RequestsFailed": 1.0}
 
 
-def test_without_an_exchange_nothing_is_published_and_no_key_is_made(surroundings: Surroundings) -> None:
+def test_without_an_exchange_nothing_is_published(surroundings: Surroundings) -> None:
     fresh_environments()
     made = requests_of(events_client())
     assert call(proxy.handler, poll_event())["statusCode"] == 200
     assert made == []
-    assert surroundings.dynamodb.scan(TableName="t")["Items"] == []
+    assert call(proxy.handler, http_event("GET", "/prometheus"))["body"].startswith("# HELP") is False
 
 
 # Counting

@@ -12,8 +12,8 @@ import pytest
 from functions.broker import handler as broker
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
-from sluice.aws.dead_letters import PACKED, REASON, SOURCE
-from sluice.aws.rendezvous.stores import DynamoOfferStore
+from sluice.aws.dead_letters import REASON, SOURCE
+from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.errors import BadSetting
 from sluice.rendezvous.ports import OfferRecord
 from sluice.rendezvous.protocol.messages import OfferMethod
@@ -45,16 +45,15 @@ def metrics(capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
     return found
 
 
-def test_an_offer_without_proxies_is_denied_and_counted(
+def test_an_offer_without_proxies_waits_and_is_counted(
     surroundings: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     surroundings.send(surroundings.offers_url, OFFER, {"ClientID": "c1"})
     assert call(broker.handler, surroundings.event(surroundings.offers_url)) == {"batchItemFailures": []}
     url = surroundings.sqs.get_queue_url(QueueName="snowflake-client-c1")["QueueUrl"]
-    assert [message["Body"] for message in surroundings.messages(url)] == [
-        '{"error":"no snowflake proxies currently available"}'
-    ]
-    assert metrics(capsys) == {"OffersDenied": 1.0}
+    depth = surroundings.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessagesDelayed"])
+    assert depth["Attributes"]["ApproximateNumberOfMessagesDelayed"] == "1"
+    assert metrics(capsys) == {"OffersWaiting": 1.0}
 
 
 def test_a_message_without_a_client_id_is_consumed_and_makes_nothing(
@@ -66,59 +65,27 @@ def test_a_message_without_a_client_id_is_consumed_and_makes_nothing(
     assert metrics(capsys) == {"OffersAnonymous": 1.0}
 
 
-def test_an_offer_that_fails_is_a_dead_letter_with_the_reason_and_the_others_go_on(
+def test_an_offer_that_fails_comes_again_and_is_a_dead_letter_in_the_end_and_the_others_go_on(
     surroundings: Surroundings,
 ) -> None:
     surroundings.send(surroundings.offers_url, OFFER, {"ClientID": "good"})
     surroundings.send(surroundings.offers_url, OFFER, {"ClientID": "bad"})
     # SQS refuses to make a queue that exists with other attributes.
     surroundings.sqs.create_queue(QueueName="snowflake-client-bad", Attributes={"MessageRetentionPeriod": "60"})
-    assert call(broker.handler, surroundings.event(surroundings.offers_url)) == {"batchItemFailures": []}
+    event = surroundings.event(surroundings.offers_url)
+    [bad] = [each for each in event["Records"] if each["messageAttributes"]["ClientID"]["stringValue"] == "bad"]
+    sent_at_ms = int(bad["attributes"]["SentTimestamp"])
+    bad["attributes"]["SentTimestamp"] = str(sent_at_ms - 4_000)  # its client waits for no more than a second
+    assert call(broker.handler, event) == {"batchItemFailures": [{"itemIdentifier": bad["messageId"]}]}
+    assert surroundings.sqs.get_queue_url(QueueName="snowflake-client-good")
+    bad["attributes"] |= {"ApproximateReceiveCount": "4", "SentTimestamp": str(time.time_ns() // 1_000_000 - 4_500)}
+    assert call(broker.handler, event | {"Records": [bad]}) == {"batchItemFailures": []}
     letter = surroundings.messages(surroundings.dead_letters_url)[0]
     attributes = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
-    assert letter["Body"] == OFFER
+    assert letter["Body"] == f"an offer of {len(OFFER)} characters"
     assert attributes["ClientID"] == "bad"
     assert attributes[REASON].startswith("CallFailed: CreateQueue: ")
     assert attributes[SOURCE].endswith(":offers")
-    assert surroundings.sqs.get_queue_url(QueueName="snowflake-client-good")
-
-
-def test_a_malformed_tick_is_a_dead_letter_at_once(surroundings: Surroundings) -> None:
-    surroundings.send(surroundings.timeouts_url, "{}")
-    assert call(broker.handler, surroundings.event(surroundings.timeouts_url)) == {"batchItemFailures": []}
-    letter = surroundings.messages(surroundings.dead_letters_url)[0]
-    assert letter["MessageAttributes"][REASON]["StringValue"] == "Malformed: no from"
-
-
-def test_only_the_failed_record_is_reported_and_a_last_failure_is_a_dead_letter(surroundings: Surroundings) -> None:
-    surroundings.send(surroundings.timeouts_url, '{"from": 0}')
-    surroundings.send(surroundings.timeouts_url, "{}")
-    event = surroundings.event(surroundings.timeouts_url)
-    surroundings.dynamodb.delete_table(TableName="t")
-    good = next(record["messageId"] for record in event["Records"] if record["body"] != "{}")
-    assert call(broker.handler, event) == {"batchItemFailures": [{"itemIdentifier": good}]}
-    for record in event["Records"]:
-        record["attributes"]["ApproximateReceiveCount"] = "3"
-    assert call(broker.handler, event) == {"batchItemFailures": []}
-    reasons = {
-        message["MessageAttributes"][REASON]["StringValue"].split(":")[0]
-        for message in surroundings.messages(surroundings.dead_letters_url)
-    }
-    assert reasons == {"Malformed", "CallFailed"}
-
-
-def test_a_dead_letter_with_many_attributes_keeps_them_all(surroundings: Surroundings) -> None:
-    surroundings.send(surroundings.timeouts_url, "{}", {f"a{number}": "v" for number in range(10)})
-    call(broker.handler, surroundings.event(surroundings.timeouts_url))
-    attributes = surroundings.messages(surroundings.dead_letters_url)[0]["MessageAttributes"]
-    assert attributes.keys() == {PACKED, REASON, SOURCE}
-    assert json.loads(attributes[PACKED]["StringValue"])["a9"]["stringValue"] == "v"
-
-
-def test_a_tick_times_out_what_is_due(surroundings: Surroundings, capsys: pytest.CaptureFixture[str]) -> None:
-    surroundings.send(surroundings.timeouts_url, '{"from": 0}')
-    assert call(broker.handler, surroundings.event(surroundings.timeouts_url)) == {"batchItemFailures": []}
-    assert metrics(capsys) == {"OffersTimedOut": 0.0}
 
 
 def http_event(method: str, path: str, body: str = "") -> dict[str, Any]:
@@ -155,8 +122,15 @@ def test_the_sweeper_says_how_much_it_swept(surroundings: Surroundings, capsys: 
     sent_at_ms = time.time_ns() // 1_000_000 - 200_000
     offers.record(OfferRecord(client_id="old", sent_at_ms=sent_at_ms, method=OfferMethod.SQS))
     surroundings.sqs.create_queue(QueueName="snowflake-client-old")
-    assert call(sweeper.handler, {}) == {"answer_queues": 1, "mailboxes": 0, "failed": 0}
-    assert metrics(capsys) == {"AnswerQueuesSwept": 1.0, "MailboxesSwept": 0.0, "SweepsFailed": 0.0}
+    swept = {"answer_queues": 1, "mailboxes": 0, "failed": 0, "denied": 0, "timed_out": 1}
+    assert call(sweeper.handler, {}) == swept
+    assert metrics(capsys) == {
+        "AnswerQueuesSwept": 1.0,
+        "MailboxesSwept": 0.0,
+        "SweepsFailed": 0.0,
+        "OffersDenied": 0.0,
+        "OffersTimedOut": 1.0,
+    }
 
 
 def test_a_missing_setting_is_named_at_the_first_call(

@@ -56,13 +56,6 @@ def test_an_offer_without_a_trace_has_none(surroundings: Surroundings) -> None:
     assert broker.offer_of(Message.of_lambda(record)).trace is None
 
 
-def test_a_dead_letter_keeps_its_trace_and_one_without_gets_none(surroundings: Surroundings) -> None:
-    send_traced(surroundings, surroundings.timeouts_url, "{}")
-    surroundings.send(surroundings.timeouts_url, "[]")
-    broker.handler(surroundings.event(surroundings.timeouts_url), CONTEXT)
-    assert traces(surroundings, surroundings.dead_letters_url) == {"{}": TRACE, "[]": None}
-
-
 def test_what_is_forwarded_is_told_by_route_and_of_all(
     federation: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:

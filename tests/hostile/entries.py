@@ -55,7 +55,6 @@ def operation(ask: Callable[[Any], str], queued: Callable[[str], str] | None = N
 
 ENTRIES: Mapping[str, Serve] = {
     "offers": text(rendezvous.offer),
-    "ticks": text(rendezvous.tick),
     "events": text(rendezvous.counted),
     "polls": rendezvous.poll,
     "answers": rendezvous.answer,

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from functions.broker.parts import BrokerParts
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
 from sluice.message import Value
-from sluice.rendezvous.broker import Broker, Matchmaker, TickArmer, TimeoutTick
+from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.http import BrokerSite
 from sluice.rendezvous.http_clients import HttpClients
@@ -25,19 +26,10 @@ from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, RelayPattern
-from sluice.rendezvous.timeouts import TimeOuts
 from sluice.rendezvous.volunteers import Volunteers, hash_sid
-from tests.fakes import (
-    Clock,
-    FakeMailboxStore,
-    FakeOfferStore,
-    FakePools,
-    FakeQueues,
-    FakeStatisticsStore,
-    recorder_of,
-    url,
-)
+from tests.fakes import FakeMailboxStore, FakeQueues, FakeStatisticsStore, Meeting, recorder_of, url
 from tests.functions.conftest import CONTEXT
+from tests.functions.ways import Inline
 from tests.hostile.events import Given, became, event, put_together, record, reporter
 from tests.hostile.strict_sqs import StrictClient, as_json, refusal
 
@@ -46,7 +38,7 @@ BRIDGES = by_fingerprint(
         json.dumps({"displayName": "d", "webSocketAddress": "wss://r.example/", "fingerprint": DEFAULT_FINGERPRINT})
     )
 )
-OFFERS, TICKS = "offers", "timeouts"
+OFFERS = "offers"
 CLIENT = {"ClientID": Value("String", "c")}
 SID = "the proxy that holds a poll"
 MAX_RESPONSE_BYTES = 6 * 2**20  # of Lambda
@@ -61,93 +53,86 @@ class StrictQueues(FakeQueues):
 
 
 @dataclass
-class Rendezvous:
+class Rendezvous(Meeting):
     """A site's broker and proxy function with all that they talk to. One proxy waits that any client may have."""
 
-    clock: Clock = field(default_factory=Clock)
-    pools: FakePools = field(default_factory=FakePools)
+    queues: FakeQueues = field(default_factory=StrictQueues)
+    executor: Executor = field(default_factory=Inline)
     statistics: FakeStatisticsStore = field(default_factory=FakeStatisticsStore)
     client: StrictClient = field(default_factory=StrictClient)
     proxies: int = 1
 
     def __post_init__(self) -> None:
-        self.queues = StrictQueues(self.clock)
-        self.offers = FakeOfferStore(self.pools)
+        super().__post_init__()
         self.recorder = recorder_of(self.clock)
         self.ids = (f"id{number}" for number in itertools.count())
         for number in range(self.proxies):
             self.enter(f"poll{number}", sid=hash_sid(SID + "'" * number))
 
-    def enter(self, poll_id: str, *, sid: str, polled_at_ms: int | None = None, clients: int = 0) -> WaitingProxy:
+    def enter(self, poll_id: str, *, sid: str) -> WaitingProxy:
         """A proxy whose poll somebody else holds."""
         waiting = WaitingProxy(
             poll_id=poll_id,
             sid=sid,
             pool=Pool.UNRESTRICTED,
-            clients=clients,
-            polled_at_ms=self.clock.ms if polled_at_ms is None else polled_at_ms,
+            clients=0,
+            polled_at_ms=self.clock.ms,
             mailbox=self.queues.create(f"mailbox-{poll_id}", {}),
         )
         self.pools.enter(waiting)
         return waiting
 
-    def matchmaker(self) -> Matchmaker:
-        return Matchmaker(
-            offers=self.offers, pools=self.pools, queues=self.queues, now_ms=self.clock, random=lambda: 0.5
-        )
-
     def broker(self) -> BrokerParts:
-        def send_tick(tick: TimeoutTick, delay_s: int) -> None:
-            assert refusal({"MessageBody": tick.body()}) is None
-
         return BrokerParts(
-            timeouts_queue_name=TICKS,
             broker=Broker(
                 offers=self.offers,
                 queues=self.queues,
-                armer=TickArmer(send_tick, self.clock),
                 bridges=BRIDGES,
-                now_ms=self.clock,
                 recorder=self.recorder,
+                persistence=self.persistence,
+                executor=self.executor,
+                now_ms=self.clock,
+                new_id=lambda: next(self.ids),
             ),
             matchmaker=self.matchmaker,
-            time_outs=TimeOuts(
-                offers=self.offers,
-                queues=self.queues,
-                send_tick=send_tick,
-                now_ms=self.clock,
-                recorder=self.recorder,
-            ),
+            pacing=self.pacing,
             recorder=self.recorder,
             reporter=reporter(self.client),
         )
 
     def site(self) -> BrokerSite:
-        mailbox = Mailbox(self.queues, FakeMailboxStore(), self.clock, lambda: next(self.ids))
+        mailbox = Mailbox(self.queues, FakeMailboxStore(), self.clock, lambda: next(self.ids), self.sleep)
         volunteers = Volunteers(
             offers=self.offers,
             pools=self.pools,
+            waiting=self.waiting,
             queues=self.queues,
             mailbox=mailbox,
+            pacing=self.pacing,
+            persistence=self.persistence,
             allowed=RelayPattern.parse("snowflake.torproject.net$"),
             held_min=4,
             held_max=10,
             now_ms=self.clock,
             new_id=lambda: next(self.ids),
+            random=self.drawn,
             recorder=self.recorder,
         )
         clients = HttpClients(
             offers=self.offers,
+            waiting=self.waiting,
             matchmaker=self.matchmaker,
             mailbox=mailbox,
             bridges=BRIDGES,
             now_ms=self.clock,
+            new_id=lambda: next(self.ids),
             recorder=self.recorder,
         )
         return BrokerSite(
             volunteers=volunteers,
             clients=clients,
             pools=self.pools,
+            pacing=self.pacing,
             statistics=self.statistics,
             now_ms=self.clock,
             new_id=lambda: next(self.ids),
@@ -184,12 +169,6 @@ def _shown(text: str) -> str:
     if "for" not in letter:
         return text
     return json.dumps({name: letter[name] for name in ("for", "nat", "relay")})
-
-
-def tick(body: str) -> str:
-    """A delayed message to ourselves, of which anybody who may post to that queue can send others."""
-    said = Rendezvous().take(TICKS, record(body, queue=TICKS))
-    return said[0] if said else "done"
 
 
 def counted(body: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.errors import CallFailed
 from sluice.message import Value
 from tests.hostile.events import record
 from tests.hostile.hostile_values import addresses, any_texts, attributes, documents, in_base64, spelled
@@ -18,7 +19,6 @@ from tests.hostile.rendezvous_entries import (
     CLIENT,
     OFFERS,
     SID,
-    TICKS,
     Rendezvous,
     amp,
     answer,
@@ -27,7 +27,6 @@ from tests.hostile.rendezvous_entries import (
     offer,
     poll,
     request,
-    tick,
 )
 
 CANDIDATES = "\r\n".join(
@@ -127,11 +126,6 @@ def test_a_request_has_a_status_of_the_protocol(method: str, path: str, body: by
     assert status in {"200", "400", "404", "503", "504"}
 
 
-@given(spelled(bent({"from": 1_700_000_000_000})))
-def test_a_tick_times_out_what_is_due_or_is_a_dead_letter(body: str) -> None:
-    assert told(tick, body).startswith(("done", "dead letter: Malformed: "))
-
-
 @given(st.one_of(spelled(bent(EVENT)), sqs_texts.filter(bool)))
 def test_an_event_is_counted_or_a_dead_letter(body: str) -> None:
     said = counted(body)  # it may have an address, for it has one of its own field: what is wrong with it is said
@@ -170,8 +164,18 @@ def test_a_hostile_offer_fails_alone() -> None:
     assert len(site.pools.proxies) == 0  # both good ones have theirs
 
 
-def test_a_hostile_tick_fails_alone() -> None:
+def test_the_log_of_a_request_that_failed_has_nothing_of_the_offer() -> None:
     site = Rendezvous()
-    bodies = ["[" * 100_000, '{"from": 0}', '{"from": NaN}']
-    said = site.take(TICKS, *(record(body, queue=TICKS, place=place) for place, body in enumerate(bodies)))
-    assert [each.partition(":")[0] for each in said] == ["dead letter", "dead letter"]
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise CallFailed("PutItem", "ThrottlingException", "by script")
+
+    site.offers.record = refuse  # type: ignore[method-assign]  # a table that is throttled
+    path = "MS4wCnsib2ZmZXIiOiAie1widHlwZVwiOiBcIm9mZmVyXCIsIFwic2RwXCI6IFwiMTkyLjAuMi43N1wifSJ9"
+    with logged() as log:
+        assert site.ask(request("GET", f"/amp/client/0/{path}"))["statusCode"] == 503
+    assert addresses_in(log.text) == []
+    assert path not in log.text  # which is the offer in base64
+    assert "RequestFailed" in log.text
+    assert "CallFailed PutItem ThrottlingException" in log.text
+    assert "'/amp/client/'" in log.text

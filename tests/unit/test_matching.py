@@ -108,7 +108,7 @@ def test_no_answer_that_is_taken_comes_after_the_reply(ready_ms: int, more_ms: i
     replied_ms = there_ms + more_ms
     delay_s = reply_delay_s(sent_at_ms=SENT_MS, answers_until_ms=until_ms, now_ms=replied_ms)
     assert until_ms <= SENT_MS + PATIENCE_MS
-    assert 1 <= delay_s <= HEARS_MS // 1000 + 1
+    assert 0 <= delay_s <= HEARS_MS // 1000 + 1
     assert replied_ms + 1000 * delay_s >= until_ms + GUARD_MS
 
 
