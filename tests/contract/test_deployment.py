@@ -16,7 +16,7 @@ OUTPUTS = {
     "ClientUserName": "clients",
     "TableName": "t",
     "DeadLettersUrl": "https://sqs.eu-central-1.amazonaws.com/123456789012/dead",
-    "TimeoutsQueueUrl": "https://sqs.eu-central-1.amazonaws.com/123456789012/timeouts",
+    "WaitingTableName": "waiting",
 }
 
 
@@ -65,7 +65,7 @@ def test_every_output_is_read() -> None:
         client_user_name="clients",
         table_name="t",
         dead_letters_url=OUTPUTS["DeadLettersUrl"],
-        timeouts_queue_url=OUTPUTS["TimeoutsQueueUrl"],
+        waiting_table_name=OUTPUTS["WaitingTableName"],
     )
 
 

@@ -102,7 +102,7 @@ def opened(record: OfferRecord | None = None, *, shard: int = 0) -> OpenOffer:
 
 
 def proxy(poll_id: str = "p", **other: Any) -> WaitingProxy:
-    given = {"sid": f"sid-{poll_id}", "pool": Pool.UNRESTRICTED, "clients": 0, "polled_at_ms": NOW}
+    given: dict[str, Any] = {"sid": f"sid-{poll_id}", "pool": Pool.UNRESTRICTED, "clients": 0, "polled_at_ms": NOW}
     return WaitingProxy(poll_id=poll_id, mailbox=f"m-{poll_id}", **given | other)
 
 

@@ -33,7 +33,7 @@ def queues(deployed: Deployed) -> dict[str, str]:
     return {
         OFFERS: deployed.offers_queue_url,
         ANSWER_QUEUE: deployed.make_queue("snowflake-client-permissions"),
-        OTHER: deployed.deployment.timeouts_queue_url,
+        OTHER: deployed.deployment.dead_letters_url,
     }
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -14,7 +15,8 @@ import aiohttp
 import pytest
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.aws.rendezvous.stores import DynamoOfferStore, DynamoProxyPools
+from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
@@ -53,7 +55,12 @@ def clients_of(deployed: Deployed) -> ClientQueues:
 
 
 def pools_of(deployed: Deployed) -> DynamoProxyPools:
-    return DynamoProxyPools(deployed.dynamodb, deployed.deployment.table_name)
+    return DynamoProxyPools(deployed.dynamodb, deployed.deployment.waiting_table_name, random.random)
+
+
+def count(pools: DynamoProxyPools, pool: Pool) -> int:
+    """How many wait."""
+    return len(pools.profiles(pool, now_ms=now_ms(), shards=1))
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -69,7 +76,7 @@ async def until(done: Callable[[], bool]) -> None:
 async def nobody_waits(deployed: Deployed) -> None:
     """Until the polls that an earlier test left behind are over."""
     pools = pools_of(deployed)
-    await until(lambda: sum(pools.count(pool, now_ms=now_ms()) for pool in Pool) == 0)
+    await until(lambda: sum(count(pools, pool) for pool in Pool) == 0)
 
 
 @pytest.mark.parametrize("method", ["sqs", "http"])
@@ -99,7 +106,7 @@ def test_an_offer_is_answered_and_bytes_come_back_through_webrtc(deployed: Deplo
 async def through_the_first_channel(deployed: Deployed, exchange: RendezvousMethod, data: bytes) -> bytes:
     """What comes back of `data`."""
     pools = pools_of(deployed)
-    await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > 0)
+    await until(lambda: count(pools, Pool.UNRESTRICTED) > 0)
     outcome = await connect(exchange, network=ON_LOOPBACK)
     assert isinstance(outcome, Connected), outcome
     async with outcome.peer:
@@ -117,7 +124,10 @@ def test_without_a_proxy_the_client_is_denied(deployed: Deployed) -> None:
         ("no version", "unsupported message version"),
         ("2.0\n{}", "unsupported message version"),
         ("1.0\n{}", "no supplied offer"),
-        ('1.0\n{"offer": "{}"}', "malformed session description: no type"),
+        (
+            '1.0\n{"offer": "{}"}',
+            "malformed session description: cannot deserialize SessionDescription without type field",
+        ),
         (offer_body("1", fingerprint="zz"), "cannot decode fingerprint"),
         (offer_body("1").replace('"unknown"', '"odd"'), "invalid NAT type"),
         (offer_body("1", fingerprint="00" * 20), "bridge with requested fingerprint is unknown to the broker"),
@@ -139,7 +149,7 @@ def test_a_client_that_no_proxy_answers_is_told_so(deployed: Deployed) -> None:
         async with proxies_of(deployed) as proxies, clients_of(deployed) as queues:
             silent = asyncio.create_task(proxies.poll())
             pools = pools_of(deployed)
-            await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > 0)
+            await until(lambda: count(pools, Pool.UNRESTRICTED) > 0)
             reply = await over_sqs(queues)(offer_body("2"))
             polled = await silent
             return reply, polled.matched, await proxies.answer(polled.sid, answer("2"))
@@ -154,7 +164,7 @@ def test_an_offer_delivered_twice_takes_one_proxy(deployed: Deployed) -> None:
         async with proxies_of(deployed) as proxies:
             polls = [asyncio.create_task(proxies.poll()) for _ in range(2)]
             pools = pools_of(deployed)
-            await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == len(polls))
+            await until(lambda: count(pools, Pool.UNRESTRICTED) == len(polls))
             event = offer_event(deployed, client_id="delivered-twice", sent_at_ms=now_ms())
             for _ in range(2):
                 assert await asyncio.to_thread(deployed.invoke, "Broker", event) == {"batchItemFailures": []}
@@ -169,7 +179,7 @@ def test_a_stale_offer_takes_no_proxy_and_leaves_no_queue(deployed: Deployed) ->
         async with proxies_of(deployed) as proxies:
             poll = asyncio.create_task(proxies.poll())
             pools = pools_of(deployed)
-            await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == 1)
+            await until(lambda: count(pools, Pool.UNRESTRICTED) == 1)
             event = offer_event(deployed, client_id="stale", sent_at_ms=now_ms() - 5_000)
             await asyncio.to_thread(deployed.invoke, "Broker", event)
             return (await poll).matched
@@ -209,27 +219,15 @@ def queues_of_clients(deployed: Deployed) -> set[str]:
     return {url for page in pages for url in page.get("QueueUrls", [])}
 
 
-def test_what_can_never_succeed_is_dead_lettered_with_the_reason(deployed: Deployed) -> None:
-    deployed.sqs.send_message(QueueUrl=deployed.deployment.timeouts_queue_url, MessageBody="no tick at all")
-    received = deployed.sqs.receive_message(
-        QueueUrl=deployed.deployment.dead_letters_url, WaitTimeSeconds=20, MessageAttributeNames=["All"]
-    )
-    letter = received["Messages"][0]  # the tick may have come twice
-    deployed.sqs.delete_message(QueueUrl=deployed.deployment.dead_letters_url, ReceiptHandle=letter["ReceiptHandle"])
-    assert letter["Body"] == "no tick at all"
-    assert letter["MessageAttributes"]["sluice-reason"]["StringValue"].startswith("Malformed: ")
-    assert letter["MessageAttributes"]["sluice-source"]["StringValue"].endswith(
-        deployed.deployment.timeouts_queue_url.rsplit("/", 1)[1]
-    )
-
-
 def test_answer_queues_are_swept_at_one_request_each(deployed: Deployed) -> None:
     offers = DynamoOfferStore(deployed.dynamodb, deployed.deployment.table_name)
     names = [f"{PREFIX}swept-{number}" for number in range(3)]
     for name in names:
         deployed.make_queue(name)
         client_id = name.removeprefix(PREFIX)
-        offers.record(OfferRecord(client_id=client_id, sent_at_ms=now_ms() - 121_000, method=OfferMethod.SQS))
+        offers.record(
+            OfferRecord(client_id=client_id, sent_at_ms=now_ms() - 121_000, method=OfferMethod.SQS, token="t")
+        )
     offset = deployed.request_offset()
     # The schedule's own sweep may be faster; whoever sweeps, each queue is deleted, and by one request.
     deployed.invoke("Sweeper", {})
@@ -295,7 +293,7 @@ async def offers_at_once(deployed: Deployed, waiting: int) -> Counter[str]:
         await nobody_waits(deployed)
         serving = [asyncio.create_task(answer_once(proxies, str(number))) for number in range(waiting)]
         pools = pools_of(deployed)
-        await until(lambda: pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) == waiting)
+        await until(lambda: count(pools, Pool.UNRESTRICTED) == waiting)
         crowd = f"crowd-of-{waiting}-"  # another one's queues may still be there
         client_ids = [f"{crowd}{number:03d}" for number in range(2 * waiting)]
         await asyncio.to_thread(send_offers, deployed, client_ids)
@@ -323,7 +321,7 @@ async def start_environments(deployed: Deployed, proxies: Proxies, number: int) 
 
 
 def more_wait_than(pools: DynamoProxyPools, number: int) -> bool:
-    return pools.count(Pool.UNRESTRICTED, now_ms=now_ms()) > number
+    return count(pools, Pool.UNRESTRICTED) > number
 
 
 async def answer_once(proxies: Proxies, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 import uuid
 from collections import Counter
@@ -16,7 +17,7 @@ from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
-from sluice.aws.rendezvous.stores import DynamoProxyPools
+from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.methods import Denied, over_sqs
@@ -27,7 +28,7 @@ from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid, ulid_of
 from tests.deployed import Deployed
 
-WITHIN_S = 120
+WITHIN_S = 300  # offers without an answer are told of when their queues are swept
 EXCHANGE = "events"
 KEY = "rendezvous.#"
 
@@ -106,18 +107,18 @@ def site(deployed: Deployed) -> Iterator[Site]:
 
 
 async def nobody_waits(pools: DynamoProxyPools) -> None:
-    while sum(pools.count(pool, now_ms=now_ms()) for pool in Pool):
+    while any(pools.profiles(pool, now_ms=now_ms(), shards=1) for pool in Pool):
         await asyncio.sleep(0.2)
 
 
 async def somebody_waits(pools: DynamoProxyPools) -> None:
-    while not pools.count(Pool.UNRESTRICTED, now_ms=now_ms()):
+    while not pools.profiles(Pool.UNRESTRICTED, now_ms=now_ms(), shards=1):
         await asyncio.sleep(0.2)
 
 
 async def a_scripted_minute(deployed: Deployed) -> int:
     """An offer denied, one answered, one that nobody answers, and a poll to which nobody comes. When it began."""
-    pools = DynamoProxyPools(deployed.dynamodb, deployed.deployment.table_name)
+    pools = DynamoProxyPools(deployed.dynamodb, deployed.deployment.waiting_table_name, random.random)
     credentials = ClientCredentials.parse(deployed.client_sqscreds)
     client = open_client(credentials, region=deployed.region, endpoint_url=deployed.endpoint)
     async with aiohttp.ClientSession() as session, ClientQueues(client, deployed.offers_queue_url) as queues:
