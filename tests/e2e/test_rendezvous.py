@@ -343,6 +343,7 @@ def send_offers(deployed: Deployed, client_ids: list[str]) -> None:
 
 def read_reply(deployed: Deployed, client_id: str) -> dict[str, str]:
     url = deployed.sqs.get_queue_url(QueueName=PREFIX + client_id)["QueueUrl"]
-    [message] = deployed.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10)["Messages"]
-    reply: dict[str, str] = json.loads(message["Body"])
-    return reply
+    messages = deployed.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10, MaxNumberOfMessages=10)["Messages"]
+    replies: list[dict[str, str]] = [json.loads(message["Body"]) for message in messages]
+    # A client reads as soon as there is something: an answer before that there is no proxy, and that before a time-out.
+    return min(replies, key=lambda reply: ("answer" not in reply, reply.get("error") != NO_PROXIES))
