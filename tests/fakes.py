@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import CallFailed, QueueGone
-from sluice.rendezvous.counts.statistics import Counts, Tally
+from sluice.rendezvous.counts.statistics import Counts, Position, Tally
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.ports import Claim, NowMs, OfferRecord, OfferState
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, Profile, WaitingProxy
@@ -214,21 +214,25 @@ class FakeQueues:
 
 @dataclass
 class FakeStatisticsStore:
-    """Counts in dicts. `failing` is why nothing can be counted."""
+    """Counts in dicts, and remembers every position. `failing` is why nothing can be counted."""
 
     counts: Counts = field(default_factory=Counter)
     days: dict[str, Counts] = field(default_factory=lambda: defaultdict(Counter))
-    marks: set[tuple[str, str]] = field(default_factory=set)
+    marks: set[tuple[str, str, str]] = field(default_factory=set)
+    positions: set[Position] = field(default_factory=set)
     failing: str = ""
 
-    def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
+    def add(self, tallies: Sequence[Tally]) -> Mapping[Position, str]:
         if self.failing:
-            return {tally.event_id: self.failing for tally in tallies}
-        for tally in tallies:
-            new = [mark.count for mark in tally.marks if (tally.day, mark.name) not in self.marks]
-            self.marks |= {(tally.day, mark.name) for mark in tally.marks}
+            return {tally.position: self.failing for tally in tallies}
+        uncounted = [tally for tally in tallies if tally.position not in self.positions]
+        for tally in uncounted:
+            new = [mark.count for mark in tally.marks if (tally.day, mark.address, mark.what) not in self.marks]
+            self.marks |= {(tally.day, mark.address, mark.what) for mark in tally.marks}
             self.counts.update(tally.counts)
-            self.days[tally.day].update([*tally.counts, *new])
+            self.days[tally.day].update(tally.counts)
+            self.days[tally.day].update(new)
+            self.positions.add(tally.position)
         return {}
 
     def totals(self) -> Counts:

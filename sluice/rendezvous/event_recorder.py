@@ -1,7 +1,8 @@
-"""Notes what becomes of offers, polls and answers, until the invocation's work is done and it is published.
+"""Notes what becomes of offers, polls and answers, until the invocation's work is done and it is told.
 
 Who moves an offer to its end, by a conditional write that is taken once, tells of it: so every offer is told of once.
-A poll that got a client is told of together with its offer's end, which is a request less for each rendezvous.
+The write by which an offer becomes answered tells by itself (`counts.stream`). Most polls end without a client, and
+many alike: an environment holds them back for some seconds, and tells of all that ended alike at once.
 """
 
 from collections import Counter
@@ -14,10 +15,11 @@ from sluice.rendezvous.counts.events import (
     Event,
     OfferEvent,
     OfferOutcome,
+    PollEvent,
     PollOutcome,
     event_id,
-    matched_poll,
     poll_ended,
+    summed,
 )
 from sluice.rendezvous.ports import NowMs, OfferRecord
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
@@ -25,13 +27,34 @@ from sluice.rendezvous.protocol.matching import Profile
 from sluice.rendezvous.protocol.messages import Offer, Poll
 
 NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
+HELD_BACK_MS = 5_000  # for which an environment holds back what it knows of idle polls, since it told of some
+
+
+@dataclass(slots=True)
+class HeldPolls:
+    """Polls without a client that an environment hasn't told of; where it is called no more, nobody does."""
+
+    told_at_ms: int | None = None
+    polls: list[PollEvent] = field(default_factory=list)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is time to tell of them: the first time at once."""
+        return self.told_at_ms is None or now_ms - self.told_at_ms >= HELD_BACK_MS
+
+    def take(self, now_ms: int) -> Sequence[PollEvent]:
+        """Hand them out, those that ended alike as one."""
+        taken = summed(self.polls)
+        self.polls.clear()
+        if taken:
+            self.told_at_ms = now_ms
+        return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecorder:
     """Safe for threads. `hash_of` and `country_of` take an address, which goes no further.
 
-    `publisher` says how many it could not send, and raises nothing; without one, what was noted is forgotten.
+    `publisher` says how many it could not tell of, and raises nothing; without one, what was noted is forgotten.
     """
 
     country_of: Callable[[str], str]
@@ -41,16 +64,24 @@ class EventRecorder:
     new_id: Callable[[], str]
     publisher: Callable[[Sequence[Event]], int] | None = None
     _events: list[Event] = field(default_factory=list)
+    _held: HeldPolls = field(default_factory=HeldPolls)
 
     def take(self) -> Sequence[Event]:
-        """Hand out what was noted: from now on it is the caller's to publish."""
-        taken = tuple(self._events)
+        """Hand out what was noted, and what is held back: from now on it is the caller's to tell."""
+        taken = (*self._events, *self._held.take(self.now_ms()))
         self._events.clear()
         return taken
 
     def publish(self) -> Counter[str]:
-        """Publish what was noted, at the invocation's end. Returns metrics, where there is something to count."""
-        events = self.take()
+        """Tell what was noted, at the invocation's end, and of held polls where it is time.
+
+        Returns metrics, where there is something to count.
+        """
+        if self._held.is_due(self.now_ms()):
+            events = self.take()
+        else:
+            events = tuple(self._events)
+            self._events.clear()
         lost = self.publisher(events) if self.publisher and events else 0
         return Counter({NOT_PUBLISHED: lost} if lost else {})
 
@@ -71,23 +102,26 @@ class EventRecorder:
         )
 
     def poll_ended(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> None:
-        """Note the end of a poll that got no client."""
-        self._events.append(
-            poll_ended(
-                profile,
-                outcome,
-                name=self.new_id(),
-                clients=poll.clients,
-                polled_at_ms=polled_at_ms,
-                at_ms=self.now_ms(),
-            )
+        """Note the end of a poll that got no client: it may be told of later, together with others."""
+        self._held.polls.append(self._poll_event(poll, profile, outcome, polled_at_ms=polled_at_ms))
+
+    def poll_matched(self, poll: Poll, profile: Profile, *, polled_at_ms: int) -> None:
+        """Note that a poll got a client, whatever becomes of that."""
+        self._events.append(self._poll_event(poll, profile, PollOutcome.MATCHED, polled_at_ms=polled_at_ms))
+
+    def _poll_event(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> PollEvent:
+        return poll_ended(
+            profile,
+            outcome,
+            name=self.new_id(),
+            clients=poll.clients,
+            polled_at_ms=polled_at_ms,
+            at_ms=self.now_ms(),
         )
 
     def offer_ended(self, offer: OfferRecord, outcome: OfferOutcome) -> None:
-        """Note the end of an offer, and of the poll that got it where one did."""
+        """Note the end of an offer that wasn't answered."""
         now_ms = self.now_ms()
-        if offer.proxy is not None:
-            self._events.append(matched_poll(offer.proxy, at_ms=offer.matched_at_ms))
         self._events.append(
             OfferEvent(
                 id=event_id(OfferEvent.kind, offer.client_id, at_ms=offer.sent_at_ms),
@@ -103,9 +137,7 @@ class EventRecorder:
         )
 
     def answered(self, offer: OfferRecord) -> None:
-        """Note an answer that reached its client, and the offer's end."""
-        self._answer_ended(AnswerOutcome.SUCCESS, offer)
-        self.offer_ended(offer, OfferOutcome.MATCHED)
+        """Note nothing of an answer that reached its client: the write by which its offer became answered tells."""
 
     def answer_lost(self, offer: OfferRecord) -> None:
         """Note an answer in time to a client that is gone, and the offer's end."""

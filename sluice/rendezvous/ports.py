@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from sluice.rendezvous.counts.statistics import Counts, Tally
+from sluice.rendezvous.counts.statistics import Counts, Position, Tally
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod
@@ -109,8 +109,12 @@ class ProxyPools(Protocol):
 class StatisticsStore(Protocol):
     """What was counted of this site's rendezvous. Reads raise `CallFailed`."""
 
-    def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
-        """Count events. Returns the ids of those that aren't counted, with the reason: they may be added again."""
+    def add(self, tallies: Sequence[Tally]) -> Mapping[Position, str]:
+        """Count events, which are in their stream's order; what was counted before, by its position, is passed over.
+
+        Returns the positions that aren't counted, or not wholly, with the reason: they and what follows the first of
+        them have to be added again before anything that comes after these.
+        """
 
     def totals(self) -> Counts:
         """Read all since the beginning."""

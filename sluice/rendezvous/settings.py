@@ -1,4 +1,4 @@
-"""The settings of the rendezvous' functions, and those of what they publish events with."""
+"""The settings of the rendezvous' functions, and those of what they tell of events with."""
 
 from sluice.codec import Struct
 from sluice.rendezvous.protocol.messages import Bridge, RelayPattern
@@ -6,23 +6,33 @@ from sluice.settings import Natural, Settings
 
 
 class EventSettings(Struct, frozen=True, kw_only=True):
-    """Where rendezvous events go. `geoip_file` is a database of countries, relative to the function's code."""
+    """What rendezvous events say of their site. `geoip_file` is a database of countries, relative to the code."""
 
-    exchange: str
-    ingress_url: str
     site: str
     geoip_file: str | None = None
 
 
 class TableSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the functions that need no more than the table: sweeper and counters."""
+    """Settings of the function that needs no more than the table: the sweeper."""
 
     table: str
     dead_letters_url: str
 
 
+class CountersSettings(TableSettings, frozen=True, kw_only=True):
+    """Settings of the counters function: where events are published, as their site's, if a binding wants them.
+
+    `federation_table` has the exchange's bindings.
+    """
+
+    exchange: str
+    ingress_url: str
+    site: str
+    federation_table: str
+
+
 class BrokerSettings(TableSettings, frozen=True, kw_only=True):
-    """Settings of the broker function. Without `events` none is published."""
+    """Settings of the broker function. Without `events` none is told of."""
 
     timeouts_queue_url: str
     bridges: tuple[Bridge, ...]
@@ -30,7 +40,7 @@ class BrokerSettings(TableSettings, frozen=True, kw_only=True):
 
 
 class ProxySettings(TableSettings, frozen=True, kw_only=True):
-    """Settings of the proxy function. Without `events` none is published."""
+    """Settings of the proxy function. Without `events` none is told of."""
 
     bridges: tuple[Bridge, ...]
     allowed_relay_pattern: RelayPattern

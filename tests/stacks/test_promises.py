@@ -11,7 +11,8 @@ from aws_cdk import Stack, aws_sqs
 import app
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
-from sluice.rendezvous.settings import BrokerSettings, ProxySettings, TableSettings
+from sluice.rendezvous.counts.stream import FILTERS
+from sluice.rendezvous.settings import BrokerSettings, CountersSettings, ProxySettings, TableSettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import CONTEXT, Resource, Templates
@@ -53,9 +54,11 @@ def text(value: Any) -> str:
 
 def imported(export: str) -> str:
     """`SluiceState:ExportsOutputFnGetAttTable0123ABCDArn…` is `Table.Arn`, and the same with `Ref` is `Table`."""
-    found = re.search(r"ExportsOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|Arn|$)", export)
+    found = re.search(
+        r"ExportsOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|(?P<of>Stream)?Arn|$)", export
+    )
     assert found, export
-    return f"{found['name']}.Arn" if found["how"] == "FnGetAtt" else found["name"]
+    return f"{found['name']}.{found['of'] or ''}Arn" if found["how"] == "FnGetAtt" else found["name"]
 
 
 def listed(value: Any) -> list[Any]:
@@ -95,37 +98,60 @@ def trigger_queues(templates: Templates) -> Mapping[str, Resource]:
 
 def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
     triggers = trigger_queues(templates)
-    assert set(triggers) == {"OffersQueue", "TimeoutsQueue", "CountersQueue"}
+    assert set(triggers) == {"OffersQueue", "TimeoutsQueue", STREAM}
     for trigger in triggers.values():
         assert trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
+STREAM = "Table.StreamArn"
+
+
 def brokers_triggers(templates: Templates) -> Mapping[str, Resource]:
     """Without the one of the counters, where nobody waits."""
-    return {name: trigger for name, trigger in trigger_queues(templates).items() if name != "CountersQueue"}
+    return {name: trigger for name, trigger in trigger_queues(templates).items() if name != STREAM}
 
 
-def test_events_are_counted_many_at_once(otherwise: Templates) -> None:
-    trigger = trigger_queues(otherwise)["CountersQueue"]
+def test_events_are_counted_many_at_once_as_the_tables_stream_tells_of_them(otherwise: Templates) -> None:
+    trigger = trigger_queues(otherwise)[STREAM]
     assert (trigger["BatchSize"], trigger["MaximumBatchingWindowInSeconds"]) == (1_000, 7)
-    assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
+    assert (trigger["ParallelizationFactor"], trigger["StartingPosition"]) == (1, "TRIM_HORIZON")
+    patterns = [json.loads(each["Pattern"]) for each in trigger["FilterCriteria"]["Filters"]]
+    assert patterns == list(FILTERS)
+    table = otherwise.one("AWS::DynamoDB::Table", "Table")
+    assert table["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
 
 
-def test_the_counters_queue_keeps_events_for_two_weeks_and_dead_letters_what_kills_its_function(
-    templates: Templates,
-) -> None:
+def test_events_that_cant_be_counted_come_again_so_often_and_so_long(templates: Templates) -> None:
+    trigger = trigger_queues(templates)[STREAM]
+    assert trigger["BisectBatchOnFunctionError"] is True
+    assert (trigger["MaximumRetryAttempts"], trigger["MaximumRecordAgeInSeconds"]) == (100, 12 * 60 * 60)
+    assert text(trigger["DestinationConfig"]["OnFailure"]["Destination"]) == "DeadLetters.Arn"
+
+
+def test_the_queue_where_events_were_counted_stays_for_the_binding_that_is_withdrawn(templates: Templates) -> None:
     queue = templates.one("AWS::SQS::Queue", "CountersQueue")
     assert queue["MessageRetentionPeriod"] == 14 * 86_400
-    redrive = queue["RedrivePolicy"]
-    # More than the function's own limit, after which it says why.
-    assert (text(redrive["deadLetterTargetArn"]), redrive["maxReceiveCount"]) == ("DeadLetters.Arn", 20)
+    functions = templates.federation["Resources"].values()
+    [names] = [
+        found["Properties"]["Environment"]["Variables"]["NAMES"]
+        for found in functions
+        if found["Type"] == "AWS::Lambda::Function" and "NAMES" in found["Properties"]["Environment"]["Variables"]
+    ]
+    assert "rendezvous-counters" in json.loads(text(names))["queues"]
+
+
+def test_the_stream_is_exported_whether_or_not_it_is_read(templates: Templates, synth: Synth) -> None:
+    for made in (templates, synth(**{"sluice.rendezvous.events_exchange": "null"})):
+        assert [text(each["Value"]) for each in made.state["Outputs"].values()].count(STREAM) == 1
 
 
 def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Counters")) == pairs(
-        ({f"dynamodb:{action}" for action in ("BatchGetItem", "PutItem", "UpdateItem")}, {"Table.Arn"}),
-        (CONSUME, {"CountersQueue.Arn"}),
-        ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
+        ({"dynamodb:UpdateItem"}, {"Table.Arn"}),
+        ({"dynamodb:GetItem"}, {"FederationTable.Arn"}),
+        ({f"dynamodb:{action}" for action in ("DescribeStream", "GetRecords", "GetShardIterator")}, {STREAM}),
+        ({"dynamodb:ListStreams"}, {"*"}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn", "FederationIngress.Arn"}),
         (WRITE_LOGS, {"CountersLogs.Arn"}),
     )
 
@@ -141,11 +167,9 @@ def declared(templates: Templates) -> Any:
     return json.loads(variables["DECLARATION"])
 
 
-def test_the_events_exchange_is_declared_and_bound_to_the_counters(templates: Templates) -> None:
+def test_the_events_exchange_is_declared_and_nothing_is_bound_to_it(templates: Templates) -> None:
     assert declared(templates)["exchanges"] == [{"name": "events", "type": "topic", "alternate": None}]
-    assert declared(templates)["bindings"] == [
-        {"exchange": "events", "queue": "rendezvous-counters", "key": "rendezvous.#", "arguments": {}}
-    ]
+    assert declared(templates)["bindings"] == []
 
 
 def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Synth) -> None:
@@ -156,8 +180,7 @@ def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Syn
         }
     )
     assert [each["name"] for each in declared(templates)["exchanges"]] == ["orders", "seen"]
-    variables = templates.one("AWS::Lambda::Function", "Proxy")["Environment"]["Variables"]
-    assert json.loads(text(variables["EVENTS"]))["exchange"] == "seen"
+    assert templates.one("AWS::Lambda::Function", "Counters")["Environment"]["Variables"]["EXCHANGE"] == "seen"
 
 
 def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth) -> None:
@@ -173,8 +196,9 @@ def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth
 def test_the_functions_know_their_site_as_federation_does(otherwise: Templates) -> None:
     for function in ("Broker", "Proxy"):
         variables = otherwise.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
-        events = json.loads(text(variables["EVENTS"]))
-        assert (events["site"], events["ingress_url"]) == ("frankfurt", "FederationIngress")
+        assert json.loads(text(variables["EVENTS"])) == {"site": "frankfurt", "geoip_file": None}
+    variables = otherwise.one("AWS::Lambda::Function", "Counters")["Environment"]["Variables"]
+    assert (variables["SITE"], text(variables["INGRESS_URL"])) == ("frankfurt", "FederationIngress")
 
 
 def test_a_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
@@ -191,7 +215,7 @@ def test_every_queue_with_a_trigger_gives_up_to_the_dead_letters_after_three_rec
 
 
 def test_a_message_stays_invisible_for_six_times_the_functions_timeout(templates: Templates) -> None:
-    for name, trigger in trigger_queues(templates).items():
+    for name, trigger in brokers_triggers(templates).items():
         timeout_s = templates.one("AWS::Lambda::Function", text(trigger["FunctionName"]).strip("{}"))["Timeout"]
         window_s = trigger.get("MaximumBatchingWindowInSeconds", 0)
         assert templates.one("AWS::SQS::Queue", name)["VisibilityTimeout"] >= 6 * timeout_s + window_s
@@ -237,7 +261,7 @@ def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Broker")) == pairs(
         (TABLE_BOOK, {"Table.Arn"}),
         (CONSUME, {"OffersQueue.Arn", "TimeoutsQueue.Arn"}),
-        ({"sqs:SendMessage"}, {"TimeoutsQueue.Arn", "DeadLetters.Arn", ANSWERS, MAILBOXES, INGRESS}),
+        ({"sqs:SendMessage"}, {"TimeoutsQueue.Arn", "DeadLetters.Arn", ANSWERS, MAILBOXES}),
         ({"sqs:CreateQueue"}, {ANSWERS}),
         (WRITE_LOGS, {"BrokerLogs.Arn"}),
     )
@@ -247,7 +271,7 @@ def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Proxy")) == pairs(
         (TABLE_BOOK, {"Table.Arn"}),
         ({"sqs:CreateQueue", "sqs:ReceiveMessage", "sqs:SendMessage"}, {MAILBOXES}),
-        ({"sqs:SendMessage"}, {ANSWERS, INGRESS}),
+        ({"sqs:SendMessage"}, {ANSWERS}),
         (WRITE_LOGS, {"ProxyLogs.Arn"}),
     )
 
@@ -352,7 +376,7 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
     }
     own = {
         "Broker": {"BRIDGES", "TIMEOUTS_QUEUE_URL"} | EVENT_VARIABLES,
-        "Counters": set(),
+        "Counters": {"EXCHANGE", "INGRESS_URL", "SITE", "FEDERATION_TABLE"},
         "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX"} | EVENT_VARIABLES,
         "Sweeper": set(),
     }
@@ -438,7 +462,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "Broker": BrokerSettings,
     "Proxy": ProxySettings,
     "Sweeper": TableSettings,
-    "Counters": TableSettings,
+    "Counters": CountersSettings,
     "Splitter": SplitterSettings,
     "Control": ControlSettings,
     "Exchange": ExchangeSettings,

@@ -1,6 +1,8 @@
 """Events tell of every end once, with what statistics need and without an address; readers take what they know."""
 
+import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,14 +11,26 @@ from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed
 from sluice.rendezvous.broker import TimeoutTick
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
+from sluice.rendezvous.counts.events import (
+    MAX_ADDRESSES,
+    AnswerEvent,
+    Event,
+    OfferEvent,
+    PollEvent,
+    PollOutcome,
+    event_id,
+    read_event,
+    summed,
+)
+from sluice.rendezvous.counts.statistics import Position, tally
+from sluice.rendezvous.event_recorder import HELD_BACK_MS
 from sluice.rendezvous.http import HttpRequest
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, Pool
 from sluice.rendezvous.protocol.messages import OfferMethod, Poll, ProxyAnswer, RelayPattern
 from sluice.rendezvous.timeouts import TimeOuts
-from sluice.times import day_of, iso, ms_of
+from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid
-from tests.fakes import url
+from tests.fakes import Clock, FakeStatisticsStore, recorder_of, url
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_broker import post
 from tests.unit.test_http import ANSWER_TEXT, CLIENT, POLL
@@ -43,6 +57,8 @@ polls = st.builds(
     relay_extension=st.booleans(),
     waited_ms=st.integers(0),
     address=st.none() | texts,
+    polls=st.integers(1, 5),
+    addresses=st.lists(texts, max_size=3).map(tuple),
     **common,
 )
 answers = st.builds(AnswerEvent, **common)
@@ -108,6 +124,70 @@ def test_what_is_no_object_is_a_bad_record(body: str) -> None:
 def test_a_field_of_another_type_is_a_bad_record(change: dict[str, object]) -> None:
     with pytest.raises(Malformed):
         read_event(document(**change))
+
+
+@pytest.mark.parametrize("change", [{"polls": 0}, {"polls": "2"}, {"addresses": "a"}, {"addresses": [5]}])
+def test_a_sum_of_no_polls_or_with_odd_addresses_is_a_bad_record(change: dict[str, object]) -> None:
+    with pytest.raises(Malformed):
+        read_event(document(kind="poll", **change))
+
+
+# Sums of polls
+
+
+def test_polls_that_ended_alike_are_one_event() -> None:
+    alike = [polled("a", clients=1), polled("b", clients=2, waited_ms=10), polled("a"), polled(None)]
+    others = [polled("a", nat="restricted"), polled("a", outcome="rejected"), polled("a", country="FR")]
+    found = summed([*alike, *others, polled("a", at_ms=AT + DAY_MS)])
+    assert [each.polls for each in found] == [4, 1, 1, 1, 1]
+    assert (found[0].addresses, found[0].address) == (("a", "b"), None)
+    assert (found[0].clients, found[0].waited_ms, found[0].id) == (3, 10, alike[0].id)
+    assert found[1] == others[0]
+
+
+def test_one_poll_is_written_as_it_always_was() -> None:
+    assert not {"polls", "addresses"} & json.loads(polled("a").to_json(site="s")).keys()
+
+
+def test_a_sum_has_so_many_addresses_and_no_more() -> None:
+    found = summed(polled(str(number)) for number in range(2 * MAX_ADDRESSES + 1))
+    assert [len(each.all_addresses) for each in found] == [MAX_ADDRESSES, MAX_ADDRESSES, 1]
+    assert sum(each.polls for each in found) == 2 * MAX_ADDRESSES + 1
+
+
+@given(st.lists(polls, max_size=8))
+def test_polls_count_alike_one_by_one_and_summed(each: list[PollEvent]) -> None:
+    one_by_one, together = FakeStatisticsStore(), FakeStatisticsStore()
+    each = [replace(event, country="DE") for event in each]  # an address is in one
+    one_by_one.add([tally(event, Position("told", str(place))) for place, event in enumerate(each)])
+    together.add([tally(event, Position("told", str(place))) for place, event in enumerate(summed(each))])
+    assert together.counts == one_by_one.counts
+    assert {day: +counts for day, counts in together.days.items()} == one_by_one.days
+
+
+def polled(
+    address: str | None,
+    *,
+    nat: str = "unknown",
+    outcome: str = "idle",
+    country: str = "DE",
+    clients: int = 0,
+    waited_ms: int = 0,
+    at_ms: int = AT,
+) -> PollEvent:
+    return PollEvent(
+        id=event_id("poll", f"{next(NUMBERS)}", at_ms=AT + next(NUMBERS)),
+        at_ms=at_ms,
+        outcome=outcome,
+        nat=nat,
+        country=country,
+        clients=clients,
+        waited_ms=waited_ms,
+        address=address,
+    )
+
+
+NUMBERS = itertools.count()
 
 
 @given(st.integers(0, 253_402_300_799_999))
@@ -189,22 +269,14 @@ def held(world: ProxyWorld) -> BrokerWorld:
     return broker
 
 
-def test_an_answered_offer_is_told_of_with_its_poll_and_its_answer() -> None:
+def test_an_answered_offer_is_told_of_by_the_write_that_says_so() -> None:
     world = ProxyWorld()
     held(world)
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
-    assert told(world) == []
+    told(world)
     world.clock.ms += 150
     assert world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
-    answer, poll, offer = told(world)
-    assert isinstance(poll, PollEvent)
-    assert isinstance(offer, OfferEvent)
-    assert summary([answer, poll, offer]) == [("answer", "success"), ("poll", "matched"), ("offer", "matched")]
-    assert (poll.proxy_type, poll.nat, poll.country, poll.clients) == ("webext", "unrestricted", "DE", 3)
-    assert (poll.waited_ms, poll.relay_extension) == (7_000, True)
-    assert poll.address == f"hash of {PROXY_ADDRESS}"
-    assert (offer.proxy_type, offer.nat, offer.waited_ms, offer.trace) == ("webext", "restricted", 250, "Root=1-0-0")
-    assert (answer.proxy_type, answer.nat, answer.country) == ("webext", "unrestricted", "DE")
+    assert told(world) == []
 
 
 def time_outs(world: ProxyWorld) -> TimeOuts:
@@ -222,10 +294,11 @@ def test_an_offer_that_times_out_is_told_of_once_however_often_it_is_looked_at()
     held(world)
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
     world.clock.ms += PATIENCE_MS
+    told(world)
     for _ in range(3):
         time_outs(world).handle(TimeoutTick(0))
-    poll, offer = told(world)
-    assert summary([poll, offer]) == [("poll", "matched"), ("offer", "timeout")]
+    [offer] = told(world)
+    assert summary([offer]) == [("offer", "timeout")]
     assert offer.proxy_type == "webext"
     assert not world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address=PROXY_ADDRESS)
     [late] = told(world)
@@ -237,6 +310,7 @@ def test_an_answer_that_cant_be_sent_yet_leaves_the_end_to_the_time_out() -> Non
     world = ProxyWorld()
     held(world)
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    told(world)
     world.queues.failing[url("snowflake-client-c1")] = CallFailed("SendMessage", "Throttled", "")
     with pytest.raises(CallFailed):
         world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
@@ -247,9 +321,10 @@ def test_an_answer_to_a_client_whose_queue_is_gone_is_a_time_out() -> None:
     world = ProxyWorld()
     held(world)
     world.volunteers.poll(proxy_poll(), address=PROXY_ADDRESS)
+    told(world)
     world.queues.made.remove(url("snowflake-client-c1"))
     assert not world.volunteers.answer(ProxyAnswer(sid="s", answer=ANSWER_TEXT), address="")
-    assert summary(told(world)) == [("answer", "timeout"), ("poll", "matched"), ("offer", "timeout")]
+    assert summary(told(world)) == [("answer", "timeout"), ("offer", "timeout")]
 
 
 # What became of a poll
@@ -286,6 +361,39 @@ def test_a_poll_whose_claim_was_lost_is_told_of_with_its_offer_and_not_twice() -
     assert told(world) == []
 
 
+def test_a_poll_that_got_a_client_is_told_of_by_who_held_it() -> None:
+    clock = Clock(AT)
+    recorder = recorder_of(clock)
+    profile = recorder.profile(proxy_poll(), address=PROXY_ADDRESS)
+    clock.ms += 7_000
+    recorder.poll_matched(proxy_poll(), profile, polled_at_ms=AT)
+    [event] = recorder.take()
+    assert isinstance(event, PollEvent)
+    assert (event.outcome, event.waited_ms, event.clients, event.polls) == ("matched", 7_000, 3, 1)
+    assert event.address == f"hash of {PROXY_ADDRESS}"
+
+
+def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
+    clock, published = Clock(AT), list[Event]()
+    recorder = replace(recorder_of(clock), publisher=lambda events: published.extend(events) or 0)  # type: ignore[func-returns-value]  # it adds
+
+    def invoked(address: str) -> list[int]:
+        poll, before = proxy_poll(), len(published)
+        profile = recorder.profile(poll, address=address)
+        recorder.poll_ended(poll, profile, PollOutcome.IDLE, polled_at_ms=clock.ms)
+        recorder.publish()
+        return [each.polls for each in published[before:] if isinstance(each, PollEvent)]
+
+    assert invoked("a") == [1]  # the first at once
+    assert [invoked("b"), invoked("c")] == [[], []]
+    recorder.poll_matched(proxy_poll(), recorder.profile(proxy_poll(), address="d"), polled_at_ms=AT)
+    recorder.publish()
+    assert published[-1].outcome == "matched"
+    clock.ms += HELD_BACK_MS
+    assert invoked("b") == [3]
+    assert invoked("b") == []
+
+
 # Over HTTP
 
 
@@ -297,8 +405,8 @@ def test_offers_over_http_are_told_of_by_their_own_method() -> None:
     assert (denied.outcome, denied.method) == ("denied", "http")
     world.silent_proxy()
     world.request("POST", "/client", CLIENT)
-    poll, timed_out = told(world)
-    assert summary([poll, timed_out]) == [("poll", "matched"), ("offer", "timeout")]
+    [timed_out] = told(world)
+    assert summary([timed_out]) == [("offer", "timeout")]
 
 
 def test_an_offer_over_http_that_is_answered_is_told_of_by_who_answered_it() -> None:

@@ -111,7 +111,7 @@ class Rendezvous(Scenario):
                 "RedrivePolicy": redrive(dead.arn, 20),
             },
         )
-        told = EventSettings(exchange="events", ingress_url=events.url, site="home")
+        told = EventSettings(site="home")
         table = TableSettings(table=TABLE, dead_letters_url=dead.url)
         broker = world.function(
             "broker",
