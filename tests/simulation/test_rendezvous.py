@@ -108,4 +108,4 @@ def test_an_answer_under_a_sid_that_is_used_again_reaches_nobody_else():
 
 @pytest.mark.xfail(strict=True, raises=Failed, reason="ticks become more and more while offers keep coming")
 def test_ticks_become_no_more_while_offers_keep_coming():
-    run(Steady, 0)
+    run(Steady, 1)
