@@ -43,10 +43,11 @@ class HeldPolls:
 
     def take(self, now_ms: int) -> Sequence[PollEvent]:
         """Hand them out, those that ended alike as one."""
+        if not self.polls:
+            return ()
         taken = summed(self.polls)
         self.polls.clear()
-        if taken:
-            self.told_at_ms = now_ms
+        self.told_at_ms = now_ms
         return taken
 
 
