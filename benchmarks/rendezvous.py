@@ -45,7 +45,7 @@ LOOK_UPS = 5
 COLD_START_S = 4.0  # within a client's patience
 COUNTED_WITHIN_S = 120
 CLIENT_THREADS = 64
-EVENT_QUEUES = ("SluiceState-FederationIngress", "SluiceState-CountersQueue")
+EVENT_QUEUE = "SluiceState-FederationIngress"
 FUNCTIONS = ("broker", "proxy", "sweeper", "counters")
 SEED = 7
 
@@ -54,7 +54,7 @@ SEED = 7
 class Measured:
     """One run. `requests` are all of it, by action; `answer_ms` is one entry a rendezvous.
 
-    Those on the queues that events go through are `event_requests`: the rendezvous' own are the others. A client that
+    Those on the queue that events go through are `event_requests`: the rendezvous' own are the others. A client that
     finds no queue yet has `looked_again`, once for each look. Offers that found no proxy are `denied`: their requests
     count, as a client's that is denied do, and they have no `answer_ms`.
     """
@@ -72,7 +72,7 @@ class Measured:
 
     @property
     def event_requests_per_rendezvous(self) -> float:
-        """To publish them, to route them to the counters, to count them."""
+        """To publish them and to route them: none, as nobody is bound."""
         return self.event_requests.total() / len(self.answer_ms)
 
 
@@ -145,7 +145,7 @@ def declare(site: SiteAccess) -> None:
 
 
 async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None:
-    """Until a first event has come through: then the exchange and the counters function are there."""
+    """Until a first event has come through: then the counters function is there."""
     deadline = time.monotonic() + COUNTED_WITHIN_S
     while time.monotonic() < deadline:
         async with session.get(f"{broker_url}prometheus") as response:
@@ -156,8 +156,8 @@ async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None
 
 
 def of_events(request: SqsRequest) -> bool:
-    """Whether it is about the queues that only events go through here: the site's ingress, and the counters'."""
-    return request.queue.startswith(EVENT_QUEUES)
+    """Whether it is about the queue that only events go through here, and only where a queue is bound: the ingress."""
+    return request.queue.startswith(EVENT_QUEUE)
 
 
 class Client:
