@@ -60,7 +60,7 @@ def test_what_is_no_event_is_named_and_keeps_no_other_from_being_told() -> None:
     future = json.dumps(json.loads(OFFER.to_json(site="s")) | {"kind": "of the future"})
     found = read_record(told(f"[{OFFER.to_json(site='s')},5,{future},{POLLS.to_json(site='s')}]"))
     assert found.events == (OFFER, POLLS)
-    assert [(each.body, each.reason) for each in found.bad] == [("5", "kind is no text")]
+    assert [(each.body, each.reason) for each in found.bad] == [("5", "an event is a JSON object")]
 
 
 @given(st.sampled_from(["", "[", "5", "null", "{}"]) | st.text())

@@ -92,19 +92,27 @@ def _told(text: str) -> tuple[list[Event], list[BadEvent]]:
     """Read what `together` wrote; one that is no event keeps none of the others from being told of."""
     try:
         documents = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        return [], [BadEvent.of(text, "nested too deep")]
+    except ValueError as error:
         return [], [BadEvent.of(text, f"no JSON: {error}")]
     if not isinstance(documents, list):
         return [], [BadEvent.of(text, "told events are a JSON list")]
     events, bad = [], []
     for document in documents:
         try:
-            event = event_of(document if isinstance(document, dict) else {})
+            event = _event(document)
         except Malformed as fault:
             bad.append(BadEvent.of(document, str(fault)))
         else:
             events += [event] if event is not None else []
     return events, bad
+
+
+def _event(document: object) -> Event | None:
+    if not isinstance(document, dict):
+        raise Malformed("an event is a JSON object")
+    return event_of(document)
 
 
 def _answered(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
