@@ -69,22 +69,22 @@ class EventRecorder:
 
     def take(self) -> Sequence[Event]:
         """Hand out what was noted, and what is held back: from now on it is the caller's to tell."""
-        taken = (*self._events, *self._held.take(self.now_ms()))
-        self._events.clear()
-        return taken
+        return self._taken(self._held.take(self.now_ms()))
 
     def publish(self) -> Counter[str]:
         """Tell what was noted, at the invocation's end, and of held polls where it is time.
 
         Returns metrics, where there is something to count.
         """
-        if self._held.is_due(self.now_ms()):
-            events = self.take()
-        else:
-            events = tuple(self._events)
-            self._events.clear()
+        now_ms = self.now_ms()
+        events = self._taken(self._held.take(now_ms) if self._held.is_due(now_ms) else ())
         lost = self.publisher(events) if self.publisher and events else 0
         return Counter({NOT_PUBLISHED: lost} if lost else {})
+
+    def _taken(self, held: Sequence[PollEvent]) -> Sequence[Event]:
+        taken = (*self._events, *held)
+        self._events.clear()
+        return taken
 
     def described(self, record: OfferRecord, offer: Offer, *, trace: str | None = None) -> OfferRecord:
         """Add what is told of the offer at its end. `trace` is the offer's own; else the invocation's is taken."""
@@ -142,23 +142,20 @@ class EventRecorder:
 
     def answer_lost(self, offer: OfferRecord) -> None:
         """Note an answer in time to a client that is gone, and the offer's end."""
-        self._answer_ended(AnswerOutcome.TIMEOUT, offer)
+        profile = offer.proxy.profile if offer.proxy else Profile()
+        self._answer_failed(profile, name=offer.client_id, began_ms=offer.sent_at_ms)
         self.offer_ended(offer, OfferOutcome.TIMEOUT)
 
     def answered_too_late(self, *, address: str) -> None:
         """Note an answer that nobody waits for: its offer's end is told of by who saw it."""
-        self._answer_ended(AnswerOutcome.TIMEOUT, None, country=self.country_of(address))
+        self._answer_failed(Profile(country=self.country_of(address)), name=self.new_id(), began_ms=self.now_ms())
 
-    def _answer_ended(
-        self, outcome: AnswerOutcome, offer: OfferRecord | None, *, country: str = UNKNOWN_COUNTRY
-    ) -> None:
-        profile = offer.proxy.profile if offer and offer.proxy else Profile(country=country)
-        name, began_ms = (offer.client_id, offer.sent_at_ms) if offer else (self.new_id(), self.now_ms())
+    def _answer_failed(self, profile: Profile, *, name: str, began_ms: int) -> None:
         self._events.append(
             AnswerEvent(
                 id=event_id(AnswerEvent.kind, name, at_ms=began_ms),
                 at_ms=self.now_ms(),
-                outcome=outcome,
+                outcome=AnswerOutcome.TIMEOUT,
                 nat=profile.nat,
                 country=profile.country,
                 proxy_type=profile.type,

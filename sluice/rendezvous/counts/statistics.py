@@ -127,8 +127,12 @@ Counts = Counter[Count]
 class Position(NamedTuple):
     """Where in the table's stream an event was told: positions of one lane are in order, those of two are not.
 
-    A lane is a partition key of the table, as the records of one come one after the other, whichever shards the stream
-    has (which Lambda doesn't name). `sequence` is DynamoDB's number in 40 digits, so that texts compare as numbers do.
+    A lane is a partition key of the table: Lambda doesn't name a record's shard, and the records of one key are in one
+    shard, or in its children once that is read, where numbers go on. A key that DynamoDB divides by its sort keys would
+    be in two at once; it doesn't where sort keys only grow, as those of what is told, and of offers, do.
+    `sequence` is DynamoDB's number in 40 digits, so that texts compare as numbers do.
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/burst-adaptive-capacity.html
     """
 
     lane: str
