@@ -128,11 +128,12 @@ class Position(NamedTuple):
     """Where in the table's stream an event was told: positions of one lane are in order, those of two are not.
 
     A lane is a partition key of the table: Lambda doesn't name a record's shard, and the records of one key are in one
-    shard, or in its children once that is read, where numbers go on. A key that DynamoDB divides by its sort keys would
-    be in two at once; it doesn't where sort keys only grow, as those of what is told, and of offers, do.
+    shard, or in its child once that is read, where numbers go on: "each stream record is assigned a sequence number,
+    reflecting the order in which the record was published to the stream". Where DynamoDB divides a busy key by its sort
+    keys, two shards have it; as those of what is told, and of offers, only grow, both are written for seconds at most,
+    and what is read of the one after greater numbers of the other is passed over.
     `sequence` is DynamoDB's number in 40 digits, so that texts compare as numbers do.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/burst-adaptive-capacity.html
     """
 
     lane: str
