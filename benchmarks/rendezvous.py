@@ -185,7 +185,7 @@ def declare(site: SiteAccess) -> None:
 
 
 async def until_counted(session: aiohttp.ClientSession, broker_url: str) -> None:
-    """Until a first event has come through: then the exchange and the counters function are there."""
+    """Until a first event has come through: then the counters function is there."""
     deadline = time.monotonic() + COUNTED_WITHIN_S
     while time.monotonic() < deadline:
         async with session.get(f"{broker_url}prometheus") as response:

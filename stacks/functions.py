@@ -12,6 +12,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_event_sources as event_sources
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -29,9 +30,13 @@ ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X
 # Of a batch without a window, and all that a FIFO queue gives:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 SMALL_BATCH = 10
+STREAM_BATCH = 1_000  # of the 10,000 that Lambda gives; all of them together have 6 MB
+STREAM_ATTEMPTS = 100  # beside the first: with Lambda's pauses an hour or more
+STREAM_AGE = Duration.hours(12)  # of the 24 that a stream keeps
 LEAST_CONCURRENCY = 2  # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 # What an event source mapping does in a function's name, and what lets failed messages come again soon.
 CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "ChangeMessageVisibility")
+STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # of a mapping of a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +164,38 @@ def trigger(
         report_batch_item_failures=True,
         max_concurrency=concurrency,
         enabled=None if enabled else False,
+    )
+
+
+def trigger_by_stream(
+    id_: str,
+    function: lambda_.Function,
+    stream_arn: str,
+    *,
+    filters: Sequence[Mapping[str, object]],
+    window_s: int,
+    failures: sqs.IQueue,
+) -> lambda_.EventSourceMapping:
+    """Have a function read a table's stream from its beginning, what the filters let through, each shard in order.
+
+    What fails is tried again within limits, then the queue of failures is told which records these were.
+    """
+    return lambda_.EventSourceMapping(
+        Stack.of(function),
+        f"{id_}Trigger",
+        target=function,
+        event_source_arn=stream_arn,
+        # What was changed before the trigger is there counts too, as long as the stream has it.
+        starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+        batch_size=STREAM_BATCH,
+        max_batching_window=Duration.seconds(window_s),
+        parallelization_factor=1,
+        report_batch_item_failures=True,
+        bisect_batch_on_error=True,
+        retry_attempts=STREAM_ATTEMPTS,
+        max_record_age=STREAM_AGE,
+        on_failure=event_sources.SqsDlq(failures),
+        filters=[lambda_.FilterCriteria.filter(dict(each)) for each in filters],
     )
 
 

@@ -109,8 +109,6 @@ def _sources(state: StateStack) -> Iterator[WatchedQueue]:
 
     A source whose consumers are re-pointed is theirs while nothing is split.
     """
-    if state.counters_queue is not None:
-        yield WatchedQueue("Counters", state.counters_queue, "counters")
     yield WatchedQueue("Control", state.control_queue, "requests about sessions")
     for number, queues in enumerate(state.split_queues):
         told, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"

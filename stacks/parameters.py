@@ -15,17 +15,16 @@ from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from sluice.errors import BadParameter, BadRoute
-from sluice.federation.declared import BindingDeclaration, Declared
+from sluice.federation.declared import Declared
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.pipeline.jobs import TableFormat
-from sluice.rendezvous.counts.events import TOPIC
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
 from stacks import values as v
 from stacks.splits import SplittingParameters
 from stacks.values import Misfit, Model, of
 
 ROOT = "sluice"
-COUNTERS_QUEUE = "rendezvous-counters"  # bound to the exchange of rendezvous events, so that they are counted
+COUNTERS_QUEUE = "rendezvous-counters"  # an earlier version bound it to the exchange of rendezvous events
 DECLARED_MAX_BYTES = 2_000  # of a function's environment
 # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
 SUBNETS_MOST, SECURITY_GROUPS_MOST = 16, 5
@@ -122,8 +121,8 @@ class RendezvousParameters(Model):
     counters_window_s: v.Window = of(5, "how long events may wait to be counted together")
     events_exchange: v.ExchangeName | None = of(
         "events",
-        "the topic exchange that [events](#events) are published to, declared where it isn't yet; null: no events, "
-        "no counters",
+        "the topic exchange that [events](#events) are published to where a queue is bound, declared where it isn't "
+        "yet; null: no events, no counters",
     )
     geoip_file: v.CountriesFile | None = of(
         None, "a MaxMind database in the project; without one every country is `??`"
@@ -364,7 +363,7 @@ class Parameters(Model):
         """Refuse an exchange for rendezvous events that can't be one, and a bound queue with the name of another."""
         exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
         if exchange is not None and COUNTERS_QUEUE in queues:
-            raise Misfit("federation.queues", f"{COUNTERS_QUEUE} is the queue where rendezvous events are counted")
+            raise Misfit("federation.queues", f"{COUNTERS_QUEUE} is the queue where rendezvous events were counted")
         types = {each.name: each.type for each in (*STANDARD_EXCHANGES, *self.federation.declared.exchanges)}
         if exchange is not None and (type_ := types.get(exchange, ExchangeType.TOPIC)) is not ExchangeType.TOPIC:
             raise Misfit("rendezvous.events_exchange", f"{exchange} is of type {type_}, not {ExchangeType.TOPIC}")
@@ -378,17 +377,13 @@ class Parameters(Model):
 
     @property
     def declared(self) -> Declared:
-        """What is declared of federation, with the binding of the queue where rendezvous events are counted.
-
-        Their exchange is declared too where it isn't yet.
-        """
+        """What is declared of federation, with the exchange of rendezvous events where it isn't yet."""
         exchange, declared = self.rendezvous.events_exchange, self.federation.declared
         if exchange is None:
             return declared
         known = {each.name for each in (*STANDARD_EXCHANGES, *declared.exchanges)}
         new = () if exchange in known else (Exchange(name=exchange, type=ExchangeType.TOPIC),)
-        binding = BindingDeclaration(exchange=exchange, queue=COUNTERS_QUEUE, key=f"{TOPIC}.#")
-        return replace(declared, exchanges=(*declared.exchanges, *new), bindings=(*declared.bindings, binding))
+        return replace(declared, exchanges=(*declared.exchanges, *new))
 
 
 @cache

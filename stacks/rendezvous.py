@@ -4,17 +4,20 @@ Every role's statements stand here, whole: nothing is granted by a construct on 
 """
 
 from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
-from sluice.rendezvous.settings import BrokerSettings, EventSettings, MeetingSettings, ProxySettings, TableSettings
+from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
+from stacks.alarms import Rule, alarm
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
+    STREAM_ACTIONS,
     Functions,
     Plan,
     acknowledge_run_time_queues,
@@ -22,6 +25,7 @@ from stacks.functions import (
     every_minute,
     queue_arn,
     trigger,
+    trigger_by_stream,
 )
 from stacks.parameters import Parameters
 from stacks.state import BROKER_TIMEOUT, COUNTERS_TIMEOUT, StateStack
@@ -33,8 +37,6 @@ BROKER_WAITING_ACTIONS = ("Query", "UpdateItem", "DeleteItem", "BatchWriteItem")
 PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
 PROXY_WAITING_ACTIONS = (*BROKER_WAITING_ACTIONS, "PutItem")
 SWEEP_ACTIONS = ("Query", "BatchWriteItem")
-COUNTERS_ACTIONS = ("BatchGetItem", "PutItem", "UpdateItem")
-EVENTS_BATCH = 1_000
 COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
 RUN_TIME_QUEUES = (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
 
@@ -46,6 +48,8 @@ class RendezvousStack(Stack):
         super().__init__(scope, "SluiceRendezvous", description="Sluice: the rendezvous over SQS and HTTP")
         self.state = state
         self.parameters = parameters
+        # By its name alone: the stack of state may have two hundred exports, and has nearly as many.
+        self.waiting_table = dynamodb.Table.from_table_name(self, "Waiting", state.waiting_table.table_name)
         self.answer_queues = queue_arn(self, f"{ANSWER_QUEUE_PREFIX}*")
         self.mailboxes = queue_arn(self, f"{MAILBOX_PREFIX}*")
         countries = parameters.rendezvous.geoip_file
@@ -55,15 +59,15 @@ class RendezvousStack(Stack):
         broker_url = _proxy(self)
         _broker(self)
         _sweeper(self)
-        if state.counters_queue is not None:
-            _counters(self, state.counters_queue)
+        if parameters.rendezvous.events_exchange is not None:
+            _counters(self, parameters.rendezvous.events_exchange)
         outputs = {
             "OffersQueueUrl": state.offers_queue.queue_url,
             "BrokerUrl": broker_url.url,
             "ClientUserName": _client_user(self).user_name,
             "TableName": state.table.table_name,
             "DeadLettersUrl": state.dead_letters.queue_url,
-            "WaitingTableName": state.waiting_table.table_name,
+            "WaitingTableName": self.waiting_table.table_name,
         }
         for name, value in outputs.items():
             CfnOutput(self, name, value=value)
@@ -77,7 +81,7 @@ def _broker(stack: RendezvousStack) -> None:
         memory_mb=parameters.broker_memory_mb,
         settings=BrokerSettings(
             table=state.table.table_name,
-            waiting_table=state.waiting_table.table_name,
+            waiting_table=stack.waiting_table.table_name,
             dead_letters_url=state.dead_letters.queue_url,
             bridges=parameters.bridge_list,
             events=_events(stack),
@@ -86,11 +90,10 @@ def _broker(stack: RendezvousStack) -> None:
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
             allow("dynamodb", ["PutItem"], state.table.table_arn),
-            allow("dynamodb", BROKER_WAITING_ACTIONS, state.waiting_table.table_arn),
+            allow("dynamodb", BROKER_WAITING_ACTIONS, stack.waiting_table.table_arn),
             allow("sqs", CONSUME_ACTIONS, state.offers_queue.queue_arn),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn, stack.answer_queues, stack.mailboxes),
             allow("sqs", ["CreateQueue"], stack.answer_queues),
-            *_events_statements(stack),
         ],
     )
     function = stack.functions.make(plan)
@@ -105,7 +108,7 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
         memory_mb=parameters.proxy_memory_mb,
         settings=ProxySettings(
             table=state.table.table_name,
-            waiting_table=state.waiting_table.table_name,
+            waiting_table=stack.waiting_table.table_name,
             dead_letters_url=state.dead_letters.queue_url,
             bridges=parameters.bridge_list,
             allowed_relay_pattern=RelayPattern.parse(parameters.allowed_relay_pattern),
@@ -118,10 +121,9 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
             allow("dynamodb", PROXY_ACTIONS, state.table.table_arn),
-            allow("dynamodb", PROXY_WAITING_ACTIONS, state.waiting_table.table_arn),
+            allow("dynamodb", PROXY_WAITING_ACTIONS, stack.waiting_table.table_arn),
             allow("sqs", ["CreateQueue", "ReceiveMessage", "SendMessage"], stack.mailboxes),
             allow("sqs", ["SendMessage"], stack.answer_queues),
-            *_events_statements(stack),
         ],
         # Anybody may call it, as often as they like.
         reserved_concurrency=parameters.proxy_max_concurrency,
@@ -138,58 +140,66 @@ def _sweeper(stack: RendezvousStack) -> None:
         memory_mb=stack.parameters.rendezvous.sweeper_memory_mb,
         settings=MeetingSettings(
             table=state.table.table_name,
-            waiting_table=state.waiting_table.table_name,
+            waiting_table=stack.waiting_table.table_name,
             dead_letters_url=state.dead_letters.queue_url,
-            events=_events(stack),
         ),
         run_time_queues=RUN_TIME_QUEUES,
         allowed=[
-            allow("dynamodb", SWEEP_ACTIONS, state.table.table_arn),
-            allow("dynamodb", SWEEP_ACTIONS, state.waiting_table.table_arn),
+            allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
+            allow("dynamodb", SWEEP_ACTIONS, stack.waiting_table.table_arn),
             allow("sqs", ["DeleteQueue"], stack.answer_queues, stack.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
-            *_events_statements(stack),
         ],
         failures=state.dead_letters,
     )
     every_minute(stack.functions.make(plan))
 
 
-def _counters(stack: RendezvousStack, queue: sqs.IQueue) -> None:
+def _counters(stack: RendezvousStack, exchange: str) -> None:
     state, parameters = stack.state, stack.parameters.rendezvous
+    ingress = state.federation.ingresses[0].queue
     plan = Plan(
         name="counters",
         timeout=COUNTERS_TIMEOUT,
         memory_mb=parameters.counters_memory_mb,
-        settings=TableSettings(table=state.table.table_name, dead_letters_url=state.dead_letters.queue_url),
+        settings=CountersSettings(
+            table=state.table.table_name,
+            dead_letters_url=state.dead_letters.queue_url,
+            exchange=exchange,
+            ingress_url=ingress.queue_url,
+            site=state.federation.site,
+            federation_table=state.federation.table.table_name,
+        ),
+        wildcards={"*": "Lambda asks for streams by a call that takes no resource."},
         allowed=[
-            allow("dynamodb", COUNTERS_ACTIONS, state.table.table_arn),
-            allow("sqs", CONSUME_ACTIONS, queue.queue_arn),
-            allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
+            allow("dynamodb", ["UpdateItem"], state.table.table_arn),
+            allow("dynamodb", ["GetItem"], state.federation.table.table_arn),
+            allow("dynamodb", STREAM_ACTIONS, state.stream_arn),
+            allow("dynamodb", ["ListStreams"], "*"),
+            allow("sqs", ["SendMessage"], ingress.queue_arn, state.dead_letters.queue_arn),
         ],
     )
-    window_s = parameters.counters_window_s
-    # At the least concurrency that there is: all of them write the same few items.
-    trigger("Counters", stack.functions.make(plan), queue, batch=EVENTS_BATCH, window_s=window_s)
+    function = stack.functions.make(plan)
+    trigger_by_stream(
+        "CountersStream",
+        function,
+        state.stream_arn,
+        filters=FILTERS,
+        window_s=parameters.counters_window_s,
+        failures=state.dead_letters,
+    )
+    text = "Rendezvous events wait for the counters: is the function throttled, does it fail?"
+    age = function.metric("IteratorAge", statistic="Maximum", period=Duration.minutes(1))
+    threshold_ms = stack.parameters.operations.queue_age_s * 1000
+    alarm(stack, Rule("CountersAge", text, age, threshold=threshold_ms, periods=5))
 
 
 def _events(stack: RendezvousStack) -> EventSettings | None:
-    """Tell a function what it needs to publish what it sees; None where nothing is published."""
-    parameters, federation = stack.parameters.rendezvous, stack.state.federation
+    """Tell a function what it needs to tell of what it sees; None where nobody counts it."""
+    parameters = stack.parameters.rendezvous
     if parameters.events_exchange is None:
         return None
-    return EventSettings(
-        exchange=parameters.events_exchange,
-        ingress_url=federation.ingresses[0].queue.queue_url,
-        site=federation.site,
-        geoip_file=COUNTRIES_FILE if parameters.geoip_file else None,
-    )
-
-
-def _events_statements(stack: RendezvousStack) -> list[iam.PolicyStatement]:
-    if stack.parameters.rendezvous.events_exchange is None:
-        return []
-    return [allow("sqs", ["SendMessage"], stack.state.federation.ingresses[0].queue.queue_arn)]
+    return EventSettings(site=stack.state.federation.site, geoip_file=COUNTRIES_FILE if parameters.geoip_file else None)
 
 
 def _client_user(stack: RendezvousStack) -> iam.User:

@@ -44,8 +44,11 @@ class StateStack(Stack):
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
         super().__init__(scope, "SluiceState", description="Sluice: state that is kept, and queues")
         keep = parameters.rendezvous.keep_state
-        self.table = _table(self, "Table", keep=keep)
+        self.table = _table(self, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         self.waiting_table = _passing_table(self, "WaitingTable")
+        self.stream_arn = str(self.table.table_stream_arn)
+        # Whether or not it is read: an export that a stack still imports can't go.
+        self.export_value(self.stream_arn)
         self.dead_letters = _dead_letters(self, "DeadLetters")
         _retired(self)
         given = parameters.rendezvous
@@ -65,7 +68,8 @@ class StateStack(Stack):
             retention=TICKS_RETENTION,
         )
         self.split_queues = [_split_queue(self, *each, parameters) for each in enumerate(parameters.splitting.queues)]
-        # Rendezvous events to be counted; none where none are published.
+        # Where an earlier version counted rendezvous events: nobody reads it. It goes when deployed sites have
+        # withdrawn its binding, which takes its name, and import it no more.
         self.counters_queue = (
             None
             if given.events_exchange is None
@@ -136,7 +140,7 @@ class PipelineState:
     table: dynamodb.Table
 
 
-def _table(scope: Construct, id_: str, *, keep: bool) -> dynamodb.Table:
+def _table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamViewType | None = None) -> dynamodb.Table:
     return dynamodb.Table(
         scope,
         id_,
@@ -147,6 +151,7 @@ def _table(scope: Construct, id_: str, *, keep: bool) -> dynamodb.Table:
         point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
             point_in_time_recovery_enabled=True
         ),
+        stream=stream,
         deletion_protection=keep,
         removal_policy=RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.counts import statistics
-from sluice.rendezvous.counts.statistics import Tally
+from sluice.rendezvous.counts.statistics import Position, Tally
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.matchmaker import Matchmaker
 from sluice.rendezvous.pacing import Pacing
@@ -99,6 +99,7 @@ class FakeOfferStore:
     offers: dict[tuple[str, int], OfferRecord] = field(default_factory=dict)
     polls: dict[str, tuple[str, OpenOffer | None, WaitingProxy]] = field(default_factory=dict)  # by Sid
     answered_by: dict[tuple[str, int], str] = field(default_factory=dict)
+    ended: dict[tuple[str, int], tuple[OfferState, int]] = field(default_factory=dict)  # what the stream tells
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record(self, offer: OfferRecord) -> bool:
@@ -134,12 +135,21 @@ class FakeOfferStore:
                 return None
             self.answered_by[key] = token
             self.offers[key] = replace(record, state=OfferState.ANSWERED)
+            self.ended.setdefault(key, (OfferState.ANSWERED, now_ms))
         return Match(
             record=self.offers[key],
             profile=proxy.profile,
             reply_to=offer.reply_to,
             answers_until_ms=offer.answers_until_ms,
         )
+
+    def end(self, offer: OfferRecord, state: OfferState, *, now_ms: int) -> bool:
+        with self.lock:
+            record = self.offers.get(_key(offer))
+            if record is None or record.state is not OfferState.RECEIVED:
+                return False
+            self.offers[_key(offer)], self.ended[_key(offer)] = replace(record, state=state), (state, now_ms)
+            return True
 
     def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         yield sorted(
@@ -264,21 +274,25 @@ class FakeQueues:
 
 @dataclass
 class FakeStatisticsStore:
-    """Counts in dicts. `failing` is why nothing can be counted."""
+    """Counts in dicts, and remembers every position. `failing` is why nothing can be counted."""
 
     counts: statistics.Counts = field(default_factory=Counter)
     days: dict[str, statistics.Counts] = field(default_factory=lambda: defaultdict(Counter))
-    marks: set[tuple[str, str]] = field(default_factory=set)
+    marks: set[tuple[str, str, str]] = field(default_factory=set)
+    positions: set[Position] = field(default_factory=set)
     failing: str = ""
 
-    def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
+    def add(self, tallies: Sequence[Tally]) -> Mapping[Position, str]:
         if self.failing:
-            return {tally.event_id: self.failing for tally in tallies}
-        for tally in tallies:
-            new = [mark.count for mark in tally.marks if (tally.day, mark.name) not in self.marks]
-            self.marks |= {(tally.day, mark.name) for mark in tally.marks}
+            return {tally.position: self.failing for tally in tallies}
+        uncounted = [tally for tally in tallies if tally.position not in self.positions]
+        for tally in uncounted:
+            new = [mark.count for mark in tally.marks if (tally.day, mark.address, mark.what) not in self.marks]
+            self.marks |= {(tally.day, mark.address, mark.what) for mark in tally.marks}
             self.counts.update(tally.counts)
-            self.days[tally.day].update([*tally.counts, *new])
+            self.days[tally.day].update(tally.counts)
+            self.days[tally.day].update(new)
+            self.positions.add(tally.position)
         return {}
 
     def totals(self) -> statistics.Counts:

@@ -37,7 +37,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailure
     response = parts().reporter.report(batch, failures, max_receives=OFFER_RECEIVES)
     parts().pacing.flush()
     outcomes = Counter(str(outcome) for outcome in served if not isinstance(outcome, Exception))
-    publish(SERVICE, outcomes + parts().recorder.publish())
+    publish(SERVICE, outcomes)
     return response
 
 

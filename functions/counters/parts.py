@@ -2,14 +2,17 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms, sqs_client
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.queues import ReceivedQueues
-from sluice.aws.records import Reporter
+from sluice.aws.documents import EXCHANGES, DynamoDocument
+from sluice.aws.federation.publisher import Publisher
+from sluice.aws.rendezvous.exchange_publisher import ExchangePublisher, leads_somewhere
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
+from sluice.federation.seen import Seen
 from sluice.rendezvous.counting import Counting
-from sluice.rendezvous.settings import TableSettings
+from sluice.rendezvous.settings import CountersSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,16 +20,25 @@ class CountersParts:
     """What an environment of the counters function keeps between its batches."""
 
     counting: Counting
-    reporter: Reporter
+    dead_letters: DeadLetters
 
     @classmethod
-    def make(cls, settings: TableSettings) -> "CountersParts":
+    def make(cls, settings: CountersSettings) -> "CountersParts":
         """Put together what the settings ask for, with AWS behind it."""
+        bindings = DynamoDocument(
+            client=dynamodb_client(), table=settings.federation_table, name=EXCHANGES, new_token=new_id
+        )
+        publisher = ExchangePublisher(
+            exchange=settings.exchange,
+            site=settings.site,
+            publisher=Publisher(settings.ingress_url, sqs_client()),
+        )
+        executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
-            counting=Counting(DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms)),
-            reporter=Reporter(
-                dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
-                executor=ThreadPoolExecutor(MAX_CONNECTIONS),
-                received=ReceivedQueues(sqs_client(), settings.dead_letters_url),
+            counting=Counting(
+                statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms, executor.map),
+                is_wanted=Seen(bindings, partial(leads_somewhere, exchange=settings.exchange), now_ms).value,
+                publish=publisher.publish,
             ),
+            dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
         )

@@ -33,5 +33,5 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:
         OfferMetric.DENIED: swept.denied,
         OfferMetric.TIMED_OUT: swept.timed_out,
     }
-    publish(SERVICE, counted | parts().recorder.publish())
+    publish(SERVICE, counted)
     return asdict(swept)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.meeting import Meeting
-from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.settings import MeetingSettings
 from sluice.rendezvous.sweeper import Sweeper
 
@@ -29,11 +28,6 @@ class SweeperParts:
             executor=ThreadPoolExecutor(MAX_CONNECTIONS),
         )
 
-    @property
-    def recorder(self) -> EventRecorder:
-        """What offers ended is noted here."""
-        return self.meeting.recorder
-
     def sweeper(self, *, may_go_on: Callable[[], bool]) -> Sweeper:
         """Make one for one sweep."""
         return Sweeper(
@@ -42,7 +36,6 @@ class SweeperParts:
             mailboxes=self.mailboxes,
             queues=self.meeting.queues,
             pacing=self.meeting.pacing,
-            recorder=self.meeting.recorder,
             executor=self.executor,
             now_ms=now_ms,
             may_go_on=may_go_on,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import ministack.app
 
-from sluice.local import patches, patches_dynamodb, patches_sqs
+from sluice.local import patches, patches_dynamodb, patches_sqs, patches_streams
 from sluice.local.expiry import expire_items
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
@@ -38,6 +38,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     patches.end_environments_whole()
     patches_sqs.patch()
     patches_dynamodb.patch()
+    patches_streams.patch()
     patches.keep_state_whole(lambda: end_session(os.getpid()))
     patches.log_requests(RequestLog(Path(request_log)))
     patches_dynamodb.count_units(UnitLog(Path(request_log).with_name(UNIT_LOG)))

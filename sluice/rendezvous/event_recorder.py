@@ -1,7 +1,8 @@
-"""Notes what becomes of offers, polls and answers, until the invocation's work is done and it is published.
+"""Notes what becomes of polls and answers, until the invocation's work is done and it is told.
 
-Who takes an offer's answer, by a conditional write that is taken once, tells of its end; of one without an answer, who
-sweeps its queue: so every offer is told of once.
+Of offers it tells nothing: the write by which one comes to its end tells of that itself (`counts.stream`), so every
+offer is told of once. Most polls end without a client, and many alike: an environment holds them back for some seconds,
+and tells of all that ended alike at once.
 """
 
 from collections import Counter
@@ -12,25 +13,47 @@ from sluice.rendezvous.counts.events import (
     AnswerEvent,
     AnswerOutcome,
     Event,
-    OfferEvent,
-    OfferOutcome,
+    PollEvent,
     PollOutcome,
     event_id,
     poll_ended,
+    summed,
 )
-from sluice.rendezvous.ports import Match, NowMs, OfferRecord
+from sluice.rendezvous.ports import NowMs, OfferRecord
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Profile
 from sluice.rendezvous.protocol.messages import Offer, Poll
 
 NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
+HELD_BACK_MS = 5_000  # for which an environment holds back what it knows of idle polls, since it told of some
+
+
+@dataclass(slots=True)
+class HeldPolls:
+    """Polls without a client that an environment hasn't told of; where it is called no more, nobody does."""
+
+    told_at_ms: int | None = None
+    polls: list[PollEvent] = field(default_factory=list)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is time to tell of them: the first time at once."""
+        return self.told_at_ms is None or now_ms - self.told_at_ms >= HELD_BACK_MS
+
+    def take(self, now_ms: int) -> Sequence[PollEvent]:
+        """Hand them out, those that ended alike as one."""
+        if not self.polls:
+            return ()
+        taken = summed(self.polls)
+        self.polls.clear()
+        self.told_at_ms = now_ms
+        return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecorder:
     """Safe for threads. `hash_of` and `country_of` take an address, which goes no further.
 
-    `publisher` says how many it could not send, and raises nothing; without one, what was noted is forgotten.
+    `publisher` says how many it could not tell of, and raises nothing; without one, what was noted is forgotten.
     """
 
     country_of: Callable[[str], str]
@@ -40,18 +63,26 @@ class EventRecorder:
     new_id: Callable[[], str]
     publisher: Callable[[Sequence[Event]], int] | None = None
     _events: list[Event] = field(default_factory=list)
+    _held: HeldPolls = field(default_factory=HeldPolls)
 
     def take(self) -> Sequence[Event]:
-        """Hand out what was noted: from now on it is the caller's to publish."""
-        taken = tuple(self._events)
-        self._events.clear()
-        return taken
+        """Hand out what was noted, and what is held back: from now on it is the caller's to tell."""
+        return self._taken(self._held.take(self.now_ms()))
 
     def publish(self) -> Counter[str]:
-        """Publish what was noted, at the invocation's end. Returns metrics, where there is something to count."""
-        events = self.take()
+        """Tell what was noted, at the invocation's end, and of held polls where it is time.
+
+        Returns metrics, where there is something to count.
+        """
+        now_ms = self.now_ms()
+        events = self._taken(self._held.take(now_ms) if self._held.is_due(now_ms) else ())
         lost = self.publisher(events) if self.publisher and events else 0
         return Counter({NOT_PUBLISHED: lost} if lost else {})
+
+    def _taken(self, held: Sequence[PollEvent]) -> Sequence[Event]:
+        taken = (*self._events, *held)
+        self._events.clear()
+        return taken
 
     def described(self, record: OfferRecord, offer: Offer, *, trace: str | None = None) -> OfferRecord:
         """Add what is told of the offer at its end. `trace` is the offer's own; else the invocation's is taken."""
@@ -70,8 +101,9 @@ class EventRecorder:
         )
 
     def poll_ended(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> None:
-        """Note the end of a poll."""
-        self._events.append(
+        """Note the end of a poll. One that got no client may be told of later, together with others."""
+        events = self._events if outcome is PollOutcome.MATCHED else self._held.polls
+        events.append(
             poll_ended(
                 profile,
                 outcome,
@@ -82,45 +114,14 @@ class EventRecorder:
             )
         )
 
-    def offer_ended(self, offer: OfferRecord, outcome: OfferOutcome, *, proxy_type: str | None = None) -> None:
-        """Note the end of an offer."""
-        now_ms = self.now_ms()
-        self._events.append(
-            OfferEvent(
-                id=event_id(OfferEvent.kind, offer.client_id, at_ms=offer.sent_at_ms),
-                at_ms=now_ms,
-                outcome=outcome,
-                nat=offer.nat,
-                country=offer.country,
-                proxy_type=proxy_type,
-                trace=offer.trace,
-                method=offer.method,
-                waited_ms=now_ms - offer.sent_at_ms,
-            )
-        )
-
-    def answered(self, match: Match) -> None:
-        """Note an answer that reached its client, and the offer's end."""
-        self._answer_ended(AnswerOutcome.SUCCESS, match)
-        self.offer_ended(match.record, OfferOutcome.MATCHED, proxy_type=match.profile.type)
-
-    def answer_lost(self, match: Match) -> None:
-        """Note an answer in time to a client that is gone, and the offer's end."""
-        self._answer_ended(AnswerOutcome.TIMEOUT, match)
-        self.offer_ended(match.record, OfferOutcome.TIMEOUT, proxy_type=match.profile.type)
-
     def answered_too_late(self, *, address: str) -> None:
-        """Note an answer that nobody waits for: its offer's end is told of by who saw it."""
-        self._answer_ended(AnswerOutcome.TIMEOUT, None, country=self.country_of(address))
-
-    def _answer_ended(self, outcome: AnswerOutcome, match: Match | None, *, country: str = UNKNOWN_COUNTRY) -> None:
-        profile = match.profile if match else Profile(country=country)
-        name, began_ms = (match.record.client_id, match.record.sent_at_ms) if match else (self.new_id(), self.now_ms())
+        """Note an answer that nobody waits for."""
+        now_ms, profile = self.now_ms(), Profile(country=self.country_of(address))
         self._events.append(
             AnswerEvent(
-                id=event_id(AnswerEvent.kind, name, at_ms=began_ms),
-                at_ms=self.now_ms(),
-                outcome=outcome,
+                id=event_id(AnswerEvent.kind, self.new_id(), at_ms=now_ms),
+                at_ms=now_ms,
+                outcome=AnswerOutcome.TIMEOUT,
                 nat=profile.nat,
                 country=profile.country,
                 proxy_type=profile.type,

@@ -4,15 +4,15 @@ The client's request is held open until its answer comes, at most as long as a c
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from sluice.errors import OfferRefused
+from sluice.errors import CallFailed, OfferRefused
 from sluice.rendezvous.broker import OfferMetric
-from sluice.rendezvous.counts.events import OfferOutcome
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.matchmaker import Matchmaker
-from sluice.rendezvous.ports import NewId, NowMs, OfferRecord, OfferStore, OpenOffer, WaitingOffers
+from sluice.rendezvous.ports import NewId, NowMs, OfferRecord, OfferState, OfferStore, OpenOffer, WaitingOffers
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, pools_for, shard_of
 from sluice.rendezvous.protocol.messages import (
     NO_PROXIES,
@@ -78,20 +78,21 @@ class HttpClients:
         matchmaker.pacing.note_offer(pools_for(offer.nat)[0])
         answer = self._answer_to(opened, matchmaker)
         matchmaker.pacing.flush()
-        if not isinstance(answer, OfferOutcome):
+        if not isinstance(answer, OfferState):
             return ClientReply(metric=OfferMetric.MATCHED, text=answer)
-        self.recorder.offer_ended(record, answer)
-        if answer is OfferOutcome.DENIED:
+        with suppress(CallFailed):  # the sweeper does it then
+            self.offers.end(record, answer, now_ms=self.now_ms())
+        if answer is OfferState.DENIED:
             return ClientReply(metric=OfferMetric.DENIED, text=NO_PROXIES)
         return ClientReply(metric=OfferMetric.TIMED_OUT, text=TIMED_OUT)
 
-    def _answer_to(self, offer: OpenOffer, matchmaker: Matchmaker) -> str | OfferOutcome:
+    def _answer_to(self, offer: OpenOffer, matchmaker: Matchmaker) -> str | OfferState:
         """Wait for the answer; or say how the offer ended without one."""
         client_id = offer.record.client_id
         letter = None
         if not matchmaker.give(offer, matchmaker.draw(offer.record.nat)) and matchmaker.have_wait([offer]) == [False]:
             letter = self.mailbox.wait_for(client_id, until_ms=offer.waits_until_ms)
             if letter is None and self.waiting.take(offer):
-                return OfferOutcome.DENIED
+                return OfferState.DENIED
         letter = letter or self.mailbox.wait_for(client_id, until_ms=offer.answers_until_ms + ON_ITS_WAY_MS)
-        return OfferOutcome.TIMEOUT if letter is None else letter["answer"]
+        return OfferState.TIMED_OUT if letter is None else letter["answer"]

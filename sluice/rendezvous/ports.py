@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from sluice.rendezvous.counts import statistics
-from sluice.rendezvous.counts.statistics import Tally
+from sluice.rendezvous.counts.statistics import Position, Tally
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy, waits_until
 from sluice.rendezvous.protocol.messages import OfferMethod
@@ -17,11 +17,13 @@ NewId = Callable[[], str]  # draws one that nobody else draws
 
 
 class OfferState(StrEnum):
-    """What is known of an offer when its queue is swept."""
+    """What is known of an offer: who ends it moves it on, once, and the change tells of its end (`counts.stream`)."""
 
     RECEIVED = "received"
     REFUSED = "refused"  # malformed: its client was told so at once
     ANSWERED = "answered"
+    DENIED = "denied"
+    TIMED_OUT = "timed out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,9 @@ class OfferStore(Protocol):
         `token` is the caller's, who may ask again.
         """
 
+    def end(self, offer: OfferRecord, state: OfferState, *, now_ms: int) -> bool:
+        """Say how an offer ended that nobody answered; False where it has its end."""
+
     def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
         """Read all offers sent before, page by page, oldest first within a shard."""
 
@@ -166,8 +171,12 @@ class PaceStore(Protocol):
 class StatisticsStore(Protocol):
     """What was counted of this site's rendezvous. Reads raise `CallFailed`."""
 
-    def add(self, tallies: Sequence[Tally]) -> Mapping[str, str]:
-        """Count events. Returns the ids of those that aren't counted, with the reason: they may be added again."""
+    def add(self, tallies: Sequence[Tally]) -> Mapping[Position, str]:
+        """Count events, which are in their stream's order; what was counted before, by its position, is passed over.
+
+        Returns the positions that aren't counted, or not wholly, with the reason: they and what follows the first of
+        them have to be added again before anything that comes after these.
+        """
 
     def totals(self) -> statistics.Counts:
         """Read all since the beginning."""

@@ -1,4 +1,4 @@
-"""The settings of the rendezvous' functions, and those of what they publish events with."""
+"""The settings of the rendezvous' functions, and those of what they tell of events with."""
 
 from sluice.codec import Struct
 from sluice.rendezvous.protocol.messages import Bridge, RelayPattern
@@ -6,23 +6,33 @@ from sluice.settings import Natural, Settings
 
 
 class EventSettings(Struct, frozen=True, kw_only=True):
-    """Where rendezvous events go. `geoip_file` is a database of countries, relative to the function's code."""
+    """What rendezvous events say of their site. `geoip_file` is a database of countries, relative to the code."""
 
-    exchange: str
-    ingress_url: str
     site: str
     geoip_file: str | None = None
 
 
 class TableSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the function that needs no more than the table: counters."""
+    """What all of the rendezvous' functions have in common."""
 
     table: str
     dead_letters_url: str
 
 
+class CountersSettings(TableSettings, frozen=True, kw_only=True):
+    """Settings of the counters function: where events are published, as their site's, if a binding wants them.
+
+    `federation_table` has the exchange's bindings.
+    """
+
+    exchange: str
+    ingress_url: str
+    site: str
+    federation_table: str
+
+
 class MeetingSettings(TableSettings, frozen=True, kw_only=True):
-    """What broker, proxy and sweeper have in common. Without `events` none is published.
+    """What broker, proxy and sweeper have in common. Without `events` none is told of.
 
     `waiting_table` has who waits for whom, and is never recovered.
     """

@@ -1,15 +1,15 @@
 """Deletes what is left over, by age alone: queues at one `DeleteQueue` each, and offers that nobody took.
 
-It reads every offer anyway, so it tells of those that ended without an answer.
+It reads every offer anyway, so it is who gives those their end that nobody answered.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 from sluice.errors import CallFailed
-from sluice.rendezvous.counts.events import OfferOutcome
-from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.ports import (
@@ -32,7 +32,7 @@ SHARDS_BEFORE = 2  # times as many as now: demand was more a few minutes ago
 class Swept:
     """How many queues were deleted, how many could not be and are tried again by the next sweep, and how offers ended.
 
-    Offers over HTTP aren't among these: who has held their requests has told of them.
+    Of those over HTTP only few are among these: who has held a request says how it ended, if no call of his failed.
     """
 
     answer_queues: int = 0
@@ -51,7 +51,6 @@ class Sweeper:
     mailboxes: MailboxStore
     queues: Queues
     pacing: Pacing
-    recorder: EventRecorder
     executor: Executor
     now_ms: NowMs
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
@@ -80,9 +79,10 @@ class Sweeper:
                 (offer.client_id, offer.sent_at_ms) for offer, is_gone in zip(mine, gone, strict=True) if not is_gone
             }
             forgotten = [offer for offer in page if (offer.client_id, offer.sent_at_ms) not in kept]
+            ended = Counter(self.executor.map(partial(self._ended_now, left), forgotten))
+            swept.denied += ended[OfferState.DENIED]
+            swept.timed_out += ended[OfferState.TIMED_OUT]
             self.offers.forget(forgotten)
-            for offer in forgotten:
-                self._tell(offer, swept, was_denied=(offer.client_id, offer.sent_at_ms) in left)
             for key in kept:
                 left.pop(key, None)
             swept.answer_queues += sum(gone)
@@ -91,14 +91,12 @@ class Sweeper:
                 return False
         return True
 
-    def _tell(self, offer: OfferRecord, swept: Swept, *, was_denied: bool) -> None:
-        if offer.method is not OfferMethod.SQS or offer.state is not OfferState.RECEIVED:
-            return
-        if was_denied:
-            swept.denied += 1
-        else:
-            swept.timed_out += 1
-        self.recorder.offer_ended(offer, OfferOutcome.DENIED if was_denied else OfferOutcome.TIMEOUT)
+    def _ended_now(self, left: Container[tuple[str, int]], offer: OfferRecord) -> OfferState | None:
+        """Give an offer its end; None where it has one."""
+        was_denied = (offer.client_id, offer.sent_at_ms) in left
+        state = OfferState.DENIED if was_denied else OfferState.TIMED_OUT
+        is_open = offer.state is OfferState.RECEIVED
+        return state if is_open and self.offers.end(offer, state, now_ms=self.now_ms()) else None
 
     def _sweep_mailboxes(self, swept: Swept) -> None:
         for notes in self.mailboxes.created_before(self.now_ms() - SWEPT_AFTER_MS):

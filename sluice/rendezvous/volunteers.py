@@ -173,11 +173,9 @@ class Volunteers:
         try:
             self.persistence.persist(lambda: self.queues.send(match.reply_to, body), until_ms=match.answers_until_ms)
         except DestinationFault as fault:
-            self.recorder.answer_lost(match)
             if isinstance(fault, QueueGone):
                 return False
             raise
-        self.recorder.answered(match)
         return True
 
 

@@ -95,17 +95,17 @@ def statistics(spark: SparkSession, source: Source, day: date, output: str) -> S
 
 def counted(unique: DataFrame) -> Mapping[Count, int]:
     """Count what the log says of these events, as the broker counts it, before it rounds."""
-    outcome, events_, addresses = F.col("outcome"), F.count(F.lit(1)), F.count_distinct("address")
+    outcome, events_, addresses = F.col("outcome"), F.sum("polls"), F.count_distinct("address")
     polls = unique.where(F.col("kind") == PollEvent.kind)
     rejected = outcome == PollOutcome.REJECTED.value
     extended = F.coalesce("relay_extension", F.lit(False))  # noqa: FBT003  a literal column
     # Addresses of polls that weren't rejected. One seen in two countries counts in the first.
-    seen = polls.where(~rejected & F.col("address").isNotNull())
+    seen = polls.where(~rejected).withColumn("address", F.explode("addresses"))
     first = seen.groupBy("address").agg(F.min(F.struct("happened_at", "id", "country")).alias("first"))
     offers = unique.where((F.col("kind") == OfferEvent.kind) & outcome.isin([each.value for each in OfferOutcome]))
     method = F.coalesce("method", F.lit(UNKNOWN))
     return {
-        **_by(ADDRESSES, first, events_, F.col("first.country")),
+        **_by(ADDRESSES, first, addresses, F.col("first.country")),
         **_by(ADDRESSES_BY_TYPE, seen, addresses, "proxy_type"),
         **_by(ADDRESSES_BY_NAT, seen, addresses, "nat"),
         **_by(POLLS, polls.where(~rejected), events_, "nat", "proxy_type", "outcome"),
@@ -117,9 +117,9 @@ def counted(unique: DataFrame) -> Mapping[Count, int]:
 
 
 def hourly(unique: DataFrame) -> DataFrame:
-    """Events per hour, in the columns of the hourly table."""
+    """Events per hour, in the columns of the hourly table: one that tells of several polls counts as these."""
     window = F.window("happened_at", "1 hour")
-    grouped = unique.groupBy(window, *_HOURLY_KEYS).agg(F.count(F.lit(1)).alias("events"))
+    grouped = unique.groupBy(window, *_HOURLY_KEYS).agg(F.sum("polls").alias("events"))
     return grouped.select(
         F.col("window.start").alias("hour"), *_HOURLY_KEYS, "events", F.to_date("window.start").alias("date")
     )

@@ -265,8 +265,7 @@ def test_offers_of_the_version_before_are_found_in_its_shards_and_forgotten(clie
             client.put_item(TableName="t", Item={name: {"S": value} for name, value in stored.items()})
     table = dynamodb(client)
     old = sent_before(table, NOW + 1)
-    # One that had timed out was told of then.
-    now = {"received": "received", "matched": "received", "timed out": "refused", "answered": "answered"}
+    now = {"received": "received", "matched": "received", "timed out": "timed out", "answered": "answered"}
     assert {one.client_id: one.state for one in old} == {
         f"{state}-{shard}": now[state] for shard in range(SHARDS_BEFORE) for state in states
     }

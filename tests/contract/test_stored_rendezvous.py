@@ -18,6 +18,7 @@ import pytest
 from moto import mock_aws
 
 from sluice.aws.rendezvous.address_keys import AddressHasher
+from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.aws.rendezvous.pace import DynamoPaceStore
@@ -32,7 +33,8 @@ from sluice.rendezvous.counts.events import (
     poll_ended,
     read_event,
 )
-from sluice.rendezvous.counts.statistics import Count, tally
+from sluice.rendezvous.counts.statistics import Count, Position, tally
+from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.matchmaker import offer_letter
 from sluice.rendezvous.ports import LeftOffer, Match, OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
@@ -96,6 +98,12 @@ POLL_EVENT: PollEvent = poll_ended(
 )
 ANSWER_EVENT = AnswerEvent(
     id="01HF7YAT00ZB2SPHCC10MMKDDD", at_ms=NOW, outcome="success", nat="unrestricted", country="DE", proxy_type="webext"
+)
+POLL_EVENT = poll_ended(
+    PROXY.profile, PollOutcome.MATCHED, name=PROXY.poll_id, clients=8, polled_at_ms=PROXY.polled_at_ms, at_ms=NOW
+)
+POLLS_EVENT = replace(
+    POLL_EVENT, outcome="idle", clients=20, address=None, polls=3, addresses=(ADDRESS, KEY.hex()[:32])
 )
 
 
@@ -188,6 +196,14 @@ def test_an_answered_offer(table: Table) -> None:
     assert table.offers.answer(PROXY.sid, token="another", now_ms=NOW + 900) is None
 
 
+def test_an_offer_that_ended_without_an_answer(table: Table) -> None:
+    table.put("offer")
+    assert table.offers.end(replace(OFFER, shard=3), OfferState.DENIED, now_ms=NOW + 150_000)
+    assert table.items() == [item("offer_denied")]
+    table.put("offer_denied")
+    assert not table.offers.end(replace(OFFER, shard=3), OfferState.TIMED_OUT, now_ms=NOW + 160_000)
+
+
 def test_a_closed_poll(table: Table) -> None:
     assert table.offers.close(PROXY)
     assert table.items() == [item("closed_poll")]
@@ -262,10 +278,9 @@ def test_a_days_key(table: Table) -> None:
 
 
 def test_statistics(table: Table) -> None:
-    assert table.statistics.add([tally(POLL_EVENT)]) == {}
-    names = ("counters", "counters_of_day", "counters_of_day_addresses", "seen")
-    written = [each for each in table.items() if (each["pk"], each["sk"]) in [keys(name) for name in names]]
-    assert written == in_order(*names)
+    assert table.statistics.add([tally(POLL_EVENT, Position("told", "4421584500000000017450439091".zfill(40)))]) == {}
+    names = ("row", "row_of_day", "address")
+    assert table.items() == in_order(*names)
     for name in names:
         table.put(name)
     polled = Count("rounded_proxy_poll_total", ("unrestricted", "webext", "matched"))
@@ -274,8 +289,27 @@ def test_statistics(table: Table) -> None:
     assert (counts[polled], counts[Count("addresses", ("DE",))]) == (1, 1)
     # The mark is there, so its address counts no more.
     other = DynamoStatisticsStore(table.client, "t", Clock(NOW))
-    assert other.add([tally(replace(POLL_EVENT, id=OFFER_EVENT.id))]) == {}
+    assert other.add([tally(POLL_EVENT, Position("told", "9".zfill(40)))]) == {}
     assert other.of_day(DAY)[Count("addresses", ("DE",))] == 1
+
+
+def test_statistics_as_they_were_counted_before_rows(table: Table) -> None:
+    for name in ("counters", "counters_of_day", "counters_of_day_addresses", "seen"):
+        table.put(name)
+    polled = Count("rounded_proxy_poll_total", ("unrestricted", "webext", "matched"))
+    assert table.statistics.totals() == {polled: 1}
+    assert table.statistics.of_day(DAY) == {polled: 1, Count("addresses", ("DE",)): 1}
+
+
+def test_what_is_told_of_events(table: Table) -> None:
+    teller = TableTeller(
+        table="t", site="frankfurt", client=lambda: table.client, now_ms=Clock(NOW), new_id=lambda: "1"
+    )
+    assert teller.publish([OFFER_EVENT, POLLS_EVENT]) == 0
+    assert table.items() == [item("told")]
+    stored = item("told")
+    record = {"dynamodb": {"Keys": stored, "NewImage": stored, "SequenceNumber": "1"}}
+    assert read_record(record).events == (OFFER_EVENT, POLLS_EVENT)
 
 
 @pytest.mark.parametrize(
@@ -283,6 +317,7 @@ def test_statistics(table: Table) -> None:
     [
         ("event_offer", OFFER_EVENT),
         ("event_poll", POLL_EVENT),
+        ("event_polls", POLLS_EVENT),
         ("event_answer", ANSWER_EVENT),
     ],
 )

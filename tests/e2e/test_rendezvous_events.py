@@ -1,4 +1,4 @@
-"""Rendezvous events as deployed: from what happens, through the site's exchange, to the statistics that it serves."""
+"""Rendezvous events as deployed: from what happens, by the table's stream, to the exchange and to the statistics."""
 
 import asyncio
 import json
@@ -13,15 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.methods import Denied, over_sqs
-from sluice.rendezvous.counts.events import OfferEvent, PollEvent, read_event
+from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, read_event
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT
 from sluice.times import DAY_MS, day_of, iso, ms_of
@@ -47,7 +46,7 @@ class Site:
         self.queue = f"sluice-queue-{uuid.uuid4().hex[:8]}"
         self.url = deployed.make_queue(self.queue)
         self.control.ask(BindQueue(exchange=EXCHANGE, queue=self.queue, key=KEY))
-        time.sleep(1.1)  # exchange functions look for a new version every second
+        time.sleep(1.1)  # functions look for a new version every second
 
     @property
     def tag(self) -> str:
@@ -74,9 +73,16 @@ class Site:
                     by_id[event["id"]] = dict(message)
         return list(by_id.values())
 
-    def publish(self, body: str, key: str) -> None:
-        ingress = stack_outputs(self.deployed.connection, "SluiceFederation")["IngressUrl"]
-        Publisher(ingress, self.deployed.sqs).publish(Publishing(exchange=EXCHANGE, key=key, body=body))
+    def tell(self, *events: Event) -> None:
+        """Tell of events as functions do."""
+        teller = TableTeller(
+            table=self.deployed.deployment.table_name,
+            site="elsewhere",
+            client=lambda: self.deployed.dynamodb,
+            now_ms=now_ms,
+            new_id=lambda: uuid.uuid4().hex,
+        )
+        assert teller.publish(events) == 0
 
     def page_with(self, path: str, *starts: str) -> str:
         """The page, once it has lines that begin so."""
@@ -205,8 +211,8 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
         country="FR",
         method="http",
     )
-    for event in (poll, again, offer, offer):  # a message may come twice
-        site.publish(event.to_json(site="elsewhere"), event.routing_key)
+    site.tell(poll, again)
+    site.tell(offer)
     page = site.page_with("metrics", "snowflake-ips DE=1", "snowflake-ips-nat-unrestricted 1", "client-http-ips FR=8")
     assert page == "\n".join(
         [
@@ -240,8 +246,12 @@ def test_a_day_that_is_over_is_in_the_log(deployed: Deployed, site: Site) -> Non
     )
 
 
-def test_what_is_no_event_is_a_dead_letter_with_the_reason(deployed: Deployed, site: Site) -> None:
-    site.publish(json.dumps({"kind": "offer", "at": iso(now_ms())}), "rendezvous.offer.denied.??")
+def test_what_is_no_event_is_a_dead_letter_with_the_reason(deployed: Deployed) -> None:
+    told = json.dumps([{"kind": "offer", "at": iso(now_ms())}])
+    deployed.dynamodb.put_item(
+        TableName=deployed.deployment.table_name,
+        Item={"pk": {"S": "told"}, "sk": {"S": uuid.uuid4().hex}, "events": {"S": told}},
+    )
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
         letters = deployed.sqs.receive_message(

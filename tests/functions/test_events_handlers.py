@@ -1,4 +1,4 @@
-"""Handlers that publish and count rendezvous events: at the end, at one request, and never at the rendezvous' cost."""
+"""Handlers that tell of, count and publish rendezvous events: at one write, and never at the rendezvous' cost."""
 
 import json
 import subprocess
@@ -7,22 +7,28 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from functions.broker import handler as broker
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
-from sluice.aws.clients import now_ms
+from sluice.aws.clients import now_ms, sqs_client
 from sluice.aws.dead_letters import REASON
+from sluice.aws.documents import EXCHANGES, DynamoDocument
 from sluice.aws.rendezvous.event_publisher import events_client
 from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.aws.rendezvous.waiting import DynamoWaitingOffers
+from sluice.federation.matching.bindings import Bindings, Destination, pack
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.messages.metadata import ATTRIBUTE
-from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id, read_event
+from sluice.rendezvous.counts.events import OfferEvent, PollEvent, event_id
+from sluice.rendezvous.counts.stream import read_record
 from sluice.rendezvous.ports import OfferRecord, OpenOffer
 from sluice.rendezvous.protocol.messages import OfferMethod
 from tests.functions.conftest import Surroundings
-from tests.functions.test_handlers import OFFER, ROOT, call, http_event, metrics
+from tests.functions.test_handlers import ROOT, call, http_event, metrics
 
 AT = 1_700_000_000_000
 ADDRESS = "198.51.100.7"
@@ -31,13 +37,12 @@ POLL = json.dumps({"Sid": "s", "Version": "1.3", "Type": "webext", "Clients": 2,
 
 
 @pytest.fixture
-def ingress(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The site's ingress queue."""
-    url = surroundings.sqs.create_queue(QueueName="ingress")["QueueUrl"]
-    monkeypatch.setenv("EVENTS", json.dumps({"exchange": "events", "ingress_url": url, "site": "frankfurt"}))
+def telling(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    """Where functions tell of events."""
+    monkeypatch.setenv("EVENTS", json.dumps({"site": "frankfurt"}))
     monkeypatch.setenv("_X_AMZN_TRACE_ID", TRACE)
     fresh_environments()
-    yield url
+    yield surroundings
     fresh_environments()
 
 
@@ -60,75 +65,83 @@ def poll_event() -> dict[str, Any]:
     return event
 
 
-def test_a_sweeps_denied_offers_are_published_in_one_request(surroundings: Surroundings, ingress: str) -> None:
+def told(surroundings: Surroundings) -> list[dict[str, Any]]:
+    """The items that tell of events, as the stream's records of them."""
+    items = [item for item in surroundings.dynamodb.scan(TableName="t")["Items"] if item["pk"]["S"] == "told"]
+    return [inserted(item, number) for number, item in enumerate(sorted(items, key=lambda item: item["sk"]["S"]))]
+
+
+def inserted(item: dict[str, Any], number: int) -> dict[str, Any]:
+    """As Lambda gives the insertion of an item."""
+    return {
+        "eventName": "INSERT",
+        "eventSource": "aws:dynamodb",
+        "eventSourceARN": "arn:aws:dynamodb:eu-central-1:123456789012:table/t/stream/2026-01-01T00:00:00.000",
+        "dynamodb": {
+            "Keys": {name: item[name] for name in ("pk", "sk")},
+            "NewImage": item,
+            "SequenceNumber": f"{300_000_000_000_000_000_000 + number}",
+        },
+    }
+
+
+@pytest.mark.parametrize(("waits", "outcome"), [(True, "denied"), (False, "timeout")])
+def test_a_sweep_gives_an_offer_its_end_by_a_write_that_tells_of_it(
+    telling: Surroundings, *, waits: bool, outcome: str
+) -> None:
     sweeper.parts.cache_clear()
-    for number in range(4):
-        record = OfferRecord(
-            client_id=f"c{number}", sent_at_ms=now_ms() - 200_000, method=OfferMethod.SQS, trace=TRACE, token="t"
-        )
-        DynamoOfferStore(surroundings.dynamodb, "t").record(record)
+    record = OfferRecord(client_id="c", sent_at_ms=now_ms() - 200_000, method=OfferMethod.SQS, trace=TRACE, token="t")
+    offers = DynamoOfferStore(telling.dynamodb, "t")
+    offers.record(record)
+    if waits:
         waiting = OpenOffer(record=record, offer="o", relay="r", reply_to="q", answers_until_ms=now_ms())
-        DynamoWaitingOffers(surroundings.dynamodb, "t").put([waiting])
-    made = requests_of(events_client())
-    assert call(sweeper.handler, {})["denied"] == 4
-    assert made == ["SendMessageBatch"]
-    messages = surroundings.messages(ingress)
-    assert len(messages) == 4
-    for message in messages:
-        attributes = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
-        said = json.loads(attributes.pop(ATTRIBUTE))
-        assert (said["exchange"], said["key"]) == ("events", "rendezvous.offer.denied.??")
-        assert attributes == {"kind": "offer", "outcome": "denied", "country": "??"}
-        found = read_event(message["Body"])
-        assert isinstance(found, OfferEvent)
-        assert (found.method, found.trace, json.loads(message["Body"])["site"]) == ("sqs", TRACE, "frankfurt")
+        DynamoWaitingOffers(telling.dynamodb, "t").put([waiting])
+    images: list[dict[str, Any]] = []
+    calls = sweeper.parts().meeting.offers.client.meta.events
+    calls.register("after-call.dynamodb.UpdateItem", lambda parsed, **_: images.append(parsed))
+    swept = call(sweeper.handler, {})
+    assert (swept["denied"], swept["timed_out"]) == (int(waits), int(not waits))
+    [image] = [each["Attributes"] for each in images]
+    [found] = read_record(inserted(image, 1)).events
+    assert isinstance(found, OfferEvent)
+    assert (found.outcome, found.method, found.trace, found.country) == (outcome, "sqs", TRACE, "??")
 
 
-def test_a_poll_is_published_with_a_hash_and_without_its_address(
-    surroundings: Surroundings, ingress: str, capsys: pytest.CaptureFixture[str]
+def test_a_poll_is_told_of_with_a_hash_and_without_its_address(
+    telling: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = requests_of(events_client())
     for _ in range(2):
         assert call(proxy.handler, poll_event())["statusCode"] == 200
-    assert made == ["SendMessageBatch"] * 2
-    messages = surroundings.messages(ingress)
-    polls = [read_event(message["Body"]) for message in messages]
-    assert [poll.proxy_type for poll in polls if isinstance(poll, PollEvent)] == ["webext", "webext"]
-    [hashed] = {poll.address for poll in polls if isinstance(poll, PollEvent)}
-    assert hashed is not None
-    assert len(hashed) == 32
-    everything = json.dumps(surroundings.dynamodb.scan(TableName="t")["Items"], default=str) + capsys.readouterr().out
-    assert ADDRESS not in everything + "".join(message["Body"] for message in messages)
+    assert made == ["PutItem"]  # of the first; the second waits for others
+    [record] = told(telling)
+    [poll] = read_record(record).events
+    assert isinstance(poll, PollEvent)
+    assert poll.proxy_type == "webext"
+    assert poll.address is not None
+    assert len(poll.address) == 32
+    everything = json.dumps(telling.dynamodb.scan(TableName="t")["Items"], default=str) + capsys.readouterr().out
+    assert ADDRESS not in everything
 
 
-@pytest.mark.parametrize("failing", ["no queue", "no exchange's name"])
-def test_what_cant_be_published_is_counted_and_fails_nothing(
-    surroundings: Surroundings,
-    ingress: str,
-    failing: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_what_cant_be_told_of_is_counted_and_fails_nothing(
+    telling: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if failing == "no queue":
-        surroundings.sqs.delete_queue(QueueUrl=ingress)
-    else:
-        monkeypatch.setenv("EVENTS", json.dumps({"exchange": "x" * 200, "ingress_url": ingress, "site": "frankfurt"}))
-    surroundings.send(surroundings.offers_url, OFFER, {"ClientID": "c"})
-    assert call(broker.handler, surroundings.event(surroundings.offers_url)) == {"batchItemFailures": []}
-    assert surroundings.sqs.get_queue_url(QueueName="snowflake-client-c")
+    def fail(**_: Any) -> None:
+        raise EndpointConnectionError(endpoint_url="dynamodb")
+
+    events_client().meta.events.register("before-call.dynamodb.PutItem", fail)
     assert call(proxy.handler, poll_event())["statusCode"] == 200
-    assert metrics(capsys) == {"OffersWaiting": 1.0, "PollsDeferred": 1.0, "EventsNotPublished": 1.0}
+    assert metrics(capsys) == {"PollsDeferred": 1.0, "EventsNotPublished": 1.0}
 
 
-def test_a_request_that_fails_publishes_what_was_seen(
-    surroundings: Surroundings, ingress: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    surroundings.dynamodb.delete_table(TableName="t")
+def test_a_request_that_fails_tells_of_what_was_seen(telling: Surroundings, capsys: pytest.CaptureFixture[str]) -> None:
+    telling.dynamodb.delete_table(TableName="t")
     assert call(proxy.handler, poll_event())["statusCode"] == 503
     assert metrics(capsys) == {"RequestsFailed": 1.0}
 
 
-def test_without_an_exchange_nothing_is_published(surroundings: Surroundings) -> None:
+def test_without_an_exchange_nothing_is_told_of_and_no_key_is_made(surroundings: Surroundings) -> None:
     fresh_environments()
     made = requests_of(events_client())
     assert call(proxy.handler, poll_event())["statusCode"] == 200
@@ -145,48 +158,100 @@ def denied(number: int = 0) -> str:
     return event.to_json(site="s")
 
 
-def counted(surroundings: Surroundings, *bodies: str, receives: int = 1) -> Any:
-    for body in bodies:
-        surroundings.send(surroundings.timeouts_url, body)  # any queue will do
-    return call(counters.handler, surroundings.event(surroundings.timeouts_url, receives=receives))
+def telling_of(*bodies: str, number: int = 0) -> dict[str, Any]:
+    """A record of an item that tells of these events."""
+    item = {"pk": {"S": "told"}, "sk": {"S": f"{number:026}"}, "events": {"S": f"[{','.join(bodies)}]"}}
+    return inserted(item, number)
 
 
 @pytest.fixture
-def counting(surroundings: Surroundings) -> Iterator[Surroundings]:
+def counting(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    """Where events are counted, and published if somebody is bound."""
+    made = surroundings.sqs.create_queue(QueueName="ingress")["QueueUrl"]
+    for name, value in {
+        "EXCHANGE": "events",
+        "INGRESS_URL": made,
+        "SITE": "frankfurt",
+        "FEDERATION_TABLE": "t",
+    }.items():
+        monkeypatch.setenv(name, value)
     fresh_environments()
     yield surroundings
     fresh_environments()
 
 
-def test_events_are_counted_and_served(counting: Surroundings, capsys: pytest.CaptureFixture[str]) -> None:
-    assert counted(counting, denied(0), denied(1), denied(1), '{"kind": "x"}') == {"batchItemFailures": []}
-    assert metrics(capsys) == {"EventsCounted": 3.0, "EventsNotCounted": 0.0}
+def bind(surroundings: Surroundings) -> None:
+    """Bind a queue to the exchange of events."""
+    bindings = Bindings(
+        exchanges=(*STANDARD_EXCHANGES, Exchange(name="events", type=ExchangeType.TOPIC)),
+        queues=(Destination(queue="q", url="https://sqs.test/000000000000/q"),),
+        bound={"events": {"q": {"rendezvous.#": {}}}},
+    )
+    document = DynamoDocument(client=surroundings.dynamodb, table="t", name=EXCHANGES, new_token=lambda: "token")
+    assert document.save(pack(bindings), after=0)
+
+
+def ingress(surroundings: Surroundings) -> list[dict[str, Any]]:
+    return surroundings.messages(surroundings.sqs.get_queue_url(QueueName="ingress")["QueueUrl"])
+
+
+def test_events_are_counted_and_served_without_a_request_to_sqs(
+    counting: Surroundings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = requests_of(sqs_client())
+    batch = {"Records": [telling_of(denied(0), denied(1)), telling_of(denied(2), number=1)]}
+    for _ in range(2):
+        assert call(counters.handler, batch) == {"batchItemFailures": []}
+    assert made == []
+    assert metrics(capsys) == {"EventsCounted": 3.0, "EventsNotCounted": 0.0, "EventsPublished": 0.0}
     page = call(proxy.handler, http_event("GET", "/prometheus"))
     assert page["headers"]["Content-Type"].startswith("text/plain; version=0.0.4")
     line = 'snowflake_rounded_client_poll_total{nat="unknown",status="denied",cc="DE",rendezvous_method="sqs"} 8'
     assert line in page["body"].splitlines()
     items = {item["pk"]["S"]: item for item in counting.dynamodb.scan(TableName="t")["Items"]}
-    assert items["counters#2023-11-14"]["=unknown|denied|DE|sqs"] == {"N": "2"}
+    assert items["counters#2023-11-14"]["=c|unknown|denied"] == {"N": "3"}
+
+
+def test_where_a_queue_is_bound_events_are_published(counting: Surroundings) -> None:
+    bind(counting)
+    assert call(counters.handler, {"Records": [telling_of(denied(0), denied(1))]}) == {"batchItemFailures": []}
+    messages = ingress(counting)
+    assert len(messages) == 2
+    for message in messages:
+        attributes = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
+        said = json.loads(attributes.pop(ATTRIBUTE))
+        assert (said["exchange"], said["key"]) == ("events", "rendezvous.offer.denied.DE")
+        assert attributes == {"kind": "offer", "outcome": "denied", "country": "DE"}
+        assert json.loads(message["Body"])["site"] == "frankfurt"
+
+
+def test_what_cant_be_published_comes_again_and_is_counted_once(counting: Surroundings) -> None:
+    bind(counting)
+    counting.sqs.delete_queue(QueueUrl=counting.sqs.get_queue_url(QueueName="ingress")["QueueUrl"])
+    batch = {"Records": [telling_of(), telling_of(denied(0), number=1)]}
+    sequence_number = batch["Records"][1]["dynamodb"]["SequenceNumber"]
+    for _ in range(2):
+        assert call(counters.handler, batch) == {"batchItemFailures": [{"itemIdentifier": sequence_number}]}
+    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).totals().total() == 1
 
 
 def test_what_is_no_event_is_a_dead_letter_and_a_kind_of_the_future_is_passed_over(counting: Surroundings) -> None:
     future = json.loads(denied()) | {"kind": "of the future"}
-    assert counted(counting, "no event", json.dumps(future)) == {"batchItemFailures": []}
+    batch = {"Records": [telling_of("5", json.dumps(future), denied())]}
+    assert call(counters.handler, batch) == {"batchItemFailures": []}
     [letter] = counting.messages(counting.dead_letters_url)
-    assert letter["Body"] == "no event"
+    assert letter["Body"] == "5"
     assert letter["MessageAttributes"][REASON]["StringValue"].startswith("Malformed: ")
+    assert DynamoStatisticsStore(counting.dynamodb, "t", lambda: AT).totals().total() == 1
 
 
-def test_what_cant_be_counted_comes_again_and_in_the_end_is_a_dead_letter(counting: Surroundings) -> None:
+def test_what_cant_be_counted_comes_again(counting: Surroundings, capsys: pytest.CaptureFixture[str]) -> None:
     counting.dynamodb.delete_table(TableName="t")
-    counting.send(counting.timeouts_url, denied())
-    event = counting.event(counting.timeouts_url)
-    [record] = event["Records"]
-    assert call(counters.handler, event) == {"batchItemFailures": [{"itemIdentifier": record["messageId"]}]}
-    record["attributes"]["ApproximateReceiveCount"] = "10"
-    assert call(counters.handler, event) == {"batchItemFailures": []}
-    [letter] = counting.messages(counting.dead_letters_url)
-    assert "TransactWriteItems" in letter["MessageAttributes"][REASON]["StringValue"]
+    record = telling_of(denied())
+    assert call(counters.handler, {"Records": [record]}) == {
+        "batchItemFailures": [{"itemIdentifier": record["dynamodb"]["SequenceNumber"]}]
+    }
+    assert metrics(capsys) == {"EventsCounted": 0.0, "EventsNotCounted": 1.0, "EventsPublished": 0.0}
 
 
 def test_the_counters_are_imported_without_any_environment() -> None:

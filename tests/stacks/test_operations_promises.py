@@ -87,7 +87,13 @@ def test_every_queue_that_our_functions_read_has_an_alarm_for_its_oldest_message
     for stack in (templates.rendezvous, templates.splitting, templates.federation):
         for trigger in resources(stack, "AWS::Lambda::EventSourceMapping").values():
             read.add(imported(trigger["EventSourceArn"]["Fn::ImportValue"]).removesuffix(".Arn"))
-    assert found == read | {"Split0Main"}  # and the queue that the land job reads
+    stream = "Table.StreamArn"
+    assert found == read - {stream} | {"Split0Main"}  # and the queue that the land job reads
+
+
+def test_events_that_wait_in_the_tables_stream_have_an_alarm(templates: Templates) -> None:
+    [age] = resources(templates.rendezvous, "AWS::CloudWatch::Alarm").values()
+    assert (age["MetricName"], age["Threshold"], age["EvaluationPeriods"]) == ("IteratorAge", 300_000, 5)
 
 
 def test_every_queue_of_dead_letters_has_an_alarm(synth: Synth) -> None:

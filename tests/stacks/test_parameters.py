@@ -321,7 +321,7 @@ def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, c
         ({"sluice.rendezvous.geoip_file": "/etc/passwd"}, "not the path of a .mmdb file within the project"),
         (
             {"sluice.federation.queues": [{"name": "rendezvous-counters"}]},
-            "the queue where rendezvous events are counted",
+            "the queue where rendezvous events were counted",
         ),
     ],
 )
@@ -344,4 +344,4 @@ def test_without_events_their_queues_name_is_free_and_nothing_is_declared_for_th
 def test_a_standard_exchange_for_events_isnt_declared_again() -> None:
     read = Parameters.read({"sluice.rendezvous.events_exchange": "amq.topic", "sluice.federation.exchanges": []})
     assert read.declared.exchanges == ()
-    assert [binding.exchange for binding in read.declared.bindings] == ["amq.topic"]
+    assert read.declared.bindings == ()

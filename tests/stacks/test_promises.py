@@ -11,7 +11,8 @@ from aws_cdk import Stack, aws_sqs
 import app
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
-from sluice.rendezvous.settings import BrokerSettings, MeetingSettings, ProxySettings, TableSettings
+from sluice.rendezvous.counts.stream import FILTERS
+from sluice.rendezvous.settings import BrokerSettings, CountersSettings, MeetingSettings, ProxySettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import CONTEXT, Resource, Templates
@@ -29,8 +30,8 @@ CONSUME = {
 HERE = "arn:{AWS::Partition}:sqs:{AWS::Region}:{AWS::AccountId}:"
 ANSWERS, MAILBOXES = HERE + "snowflake-client-*", HERE + "sluice-mailbox-*"
 INGRESS = "FederationIngress.Arn"
-EVENT_VARIABLES = {"EVENTS"}
-MEETING_VARIABLES = {"WAITING_TABLE"} | EVENT_VARIABLES
+WAITING_TABLE = "arn:{AWS::Partition}:dynamodb:{AWS::Region}:{AWS::AccountId}:table/WaitingTable"
+MEETING_VARIABLES = {"WAITING_TABLE"}
 ADOPTED = "arn:aws:sqs:eu-central-1:123456789012:their-offers"
 
 
@@ -54,9 +55,11 @@ def text(value: Any) -> str:
 
 def imported(export: str) -> str:
     """`SluiceState:ExportsOutputFnGetAttTable0123ABCDArn…` is `Table.Arn`, and the same with `Ref` is `Table`."""
-    found = re.search(r"ExportsOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|Arn|$)", export)
+    found = re.search(
+        r"ExportsOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|(?P<of>Stream)?Arn|$)", export
+    )
     assert found, export
-    return f"{found['name']}.Arn" if found["how"] == "FnGetAtt" else found["name"]
+    return f"{found['name']}.{found['of'] or ''}Arn" if found["how"] == "FnGetAtt" else found["name"]
 
 
 def listed(value: Any) -> list[Any]:
@@ -96,32 +99,55 @@ def trigger_queues(templates: Templates) -> Mapping[str, Resource]:
 
 def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
     triggers = trigger_queues(templates)
-    assert set(triggers) == {"OffersQueue", "CountersQueue"}
+    assert set(triggers) == {"OffersQueue", STREAM}
     for trigger in triggers.values():
         assert trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
-def test_events_are_counted_many_at_once(otherwise: Templates) -> None:
-    trigger = trigger_queues(otherwise)["CountersQueue"]
+STREAM = "Table.StreamArn"
+
+
+def test_events_are_counted_many_at_once_as_the_tables_stream_tells_of_them(otherwise: Templates) -> None:
+    trigger = trigger_queues(otherwise)[STREAM]
     assert (trigger["BatchSize"], trigger["MaximumBatchingWindowInSeconds"]) == (1_000, 7)
-    assert trigger["ScalingConfig"] == {"MaximumConcurrency": 2}
+    assert (trigger["ParallelizationFactor"], trigger["StartingPosition"]) == (1, "TRIM_HORIZON")
+    patterns = [json.loads(each["Pattern"]) for each in trigger["FilterCriteria"]["Filters"]]
+    assert patterns == list(FILTERS)
+    table = otherwise.one("AWS::DynamoDB::Table", "Table")
+    assert table["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
 
 
-def test_the_counters_queue_keeps_events_for_two_weeks_and_dead_letters_what_kills_its_function(
-    templates: Templates,
-) -> None:
+def test_events_that_cant_be_counted_come_again_so_often_and_so_long(templates: Templates) -> None:
+    trigger = trigger_queues(templates)[STREAM]
+    assert trigger["BisectBatchOnFunctionError"] is True
+    assert (trigger["MaximumRetryAttempts"], trigger["MaximumRecordAgeInSeconds"]) == (100, 12 * 60 * 60)
+    assert text(trigger["DestinationConfig"]["OnFailure"]["Destination"]) == "DeadLetters.Arn"
+
+
+def test_the_queue_where_events_were_counted_stays_for_the_binding_that_is_withdrawn(templates: Templates) -> None:
     queue = templates.one("AWS::SQS::Queue", "CountersQueue")
     assert queue["MessageRetentionPeriod"] == 14 * 86_400
-    redrive = queue["RedrivePolicy"]
-    # More than the function's own limit, after which it says why.
-    assert (text(redrive["deadLetterTargetArn"]), redrive["maxReceiveCount"]) == ("DeadLetters.Arn", 20)
+    functions = templates.federation["Resources"].values()
+    [names] = [
+        found["Properties"]["Environment"]["Variables"]["NAMES"]
+        for found in functions
+        if found["Type"] == "AWS::Lambda::Function" and "NAMES" in found["Properties"]["Environment"]["Variables"]
+    ]
+    assert "rendezvous-counters" in json.loads(text(names))["queues"]
+
+
+def test_the_stream_is_exported_whether_or_not_it_is_read(templates: Templates, synth: Synth) -> None:
+    for made in (templates, synth(**{"sluice.rendezvous.events_exchange": "null"})):
+        assert [text(each["Value"]) for each in made.state["Outputs"].values()].count(STREAM) == 1
 
 
 def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Counters")) == pairs(
-        ({f"dynamodb:{action}" for action in ("BatchGetItem", "PutItem", "UpdateItem")}, {"Table.Arn"}),
-        (CONSUME, {"CountersQueue.Arn"}),
-        ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
+        ({"dynamodb:UpdateItem"}, {"Table.Arn"}),
+        ({"dynamodb:GetItem"}, {"FederationTable.Arn"}),
+        ({f"dynamodb:{action}" for action in ("DescribeStream", "GetRecords", "GetShardIterator")}, {STREAM}),
+        ({"dynamodb:ListStreams"}, {"*"}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn", "FederationIngress.Arn"}),
         (WRITE_LOGS, {"CountersLogs.Arn"}),
     )
 
@@ -137,11 +163,9 @@ def declared(templates: Templates) -> Any:
     return json.loads(variables["DECLARATION"])
 
 
-def test_the_events_exchange_is_declared_and_bound_to_the_counters(templates: Templates) -> None:
+def test_the_events_exchange_is_declared_and_nothing_is_bound_to_it(templates: Templates) -> None:
     assert declared(templates)["exchanges"] == [{"name": "events", "type": "topic", "alternate": None}]
-    assert declared(templates)["bindings"] == [
-        {"exchange": "events", "queue": "rendezvous-counters", "key": "rendezvous.#", "arguments": {}}
-    ]
+    assert declared(templates)["bindings"] == []
 
 
 def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Synth) -> None:
@@ -152,8 +176,7 @@ def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Syn
         }
     )
     assert [each["name"] for each in declared(templates)["exchanges"]] == ["orders", "seen"]
-    variables = templates.one("AWS::Lambda::Function", "Proxy")["Environment"]["Variables"]
-    assert json.loads(text(variables["EVENTS"]))["exchange"] == "seen"
+    assert templates.one("AWS::Lambda::Function", "Counters")["Environment"]["Variables"]["EXCHANGE"] == "seen"
 
 
 def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth) -> None:
@@ -163,14 +186,15 @@ def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth
     for function in ("Broker", "Proxy", "Sweeper"):
         assert ("sqs:SendMessage", INGRESS) not in allowed(statements_of(templates, function))
         variables = templates.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
-        assert not EVENT_VARIABLES & set(variables)
+        assert "EVENTS" not in variables
 
 
 def test_the_functions_know_their_site_as_federation_does(otherwise: Templates) -> None:
-    for function in ("Broker", "Proxy", "Sweeper"):
+    for function in ("Broker", "Proxy"):
         variables = otherwise.one("AWS::Lambda::Function", function)["Environment"]["Variables"]
-        events = json.loads(text(variables["EVENTS"]))
-        assert (events["site"], events["ingress_url"]) == ("frankfurt", "FederationIngress")
+        assert json.loads(text(variables["EVENTS"])) == {"site": "frankfurt", "geoip_file": None}
+    variables = otherwise.one("AWS::Lambda::Function", "Counters")["Environment"]["Variables"]
+    assert (variables["SITE"], text(variables["INGRESS_URL"])) == ("frankfurt", "FederationIngress")
 
 
 def test_the_offers_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
@@ -188,7 +212,9 @@ def test_an_offer_is_gone_before_sqs_would_move_it_with_its_addresses_to_the_dea
 
 
 def test_a_message_stays_invisible_for_six_times_the_functions_timeout(templates: Templates) -> None:
-    for name, trigger in trigger_queues(templates).items():
+    triggers = {name: trigger for name, trigger in trigger_queues(templates).items() if name != STREAM}
+    assert triggers
+    for name, trigger in triggers.items():
         timeout_s = templates.one("AWS::Lambda::Function", text(trigger["FunctionName"]).strip("{}"))["Timeout"]
         window_s = trigger.get("MaximumBatchingWindowInSeconds", 0)
         assert templates.one("AWS::SQS::Queue", name)["VisibilityTimeout"] >= 6 * timeout_s + window_s
@@ -248,9 +274,9 @@ def test_nothing_has_a_physical_name_but_the_protocols_queue(templates: Template
 def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Broker")) == pairs(
         ({"dynamodb:PutItem"}, {"Table.Arn"}),
-        (MATCH, {"WaitingTable.Arn"}),
+        (MATCH, {WAITING_TABLE}),
         (CONSUME, {"OffersQueue.Arn"}),
-        ({"sqs:SendMessage"}, {"DeadLetters.Arn", ANSWERS, MAILBOXES, INGRESS}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn", ANSWERS, MAILBOXES}),
         ({"sqs:CreateQueue"}, {ANSWERS}),
         (WRITE_LOGS, {"BrokerLogs.Arn"}),
     )
@@ -259,18 +285,19 @@ def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
 def test_the_proxy_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Proxy")) == pairs(
         ({f"dynamodb:{action}" for action in ("Query", "GetItem", "PutItem", "UpdateItem")}, {"Table.Arn"}),
-        (MATCH | {"dynamodb:PutItem"}, {"WaitingTable.Arn"}),
+        (MATCH | {"dynamodb:PutItem"}, {WAITING_TABLE}),
         ({"sqs:CreateQueue", "sqs:ReceiveMessage", "sqs:SendMessage"}, {MAILBOXES}),
-        ({"sqs:SendMessage"}, {ANSWERS, INGRESS}),
+        ({"sqs:SendMessage"}, {ANSWERS}),
         (WRITE_LOGS, {"ProxyLogs.Arn"}),
     )
 
 
 def test_the_sweeper_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Sweeper")) == pairs(
-        (SWEEP, {"Table.Arn", "WaitingTable.Arn"}),
+        (SWEEP | {"dynamodb:UpdateItem"}, {"Table.Arn"}),
+        (SWEEP, {WAITING_TABLE}),
         ({"sqs:DeleteQueue"}, {ANSWERS, MAILBOXES}),
-        ({"sqs:SendMessage"}, {"DeadLetters.Arn", INGRESS}),
+        ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
         (WRITE_LOGS, {"SweeperLogs.Arn"}),
     )
 
@@ -372,9 +399,16 @@ def test_functions_are_told_what_they_need_and_nothing_else(templates: Templates
         "POWERTOOLS_LOG_LEVEL",
     }
     own = {
-        "Broker": {"BRIDGES"} | MEETING_VARIABLES,
-        "Counters": set(),
-        "Proxy": {"BRIDGES", "ALLOWED_RELAY_PATTERN", "HELD_PROXIES_MIN", "HELD_PROXIES_MAX", "TRUSTS_FORWARDED"}
+        "Broker": {"BRIDGES", "EVENTS"} | MEETING_VARIABLES,
+        "Counters": {"EXCHANGE", "INGRESS_URL", "SITE", "FEDERATION_TABLE"},
+        "Proxy": {
+            "BRIDGES",
+            "ALLOWED_RELAY_PATTERN",
+            "HELD_PROXIES_MIN",
+            "HELD_PROXIES_MAX",
+            "TRUSTS_FORWARDED",
+            "EVENTS",
+        }
         | MEETING_VARIABLES,
         "Sweeper": MEETING_VARIABLES,
     }
@@ -477,7 +511,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "Broker": BrokerSettings,
     "Proxy": ProxySettings,
     "Sweeper": MeetingSettings,
-    "Counters": TableSettings,
+    "Counters": CountersSettings,
     "Splitter": SplitterSettings,
     "Control": ControlSettings,
     "Exchange": ExchangeSettings,

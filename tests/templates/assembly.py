@@ -145,6 +145,8 @@ def _attribute(resource: Resource, attribute: str) -> str:
     match attribute:
         case "Arn":
             return _arn(resource)
+        case "StreamArn":
+            return f"{_arn(resource)}/stream/2026-01-01T00:00:00.000"
         case "FunctionUrl":
             return f"https://{'a' * 32}.lambda-url.{REGION}.on.aws/"
     return physical_name(resource)

@@ -54,9 +54,13 @@ GLOBAL_KEYS = frozenset(
     }
 )
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
-# Whose values have slashes: keys of objects, paths of roles, log groups such as `/aws/lambda/x`, names of parameters.
+# Whose values have slashes or colons: keys of objects, paths of roles, log groups such as `/aws/lambda/x`, names of
+# parameters, and the time that a table's stream is called by.
 WITH_SLASHES = frozenset(
-    {"ObjectName", "RoleNameWithPath", "LogGroupName", "LogStreamName", "ParameterNameWithoutLeadingSlash"}
+    {
+        *("ObjectName", "RoleNameWithPath", "LogGroupName", "LogStreamName", "ParameterNameWithoutLeadingSlash"),
+        "StreamLabel",
+    }
 )
 # What a wildcard of ours may stand for.
 STANDS_FOR = ("x", "x/x", "log-stream:x", "x:log-stream:x")

@@ -253,7 +253,13 @@ def test_status_tells_what_there_is(site: Site) -> None:
     status = json.loads(done.stdout)
     assert status["offers_queue"] == {"url": site.outputs["OffersQueueUrl"], "visible": 2, "in_flight": 0}
     assert status["waiting_proxies"] == {"unrestricted": 2, "restricted": 0}
-    assert status["recent_offers"] == {"received": 1, "refused": 1, "answered": 1}
+    assert status["recent_offers"] == {
+        "received": 1,
+        "refused": 1,
+        "answered": 1,
+        "denied": 0,
+        "timed out": 0,
+    }
     assert status["dead_letters"]["count"] == 2
     reasons = {letter["reason"] for letter in status["dead_letters"]["latest"]}
     assert reasons == {"Malformed: [not] JSON", "moved here by SQS: received 3 times and never deleted"}

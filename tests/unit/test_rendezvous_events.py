@@ -1,5 +1,6 @@
 """Events tell of every end once, with what statistics need and without an address; readers take what they know."""
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -9,15 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed
-from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id, read_event
-from sluice.rendezvous.event_recorder import EventRecorder
+from sluice.rendezvous.counts.events import (
+    MAX_ADDRESSES,
+    AnswerEvent,
+    Event,
+    OfferEvent,
+    PollEvent,
+    PollOutcome,
+    event_id,
+    read_event,
+    summed,
+)
+from sluice.rendezvous.counts.statistics import Position, tally
+from sluice.rendezvous.event_recorder import HELD_BACK_MS
 from sluice.rendezvous.http import HttpRequest
+from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, Nat, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod, Poll, RelayPattern
 from sluice.rendezvous.sweeper import ANSWER_QUEUE_AGE_MS, Sweeper
-from sluice.times import day_of, iso, ms_of
+from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid
-from tests.fakes import FakeMailboxStore, Meeting, url
+from tests.fakes import Clock, FakeMailboxStore, FakeStatisticsStore, Meeting, recorder_of, url
 from tests.unit.test_broker import World as BrokerWorld
 from tests.unit.test_broker import post
 from tests.unit.test_http import CLIENT, POLL
@@ -45,6 +58,8 @@ polls = st.builds(
     relay_extension=st.booleans(),
     waited_ms=st.integers(0),
     address=st.none() | texts,
+    polls=st.integers(1, 5),
+    addresses=st.lists(texts, max_size=3).map(tuple),
     **common,
 )
 answers = st.builds(AnswerEvent, **common)
@@ -112,6 +127,72 @@ def test_a_field_of_another_type_is_a_bad_record(change: dict[str, object]) -> N
         read_event(document(**change))
 
 
+@pytest.mark.parametrize("change", [{"polls": 0}, {"polls": "2"}, {"addresses": "a"}, {"addresses": [5]}])
+def test_a_sum_of_no_polls_or_with_odd_addresses_is_a_bad_record(change: dict[str, object]) -> None:
+    with pytest.raises(Malformed):
+        read_event(document(kind="poll", **change))
+
+
+# Sums of polls
+
+
+def test_polls_that_ended_alike_are_one_event() -> None:
+    alike = [polled("a", clients=1), polled("b", clients=2, waited_ms=10), polled("a"), polled(None)]
+    others = [polled("a", nat="restricted"), polled("a", outcome="rejected"), polled("a", country="FR")]
+    found = summed([*alike, *others, polled("a", at_ms=AT + DAY_MS)])
+    assert [each.polls for each in found] == [4, 1, 1, 1, 1]
+    assert (found[0].addresses, found[0].address) == (("a", "b"), None)
+    assert (found[0].clients, found[0].waited_ms, found[0].id) == (3, 10, alike[0].id)
+    assert found[1] == others[0]
+
+
+def test_one_poll_is_written_as_it_always_was() -> None:
+    assert not {"polls", "addresses"} & json.loads(polled("a").to_json(site="s")).keys()
+
+
+def test_a_sum_has_so_many_addresses_and_no_more() -> None:
+    found = summed(polled(str(number)) for number in range(2 * MAX_ADDRESSES + 1))
+    assert [len(each.all_addresses) for each in found] == [MAX_ADDRESSES, MAX_ADDRESSES, 1]
+    assert sum(each.polls for each in found) == 2 * MAX_ADDRESSES + 1
+
+
+@given(st.lists(polls, max_size=8))
+def test_polls_count_alike_one_by_one_and_summed(each: list[PollEvent]) -> None:
+    one_by_one, together = FakeStatisticsStore(), FakeStatisticsStore()
+    each = [replace(event, country="DE") for event in each]  # an address is in one
+    one_by_one.add([tally(event, Position("told", str(place))) for place, event in enumerate(each)])
+    together.add([tally(event, Position("told", str(place))) for place, event in enumerate(summed(each))])
+    assert together.counts == one_by_one.counts
+    assert {day: +counts for day, counts in together.days.items()} == {
+        day: +counts for day, counts in one_by_one.days.items()
+    }
+
+
+def polled(
+    address: str | None,
+    *,
+    nat: str = "unknown",
+    outcome: str = "idle",
+    country: str = "DE",
+    clients: int = 0,
+    waited_ms: int = 0,
+    at_ms: int = AT,
+) -> PollEvent:
+    return PollEvent(
+        id=event_id("poll", f"{next(NUMBERS)}", at_ms=AT + next(NUMBERS)),
+        at_ms=at_ms,
+        outcome=outcome,
+        nat=nat,
+        country=country,
+        clients=clients,
+        waited_ms=waited_ms,
+        address=address,
+    )
+
+
+NUMBERS = itertools.count()
+
+
 @given(st.integers(0, 253_402_300_799_999))
 def test_times_come_back(at_ms: int) -> None:
     assert ms_of(iso(at_ms)) == at_ms
@@ -137,8 +218,13 @@ def summary(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.kind, event.outcome) for event in events]
 
 
-def sweep(world: Meeting, recorder: EventRecorder) -> None:
-    """Two minutes later, when an offer without an answer has its end told."""
+def ends(world: Meeting) -> list[tuple[OfferState, int]]:
+    """What the table's stream tells of offers."""
+    return list(world.offers.ended.values())
+
+
+def sweep(world: Meeting) -> None:
+    """Two minutes later, when an offer that nobody answered has its end."""
     world.clock.ms += ANSWER_QUEUE_AGE_MS + 1
     Sweeper(
         offers=world.offers,
@@ -146,47 +232,43 @@ def sweep(world: Meeting, recorder: EventRecorder) -> None:
         mailboxes=FakeMailboxStore(),
         queues=world.queues,
         pacing=world.pacing,
-        recorder=recorder,
         executor=world.executor,
         now_ms=world.clock,
         may_go_on=lambda: True,
     ).sweep()
 
 
-def test_an_offer_that_no_proxy_took_is_told_of_once_when_its_queue_is_swept() -> None:
+def test_an_offer_that_no_proxy_took_ends_once_when_its_queue_is_swept() -> None:
     world = BrokerWorld()
     world.serve(post(nat="restricted"))
-    assert told(world) == []
-    sweep(world, world.recorder)
+    assert ends(world) == []
+    sweep(world)
     at_ms = world.clock.ms
-    sweep(world, world.recorder)
-    [event] = told(world)
-    assert isinstance(event, OfferEvent)
-    assert (event.outcome, event.method, event.nat) == ("denied", "sqs", "restricted")
-    assert (event.proxy_type, event.trace, event.at_ms) == (None, "Root=1-0-0", at_ms)
+    sweep(world)
+    assert ends(world) == [(OfferState.DENIED, at_ms)]
 
 
-def test_an_offer_that_is_delivered_again_is_told_of_once() -> None:
+def test_an_offer_that_is_delivered_again_ends_once() -> None:
     world = BrokerWorld()
     for _ in range(3):
         world.serve(post())
-    sweep(world, world.recorder)
-    assert len(told(world)) == 1
+    sweep(world)
+    assert len(ends(world)) == 1
 
 
 @pytest.mark.parametrize("body", ["2.0\n{}", "1.0\n{}"])
 def test_what_is_refused_isnt_counted(body: str) -> None:
     world = BrokerWorld()
     world.serve(replace(post(), body=body))
-    sweep(world, world.recorder)
-    assert told(world) == []
+    sweep(world)
+    assert ends(world) == []
 
 
 def test_a_matched_offer_has_not_ended_yet() -> None:
     world = BrokerWorld()
     world.proxy("p")
     world.serve(post())
-    assert told(world) == []
+    assert (ends(world), told(world)) == ([], [])
 
 
 def proxy_poll() -> Poll:
@@ -209,31 +291,28 @@ def matched(world: ProxyWorld) -> list[Event]:
     return told(world)
 
 
-def test_an_answered_offer_is_told_of_with_its_answer_and_its_poll_before_it() -> None:
+def test_an_answered_offer_is_told_of_by_the_write_that_says_so_and_its_poll_before_it() -> None:
     world = ProxyWorld()
     [poll] = matched(world)
+    assert isinstance(poll, PollEvent)
+    assert (poll.outcome, poll.proxy_type, poll.nat, poll.country) == ("matched", "webext", "unrestricted", "DE")
+    assert (poll.waited_ms, poll.relay_extension, poll.clients) == (7_000, True, 3)
+    assert poll.address == f"hash of {PROXY_ADDRESS}"
     world.clock.ms += 150
     assert world.answer()
-    answer, offer = told(world)
-    assert isinstance(poll, PollEvent)
-    assert isinstance(offer, OfferEvent)
-    assert summary([poll, answer, offer]) == [("poll", "matched"), ("answer", "success"), ("offer", "matched")]
-    assert (poll.proxy_type, poll.nat, poll.country, poll.clients) == ("webext", "unrestricted", "DE", 3)
-    assert (poll.waited_ms, poll.relay_extension) == (7_000, True)
-    assert poll.address == f"hash of {PROXY_ADDRESS}"
-    assert (offer.proxy_type, offer.nat, offer.waited_ms, offer.trace) == ("webext", "restricted", 250, "Root=1-0-0")
-    assert (answer.proxy_type, answer.nat, answer.country) == ("webext", "unrestricted", "DE")
-    sweep(world, world.recorder)
+    answered = [(OfferState.ANSWERED, world.clock.ms)]
+    sweep(world)
+    assert ends(world) == answered
     assert told(world) == []
 
 
-def test_an_offer_that_times_out_is_told_of_once_when_its_queue_is_swept() -> None:
+def test_an_offer_that_times_out_ends_once_when_its_queue_is_swept() -> None:
     world = ProxyWorld()
     matched(world)
     for _ in range(2):
-        sweep(world, world.recorder)
-    [offer] = told(world)
-    assert summary([offer]) == [("offer", "timeout")]
+        sweep(world)
+    [(state, _)] = ends(world)
+    assert state is OfferState.TIMED_OUT
 
 
 def test_an_answer_that_comes_too_late_is_told_of_and_is_not_the_offers_end() -> None:
@@ -244,27 +323,27 @@ def test_an_answer_that_comes_too_late_is_told_of_and_is_not_the_offers_end() ->
     [late] = told(world)
     assert summary([late]) == [("answer", "timeout")]
     assert (late.proxy_type, late.country) == ("unknown", "DE")
-    sweep(world, world.recorder)
-    assert summary(told(world)) == [("offer", "timeout")]
+    assert ends(world) == []
 
 
-def test_an_answer_to_a_client_whose_queue_is_gone_is_a_time_out() -> None:
+def test_an_answer_to_a_client_whose_queue_is_gone_was_taken_all_the_same() -> None:
     world = ProxyWorld()
     matched(world)
     world.queues.made.remove(url("snowflake-client-c1"))
     assert not world.answer()
-    assert summary(told(world)) == [("answer", "timeout"), ("offer", "timeout")]
+    [(state, _)] = ends(world)
+    assert state is OfferState.ANSWERED
 
 
-def test_an_answer_that_cannot_be_sent_is_a_time_out() -> None:
+def test_an_answer_that_cannot_be_sent_was_taken_all_the_same() -> None:
     world = ProxyWorld()
     matched(world)
     world.queues.failing[url("snowflake-client-c1")] = CallFailed("SendMessage", "Throttled", "")
     with pytest.raises(CallFailed):
         world.answer()
-    assert summary(told(world)) == [("answer", "timeout"), ("offer", "timeout")]
-    sweep(world, world.recorder)
-    assert told(world) == []
+    sweep(world)
+    [(state, _)] = ends(world)
+    assert state is OfferState.ANSWERED
 
 
 # What became of a poll
@@ -304,8 +383,9 @@ def test_a_poll_whose_letter_was_lost_is_idle_and_its_offer_times_out() -> None:
     world.meanwhile(broker_dies_after_its_match)
     world.poll(proxy_poll())
     assert summary(told(world)) == [("poll", "idle")]
-    sweep(world, world.recorder)
-    assert summary(told(world)) == [("offer", "timeout")]
+    sweep(world)
+    [(state, _)] = ends(world)
+    assert state is OfferState.TIMED_OUT
 
 
 def test_a_poll_that_takes_an_offer_that_waits_is_matched_at_once() -> None:
@@ -317,20 +397,51 @@ def test_a_poll_that_takes_an_offer_that_waits_is_matched_at_once() -> None:
     assert (event.outcome, event.waited_ms) == ("matched", 0)
 
 
+def test_a_poll_that_got_a_client_is_told_of_by_who_held_it() -> None:
+    clock = Clock(AT)
+    recorder = recorder_of(clock)
+    profile = recorder.profile(proxy_poll(), address=PROXY_ADDRESS)
+    clock.ms += 7_000
+    recorder.poll_ended(proxy_poll(), profile, PollOutcome.MATCHED, polled_at_ms=AT)
+    [event] = recorder.take()
+    assert isinstance(event, PollEvent)
+    assert (event.outcome, event.waited_ms, event.clients, event.polls) == ("matched", 7_000, 3, 1)
+    assert event.address == f"hash of {PROXY_ADDRESS}"
+
+
+def test_polls_without_a_client_are_held_back_and_told_of_together() -> None:
+    clock, published = Clock(AT), list[Event]()
+    recorder = replace(recorder_of(clock), publisher=lambda events: published.extend(events) or 0)  # type: ignore[func-returns-value]  # it adds
+
+    def invoked(address: str) -> list[int]:
+        poll, before = proxy_poll(), len(published)
+        profile = recorder.profile(poll, address=address)
+        recorder.poll_ended(poll, profile, PollOutcome.IDLE, polled_at_ms=clock.ms)
+        recorder.publish()
+        return [each.polls for each in published[before:] if isinstance(each, PollEvent)]
+
+    assert invoked("a") == [1]  # the first at once
+    assert [invoked("b"), invoked("c")] == [[], []]
+    profile = recorder.profile(proxy_poll(), address="d")
+    recorder.poll_ended(proxy_poll(), profile, PollOutcome.MATCHED, polled_at_ms=AT)
+    recorder.publish()
+    assert published[-1].outcome == "matched"
+    clock.ms += HELD_BACK_MS
+    assert invoked("b") == [3]
+    assert invoked("b") == []
+
+
 # Over HTTP
 
 
-def test_offers_over_http_are_told_of_by_their_own_method() -> None:
+def test_offers_over_http_end_when_their_clients_are_told() -> None:
     world = HttpWorld()
     world.request("POST", "/client", CLIENT)
-    [denied] = told(world)
-    assert isinstance(denied, OfferEvent)
-    assert (denied.outcome, denied.method) == ("denied", "http")
+    assert [state for state, _ in ends(world)] == [OfferState.DENIED]
     world.silent_proxy()
     world.request("POST", "/client", CLIENT)
-    assert summary(told(world)) == [("offer", "timeout")]
-    sweep(world, world.recorder)
-    assert told(world) == []
+    sweep(world)
+    assert [state for state, _ in ends(world)] == [OfferState.DENIED, OfferState.TIMED_OUT]
 
 
 def test_an_offer_over_http_that_is_answered_is_told_of_by_who_answered_it() -> None:

@@ -1,22 +1,39 @@
 """What events count as, and the two pages of it: Prometheus' and the daily log, line by line."""
 
+import itertools
 import math
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.rendezvous.counting import MAX_REMEMBERED, Counting
+from sluice.errors import BadSnapshot
+from sluice.rendezvous.counting import Counted, Counting
 from sluice.rendezvous.counts.daily_log import daily_log
 from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.exposition import exposition
-from sluice.rendezvous.counts.statistics import FAMILIES, Count, Counts, rounded_up, tally
+from sluice.rendezvous.counts.statistics import (
+    FAMILIES,
+    ROW_LABELS,
+    Count,
+    Counts,
+    Family,
+    Position,
+    Row,
+    Tally,
+    in_row,
+    of_row,
+    rounded_up,
+    row_name,
+    tally,
+)
+from sluice.rendezvous.counts.stream import StreamRecord
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile
 from sluice.times import DAY_MS, day_of
 from tests.fakes import FakeStatisticsStore
@@ -25,6 +42,7 @@ from tests.unit.test_http import World as HttpWorld
 
 AT = 1_700_000_000_000
 DAY = "2023-11-14"
+PLACES = itertools.count()  # each event is told of after all those before
 
 
 @dataclass
@@ -78,7 +96,7 @@ class Script:
         return event_id(kind, str(self.number), at_ms=self.at_ms), self.at_ms
 
     def _add(self, event: Event) -> None:
-        self.statistics.add([tally(event)])
+        self.statistics.add([tally(event, Position("told", str(next(PLACES))))])
 
     @property
     def day(self) -> Counts:
@@ -275,39 +293,101 @@ def test_a_day_begins_with_no_address_seen() -> None:
         assert script.statistics.of_day(day)[Count("addresses", ("DE",))] == 1
 
 
-# At least once
+# A batch of the stream
 
 
-def events(number: int) -> list[Event]:
+def told(number: int, *, first: int = 0, each: int = 1) -> list[StreamRecord]:
+    """So many records, which tell of `each` events."""
     return [
-        OfferEvent(id=event_id("offer", str(each), at_ms=AT), at_ms=AT, outcome="denied", method="sqs")
-        for each in range(number)
+        StreamRecord(
+            sequence_number=str(place), position=Position("told", f"{place:040}"), events=tuple(events(place, each))
+        )
+        for place in range(first, first + number)
     ]
 
 
-def test_what_comes_again_isnt_counted_again() -> None:
-    statistics = FakeStatisticsStore()
-    counting = Counting(statistics)
-    assert counting.count(events(3)) == {}
-    assert counting.count([*events(5), *events(5)]) == {}
-    assert statistics.totals().total() == 5
+def events(place: int, number: int) -> list[Event]:
+    ids = (event_id("offer", f"{place}/{each}", at_ms=AT) for each in range(number))
+    return [OfferEvent(id=id_, at_ms=AT, outcome="denied", method="sqs") for id_ in ids]
 
 
-def test_what_couldnt_be_counted_is_counted_when_it_comes_again() -> None:
-    statistics = FakeStatisticsStore(failing="throttled")
-    counting = Counting(statistics)
-    assert counting.count(events(2)) == {event.id: "throttled" for event in events(2)}
-    statistics.failing = ""
-    assert counting.count(events(2)) == {}
+@dataclass
+class Exchange:
+    """What is published; `takes` so many events and no more. `is_bound` None can't be known."""
+
+    is_bound: bool | None = True
+    takes: int = 1_000
+    taken: list[Event] = field(default_factory=list)
+
+    def is_wanted(self) -> bool:
+        if self.is_bound is None:
+            raise BadSnapshot("of the future")
+        return self.is_bound
+
+    def publish(self, events: Sequence[Event]) -> int:
+        sent = events[: self.takes]
+        self.taken += sent
+        return len(sent)
+
+    def counting(self, statistics: FakeStatisticsStore) -> Counting:
+        return Counting(statistics=statistics, is_wanted=self.is_wanted, publish=self.publish)
+
+
+def test_what_is_counted_is_published_where_a_queue_is_bound() -> None:
+    for exchange, published in ((Exchange(), 6), (Exchange(is_bound=False), 0)):
+        statistics = FakeStatisticsStore()
+        found = exchange.counting(statistics).count(told(3, each=2))
+        assert found == Counted(done=3, counted=6, published=published)
+        assert len(exchange.taken) == published
+        assert statistics.totals().total() == 6
+
+
+def test_without_events_nobody_is_asked() -> None:
+    exchange = Exchange(is_bound=None)
+    empty = StreamRecord(sequence_number="1", position=Position("told", "1"))
+    assert exchange.counting(FakeStatisticsStore()).count([empty]) == Counted(done=1)
+
+
+def test_from_the_first_record_that_cant_be_published_the_batch_comes_again_and_is_counted_once() -> None:
+    statistics, exchange = FakeStatisticsStore(), Exchange(takes=3)
+    counting = exchange.counting(statistics)
+    found = counting.count(told(3, each=2))
+    assert (found.done, found.counted, found.published) == (1, 6, 3)
+    assert found.reason == "3 of 6 events couldn't be published"
+    exchange.takes = 100
+    assert counting.count(told(2, first=1, each=2)).done == 2
+    assert statistics.totals().total() == 6
+    assert {event.id for event in exchange.taken} == {event.id for each in told(3, each=2) for event in each.events}
+
+
+def test_where_it_isnt_known_who_is_bound_the_batch_comes_again_and_is_counted_once() -> None:
+    statistics, exchange = FakeStatisticsStore(), Exchange(is_bound=None)
+    counting = exchange.counting(statistics)
+    found = counting.count(told(2))
+    assert (found.done, found.counted, found.reason) == (0, 2, "who is bound isn't known: of the future")
+    exchange.is_bound = True
+    assert counting.count(told(2)) == Counted(done=2, counted=2, published=2)
     assert statistics.totals().total() == 2
 
 
-def test_only_so_many_ids_are_remembered() -> None:
-    statistics = FakeStatisticsStore()
-    counting = Counting(statistics)
-    counting.count(events(MAX_REMEMBERED + 1))
-    counting.count([events(1)[0], events(2)[1]])
-    assert statistics.totals().total() == MAX_REMEMBERED + 2
+def test_what_cant_be_counted_isnt_published_before_it_is() -> None:
+    class Half(FakeStatisticsStore):
+        def add(self, tallies: Sequence[Tally]) -> Mapping[Position, str]:
+            super().add(tallies[:2])
+            return {each.position: "throttled" for each in tallies[2:]}
+
+    exchange = Exchange()
+    found = exchange.counting(Half()).count(told(4))
+    assert found == Counted(done=2, counted=2, published=2, reason="throttled")
+    assert len(exchange.taken) == 2
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+def test_a_count_is_read_from_its_row_as_it_was_written(family: Family) -> None:
+    values = {label: f"{label}-value" for label in family.labels}
+    of_row_ = (f"{label}-value" for label in ROW_LABELS[family.row])
+    count = Count(family.name, tuple(values[label] for label in family.labels))
+    assert of_row(row_name(Row(family.row, tuple(of_row_))), {in_row(count): 3}) == {count: 3}
 
 
 # Over HTTP

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluice.errors import CallFailed
-from sluice.rendezvous.counts.events import OfferEvent
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
 from sluice.rendezvous.ports import OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.matching import PATIENCE_MS, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod
 from sluice.rendezvous.protocol.pace import MINUTE_MS, Counts
 from sluice.rendezvous.sweeper import ANSWER_QUEUE_AGE_MS, SHARDS_BEFORE, Sweeper, Swept
-from tests.fakes import FakeMailboxStore, Meeting, recorder_of, url
+from tests.fakes import FakeMailboxStore, Meeting, url
 
 
 @dataclass
@@ -22,10 +21,6 @@ class World(Meeting):
     """A site with leftovers."""
 
     mailboxes: FakeMailboxStore = field(default_factory=FakeMailboxStore)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.recorder = recorder_of(self.clock)
 
     def offer(
         self,
@@ -62,18 +57,14 @@ class World(Meeting):
                 mailboxes=self.mailboxes,
                 queues=self.queues,
                 pacing=self.new_pacing(),
-                recorder=self.recorder,
                 executor=executor,
                 now_ms=self.clock,
                 may_go_on=lambda: next(answers, True),
             ).sweep()
 
-    def told(self) -> dict[str, str]:
-        """How offers ended, by their events' ids."""
-        events = self.recorder.take()
-        assert all(isinstance(event, OfferEvent) for event in events)
-        assert len({event.id for event in events}) == len(events)
-        return {event.id: event.outcome for event in events}
+    def ends(self) -> dict[str, OfferState]:
+        """How offers ended, by their clients."""
+        return {client_id: state for (client_id, _), (state, _) in self.offers.ended.items()}
 
 
 def test_answer_queues_go_after_two_minutes_and_younger_ones_stay() -> None:
@@ -105,7 +96,7 @@ def test_what_could_not_be_deleted_is_kept_for_the_next_sweep_and_the_rest_goes(
     world.queues.failing.clear()
     assert world.sweep() == Swept(answer_queues=1, timed_out=1)
     assert world.offers.offers == {}
-    assert len(world.told()) == 3
+    assert len(world.ends()) == 3
 
 
 def test_mailboxes_go_when_nobody_can_read_them_any_more() -> None:
@@ -129,15 +120,11 @@ def test_an_offer_that_waited_for_nobody_was_denied_and_one_that_a_proxy_had_tim
     world.age()
     swept = world.sweep()
     assert (swept.denied, swept.timed_out) == (1, 1)
-    events = [event for event in world.recorder.take() if isinstance(event, OfferEvent)]
-    assert [(event.outcome, event.method, event.country) for event in events] == [
-        ("denied", "sqs", "DE"),
-        ("timeout", "sqs", "DE"),
-    ]
+    assert world.ends() == {"denied": OfferState.DENIED, "timed out": OfferState.TIMED_OUT}
 
 
 @pytest.mark.parametrize("state", [OfferState.REFUSED, OfferState.ANSWERED])
-def test_an_offer_that_was_refused_or_answered_is_not_told_of_again(state: OfferState) -> None:
+def test_an_offer_that_was_refused_or_answered_has_no_other_end(state: OfferState) -> None:
     world = World()
     offer = world.offer("c", state=OfferState.REFUSED if state is OfferState.REFUSED else OfferState.RECEIVED)
     if state is OfferState.ANSWERED:
@@ -145,27 +132,28 @@ def test_an_offer_that_was_refused_or_answered_is_not_told_of_again(state: Offer
         assert world.offers.answer("s", token="t", now_ms=world.clock.ms)
     world.age()
     assert world.sweep() == Swept(answer_queues=1)
-    assert world.told() == {}
+    assert world.ends() == ({"c": state} if state is OfferState.ANSWERED else {})
 
 
-def test_what_was_told_of_is_not_told_of_by_the_next_sweep() -> None:
+def test_what_another_sweep_ended_meanwhile_isnt_ended_again() -> None:
     world = World()
     world.waiting.put([world.offer("a")])
-    world.offer("b")
+    offer = world.offer("b").record
     world.age()
-    world.sweep()
-    assert sorted(world.told().values()) == ["denied", "timeout"]
-    assert world.sweep() == Swept()
-    assert world.told() == {}
+    pages = list(world.offers.sent_before(world.clock.ms))
+    assert world.offers.end(offer, OfferState.TIMED_OUT, now_ms=world.clock.ms)
+    world.offers.sent_before = lambda until_ms: iter(pages)  # type: ignore[method-assign]  # read before that
+    assert world.sweep() == Swept(answer_queues=2, denied=1)
 
 
-def test_an_offer_over_http_has_no_queue_to_delete_and_an_end_that_was_told() -> None:
+def test_an_offer_over_http_has_no_queue_to_delete_and_its_end_if_none_could_be_written() -> None:
     world = World()
-    world.waiting.put([world.offer("h", method=OfferMethod.HTTP)])
-    world.offer("amp", method=OfferMethod.AMP_CACHE)
+    world.offers.end(world.offer("amp", method=OfferMethod.AMP_CACHE).record, OfferState.DENIED, now_ms=0)
+    world.offer("h", method=OfferMethod.HTTP)
     world.age()
-    assert world.sweep() == Swept()
-    assert (world.offers.offers, world.waiting.offers, world.told()) == ({}, {}, {})
+    assert world.sweep() == Swept(timed_out=1)
+    assert world.ends() == {"amp": OfferState.DENIED, "h": OfferState.TIMED_OUT}
+    assert world.offers.offers == {}
 
 
 def test_offers_that_nobody_took_are_forgotten_and_younger_ones_wait_on() -> None:

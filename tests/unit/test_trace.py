@@ -15,44 +15,49 @@ from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Receipt, forward, publish
 from sluice.message import TRACE_HEADER, Message, Outgoing
 from sluice.rendezvous.counts.events import OfferEvent
+from sluice.rendezvous.counts.stream import read_record
+from sluice.rendezvous.ports import OfferRecord
 from sluice.splitting.routing.copies import for_main, for_session, returned
 from tests.bindings import bound
 from tests.unit.test_broker import World, post
-from tests.unit.test_rendezvous_events import sweep
 
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
 OF_THE_BATCH = "Root=1-00000000-000000000000000000000000"
-OF_THE_SWEEP = "Root=1-00000000-000000000000000000000001"
 ULID = "01JD0000000000000000000000"
 NOW = 1_700_000_000_000
 CROSSING = Crossing(peer="WEST", tag="EAST")
 
 
-def ended(trace: str | None, *, proxies: int = 0) -> OfferEvent:
-    """How an offer is told of that nobody answers, by whoever sweeps its queue."""
+def recorded(trace: str | None) -> OfferRecord:
+    """What is written down of an offer when it comes: the write that ends it tells of its end with the same trace."""
     world = World()
     world.recorder = replace(world.recorder, trace=lambda: OF_THE_BATCH)
-    for number in range(proxies):
-        world.proxy(f"p{number}")
     world.serve(replace(post(), trace=trace))
-    recorder = replace(world.recorder, trace=lambda: OF_THE_SWEEP)
-    sweep(world, recorder)
-    [event] = recorder.take()
+    [record] = world.offers.offers.values()
+    return record
+
+
+def told(record: OfferRecord) -> OfferEvent:
+    """The event of its end."""
+    image = {
+        "pk": {"S": "offers#0"},
+        "sk": {"S": f"{record.sent_at_ms}#{record.client_id}"},
+        "state": {"S": "denied"},
+        "trace": {"S": record.trace},
+        "ended_at": {"N": str(NOW)},
+    }
+    keys = {name: image[name] for name in ("pk", "sk")}
+    [event] = read_record({"dynamodb": {"Keys": keys, "NewImage": image, "SequenceNumber": "1"}}).events
     assert isinstance(event, OfferEvent)
     return event
 
 
 def test_an_offers_event_has_the_offers_trace_and_not_that_of_its_batch() -> None:
-    assert ended(TRACE).trace == TRACE
+    assert told(recorded(TRACE)).trace == TRACE
 
 
 def test_an_offer_without_a_trace_has_its_batchs() -> None:
-    assert ended(None).trace == OF_THE_BATCH
-
-
-def test_a_matched_offers_event_has_it_too() -> None:
-    event = ended(TRACE, proxies=1)
-    assert (event.outcome, event.trace) == ("timeout", TRACE)
+    assert told(recorded(None)).trace == OF_THE_BATCH
 
 
 def received(sent: Outgoing) -> Message:
@@ -79,7 +84,7 @@ def routed(message: Message, *, site: str, destination: Destination) -> Outgoing
 
 @pytest.mark.parametrize("fifo", [False, True])
 def test_from_the_offer_to_the_pipelines_queue_it_is_one_trace(fifo: bool) -> None:
-    event = ended(TRACE)
+    event = told(recorded(TRACE))
     published = Publishing(
         exchange="events", key=event.routing_key, body=event.to_json(site="EAST"), trace_header=event.trace
     )

@@ -1,10 +1,11 @@
-"""Publishes a function's rendezvous events to the site's exchange, once its work is done: as `sluice.publish` does.
+"""Tells of a function's rendezvous events by writing them to the table, once the function's work is done.
 
-Statistics never fail a rendezvous, nor hold one up for long: what can't be published is logged, counted, and lost.
+The table's stream takes them to the counters function, which counts and publishes them. Statistics never fail a
+rendezvous, nor hold one up for long: what can't be written is logged, counted, and lost.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -13,89 +14,96 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
-from sluice.aws.clients import CONFIG, make_client, new_id, now_ms
+from sluice.aws.clients import CONFIG, calls, make_client, new_id, now_ms
+from sluice.aws.items import attributes
 from sluice.rendezvous.countries import Countries
 from sluice.rendezvous.counts.events import Event
+from sluice.rendezvous.counts.stream import TOLD, together
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED, EventRecorder
+from sluice.rendezvous.ports import NowMs
 from sluice.rendezvous.settings import EventSettings
+from sluice.ulids import ulid_of
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
-    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 BUNDLE = Path(__file__).parents[3]  # where a database of countries is, beside our code
 TRACE_VARIABLE = "_X_AMZN_TRACE_ID"  # Lambda sets it for every invocation
-# A function's caller waits while it publishes, so it doesn't wait as long as a long poll may.
+# A function's caller waits while it tells, so it doesn't wait as long as others may.
 EVENTS_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
 )
+MAX_TOLD_BYTES = 300_000  # in one item, which has 400 KB; in the stream it comes as text in JSON
+KEPT_S = 60 * 60  # the stream has it for a day; the item is for whoever looks
 
 logger = Logger()
 
 
-def recorder_for(settings: EventSettings | None, *, hash_of: Callable[[str], str | None]) -> EventRecorder:
+def recorder_for(settings: EventSettings | None, *, table: str, hash_of: Callable[[str], str | None]) -> EventRecorder:
     """Make an environment's recorder. Without settings no country is looked up, and what was noted is forgotten."""
     trace = partial(os.environ.get, TRACE_VARIABLE)
     if settings is None:
         return EventRecorder(country_of=Countries().of, hash_of=hash_of, trace=trace, now_ms=now_ms, new_id=new_id)
-    publisher = EventPublisher(exchange=settings.exchange, ingress_url=settings.ingress_url, site=settings.site)
+    teller = TableTeller(table=table, site=settings.site, client=events_client, now_ms=now_ms, new_id=new_id)
     return EventRecorder(
         country_of=Countries(str(BUNDLE / settings.geoip_file) if settings.geoip_file else None).of,
         hash_of=hash_of,
         trace=trace,
         now_ms=now_ms,
         new_id=new_id,
-        publisher=publisher.publish,
+        publisher=teller.publish,
     )
 
 
 @cache
-def events_client() -> "SQSClient":
-    """Make the environment's SQS client for events when there is the first to publish; safe for threads."""
-    client: SQSClient = make_client("sqs", config=EVENTS_CONFIG)
+def events_client() -> "DynamoDBClient":
+    """Make the environment's client for events when there is the first to tell of; safe for threads."""
+    client: DynamoDBClient = make_client("dynamodb", config=EVENTS_CONFIG)
     return client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventPublisher:
-    """Publishes to one exchange. `site` is the tag of the site where the events happened."""
+class TableTeller:
+    """Tells of events by items of partition `told`. `site` is the tag of the site where they happened."""
 
-    exchange: str
-    ingress_url: str
+    table: str
     site: str
+    client: Callable[[], "DynamoDBClient"]
+    now_ms: NowMs
+    new_id: Callable[[], str]
 
     def publish(self, events: Sequence[Event]) -> int:
-        """Send them, ten a request; returns how many could not be sent. Raises nothing."""
+        """Write them, all in one item where they fit; returns how many could not be. Raises nothing."""
+        told = 0
         try:
-            return self._publish(events)
-        except Exception:  # whatever it was, the rendezvous is done and stays so
-            logger.exception(NOT_PUBLISHED, lost=len(events))
-            return len(events)
+            for bodies in _parts(event.to_json(site=self.site) for event in events):
+                self._tell(bodies)
+                told += len(bodies)
+        except Exception as error:  # whatever it was, the rendezvous is done and stays so
+            logger.warning(NOT_PUBLISHED, lost=len(events) - told, reason=str(error), exc_info=error)
+        return len(events) - told
 
-    def _publish(self, events: Sequence[Event]) -> int:
-        # Imported when nobody waits any more: it would be a tenth of the function's cold start.
-        from sluice.aws.federation.publisher import NotPublished, Publisher, Publishing  # noqa: PLC0415 - see above
-
-        left = [
-            Publishing(
-                exchange=self.exchange,
-                key=event.routing_key,
-                body=event.to_json(site=self.site),
-                attributes=event.attributes,
-                trace_header=event.trace,
+    def _tell(self, bodies: Sequence[str]) -> None:
+        """Write one item. One that is written again, as the first answer was lost, is no change, and in no stream."""
+        now_ms = self.now_ms()
+        values: dict[str, str | int] = {"events": together(bodies), "expires_at": now_ms // 1000 + KEPT_S}
+        with calls("PutItem"):
+            self.client().put_item(
+                TableName=self.table,
+                Item=attributes({"pk": TOLD, "sk": ulid_of(self.new_id(), sent_at_ms=now_ms)} | values),
             )
-            for event in events
-        ]
-        publisher = Publisher(self.ingress_url, events_client())
-        for last in (False, True):
-            try:
-                publisher.publish_all(left)
-            except NotPublished as error:
-                # Those after the first request that fails aren't sent either.
-                left = [left[place] for place in error.failed] + left[error.tried :]
-                # Single entries that SQS failed are sent once more; a request that failed was tried again already.
-                if last or error.__cause__ is not None:
-                    logger.warning(NOT_PUBLISHED, lost=len(left), reason=str(error))
-                    return len(left)
-            else:
-                break
-        return 0
+
+
+def _parts(bodies: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Divide events into what an item holds."""
+    part: list[str] = []
+    size = 0
+    for body in bodies:
+        added = len(body.encode())
+        if part and size + added > MAX_TOLD_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(body)
+        size += added
+    if part:
+        yield part

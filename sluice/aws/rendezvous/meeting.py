@@ -48,7 +48,9 @@ class Meeting:
             queues=SqsQueues(quick_sqs_client(), settings.dead_letters_url, holding_sqs_client()),
             pacing=Pacing(store=DynamoPaceStore(dynamodb, table), now_ms=now_ms, log=_log),
             persistence=Persistence(now_ms, time.sleep),
-            recorder=recorder_for(settings.events, hash_of=AddressHasher(dynamodb, table, now_ms).of),
+            recorder=recorder_for(
+                settings.events, table=settings.table, hash_of=AddressHasher(dynamodb, table, now_ms).of
+            ),
             executor=ThreadPoolExecutor(threads),
         )
 

@@ -30,8 +30,7 @@ SHARDS = 8
 MATCH_KEPT_S = 60 * 60  # which is longer than any answer takes to come
 # A Sid is all that an answer says of its proxy: so it is given no other offer while an answer may still come.
 SID_RESTS_MS = 10_000
-# As the version before wrote them, which told of a time-out at once.
-EARLIER_STATES = {"matched": OfferState.RECEIVED, "timed out": OfferState.REFUSED}
+EARLIER_STATES = {"matched": OfferState.RECEIVED}  # as the version before wrote them
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +115,31 @@ class DynamoOfferStore:
             return None
         answered: dict[str, str | int] = {
             "state": OfferState.ANSWERED,
-            "answered_at": now_ms,
+            "ended_at": now_ms,
             "answered_by": token,
             "proxy_type": match.profile.type,
             "proxy_nat": match.profile.nat,
             "proxy_country": match.profile.country,
         }
+        updated = self._end(match.record, answered, mine=" OR answered_by = :answered_by")
+        return None if updated is None else replace(match, record=offer_record(updated))
+
+    def end(self, offer: OfferRecord, state: OfferState, *, now_ms: int) -> bool:
+        """Say how an offer ended that nobody answered; False where it has its end."""
+        return self._end(offer, {"state": state, "ended_at": now_ms}) is not None
+
+    def _end(self, offer: OfferRecord, values: dict[str, str | int], *, mine: str = "") -> Item | None:
+        """Give an offer its end, once: the item then, and None where it has another, or has gone."""
         try:
             with calls("UpdateItem"):
                 updated = self.client.update_item(
                     TableName=self.table,
-                    Key=_offer_key(match.record),
-                    UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in answered),
-                    ConditionExpression="#state = :received OR answered_by = :answered_by",
-                    ExpressionAttributeNames={f"#{name}": name for name in answered},
+                    Key=_offer_key(offer),
+                    UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
+                    ConditionExpression=f"#state = :received{mine}",
+                    ExpressionAttributeNames={f"#{name}": name for name in values},
                     ExpressionAttributeValues=attributes(
-                        {":received": OfferState.RECEIVED} | {f":{name}": value for name, value in answered.items()}
+                        {":received": OfferState.RECEIVED} | {f":{name}": value for name, value in values.items()}
                     ),
                     ReturnValues="ALL_NEW",
                 )
@@ -139,7 +147,7 @@ class DynamoOfferStore:
             if error.code == CONDITION_FAILED:
                 return None
             raise
-        return replace(match, record=offer_record(updated["Attributes"]))
+        return updated["Attributes"]
 
     def _match_of(self, sid: str, *, now_ms: int) -> Match | None:
         """Read what may be answered now: most find it by a read at half the price."""

@@ -2,12 +2,12 @@
 
 Each is a JSON object with the routing key `rendezvous.<kind>.<outcome>.<country>`. None has an address: a poll has the
 keyed hash of its proxy's, which is good for a day. An event's id follows from what it is about, so an outcome that is
-told twice is one event.
+told twice is one event. Polls that ended alike may be told of by one event.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -15,11 +15,12 @@ from sluice.documents import json_object
 from sluice.errors import Malformed
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Profile
-from sluice.times import iso, ms_of
+from sluice.times import day_of, iso, ms_of
 from sluice.ulids import is_ulid, ulid_of
 
 TOPIC = "rendezvous"
 UNKNOWN_TYPE = "unknown"
+MAX_ADDRESSES = 1_000  # in one event: some 35 KB
 
 
 class OfferOutcome(StrEnum):
@@ -73,9 +74,12 @@ class Event:
         """Write the message's body: all fields, `at_ms` as `at`. `site` is the tag of the site where it happened."""
         common = {"kind": self.kind, "id": self.id, "at": iso(self.at_ms), "site": site, "trace": self.trace}
         told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_TOLD}
-        return json.dumps(common | told, separators=(",", ":"), ensure_ascii=False)
+        alone = {name for name, value in _OF_ONE_POLL.items() if told.get(name) == value}
+        document = common | {name: value for name, value in told.items() if name not in alone}
+        return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
+_OF_ONE_POLL: Mapping[str, object] = {"polls": 1, "addresses": ()}  # told where they say more
 _NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # as they are called: they stand first, by their own rules
 
 
@@ -91,7 +95,11 @@ class OfferEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollEvent(Event):
-    """A poll's end. `address` is the keyed hash; `relay_extension` says whether the poll named a relay pattern."""
+    """A poll's end, or that of several that ended alike on one day.
+
+    `relay_extension` says whether the poll named a relay pattern; `address` is the keyed hash. A sum has the different
+    hashes in `addresses`; its `clients` and `waited_ms` are those of all its polls together.
+    """
 
     kind = "poll"
 
@@ -99,6 +107,13 @@ class PollEvent(Event):
     relay_extension: bool = False
     waited_ms: int = 0
     address: str | None = None
+    polls: int = 1
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def all_addresses(self) -> tuple[str, ...]:
+        """The different hashes, of one poll or of several."""
+        return self.addresses if self.address is None else tuple(dict.fromkeys((self.address, *self.addresses)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +147,35 @@ def poll_ended(
     )
 
 
+def summed(polls: Iterable[PollEvent]) -> Sequence[PollEvent]:
+    """Tell of polls that ended alike by one event, which has the first one's id, time and trace. In order of these.
+
+    Alike are those of one day, outcome, NAT, type and country that all name a relay pattern, or none.
+    """
+    sums: dict[tuple[object, ...], PollEvent] = {}
+    full: list[PollEvent] = []
+    for poll in polls:
+        told = (poll.outcome, poll.nat, poll.proxy_type, poll.country, poll.relay_extension)
+        alike = (day_of(poll.at_ms), *told)
+        before = sums.get(alike)
+        if before is not None and len({*before.all_addresses, *poll.all_addresses}) > MAX_ADDRESSES:
+            full.append(sums.pop(alike))
+            before = None
+        sums[alike] = poll if before is None else _both(before, poll)
+    return [*full, *sums.values()]
+
+
+def _both(one: PollEvent, other: PollEvent) -> PollEvent:
+    return replace(
+        one,
+        clients=one.clients + other.clients,
+        waited_ms=one.waited_ms + other.waited_ms,
+        address=None,
+        polls=one.polls + other.polls,
+        addresses=tuple(dict.fromkeys((*one.all_addresses, *other.all_addresses))),
+    )
+
+
 _KINDS: Mapping[str, type[Event]] = {kind.kind: kind for kind in (OfferEvent, PollEvent, AnswerEvent)}
 _TYPES: Mapping[str, type] = {
     "nat": str,
@@ -143,23 +187,21 @@ _TYPES: Mapping[str, type] = {
     "clients": int,
     "relay_extension": bool,
     "address": str,
+    "polls": int,
 }
 
 
 def read_event(body: str) -> Event | None:
-    """Read the event in a body; None for a kind that isn't known. Fields that aren't known are ignored.
+    """Read the event in a body, as `event_of` does. Raises `Malformed`."""
+    return event_of(json_object(body, of="an event"))
+
+
+def event_of(document: Mapping[str, Any]) -> Event | None:
+    """Read an event's JSON object; None for a kind that isn't known. Fields that aren't known are ignored.
 
     Raises `Malformed` for what has not all that every event has, or a field of another type.
     """
-    document = json_object(body, of="an event")
-    for name in ("kind", "id", "site", "outcome", "at"):
-        if not isinstance(document.get(name), str):
-            raise Malformed(f"{name} is no text")
-    at_ms = ms_of(document["at"])
-    if not is_ulid(document["id"]):
-        raise Malformed(f"id {document['id'][:80]!r} is no ULID")
-    if not document["site"]:
-        raise Malformed("site is empty")
+    _check_common(document)
     kind = _KINDS.get(document["kind"])
     if kind is None:
         return None
@@ -174,4 +216,28 @@ def read_event(body: str) -> Event | None:
         given[name] = value
     if kind is OfferEvent and "method" not in given:
         raise Malformed("no method")
-    return kind(id=document["id"], at_ms=at_ms, outcome=document["outcome"], **given)
+    if kind is PollEvent:
+        given["addresses"] = _sums_addresses(document)
+    return kind(id=document["id"], at_ms=ms_of(document["at"]), outcome=document["outcome"], **given)
+
+
+def _check_common(document: Mapping[str, Any]) -> None:
+    """Check what every event has. Raises `Malformed`."""
+    for name in ("kind", "id", "site", "outcome", "at"):
+        if not isinstance(document.get(name), str):
+            raise Malformed(f"{name} is no text")
+    ms_of(document["at"])
+    if not is_ulid(document["id"]):
+        raise Malformed(f"id {document['id'][:80]!r} is no ULID")
+    if not document["site"]:
+        raise Malformed("site is empty")
+
+
+def _sums_addresses(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Read what sums of polls have beside other events. Raises `Malformed`."""
+    addresses, polls = document.get("addresses") or [], document.get("polls")
+    if polls is not None and polls < 1:
+        raise Malformed(f"polls is {polls}")
+    if not isinstance(addresses, list) or not all(isinstance(each, str) for each in addresses):
+        raise Malformed(f"addresses is {addresses!r:.80}")
+    return tuple(addresses)

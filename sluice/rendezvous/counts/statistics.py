@@ -1,13 +1,15 @@
 """What is counted of rendezvous events, by Snowflake's names. Pure.
 
 A count has a family and label values. What Prometheus reads grows for ever; the same counts of one UTC day, and how
-many different addresses polled in it, make that day's log.
+many different addresses polled in it, make that day's log. Counts are stored in rows: what one event counts as is in
+one row, however many families, methods and countries there are.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from sluice.rendezvous.counts.events import (
@@ -26,49 +28,80 @@ ROUND_TO = 8
 # Events come from whoever publishes to the exchange, and a label's values stand in the pages that we serve.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9_?-]{1,32}", re.ASCII)
 _ODD = "unknown"
+SEPARATOR = "|"  # of label values: none has it
+MAX_ADDRESS = 128  # characters of a keyed hash; ours have 32
+
+
+class RowKind(StrEnum):
+    """What a row of counts is about."""
+
+    OFFERS = "offers"
+    PROXIES = "proxies"
+
+
+ROW_LABELS: Mapping[RowKind, tuple[str, ...]] = {
+    RowKind.OFFERS: ("rendezvous_method", "cc"),
+    RowKind.PROXIES: ("type", "cc"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Counts with the same labels. A daily one isn't Prometheus's."""
+    """Counts with the same labels. A daily one isn't Prometheus's.
+
+    `code` is how rows spell its name; where that is empty no row has it.
+    """
 
     name: str
     labels: tuple[str, ...]
     meaning: str
     _: KW_ONLY
+    code: str = ""
+    row: RowKind = RowKind.PROXIES
     rounded: bool = True
     daily: bool = False
+
+    @property
+    def own_labels(self) -> tuple[str, ...]:
+        """The labels that its row doesn't have."""
+        return tuple(label for label in self.labels if label not in ROW_LABELS[self.row])
 
 
 _ROUNDED = ", rounded up to a multiple of 8"
 _POLLS = "The number of proxy polls"
 
-PROXIES = Family("proxy_total", ("type", "nat", "cc"), "The number of polls of proxies", rounded=False)
-POLLS = Family("rounded_proxy_poll_total", ("nat", "type", "status"), _POLLS + _ROUNDED)
-ANSWERS = Family("rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers" + _ROUNDED)
+PROXIES = Family("proxy_total", ("type", "nat", "cc"), "The number of polls of proxies", code="n", rounded=False)
+POLLS = Family("rounded_proxy_poll_total", ("nat", "type", "status"), _POLLS + _ROUNDED, code="p")
+ANSWERS = Family("rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers" + _ROUNDED, code="a")
 WITH_RELAY_URL = Family(
     "rounded_proxy_poll_with_relay_url_extension_total",
     ("nat", "type"),
     f"{_POLLS} that name a relay pattern{_ROUNDED}",
+    code="w",
 )
 WITHOUT_RELAY_URL = Family(
     "rounded_proxy_poll_without_relay_url_extension_total",
     ("nat", "type"),
     f"{_POLLS} that name no relay pattern{_ROUNDED}",
+    code="o",
 )
 REJECTED = Family(
     "rounded_proxy_poll_rejected_relay_url_extension_total",
     ("nat", "type"),
     f"{_POLLS} rejected for their relay pattern{_ROUNDED}",
+    code="r",
 )
 OFFERS = Family(
     "rounded_client_poll_total",
     ("nat", "status", "cc", "rendezvous_method"),
     "The number of client offers" + _ROUNDED,
+    code="c",
+    row=RowKind.OFFERS,
 )
-ADDRESSES = Family("addresses", ("cc",), "Addresses of proxies", rounded=False, daily=True)
-ADDRESSES_BY_TYPE = Family("addresses_by_type", ("type",), "Addresses of proxies", rounded=False, daily=True)
-ADDRESSES_BY_NAT = Family("addresses_by_nat", ("nat",), "Addresses of proxies", rounded=False, daily=True)
+_ADDRESSES = "Addresses of proxies"
+ADDRESSES = Family("addresses", ("cc",), _ADDRESSES, code="d", rounded=False, daily=True)
+ADDRESSES_BY_TYPE = Family("addresses_by_type", ("type",), _ADDRESSES, code="dt", rounded=False, daily=True)
+ADDRESSES_BY_NAT = Family("addresses_by_nat", ("nat",), _ADDRESSES, code="dn", rounded=False, daily=True)
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -77,6 +110,8 @@ FAMILIES: Mapping[str, Family] = {
         *(ADDRESSES, ADDRESSES_BY_TYPE, ADDRESSES_BY_NAT),
     )
 }
+
+_BY_CODE = {family.code: family for family in FAMILIES.values()}
 
 
 class Count(NamedTuple):
@@ -89,60 +124,135 @@ class Count(NamedTuple):
 Counts = Counter[Count]
 
 
+class Position(NamedTuple):
+    """Where in the table's stream an event was told: positions of one lane are in order, those of two are not.
+
+    A lane is a partition key of the table: Lambda doesn't name a record's shard, and the records of one key are in one
+    shard, or in its child once that is read, where numbers go on: "each stream record is assigned a sequence number,
+    reflecting the order in which the record was published to the stream". Where DynamoDB divides a busy key by its sort
+    keys, two shards have it; as those of what is told, and of offers, only grow, both are written for seconds at most,
+    and what is read of the one after greater numbers of the other is passed over.
+    `sequence` is DynamoDB's number in 40 digits, so that texts compare as numbers do.
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
+    """
+
+    lane: str
+    sequence: str
+
+
+class Row(NamedTuple):
+    """Counts that are kept together: what they are about, and the values of the labels that all of them have."""
+
+    kind: RowKind
+    values: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The first of these in a day counts, and no other. `name` has an address's hash, never the address."""
+    """Something of an address that counts once a day: the first event that says `what` has the count.
 
-    name: str
+    `address` is the keyed hash, never the address.
+    """
+
+    address: str
+    what: str
     count: Count
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What one event counts as, on its day."""
+    """What one event counts as, on its day. Without a row it is nothing."""
 
-    event_id: str
+    position: Position
     day: str
-    counts: tuple[Count, ...]
+    row: Row | None = None
+    counts: Mapping[Count, int] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()
 
 
-def tally(event: Event) -> Tally:
+def tally(event: Event, position: Position) -> Tally:
     """Say what an event counts as: nothing, where Snowflake doesn't count its kind or its outcome.
 
     As Snowflake's, an address counts once, once for each NAT, and once for each type; those of rejected polls don't.
     """
-    counts: list[Count] = []
-    marks: list[Mark] = []
-    type_ = event.proxy_type or UNKNOWN_TYPE
+    day, type_ = day_of(event.at_ms), event.proxy_type or UNKNOWN_TYPE
     match event:
         case OfferEvent(outcome=status) if status in set(OfferOutcome):
-            counts.append(_count(OFFERS, event.nat, status, event.country, event.method))
+            counts = {_count(OFFERS, event.nat, status, event.country, event.method): 1}
+            row = _row(RowKind.OFFERS, event.method, event.country)
+            return Tally(position=position, day=day, row=row, counts=counts)
         case AnswerEvent(outcome=status) if status in set(AnswerOutcome):
-            counts.append(_count(ANSWERS, type_, status))
+            row = _row(RowKind.PROXIES, type_, event.country)
+            return Tally(position=position, day=day, row=row, counts={_count(ANSWERS, type_, status): 1})
         case PollEvent(outcome=status) if status in set(PollOutcome):
             extended = WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL
-            counts.append(_count(extended, event.nat, type_))
+            counted = [_count(extended, event.nat, type_)]
+            marks: tuple[Mark, ...] = ()
             if status == PollOutcome.REJECTED:
-                counts.append(_count(REJECTED, event.nat, type_))
+                counted.append(_count(REJECTED, event.nat, type_))
             else:
-                counts.append(_count(POLLS, event.nat, type_, status))
-                counts.append(_count(PROXIES, type_, event.nat, event.country))
-                marks += _marks(event, type_)
-    return Tally(event_id=event.id, day=day_of(event.at_ms), counts=tuple(counts), marks=tuple(marks))
+                counted.append(_count(POLLS, event.nat, type_, status))
+                counted.append(_count(PROXIES, type_, event.nat, event.country))
+                marks = tuple(_marks(event, type_))
+            row = _row(RowKind.PROXIES, type_, event.country)
+            return Tally(position=position, day=day, row=row, counts=dict.fromkeys(counted, event.polls), marks=marks)
+    return Tally(position=position, day=day)
 
 
 def _marks(event: PollEvent, type_: str) -> Iterator[Mark]:
-    if event.address is None:
-        return
-    yield Mark(event.address, _count(ADDRESSES, event.country))
-    for family, value in ((ADDRESSES_BY_NAT, event.nat), (ADDRESSES_BY_TYPE, type_)):
-        count = _count(family, value)
-        yield Mark("/".join((event.address, *family.labels, *count.values)), count)
+    of_country = _count(ADDRESSES, event.country)
+    by_value = [_count(ADDRESSES_BY_NAT, event.nat), _count(ADDRESSES_BY_TYPE, type_)]
+    for address in event.all_addresses:
+        if 0 < len(address) <= MAX_ADDRESS:
+            yield Mark(address, ADDRESSES.code, of_country)
+            for count in by_value:
+                yield Mark(address, SEPARATOR.join((FAMILIES[count.family].code, *count.values)), count)
 
 
 def _count(family: Family, *values: str) -> Count:
-    return Count(family.name, tuple(value if _LABEL_VALUE.fullmatch(value) else _ODD for value in values))
+    return Count(family.name, tuple(map(_label_value, values)))
+
+
+def _row(kind: RowKind, *values: str) -> Row:
+    return Row(kind, tuple(map(_label_value, values)))
+
+
+def _label_value(value: str) -> str:
+    return value if _LABEL_VALUE.fullmatch(value) else _ODD
+
+
+# How rows are written
+
+
+def row_name(row: Row) -> str:
+    """Write a row's name: `proxies|webext|DE`."""
+    return SEPARATOR.join((row.kind, *row.values))
+
+
+def in_row(count: Count) -> str:
+    """Write a count's name in its row: the family's code and the values of the labels that the row lacks."""
+    family = FAMILIES[count.family]
+    values = dict(zip(family.labels, count.values, strict=True))
+    return SEPARATOR.join((family.code, *(values[label] for label in family.own_labels)))
+
+
+def of_row(name: str, numbers: Mapping[str, int]) -> Counts:
+    """Read a row by its name and its counts' names. What a newer version may have written isn't counted."""
+    kind, *values = name.split(SEPARATOR)
+    found: Counts = Counter()
+    if kind not in set(RowKind) or len(values) != len(ROW_LABELS[RowKind(kind)]):
+        return found
+    of_all = dict(zip(ROW_LABELS[RowKind(kind)], values, strict=True))
+    for written, number in numbers.items():
+        code, *own = written.split(SEPARATOR)
+        family = _BY_CODE.get(code)
+        if family is not None and family.row == kind and len(own) == len(family.own_labels):
+            labels = of_all | dict(zip(family.own_labels, own, strict=True))
+            found[Count(family.name, tuple(labels[label] for label in family.labels))] += number
+    return found
+
+
+# What is read of them
 
 
 def total(counts: Mapping[Count, int], family: Family, **wanted: str) -> int:

@@ -1,15 +1,22 @@
 """The rendezvous under faults: broker, proxy, sweeper and counters as they are deployed, and whoever calls them.
 
-Their events go straight to the counters: the exchange in between is federation's scenario.
+Their events come to the counters from the table's stream. Where they are published is federation's scenario.
 """
 
 from functools import partial
+from typing import Any
 
+from sluice.aws.documents import EXCHANGES, DynamoDocument
+from sluice.federation.matching.bindings import Bindings, Destination, pack
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge, RelayPattern
-from sluice.rendezvous.settings import BrokerSettings, EventSettings, MeetingSettings, ProxySettings, TableSettings
+from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.world import Scenario
+from tests.simulation.models.queues import Queue
 from tests.simulation.models.sqs import redrive
+from tests.simulation.models.streams import Stream
 from tests.simulation.scenarios.rendezvous_callers import MALFORMED, PATTERN, Callers, Manner, Method
 from tests.simulation.scenarios.rendezvous_watch import TABLE, WAITING, Watch
 
@@ -106,15 +113,8 @@ class Rendezvous(Scenario):
             "RedrivePolicy": redrive(dead.arn, 10),
         }
         self.offers = world.queue("snowflake-broker", brokers)
-        events = world.queue(
-            "rendezvous-counters",
-            {
-                "VisibilityTimeout": str(6 * COUNTERS_TIMEOUT_S + COUNTERS_WINDOW_S),
-                "RedrivePolicy": redrive(dead.arn, 20),
-            },
-        )
-        told = EventSettings(exchange="events", ingress_url=events.url, site="home")
-        table = TableSettings(table=TABLE, dead_letters_url=dead.url)
+        ingress = world.queue("ingress")
+        told = EventSettings(site="home")
         broker = world.function(
             "broker",
             BrokerSettings(
@@ -140,14 +140,53 @@ class Rendezvous(Scenario):
             ),
             timeout_s=PROXY_TIMEOUT_S,
         )
-        sweeps = MeetingSettings(table=TABLE, waiting_table=WAITING, dead_letters_url=dead.url, events=told)
+        sweeps = MeetingSettings(table=TABLE, waiting_table=WAITING, dead_letters_url=dead.url)
         sweeper = world.function("sweeper", sweeps, timeout_s=SWEEPER_TIMEOUT_S, failures=dead)
-        counters = world.function("counters", table, timeout_s=COUNTERS_TIMEOUT_S)
         world.lambdas.trigger(broker, self.offers, batch_size=10, concurrency=2)
-        world.lambdas.trigger(counters, events, batch_size=1_000, window_s=COUNTERS_WINDOW_S, concurrency=2)
         rest_s = world.now + self.faulty_s
         world.lambdas.every_minute(sweeper, {}, quiet=(rest_s + SWEPT_S, rest_s + self.settles_s - SWEPT_S))
-        self.watch = Watch(world=world, broker=broker, proxy=self.proxy, offers=self.offers, events=events, dead=dead)
+        stream = self._deploy_counters(ingress, dead)
+        self.watch = Watch(
+            world=world,
+            broker=broker,
+            proxy=self.proxy,
+            offers=self.offers,
+            ingress=ingress,
+            stream=stream,
+            is_bound=self.is_bound,
+            dead=dead,
+        )
+        stream.observers.append(self.watch.told)
+
+    def _deploy_counters(self, ingress: Queue, dead: Queue) -> Stream:
+        """Have events counted, and published in half of the worlds; some tables' partitions are split meanwhile."""
+        world = self.world
+        settings = CountersSettings(
+            table=TABLE,
+            dead_letters_url=dead.url,
+            exchange="events",
+            ingress_url=ingress.url,
+            site="home",
+            federation_table=TABLE,
+        )
+        counters = world.function("counters", settings, timeout_s=COUNTERS_TIMEOUT_S)
+        stream = Stream(world, counters, filters=FILTERS, window_s=COUNTERS_WINDOW_S)
+        chance = stream.actor.chance  # its own: the others' luck stays what it is
+        stream.batch = chance.choice([2, 5, 1_000])
+        world.dynamodb.tables[TABLE].tell = stream.tell
+        for _ in range(chance.choice([0, 0, 1, 2])):
+            world.scheduler.at(world.now + chance.random() * self.faulty_s, stream.split)
+        self.is_bound = chance.random() < 0.5
+        if self.is_bound:
+            bindings = Bindings(
+                exchanges=(*STANDARD_EXCHANGES, Exchange(name="events", type=ExchangeType.TOPIC)),
+                queues=(Destination(queue="seen", url="https://sqs.test/000000000000/seen"),),
+                bound={"events": {"seen": {"rendezvous.#": {}}}},
+            )
+            client: Any = world.dynamodb
+            document = DynamoDocument(client=client, table=TABLE, name=EXCHANGES, new_token=lambda: "token")
+            world.check(document.save(pack(bindings), after=0), "nothing was bound")
+        return stream
 
     def at_rest(self) -> None:
         """Check what holds when all is over."""

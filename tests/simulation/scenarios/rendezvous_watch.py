@@ -4,16 +4,22 @@ A client is known by the name in its offer's description, which a proxy's answer
 """
 
 import json
-from collections import Counter
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from sluice.aws.rendezvous.statistics_store import counts_of
+from sluice.rendezvous.counts.events import OfferEvent
+from sluice.rendezvous.counts.statistics import Counts, tally
+from sluice.rendezvous.counts.stream import read_record
+from tests.fakes import FakeStatisticsStore
 from tests.simulation.kernel.faults import OF_CALLS, Kind
 from tests.simulation.kernel.world import World
 from tests.simulation.models.lambdas import Function
 from tests.simulation.models.queues import Queue, Stored
+from tests.simulation.models.streams import Stream
 
 TABLE, WAITING = "rendezvous", "waiting"
 ANSWER_QUEUE, MAILBOX = "snowflake-client-", "sluice-mailbox-"
@@ -62,7 +68,9 @@ class Watch:
     broker: Function
     proxy: Function
     offers: Queue
-    events: Queue
+    ingress: Queue  # where events are published, if a queue is bound
+    stream: Stream
+    is_bound: bool
     dead: Queue
     attempts: dict[str, Attempt] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)  # the broker's invocations
@@ -70,8 +78,9 @@ class Watch:
     shared_sids: set[str] = field(default_factory=set)  # that more than one poll has
     may_fail: int = 0  # requests, one for each mailbox that somebody else deleted
     has_failed: int = 0  # requests whose invocation met no fault
-    told: dict[str, set[str]] = field(default_factory=dict)  # outcomes of offers, by their events' ids
-    events_received: int = 0
+    counts: FakeStatisticsStore = field(default_factory=FakeStatisticsStore)  # of what the stream tells
+    told_ids: set[str] = field(default_factory=set)
+    published_ids: set[str] = field(default_factory=set)
     requests: int = 0
 
     # What happens
@@ -86,13 +95,13 @@ class Watch:
     def _observe(self, what: str, queue: Queue, message: Stored) -> None:
         if queue is self.offers:
             self._offered(what, queue, message)
-        elif queue is self.events:
-            self._told(what, message)
+        elif queue is self.ingress and what == "sent":
+            self.published_ids.add(json.loads(message.body)["id"])
         elif queue.name.startswith(ANSWER_QUEUE) and what in {"sent", "lost"}:
             self._replied(queue, message)
         elif queue.name.startswith(MAILBOX) and what == "sent":
             self._written(message)
-        if what == "expired" and queue in (self.offers, self.events):
+        if what == "expired" and queue is self.offers:
             self.world.fail(f"a message expired in {queue.name}")
 
     def _offered(self, what: str, queue: Queue, message: Stored) -> None:
@@ -111,12 +120,15 @@ class Watch:
         self.began[actor] = self.world.now
         return actor
 
-    def _told(self, what: str, message: Stored) -> None:
-        event = json.loads(message.body)
-        if event["kind"] == "offer" and what == "sent":
-            self.told.setdefault(event["id"], set()).add(event["outcome"])
-        elif event["kind"] == "offer" and what == "received":
-            self.events_received += 1
+    def told(self, record: Mapping[str, Any]) -> None:
+        """Hear of what the table's stream tells, before anybody else does."""
+        read = read_record(record)
+        self.world.check(not read.bad, f"no event: {read.bad}")
+        for event in read.events:
+            is_new = event.id not in self.told_ids
+            self.world.check(is_new or not isinstance(event, OfferEvent), f"an offer ends twice: {event}")
+            self.told_ids.add(event.id)
+        self.counts.add([tally(event, read.position) for event in read.events])
 
     def _replied(self, queue: Queue, message: Stored) -> None:
         attempt = self.attempts.get(queue.name.removeprefix(ANSWER_QUEUE))
@@ -252,11 +264,11 @@ class Watch:
         self.world.check(calls["proxy"] <= PROXY_CALLS * (self.requests + 1), f"proxies made {calls['proxy']} calls")
 
     def _check_queues(self) -> None:
-        for queue in (self.offers, self.events):
-            self.world.check(not queue.messages, f"{queue.name} still has {len(queue.messages)} messages")
+        left = len(self.offers.messages)
+        self.world.check(not left, f"{self.offers.name} still has {left} messages")
         names = sorted(queue.name for queue in self.world.sqs.queues.values())
-        left = [name for name in names if name.startswith((ANSWER_QUEUE, MAILBOX))]
-        self.world.check(not left, f"left over: {left}")
+        there = [name for name in names if name.startswith((ANSWER_QUEUE, MAILBOX))]
+        self.world.check(not there, f"left over: {there}")
         for letter in self.dead.messages.values():
             says_why = {"sluice-reason", "ErrorMessage"} & letter.attributes.keys()
             self.world.check(
@@ -267,7 +279,8 @@ class Watch:
         """Check that nothing stays but the counters: what has its time to live goes, sooner or later."""
         waiting = 0
         for (pk, sk), item in self.world.dynamodb.tables[TABLE].items.items():
-            self.world.check("expires_at" in item or pk == "counters", f"left over in the table: {pk} {sk}")
+            stays = "expires_at" in item or pk == "counters" or pk.startswith("document#")
+            self.world.check(stays, f"left over in the table: {pk} {sk}")
         for (pk, sk), item in self.world.dynamodb.tables[WAITING].items.items():
             self.world.check("expires_at" in item, f"left over in the table: {pk} {sk}")
             waiting += pk.startswith("polls#")
@@ -278,24 +291,23 @@ class Watch:
         )
 
     def _check_counts(self) -> None:
-        """Check that each offer's event was counted, once for each time that it came at the most."""
-        totals, days = Counter(self._counts("counters")), Counter(self._counts("counters#"))
-        for name, number in totals.items():
-            self.world.check(days[name] == number, f"{name} was counted {number} times, on its days {days[name]}")
-        counted = sum(number for (family, _), number in totals.items() if family == "rounded_client_poll_total")
-        dead = sum('"kind":"offer"' in letter.body for letter in self.dead.messages.values())
+        """Check that what was told was counted, each event once, and published where a queue is bound."""
+        self.world.check(self.stream.is_read, "something in the stream isn't read")
+        counted: defaultdict[str, Counts] = defaultdict(Counter)
+        for (pk, _), item in self.world.dynamodb.tables[TABLE].items.items():
+            if pk.startswith("counters"):
+                counted[pk].update(counts_of(item))
+        told = {"counters": self.counts.counts} | {f"counters#{day}": each for day, each in self.counts.days.items()}
+        for partition in counted.keys() | told.keys():
+            found, expected = counted[partition], told.get(partition, Counter())
+            self.world.check(
+                found == expected, f"{partition} has {found - expected} too much, lacks {expected - found}"
+            )
+        expected_ids = self.told_ids if self.is_bound else set()
         self.world.check(
-            len(self.told) - dead <= counted <= self.events_received,
-            f"of {len(self.told)} offers' ends, received {self.events_received} times, {counted} were counted",
+            self.published_ids == expected_ids,
+            f"{len(self.published_ids)} of {len(expected_ids)} events were published",
         )
-
-    def _counts(self, partition: str) -> dict[tuple[str, str], int]:
-        """Read what was counted in a partition, or in all days' together, by family and labels."""
-        found: Counter[tuple[str, str]] = Counter()
-        for (pk, family), item in self.world.dynamodb.tables[TABLE].items.items():
-            if pk == partition or (partition.endswith("#") and pk.startswith(partition)):
-                found.update({(family, name): int(value["N"]) for name, value in item.items() if name[0] == "="})
-        return found
 
     def _check_replies(self, attempt: Attempt) -> None:
         """Check that a client has one answer for its offer at most, and one reply for want of one.

@@ -507,6 +507,20 @@ def test_a_scripted_days_log_is_snowflakes_line_by_line(
     }
 
 
+def test_a_sum_counts_as_the_polls_that_it_tells_of(job_spark: Any, received: Any, landed: Any, tmp_path: Path) -> None:
+    from sluice_jobs.statistics import Source, hourly_layout, statistics  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
+
+    source, output = Source(tables=f"{tmp_path}/tables", table_format="parquet", exchange="events"), f"{tmp_path}/out"
+    others = [poll(0, "p1"), poll(1, "p3", outcome="rejected")]
+    landed(received([*others, poll(2, None, polls=17, addresses=["p1", "p2"])]), 0)
+    log = Path(statistics(job_spark, source, DAY, output).log).read_text().splitlines()
+    assert {"snowflake-ips DE=2", "snowflake-ips-standalone 2", "snowflake-ips-total 2"} < set(log)
+    assert "snowflake-idle-count 24" in log  # eighteen, rounded up
+    hours = ParquetTable(f"{output}/hourly", hourly_layout()).read(job_spark).collect()
+    assert sorted((row.outcome, row.events) for row in hours) == [("idle", 18), ("rejected", 1)]
+
+
 @pytest.mark.slow
 def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
     job_spark: Any, received: Any, landed: Any, tmp_path: Path

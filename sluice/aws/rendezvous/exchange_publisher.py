@@ -1,0 +1,62 @@
+"""Publishes rendezvous events to the site's exchange, as `sluice.publish` does, and knows whether anybody gets them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_lambda_powertools.logging import Logger
+
+from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing
+from sluice.errors import QueueGone
+from sluice.federation.matching.bindings import unpack
+from sluice.federation.matching.exchanges import way
+from sluice.rendezvous.counts.events import Event
+from sluice.rendezvous.event_recorder import NOT_PUBLISHED
+
+logger = Logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangePublisher:
+    """Publishes to one exchange. `site` is the tag of the site where the events happened."""
+
+    exchange: str
+    site: str
+    publisher: Publisher
+
+    def publish(self, events: Sequence[Event]) -> int:
+        """Send them in order, ten a request; returns how many, from the first on, needn't be sent again.
+
+        What can't ever be published is logged and passed over. Raises nothing that a request raises.
+        """
+        left = [self._publishing(event) for event in events]
+        while left:
+            try:
+                self.publisher.publish_all(left)
+            except BadPublishing as error:
+                logger.exception(NOT_PUBLISHED, lost=1)
+                left = left[error.place + 1 :]
+            except NotPublished as error:
+                logger.warning(NOT_PUBLISHED, reason=str(error))
+                return len(events) - len(left) + min(error.failed)
+            except QueueGone as error:
+                logger.warning(NOT_PUBLISHED, reason=str(error))
+                return len(events) - len(left)
+            else:
+                break
+        return len(events)
+
+    def _publishing(self, event: Event) -> Publishing:
+        return Publishing(
+            exchange=self.exchange,
+            key=event.routing_key,
+            body=event.to_json(site=self.site),
+            attributes=event.attributes,
+            trace_header=event.trace,
+        )
+
+
+def leads_somewhere(snapshot: bytes | None, *, exchange: str) -> bool:
+    """Whether a queue is bound to the exchange, or to one that gets what it can't route. Raises `BadSnapshot`."""
+    bindings = unpack(snapshot)
+    exchanges = {each.name: each for each in bindings.exchanges}
+    return exchange in exchanges and any(bindings.bound.get(each) for each in way(exchange, exchanges))

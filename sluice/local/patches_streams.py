@@ -1,0 +1,164 @@
+"""What ministack's triggers by DynamoDB's streams do otherwise than AWS, patched from outside while it runs.
+
+The rest of ministack is patched in `sluice.local.patches`.
+"""
+
+import copy
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Timer
+from typing import Any
+
+import ministack.core.concurrency
+import ministack.core.responses
+import ministack.services.dynamodb
+import ministack.services.lambda_svc
+
+dynamodb, lambdas = ministack.services.dynamodb, ministack.services.lambda_svc
+
+Record = dict[str, Any]
+Mapping = dict[str, Any]
+REPORTS = "ReportBatchItemFailures"
+
+
+def patch() -> None:
+    """Read streams as Lambda does.
+
+    Lambda waits for a full batch as long as the batching window says; invokes beside its other triggers; reads on
+    from the first record that a function reports as failed, halves a batch that failed whole where it is to, and
+    gives one up after so many attempts. ministack knows no window, lets every other trigger wait for the function,
+    takes a reported record as done, and tries for ever. Where it was started again, its stream begins anew, and its
+    triggers wait for as many records as there had been.
+    https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-batchfailurereporting.html
+    https://docs.aws.amazon.com/lambda/latest/dg/services-dynamodb-eventsourcemapping.html
+    """
+    readings: dict[str, Reading] = {}
+    assert lambdas._poll_dynamodb_streams  # noqa: SLF001, S101 - no public hook
+
+    def poll() -> bool:
+        began = False
+        for account, region, mapping in lambdas._iter_all_esms():  # noqa: SLF001 - see above
+            with ministack.core.responses.request_scope(account, region):
+                reading = readings.setdefault(mapping["UUID"], Reading(mapping))
+                reading.mapping = mapping
+                began = reading.read() or began
+        return began
+
+    lambdas._poll_dynamodb_streams = poll  # noqa: SLF001 - see above
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far one trigger is. `attempts` are those of the batch at its position, `limit` how many records that has."""
+
+    mapping: Mapping
+    attempts: int = 0
+    limit: int | None = None
+    waits_since: float | None = None
+
+    def read(self) -> bool:
+        """Read on, where there is something: whether a batch was begun, or passed over."""
+        uuid, table = self.mapping["UUID"], self._table()
+        now = time.time()
+        is_busy = lambdas._esm_inflight.get(uuid, 0) or lambdas._esm_backoff_until.get(uuid, 0) > now  # noqa: SLF001 - no public hook
+        function, _ = lambdas._get_func_record_for_qualifier(  # noqa: SLF001 - see above
+            self.mapping["FunctionName"], self.mapping.get("Qualifier")
+        )
+        if table is None or function is None or is_busy or not self.mapping.get("Enabled", True):
+            return False
+        position = self._position(table)
+        read = dynamodb.stream_records_since(table, position, self.limit or self.mapping.get("BatchSize", 100))
+        wanted = lambdas._apply_filter_criteria(read, self.mapping)  # noqa: SLF001 - see above
+        if not read or (wanted and self._waits(len(read))):
+            return False
+        self.waits_since = None
+        if not wanted:
+            self._move(position + len(read))
+            return True
+        lambdas._dispatch_esm_batch(uuid, self.invoke, function, position, read, wanted)  # noqa: SLF001 - see above
+        return True
+
+    def invoke(self, function: Any, position: int, read: Sequence[Record], wanted: Sequence[Record]) -> None:
+        """Hand the function a batch, and move on, or back to what it reports."""
+        result = lambdas._execute_function(function, {"Records": copy.deepcopy(wanted)})  # noqa: SLF001 - no public hook
+        failed = _first_failed(result, wanted, reports=REPORTS in self.mapping.get("FunctionResponseTypes", []))
+        if failed is None:
+            self.attempts, self.limit = 0, None
+            self.mapping["LastProcessingResult"] = f"OK - {len(wanted)} records"
+            self._move(position + len(read))
+            return
+        self.mapping["LastProcessingResult"] = "FAILED"
+        left = read.index(failed)
+        condition = self._gives_up(failed)
+        if condition is None:
+            # What was reported is where the batch is cut; one that failed whole is cut in the middle.
+            is_halved = result.get("error") and self.mapping.get("BisectBatchOnFunctionError") and len(read) > 1
+            self.limit = len(read) // 2 if is_halved else self.limit
+            self.attempts += 1
+            self._move(position + left)
+            lambdas._esm_backoff_until[self.mapping["UUID"]] = time.time() + lambdas._ESM_BACKOFF_SECONDS  # noqa: SLF001 - see above
+            return
+        lambdas._send_ddb_stream_failure_record(  # noqa: SLF001 - see above
+            self.mapping, function, list(read[left:]), self.mapping["EventSourceArn"], result, condition
+        )
+        self.attempts, self.limit = 0, None
+        self._move(position + len(read))
+
+    def _gives_up(self, failed: Record) -> str | None:
+        """Say for which limit the batch is given up now, in Lambda's words; -1 is none."""
+        attempts, age_s = (self.mapping.get(name) for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds"))
+        if attempts is not None and 0 <= int(attempts) <= self.attempts:
+            return "RetryAttemptsExhausted"
+        if age_s and 0 < int(age_s) < time.time() - failed["dynamodb"]["ApproximateCreationDateTime"]:
+            return "MaxRecordAgeExceeded"
+        return None
+
+    def _table(self) -> str | None:
+        """Find the table whose stream the trigger reads; None of another source, or one that is no more."""
+        arn = self.mapping.get("EventSourceArn", "")
+        if ":dynamodb:" not in arn or "/stream/" not in arn:
+            return None
+        name: str = arn.split("/stream/")[0].split("/")[-1]
+        table = dynamodb._tables.get(name)  # noqa: SLF001 - no public hook
+        return name if table and table.get("LatestStreamArn") == arn else None
+
+    def _position(self, table: str) -> int:
+        first, end = dynamodb.stream_start_position(table), dynamodb.stream_end_position(table)
+        starts = first if self.mapping.get("StartingPosition", "LATEST") == "TRIM_HORIZON" else end
+        with lambdas._dynamodb_stream_positions_lock:  # noqa: SLF001 - no public hook
+            position: int = lambdas._dynamodb_stream_positions.setdefault(self.mapping["UUID"], starts)  # noqa: SLF001
+        return position if first <= position <= end else first
+
+    def _move(self, position: int) -> None:
+        with lambdas._dynamodb_stream_positions_lock:  # noqa: SLF001 - no public hook
+            lambdas._dynamodb_stream_positions[self.mapping["UUID"]] = position  # noqa: SLF001 - see above
+
+    def _waits(self, number: int) -> bool:
+        """Whether the batch may still be filled: what comes again, and a full one, doesn't wait."""
+        window_s = self.mapping.get("MaximumBatchingWindowInSeconds") or 0
+        if not window_s or self.attempts or number >= self.mapping.get("BatchSize", 100):
+            return False
+        if self.waits_since is None:
+            self.waits_since = time.monotonic()
+            look = Timer(window_s, ministack.core.concurrency.esm_wake.set)
+            look.daemon = True  # a cloud that is stopped doesn't wait for it
+            look.start()
+        return time.monotonic() - self.waits_since < window_s
+
+
+def _first_failed(result: Record, batch: Sequence[Record], *, reports: bool) -> Record | None:
+    """Find the record from which on the batch comes again: the earliest reported, the first where that is no record."""
+    if result.get("error"):
+        return batch[0]
+    body = result.get("body")
+    answer = json.loads(body) if isinstance(body, str) and body else body
+    reported = (answer or {}).get("batchItemFailures") if reports and isinstance(answer, dict | None) else None
+    if not reported:
+        return None
+    numbers = {each.get("itemIdentifier") for each in reported}
+    known = {record["dynamodb"]["SequenceNumber"] for record in batch}
+    if not numbers <= known:
+        return batch[0]
+    return next(record for record in batch if record["dynamodb"]["SequenceNumber"] in numbers)

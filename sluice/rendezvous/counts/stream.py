@@ -1,0 +1,157 @@
+"""Events as they come from the table's stream. Pure.
+
+Two kinds of records tell of events: the insertion of an item that a function wrote to tell of some, and the change by
+which an offer came to its end, which tells of that and of its answer. `FILTERS` lets no others through.
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.Lambda.html
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.errors import Malformed
+from sluice.rendezvous.counts.events import (
+    AnswerEvent,
+    AnswerOutcome,
+    Event,
+    OfferEvent,
+    OfferOutcome,
+    event_id,
+    event_of,
+)
+from sluice.rendezvous.counts.statistics import Position
+from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
+
+TOLD = "told"  # the partition of items that tell of events
+OFFERS_PREFIX = "offers#"  # what the partitions of offers begin with
+RECEIVED = "received"  # the state of an offer before
+ENDED_AS: Mapping[str, OfferOutcome] = {  # by its state then
+    "answered": OfferOutcome.MATCHED,
+    "denied": OfferOutcome.DENIED,
+    "timed out": OfferOutcome.TIMEOUT,
+}
+SEQUENCE_DIGITS = 40  # the most that DynamoDB's numbers have
+MAX_BAD = 100_000  # characters of what is no event: as a dead letter it has to be a message
+
+FILTERS: Sequence[Mapping[str, Any]] = (
+    {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": [TOLD]}}}},
+    {
+        "eventName": ["MODIFY"],
+        "dynamodb": {
+            "Keys": {"pk": {"S": [{"prefix": OFFERS_PREFIX}]}},
+            "OldImage": {"state": {"S": [RECEIVED]}},
+            "NewImage": {"state": {"S": list(ENDED_AS)}},
+        },
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadEvent:
+    """What was told and is no event, and why. `body` is JSON in ASCII, the beginning of it where that is long."""
+
+    body: str
+    reason: str
+
+    @classmethod
+    def of(cls, told: object, reason: str) -> "BadEvent":
+        """Write what was told."""
+        return cls(body=json.dumps(told)[:MAX_BAD], reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRecord:
+    """A record of the stream with the events that it tells of. `sequence_number` is the stream's own text."""
+
+    sequence_number: str
+    position: Position
+    events: tuple[Event, ...] = ()
+    bad: tuple[BadEvent, ...] = ()
+
+
+def together(bodies: Iterable[str]) -> str:
+    """Join events to the attribute `events` of an item that tells of them: a JSON list."""
+    return f"[{','.join(bodies)}]"
+
+
+def read_record(record: Mapping[str, Any]) -> StreamRecord:
+    """Read a record of Lambda's event. One that nothing lets through tells of nothing; events of the future neither."""
+    change = record["dynamodb"]
+    lane = _text(change["Keys"], "pk")
+    sequence_number = change["SequenceNumber"]
+    position = Position(lane, sequence_number.zfill(SEQUENCE_DIGITS))
+    image = change.get("NewImage", {})
+    events: Sequence[Event] = ()
+    bad: Sequence[BadEvent] = ()
+    if lane == TOLD:
+        events, bad = _told(_text(image, "events"))
+    elif lane.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDED_AS:
+        events, bad = _ended(image)
+    return StreamRecord(sequence_number=sequence_number, position=position, events=tuple(events), bad=tuple(bad))
+
+
+def _told(text: str) -> tuple[list[Event], list[BadEvent]]:
+    """Read what `together` wrote; one that is no event keeps none of the others from being told of."""
+    try:
+        documents = json.loads(text)
+    except RecursionError:
+        return [], [BadEvent.of(text, "nested too deep")]
+    except ValueError as error:
+        return [], [BadEvent.of(text, f"no JSON: {error}")]
+    if not isinstance(documents, list):
+        return [], [BadEvent.of(text, "told events are a JSON list")]
+    events, bad = [], []
+    for document in documents:
+        try:
+            event = _event(document)
+        except Malformed as fault:
+            bad.append(BadEvent.of(document, str(fault)))
+        else:
+            events += [event] if event is not None else []
+    return events, bad
+
+
+def _event(document: object) -> Event | None:
+    if not isinstance(document, dict):
+        raise Malformed("an event is a JSON object")
+    return event_of(document)
+
+
+def _ended(image: Mapping[str, Any]) -> tuple[list[Event], list[BadEvent]]:
+    """Tell of an offer's end and of its answer: the ids follow from the offer."""
+    sent_at, _, client_id = _text(image, "sk").partition("#")
+    try:
+        sent_at_ms, ended_at_ms = int(sent_at), int(image["ended_at"]["N"])
+    except (ValueError, KeyError) as error:
+        return [], [BadEvent.of(image, f"no offer that ended: {error!r}")]
+    outcome = ENDED_AS[_text(image, "state")]
+    trace, proxy_type = _text(image, "trace") or None, _text(image, "proxy_type") or None
+    offer = OfferEvent(
+        id=event_id(OfferEvent.kind, client_id, at_ms=sent_at_ms),
+        at_ms=ended_at_ms,
+        outcome=outcome,
+        nat=_text(image, "nat") or "unknown",
+        country=_text(image, "country") or UNKNOWN_COUNTRY,
+        proxy_type=proxy_type,
+        trace=trace,
+        method=_text(image, "method"),
+        waited_ms=ended_at_ms - sent_at_ms,
+    )
+    if outcome is not OfferOutcome.MATCHED:
+        return [offer], []
+    answer = AnswerEvent(
+        id=event_id(AnswerEvent.kind, client_id, at_ms=sent_at_ms),
+        at_ms=ended_at_ms,
+        outcome=AnswerOutcome.SUCCESS,
+        nat=_text(image, "proxy_nat") or "unknown",
+        country=_text(image, "proxy_country") or UNKNOWN_COUNTRY,
+        proxy_type=proxy_type,
+        trace=trace,
+    )
+    return [offer, answer], []
+
+
+def _text(image: Mapping[str, Any], name: str) -> str:
+    value: str = image.get(name, {}).get("S", "")
+    return value
