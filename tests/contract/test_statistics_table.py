@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHasher
+from sluice.aws.rendezvous.offers import SHARDS
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
 from sluice.rendezvous.counts.events import (
     AnswerEvent,
@@ -25,6 +26,7 @@ from sluice.rendezvous.counts.events import (
     event_id,
 )
 from sluice.rendezvous.counts.statistics import OFFERS, POLLS, Count, Position, Tally, tally, total
+from sluice.rendezvous.counts.stream import TOLD_LANES
 from sluice.rendezvous.ports import StatisticsStore
 from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash
 from sluice.rendezvous.protocol.matching import Nat
@@ -272,35 +274,30 @@ def item_bytes(item: Any) -> int:
     return sum(sizes)
 
 
+def lanes(name: str, number: int) -> list[str]:
+    return [f"{name}#{each}" for each in range(number)]
+
+
 def test_a_row_stays_below_a_kilobyte_whatever_is_counted(client: Any) -> None:
-    """With five lanes, and all labels that there are."""
+    """With all lanes that tell of its kind, and all labels that there are."""
     statistics = DynamoStatisticsStore(client, TABLE, Clock(NOW))
-    type_, lanes = "t" * 32, ["told", *(f"offers#{number}" for number in range(4))]
-    for nat, outcome, lane, extended in itertools.product(Nat, PollOutcome, lanes, (True, False)):
+    type_, told, ends = "t" * 32, lanes("told", TOLD_LANES), lanes("offers", SHARDS)
+    for nat, outcome, lane, extended in itertools.product(Nat, PollOutcome, told, (True, False)):
         position = at(next(places), lane)
-        assert (
-            statistics.add(
-                [poll(f"{nat}", position=position, nat=nat, type_=type_, outcome=outcome, relay_extension=extended)]
-            )
-            == {}
+        polled = poll(f"{nat}", position=position, nat=nat, type_=type_, outcome=outcome, relay_extension=extended)
+        assert statistics.add([polled]) == {}
+    for nat, status, lane in itertools.product(Nat, OfferOutcome, ends):
+        event = OfferEvent(
+            id=event_id("offer", "c", at_ms=NOW), at_ms=NOW, outcome=status, nat=nat, country="DE", method="ampcache"
         )
-        for status in OfferOutcome:
-            event = OfferEvent(
-                id=event_id("offer", "c", at_ms=NOW),
-                at_ms=NOW,
-                outcome=status,
-                nat=nat,
-                country="DE",
-                method="ampcache",
-            )
-            assert statistics.add([tally(event, at(next(places), lane))]) == {}
-    for answered in AnswerOutcome:
+        assert statistics.add([tally(event, at(next(places), lane))]) == {}
+    for answered, lane in itertools.product(AnswerOutcome, [*told, *ends]):
         answer = AnswerEvent(
             id=event_id("answer", "c", at_ms=NOW), at_ms=NOW, outcome=answered, country="DE", proxy_type=type_
         )
-        assert statistics.add([tally(answer, at(next(places)))]) == {}
+        assert statistics.add([tally(answer, at(next(places), lane))]) == {}
     rows = [item for item in client.scan(TableName=TABLE)["Items"] if item["pk"]["S"].startswith("counters")]
-    assert len(rows) == 4
+    assert len(rows) == 6
     assert max(map(item_bytes, rows)) < 1_024
 
 

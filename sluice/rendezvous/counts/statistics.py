@@ -37,11 +37,13 @@ class RowKind(StrEnum):
 
     OFFERS = "offers"
     PROXIES = "proxies"
+    ANSWERS = "answers"
 
 
 ROW_LABELS: Mapping[RowKind, tuple[str, ...]] = {
     RowKind.OFFERS: ("rendezvous_method", "cc"),
     RowKind.PROXIES: ("type", "cc"),
+    RowKind.ANSWERS: ("type", "cc"),
 }
 
 
@@ -72,7 +74,13 @@ _POLLS = "The number of proxy polls"
 
 PROXIES = Family("proxy_total", ("type", "nat", "cc"), "The number of polls of proxies", code="n", rounded=False)
 POLLS = Family("rounded_proxy_poll_total", ("nat", "type", "status"), _POLLS + _ROUNDED, code="p")
-ANSWERS = Family("rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers" + _ROUNDED, code="a")
+ANSWERS = Family(
+    "rounded_proxy_answer_total",
+    ("type", "status"),
+    "The number of proxy answers" + _ROUNDED,
+    code="a",
+    row=RowKind.ANSWERS,
+)
 WITH_RELAY_URL = Family(
     "rounded_proxy_poll_with_relay_url_extension_total",
     ("nat", "type"),
@@ -182,7 +190,7 @@ def tally(event: Event, position: Position) -> Tally:
             row = _row(RowKind.OFFERS, event.method, event.country)
             return Tally(position=position, day=day, row=row, counts=counts)
         case AnswerEvent(outcome=status) if status in set(AnswerOutcome):
-            row = _row(RowKind.PROXIES, type_, event.country)
+            row = _row(RowKind.ANSWERS, type_, event.country)
             return Tally(position=position, day=day, row=row, counts={_count(ANSWERS, type_, status): 1})
         case PollEvent(outcome=status) if status in set(PollOutcome):
             extended = WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL
