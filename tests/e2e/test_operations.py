@@ -1,5 +1,6 @@
 """What operators hold on to, as deployed: traces that messages keep, one screen of the site, alarms and a dashboard."""
 
+import asyncio
 import json
 import time
 import uuid
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +17,7 @@ from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_output, stack_outputs
 from sluice.cli.main import app
 from sluice.federation.operations import BindQueue, SweepSite, UnbindQueue
+from sluice.local.traffic import Proxies, answer, draw_number
 from sluice.message import TRACE_HEADER
 from sluice.splitting.operations import ListQueues
 from tests.deployed import Deployed
@@ -90,11 +93,21 @@ def test_a_splitter_keeps_the_trace(deployed: Deployed) -> None:
     assert arrived(deployed, queue.main, trace)["Body"] == "split"
 
 
-def test_an_offers_event_has_the_trace_that_its_client_gave_it(deployed: Deployed) -> None:
+def test_an_answered_offers_event_has_the_trace_that_its_client_gave_it(deployed: Deployed) -> None:
     trace = new_trace()
     offer = "1.0\n" + json.dumps({"offer": json.dumps({"type": "offer", "sdp": "v=0"}), "nat": "unknown"})
-    with seeing(deployed, "rendezvous.offer.#") as url:
-        send(deployed, deployed.offers_queue_url, offer, trace, ClientID=uuid.uuid4().hex[:16])
+
+    async def answered() -> None:
+        async with aiohttp.ClientSession() as session:
+            proxies = Proxies(session, deployed.broker_url)
+            polling = asyncio.create_task(proxies.poll())
+            await asyncio.sleep(1)
+            send(deployed, deployed.offers_queue_url, offer, trace, ClientID=uuid.uuid4().hex[:16])
+            polled = await polling
+            assert await proxies.answer(polled.sid, answer(draw_number())) == "success"
+
+    with seeing(deployed, "rendezvous.offer.matched.#") as url:
+        asyncio.run(answered())
         deadline = time.monotonic() + WITHIN_S
         traces: set[str] = set()
         while trace not in traces:
