@@ -20,9 +20,13 @@ MONTH_S = 30.4 * 86_400
 PROXY_GB, BROKER_GB = 0.25, 0.5
 QUICK_S = 0.015  # a warm invocation that asks the table once or twice
 BROKER_S = 0.15
-LOGGED_KB = 0.6  # an invocation: START, END, REPORT, and its metrics
-# An event's own request, and its part of a batch's at the exchange and at the counters: as the guide has it.
-EVENT_SQS = 1.5
+LOGGED_KB, METRICS_KB = 0.3, 0.4  # an invocation: START, END and REPORT; and the counts of one that has others
+# To tell of a poll, in write units: an item of its own, or of one that is sent away a part of what its environment
+# tells of in five seconds, 300 bytes.
+TOLD, TOLD_TOGETHER = 1, 0.3
+# To count: in each window a row, and its day's, for every type or method and country that was told of, some 150 where
+# volunteers are everywhere; and a mark for each address in a day.
+WINDOW_S, ROWS, MARKS = 30, 150, 1 / 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,8 @@ class Units:
     """What a step takes of AWS: units of DynamoDB, requests of SQS, invocations and GB-seconds of Lambda.
 
     What a poll is held for comes beside; `looks` are eventually consistent queries of the waiting offers, of which
-    a poll of an unrestricted proxy makes two, and `sure_looks` consistent ones.
+    a poll of an unrestricted proxy makes two, and `sure_looks` consistent ones. Who `is_sent_away` is counted with
+    others, and a seventh of them are the first of their address in a day.
     """
 
     writes: float = 0
@@ -40,27 +45,28 @@ class Units:
     sqs: float = 0
     invocations: float = 0
     gb_s: float = 0
+    is_sent_away: bool = False
 
 
 _POLL_GB_S = PROXY_GB * QUICK_S
 # As sluice.aws.rendezvous asks for it. An offer that waits has up to 2 KB, all else up to 1 KB; a condition that fails
 # is a write as well. What is deleted by expiry is free.
 UNITS: Mapping[Step, Units] = {
-    Step.DEFERRED: Units(looks=1, sqs=EVENT_SQS, invocations=1, gb_s=_POLL_GB_S),
-    Step.EARLY: Units(looks=1, sqs=EVENT_SQS, invocations=1, gb_s=_POLL_GB_S),
+    Step.DEFERRED: Units(looks=1, invocations=1, gb_s=_POLL_GB_S, is_sent_away=True),
+    Step.EARLY: Units(looks=1, invocations=1, gb_s=_POLL_GB_S, is_sent_away=True),
     # The offer taken (2) and the match.
-    Step.TAKEN: Units(writes=3, looks=1, sqs=EVENT_SQS, invocations=1, gb_s=_POLL_GB_S),
+    Step.TAKEN: Units(writes=3 + TOLD, looks=1, invocations=1, gb_s=_POLL_GB_S),
     # Entered, closed, left; its mailbox is received from.
-    Step.HELD_IDLE: Units(writes=3, sure_looks=1, sqs=1 + EVENT_SQS, invocations=1, gb_s=_POLL_GB_S),
+    Step.HELD_IDLE: Units(writes=3 + TOLD, sure_looks=1, sqs=1, invocations=1, gb_s=_POLL_GB_S),
     # Entered, and left by both.
-    Step.HELD_MATCHED: Units(writes=3, sure_looks=1, sqs=1 + EVENT_SQS, invocations=1, gb_s=_POLL_GB_S),
+    Step.HELD_MATCHED: Units(writes=3 + TOLD, sure_looks=1, sqs=1, invocations=1, gb_s=_POLL_GB_S),
     # Beside what every offer takes: the match, and the letter.
     Step.OFFER_MATCHED: Units(writes=1, sqs=1),
     # Waits (2); the pool is asked again.
     Step.OFFER_WAITED: Units(writes=2, reads=1),
     Step.OFFER_LEFT: Units(writes=2),
-    # Its match is read, the offer updated, the answer sent; its event and the offer's.
-    Step.ANSWER: Units(writes=1, reads=0.5, sqs=1 + 2 * (EVENT_SQS - 0.5), invocations=1, gb_s=_POLL_GB_S),
+    # Its match is read, the offer updated, the answer sent; that write tells of both.
+    Step.ANSWER: Units(writes=1, reads=0.5, sqs=1, invocations=1, gb_s=_POLL_GB_S),
 }
 # Its record written and deleted; the pool asked. Sent, looked up and received by the client, received and deleted by
 # the trigger; its queue made, the reply that nobody answered sent, the queue deleted.
@@ -82,23 +88,35 @@ def month(outcome: Outcome, *, days: float, calls: Mapping[str, float]) -> dict[
     for call, times in calls.items():
         _add(used, PACE[call], times, pool=Pool.UNRESTRICTED)
     used["Lambda GB-seconds"] += outcome.held_ms / 1000 * PROXY_GB
+    used["DynamoDB writes"] += _counting(outcome, days=days)
     return {name: number * PRICES[name] / 1e6 * MONTH_S / (days * 86_400) for name, number in used.items()}
 
 
-def early_part(outcome: Outcome, *, days: float) -> float:
-    """Say what a month of those polls costs that come before their turn, in dollars: nothing paces them."""
+def _counting(outcome: Outcome, *, days: float) -> float:
+    """Say how many writes it takes to count all events of that time."""
+    windows = days * 86_400 / WINDOW_S
+    answers = sum(times for (step, _, _), times in outcome.steps.items() if step is Step.ANSWER)
+    polls = sum(
+        times for (step, _, _), times in outcome.steps.items() if UNITS[step].invocations and step is not Step.ANSWER
+    )
+    rows = sum(min(each / windows, ROWS) for each in (polls, answers, outcome.offers))
+    return 2 * rows * windows
+
+
+def early_usd(polls_a_second: float) -> float:
+    """Say what a month of polls costs that come before their turn, in dollars: nothing that a site says paces them."""
     early = Outcome()
-    for key, times in outcome.steps.items():
-        if key[0] is Step.EARLY and key[2] is not Manner.OBEYING:
-            early.steps[key] = times
-    return sum(month(early, days=days, calls={}).values())
+    early.steps[Step.EARLY, Pool.UNRESTRICTED, Manner.OLDER] = round(polls_a_second * 86_400)
+    return sum(month(early, days=1, calls={}).values())
 
 
 def _add(used: dict[str, float], units: Units, times: float, *, pool: Pool) -> None:
     partitions = 2 if pool is Pool.UNRESTRICTED else 1
     used["Lambda requests"] += units.invocations * times
     used["Lambda GB-seconds"] += units.gb_s * times
-    used["DynamoDB writes"] += units.writes * times
+    told = TOLD_TOGETHER + MARKS if units.is_sent_away else 0
+    used["DynamoDB writes"] += (units.writes + told) * times
     used["DynamoDB reads"] += (units.reads + (units.looks / 2 + units.sure_looks) * partitions) * times
     used["SQS requests"] += units.sqs * times
-    used["CloudWatch logs"] += units.invocations * times * LOGGED_KB / 1e6
+    logged_kb = LOGGED_KB if units.is_sent_away else LOGGED_KB + METRICS_KB
+    used["CloudWatch logs"] += units.invocations * times * logged_kb / 1e6

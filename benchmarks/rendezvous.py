@@ -2,7 +2,8 @@
 
 `python -m benchmarks.rendezvous [--json]`: offers at a steady rate, random in time, from clients with the deployed
 credentials, to proxies that answer at once; then the wait until the sweeper has deleted the last answer queue, as its
-requests count too. The proxies' idle polls count as well, and what their events cost is counted apart.
+requests count too. What telling of its events takes is a rendezvous' own; what idle polls and counting take is told
+apart, the latter with events of as many countries as there are.
 """
 
 import asyncio
@@ -22,8 +23,10 @@ from rich.console import Console
 
 from benchmarks.imports import COMPILED, FROM_SOURCES, import_ms, slowest_ratio
 from benchmarks.report import Figure, report
+from sluice.aws.clients import new_id, now_ms
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.federation.operations import SweepSite
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, start
@@ -33,6 +36,7 @@ from sluice.local.sites import DEFAULT_SITE
 from sluice.local.traffic import Proxies, draw_number, offer_body
 from sluice.local.units import READ, WRITE, Units, read_units
 from sluice.peers.methods import draw_client_id
+from sluice.rendezvous.counts.events import AnswerEvent, Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
@@ -49,6 +53,9 @@ CLIENT_THREADS = 64
 COUNTED = {"counters", "seen"}  # partitions of the table
 SWEPT = {"offers"} | COUNTED
 ALONE, ALONE_EVERY_S = 10, 3.0  # rendezvous one by one
+COUNTRIES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "ABCDEFGHIJKLMNOPQRST"]  # two hundred
+EVENTS, EVENTS_A_SECOND = 900, 30  # as ten rendezvous a second tell of
+QUIET_S = 20.0  # twice the counters' window and more: nothing is left to count
 FUNCTIONS = ("broker", "proxy", "sweeper", "counters")
 SEED = 7
 
@@ -104,6 +111,7 @@ def main(
                 cloud=cloud, context={"sluice.rendezvous.held_proxies_min": 2 * PROXIES}, progress=status.update
             ).deploy(DEFAULT_SITE)
             load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
+            counting = units_of_counting(cloud, progress=status.update)
             status.update("importing the handlers")
             import_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=COMPILED))
             uncompiled_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=FROM_SOURCES))
@@ -117,7 +125,7 @@ def main(
         "import_ratio_uncompiled": Figure(name="the same, our side from its sources", value=uncompiled_ratio),
     }
     title = f"{len(load.answer_ms)} rendezvous at {rate:g}/s"
-    report(title, figures(load, alone) | imports, as_json=as_json)
+    report(title, figures(load, alone) | of_counting(counting) | imports, as_json=as_json)
 
 
 async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> tuple[Run, Run]:
@@ -177,6 +185,46 @@ async def one_by_one(client: "Client") -> list[float | None]:
         replies.append(await client.rendezvous())
         await asyncio.sleep(ALONE_EVERY_S)
     return replies
+
+
+def units_of_counting(cloud: Cloud, *, progress: Callable[[str], None]) -> float:
+    """Tell of events from everywhere, as functions do, each by itself. Returns the write units for each."""
+    draw = random.Random(SEED)
+    offset = cloud.unit_log.stat().st_size
+    site = SiteAccess(cloud, DEFAULT_SITE)
+    client = site.connection.client("dynamodb")
+    teller = TableTeller(
+        table=site.deployment.table_name, site="here", client=lambda: client, now_ms=now_ms, new_id=new_id
+    )
+    for number in range(EVENTS):
+        progress(f"telling of events: {number} of {EVENTS}")
+        teller.publish([event(number, country=draw.choice(COUNTRIES))])
+        time.sleep(1 / EVENTS_A_SECOND)
+    progress("waiting until they are counted")
+    units: list[Units] = []
+    while True:
+        time.sleep(QUIET_S)
+        before, units = units, [u for u in read_units(cloud.unit_log, offset=offset) if u.partition in COUNTED]
+        if len(units) == len(before):
+            return sum(each.units for each in units if each.kind == WRITE) / EVENTS
+
+
+def event(number: int, *, country: str) -> Event:
+    """One of the three that a rendezvous has; each poll is from another address."""
+    at_ms, id_ = now_ms(), event_id("bench", new_id(), at_ms=now_ms())
+    if number % 3 == 0:
+        return PollEvent(
+            id=id_, at_ms=at_ms, outcome="matched", country=country, proxy_type="webext", address=f"{number:032x}"
+        )
+    if number % 3 == 1:
+        return AnswerEvent(id=id_, at_ms=at_ms, outcome="success", country=country, proxy_type="webext")
+    return OfferEvent(id=id_, at_ms=at_ms, outcome="matched", country=country, method="sqs")
+
+
+def of_counting(units: float) -> dict[str, Figure]:
+    """Name the figure by the key that programs read."""
+    name = f"DynamoDB write units to count an event, of {len(COUNTRIES)} countries"
+    return {"counter_write_units_per_event": Figure(name=name, value=units, limit=4)}
 
 
 def declare(site: SiteAccess) -> None:

@@ -91,6 +91,7 @@ def deployed(cloud: Cloud) -> Deployed:
         "sluice.rendezvous.bridges": json.dumps([bridge]),
         "sluice.rendezvous.allowed_relay_pattern": f"^{LOOPBACK}$",
         "sluice.rendezvous.held_proxies_min": HELD_PROXIES,
+        "sluice.rendezvous.counters_window_s": 2,
         "sluice.rendezvous.keep_state": False,
         "sluice.splitting.queues": SPLIT_QUEUES,
         "sluice.splitting.counts_settle_s": 0,  # this cloud's counts are right at once

@@ -45,7 +45,9 @@ class FakePools:
     def leave(self, proxy: WaitingProxy) -> None:
         self.proxies.pop(proxy.poll_id, None)
 
-    def waiting(self, pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
+    def waiting(
+        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
+    ) -> Sequence[WaitingProxy]:
         self.questions += 1
         return [proxy for proxy in list(self.proxies.values()) if proxy.pool is pool and proxy.waits_until_ms > now_ms]
 

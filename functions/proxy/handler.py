@@ -32,7 +32,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller gets a status and the log the cause
         logger.error("RequestFailed", route=route_of(event.get("rawPath", "")), cause=cause_of(error))  # noqa: TRY400
         response = HttpResponse(status=503, metrics=("RequestsFailed",))
-    publish(SERVICE, Counter(response.metrics) + parts().recorder.publish())
+    publish(SERVICE, parts().counts.due(Counter(response.metrics) + parts().recorder.publish()))
     return response.event()
 
 

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 
 from sluice.aws.clients import dynamodb_client, new_id, now_ms
+from sluice.aws.metrics import HeldCounts
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.meeting import Meeting
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
@@ -14,9 +15,11 @@ from sluice.rendezvous.http_clients import HttpClients
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.protocol.bridges import by_fingerprint
 from sluice.rendezvous.settings import ProxySettings
-from sluice.rendezvous.volunteers import Volunteers
+from sluice.rendezvous.volunteers import PollMetric, Volunteers
 
 AT_ONCE = 2  # calls for one offer
+# Most polls where many proxies are: told to come again later, and nothing else.
+SENT_AWAY = frozenset({PollMetric.DEFERRED, PollMetric.REFUSED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,7 @@ class ProxyParts:
 
     site: BrokerSite
     recorder: EventRecorder
+    counts: HeldCounts
 
     @classmethod
     def make(cls, settings: ProxySettings) -> "ProxyParts":
@@ -68,4 +72,4 @@ class ProxyParts:
             new_id=new_id,
             trusts_forwarded=settings.trusts_forwarded,
         )
-        return cls(site=site, recorder=meeting.recorder)
+        return cls(site=site, recorder=meeting.recorder, counts=HeldCounts(names=SENT_AWAY, now_ms=now_ms))

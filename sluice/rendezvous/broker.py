@@ -16,6 +16,7 @@ from sluice.rendezvous.matchmaker import Matchmaker
 from sluice.rendezvous.persistence import Persistence
 from sluice.rendezvous.ports import NewId, NowMs, OfferRecord, OfferState, OfferStore, OpenOffer, Queues
 from sluice.rendezvous.protocol.matching import (
+    ANSWER_QUEUE_AGE_MS,
     PATIENCE_MS,
     WaitingProxy,
     answers_until,
@@ -39,6 +40,7 @@ from sluice.rendezvous.protocol.messages import (
 # A client reads once and never deletes; its queue is swept after two minutes.
 ANSWER_QUEUE_ATTRIBUTES = {"MessageRetentionPeriod": "300"}
 
+SWEPT_SOON_MS = 10_000
 PROMISED_MS = 8_000  # after its offer; a client reads its queue for longer than its patience lasts
 
 
@@ -112,7 +114,7 @@ class Broker:
         if is_stale(sent_at_ms=message.sent_at_ms, now_ms=self.now_ms()):
             if message.receives > 1:
                 # Whoever had it before may have died between its queue and its record, and then nobody sweeps that.
-                self.offers.record(self._record(message, read))
+                self.offers.record(self._record_again(message, read))
             return _Served(OfferMetric.STALE)
         record = self._record(message, read)
         is_first, reply_to = self._receive(record)
@@ -155,6 +157,12 @@ class Broker:
         if isinstance(read, OfferRefused):
             return replace(record, state=OfferState.REFUSED)
         return self.recorder.described(record, read, trace=message.trace)
+
+    def _record_again(self, message: OfferMessage, read: Offer | OfferRefused) -> OfferRecord:
+        """Write for its queue alone what may have been swept, and have had its end, already."""
+        record = self._record(message, read)
+        may_be_swept = self.now_ms() - message.sent_at_ms > ANSWER_QUEUE_AGE_MS - SWEPT_SOON_MS
+        return replace(record, state=OfferState.REFUSED) if may_be_swept else record
 
     def _receive(self, record: OfferRecord) -> tuple[bool, str]:
         """Write an offer down and make its queue, side by side. Says whether we are the first to, and the queue's URL.

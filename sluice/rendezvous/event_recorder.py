@@ -1,8 +1,8 @@
 """Notes what becomes of polls and answers, until the invocation's work is done and it is told.
 
 Of offers it tells nothing: the write by which one comes to its end tells of that itself (`counts.stream`), so every
-offer is told of once. Most polls end without a client, and many alike: an environment holds them back for some seconds,
-and tells of all that ended alike at once.
+offer is told of once. Of polls there are many, and many end alike: an environment that has just told of some holds the
+next ones back for some seconds, and tells of all that ended alike at once.
 """
 
 from collections import Counter
@@ -25,12 +25,12 @@ from sluice.rendezvous.protocol.matching import Profile
 from sluice.rendezvous.protocol.messages import Offer, Poll
 
 NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
-HELD_BACK_MS = 5_000  # for which an environment holds back what it knows of idle polls, since it told of some
+HELD_BACK_MS = 5_000  # for which an environment holds back what it knows of polls, since it told of some
 
 
 @dataclass(slots=True)
 class HeldPolls:
-    """Polls without a client that an environment hasn't told of; where it is called no more, nobody does."""
+    """Polls that an environment hasn't told of; where it is called no more, nobody does."""
 
     told_at_ms: int | None = None
     polls: list[PollEvent] = field(default_factory=list)
@@ -101,9 +101,8 @@ class EventRecorder:
         )
 
     def poll_ended(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> None:
-        """Note the end of a poll. One that got no client may be told of later, together with others."""
-        events = self._events if outcome is PollOutcome.MATCHED else self._held.polls
-        events.append(
+        """Note the end of a poll: it may be told of later, together with others."""
+        self._held.polls.append(
             poll_ended(
                 profile,
                 outcome,

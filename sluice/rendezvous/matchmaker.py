@@ -17,7 +17,7 @@ from sluice.rendezvous.persistence import Persistence
 from sluice.rendezvous.ports import NowMs, OfferStore, OpenOffer, ProxyPools, Queues, WaitingOffers
 from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy, in_order, pools_for
 
-CANDIDATES = 10  # read at once of a pool, beside those for the rest of a batch
+CANDIDATES = 4  # read at once of a pool, beside those for the rest of a batch
 MAX_TRIES = 20  # for one offer, of proxies that others are given to
 AGAIN_MS = 1_500  # for which a proxy is worth to be tried again: a mailbox that has just been made may not be found
 
@@ -56,13 +56,15 @@ class Matchmaker:
                 left = self._left.setdefault(pool, deque())
                 if not left and self._asked.get(pool, 0) <= after:
                     self._questions += 1
-                    self._asked[pool] = self._questions
                     waiting = self.pools.waiting(
                         pool,
                         now_ms=self.now_ms(),
                         limit=CANDIDATES + self.offers_due,
                         shards=self.pacing.pace().shards,
+                        # Whom the first question misses, those that wait meanwhile find by the second.
+                        consistent=after > 0,
                     )
+                    self._asked[pool] = self._questions
                     new = [proxy for proxy in waiting if proxy.poll_id not in self._drawn]
                     left.extend(in_order(new, ties=[self.random() for _ in new]))
                 if left:
@@ -88,7 +90,10 @@ class Matchmaker:
             if not self.persistence.persist(matched, until_ms=until_ms):
                 return False
         except CallFailed:
-            return False  # if it was written, that proxy hears nothing: its poll ends
+            # Whoever looks again may try it again: it isn't known whether it was written.
+            with self._lock:
+                self._drawn.discard(proxy.poll_id)
+            return False
         leaving = self.executor.submit(self.pools.leave, proxy)
         letter = offer_letter(offer, proxy.poll_id)
         try:
@@ -122,8 +127,9 @@ class Matchmaker:
 
     def _settled(self, offer: OpenOffer, *, after: int) -> bool | None:
         """Look for a proxy for an offer that waits: whether it has one, or None where it waits no more and has none."""
+        draw = partial(self.draw, offer.record.nat, after=after)
         try:
-            proxy = self.draw(offer.record.nat, after=after)
+            proxy = self.persistence.persist(draw, until_ms=min(self.now_ms() + AGAIN_MS, offer.waits_until_ms))
             if proxy is None or self.now_ms() >= offer.waits_until_ms:
                 return False
             return not self.waiting.take(offer) or self.give(offer, proxy, after=after) or None

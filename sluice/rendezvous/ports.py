@@ -145,8 +145,12 @@ class ProxyPools(Protocol):
     def leave(self, proxy: WaitingProxy) -> None:
         """Take a proxy out."""
 
-    def waiting(self, pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
+    def waiting(
+        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
+    ) -> Sequence[WaitingProxy]:
         """Read some who wait, drawn at random, all where they are no more than `limit`.
+
+        Those who have just come may be missing unless it is `consistent`, which costs twice as much.
 
         What it sees of those whose time is over it deletes.
         """

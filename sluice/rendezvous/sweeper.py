@@ -22,9 +22,9 @@ from sluice.rendezvous.ports import (
     Queues,
     WaitingOffers,
 )
+from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, OfferMethod
 
-ANSWER_QUEUE_AGE_MS = 120_000
 SHARDS_BEFORE = 2  # times as many as now: demand was more a few minutes ago
 
 

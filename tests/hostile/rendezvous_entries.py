@@ -18,6 +18,7 @@ from functions.broker.parts import BrokerParts
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
 from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.metrics import HeldCounts
 from sluice.message import Value
 from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.counting import Counting
@@ -146,7 +147,9 @@ class Rendezvous(Meeting):
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What the proxy function answers."""
-        parts = SimpleNamespace(site=self.site(), recorder=self.recorder)
+        parts = SimpleNamespace(
+            site=self.site(), recorder=self.recorder, counts=HeldCounts(names=frozenset(), now_ms=self.clock)
+        )
         with put_together(proxy, parts):
             response = proxy.handler(dict(request), CONTEXT)
         assert len(as_json(response)) < MAX_RESPONSE_BYTES

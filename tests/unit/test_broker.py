@@ -154,7 +154,9 @@ class Died(BaseException):
 class DeadlyPools(FakePools):
     """Whoever asks them the second time dies."""
 
-    def waiting(self, pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
+    def waiting(
+        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
+    ) -> Sequence[WaitingProxy]:
         self.questions += 1
         if self.questions > 1:
             raise Died
@@ -369,8 +371,8 @@ def test_more_candidates_than_are_read_at_once_are_asked_for_again() -> None:
         world.proxy(f"p{number}")
     waiting = world.pools.waiting
 
-    def few(pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
-        return waiting(pool, now_ms=now_ms, limit=limit, shards=shards)[:CANDIDATES]
+    def few(pool: Pool, **asked: Any) -> Sequence[WaitingProxy]:
+        return waiting(pool, **asked)[:CANDIDATES]
 
     world.pools.waiting = few  # type: ignore[method-assign]
     offers = [post(f"c{number}") for number in range(2 * CANDIDATES)]

@@ -11,7 +11,8 @@ over as many shards as the demand wants: a poll costs two writes here, an offer 
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class DynamoProxyPools:
     client: "DynamoDBClient"
     table: str
     random: Callable[[], float]
+    _large: set[str] = field(default_factory=set)  # partitions that had more than was asked for, when last read
 
     def enter(self, proxy: WaitingProxy) -> None:
         """Add a proxy to its pool, in the place of an earlier poll of the same Sid."""
@@ -68,15 +70,18 @@ class DynamoProxyPools:
             if error.code != CONDITION_FAILED:
                 raise
 
-    def waiting(self, pool: Pool, *, now_ms: int, limit: int, shards: int) -> Sequence[WaitingProxy]:
+    def waiting(
+        self, pool: Pool, *, now_ms: int, limit: int, shards: int, consistent: bool = True
+    ) -> Sequence[WaitingProxy]:
         """Read some who wait, drawn at random, all where they are no more than `limit`.
 
-        What it sees of those whose time is over it deletes.
+        Those who have just come may be missing unless it is `consistent`, which costs twice as much. What it sees of
+        those whose time is over it deletes.
         """
         first = int(self.random() * shards)
         found: list[WaitingProxy] = []
         for shard in chain(range(first, shards), range(first)):
-            for page in self._pages(f"polls#{pool}#{shard}", limit=limit):
+            for page in self._pages(f"polls#{pool}#{shard}", limit=limit, consistent=consistent):
                 self._delete_dead(page, now_ms=now_ms)
                 proxies = read_each(page, waiting_proxy)
                 found += [proxy for proxy in proxies if proxy.waits_until_ms > now_ms]
@@ -84,18 +89,22 @@ class DynamoProxyPools:
                     return found
         return found
 
-    def _pages(self, partition: str, *, limit: int) -> Iterator[Sequence[Item]]:
+    def _pages(self, partition: str, *, limit: int, consistent: bool) -> Iterator[Sequence[Item]]:
         """Read a partition: at once what is small, and else from a place in it that is drawn, round about."""
-        page, more = self._page(partition, limit=limit)
-        if not more:
-            yield page
-            return
+        ask = partial(self._page, partition, limit=limit, consistent=consistent)
+        if partition not in self._large:
+            page, more = ask()
+            if not more:
+                yield page
+                return
+        self._large.add(partition)
         start = f"{int(self.random() * 16**ADDRESS_DIGITS):0{ADDRESS_DIGITS}x}"
         for condition in ("sk > :start", "sk <= :start"):
             after: Any = {}
             while after is not None:
-                page, after = self._page(partition, condition, {":start": start}, limit=limit, after=after)
+                page, after = ask(condition, {":start": start}, after=after)
                 yield page
+        self._large.discard(partition)  # or there would have been enough
 
     def _page(
         self,
@@ -104,6 +113,7 @@ class DynamoProxyPools:
         values: dict[str, str | int] | None = None,
         *,
         limit: int,
+        consistent: bool,
         after: Any = None,
     ) -> tuple[Sequence[Item], Any]:
         """Read one page, and where the next one begins, or None."""
@@ -111,7 +121,7 @@ class DynamoProxyPools:
         with calls("Query"):
             found = self.client.query(
                 TableName=self.table,
-                ConsistentRead=True,
+                ConsistentRead=consistent,
                 KeyConditionExpression="pk = :pk" + (f" AND {condition}" if condition else ""),
                 ExpressionAttributeValues=attributes({":pk": partition} | (values or {})),
                 Limit=limit,

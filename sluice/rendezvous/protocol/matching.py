@@ -10,6 +10,7 @@ from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 
 HOLD_MS = 10_000  # how long a proxy's poll is held open, and its place in the pool good
 PATIENCE_MS = 5_000  # how long after its offer was sent a client is answered
+ANSWER_QUEUE_AGE_MS = 120_000  # when it is swept, and its offer forgotten
 HEARS_MS = 6_000  # and by when it hears that nobody answered
 GUARD_MS = 300  # from the last moment at which an answer is taken to that: no answer in time comes second
 ANSWERING_MS = 1_000  # that a proxy needs for its answer: with less an offer isn't given to it
