@@ -20,13 +20,14 @@ MONTH_S = 30.4 * 86_400
 PROXY_GB, BROKER_GB = 0.25, 0.5
 QUICK_S = 0.015  # a warm invocation that asks the table once or twice
 BROKER_S = 0.15
-LOGGED_KB, METRICS_KB = 0.3, 0.4  # an invocation: START, END and REPORT; and the counts of one that has others
+METRICS_KB = 0.4  # an invocation that isn't one of many alike; of polls Lambda itself logs nothing
+BROKER_KB = 0.3  # START, END and REPORT
 # To tell of a poll, in write units: an item of its own, or of one that is sent away a part of what its environment
-# tells of in five seconds, 300 bytes.
-TOLD, TOLD_TOGETHER = 1, 0.3
+# tells of in twenty seconds: 150 bytes.
+TOLD_TOGETHER = 0.15
 # To count: in each window a row, and its day's, for every type or method and country that was told of, some 150 where
 # volunteers are everywhere; and a mark for each address in a day.
-WINDOW_S, ROWS, MARKS = 30, 150, 1 / 7
+WINDOW_S, ROWS, MARKS = 60, 150, 1 / 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +50,22 @@ class Units:
 
 
 _POLL_GB_S = PROXY_GB * QUICK_S
-# As sluice.aws.rendezvous asks for it. An offer that waits has up to 2 KB, all else up to 1 KB; a condition that fails
+# As sluice.aws.rendezvous asks for it. No item has more than 1 KB; a condition that fails
 # is a write as well. What is deleted by expiry is free.
 UNITS: Mapping[Step, Units] = {
     Step.DEFERRED: Units(looks=1, invocations=1, gb_s=_POLL_GB_S, is_sent_away=True),
     Step.EARLY: Units(looks=1, invocations=1, gb_s=_POLL_GB_S, is_sent_away=True),
-    # The offer taken (2) and the match.
-    Step.TAKEN: Units(writes=3 + TOLD, looks=1, invocations=1, gb_s=_POLL_GB_S),
+    # The offer taken and the match.
+    Step.TAKEN: Units(writes=2 + TOLD_TOGETHER + MARKS, looks=1, invocations=1, gb_s=_POLL_GB_S),
     # Entered, closed, left; its mailbox is received from.
-    Step.HELD_IDLE: Units(writes=3 + TOLD, sure_looks=1, sqs=1, invocations=1, gb_s=_POLL_GB_S),
+    Step.HELD_IDLE: Units(writes=3 + TOLD_TOGETHER + MARKS, sure_looks=1, sqs=1, invocations=1, gb_s=_POLL_GB_S),
     # Entered, and left by both.
-    Step.HELD_MATCHED: Units(writes=3 + TOLD, sure_looks=1, sqs=1, invocations=1, gb_s=_POLL_GB_S),
+    Step.HELD_MATCHED: Units(writes=3 + TOLD_TOGETHER + MARKS, sure_looks=1, sqs=1, invocations=1, gb_s=_POLL_GB_S),
     # Beside what every offer takes: the match, and the letter.
     Step.OFFER_MATCHED: Units(writes=1, sqs=1),
-    # Waits (2); the pool is asked again.
-    Step.OFFER_WAITED: Units(writes=2, reads=1),
-    Step.OFFER_LEFT: Units(writes=2),
+    # Waits; the pool is asked again.
+    Step.OFFER_WAITED: Units(writes=1, reads=1),
+    Step.OFFER_LEFT: Units(writes=1),
     # Its match is read, the offer updated, the answer sent; that write tells of both.
     Step.ANSWER: Units(writes=1, reads=0.5, sqs=1, invocations=1, gb_s=_POLL_GB_S),
 }
@@ -85,6 +86,7 @@ def month(outcome: Outcome, *, days: float, calls: Mapping[str, float]) -> dict[
     for (step, pool, _), times in outcome.steps.items():
         _add(used, UNITS[step], times, pool=pool)
     _add(used, OFFER, outcome.offers, pool=Pool.UNRESTRICTED)
+    used["CloudWatch logs"] += BROKER_KB * outcome.offers / 1e6
     for call, times in calls.items():
         _add(used, PACE[call], times, pool=Pool.UNRESTRICTED)
     used["Lambda GB-seconds"] += outcome.held_ms / 1000 * PROXY_GB
@@ -99,7 +101,7 @@ def _counting(outcome: Outcome, *, days: float) -> float:
     polls = sum(
         times for (step, _, _), times in outcome.steps.items() if UNITS[step].invocations and step is not Step.ANSWER
     )
-    rows = sum(min(each / windows, ROWS) for each in (polls, answers, outcome.offers))
+    rows = sum(min(each / windows, ROWS) for each in (polls + answers, outcome.offers))
     return 2 * rows * windows
 
 
@@ -118,5 +120,4 @@ def _add(used: dict[str, float], units: Units, times: float, *, pool: Pool) -> N
     used["DynamoDB writes"] += (units.writes + told) * times
     used["DynamoDB reads"] += (units.reads + (units.looks / 2 + units.sure_looks) * partitions) * times
     used["SQS requests"] += units.sqs * times
-    logged_kb = LOGGED_KB if units.is_sent_away else LOGGED_KB + METRICS_KB
-    used["CloudWatch logs"] += units.invocations * times * logged_kb / 1e6
+    used["CloudWatch logs"] += (0 if units.is_sent_away else METRICS_KB * units.invocations) * times / 1e6

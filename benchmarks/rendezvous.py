@@ -1,9 +1,11 @@
 """What a rendezvous over SQS costs and how long it takes, on the embedded cloud with everything in it counted.
 
-`python -m benchmarks.rendezvous [--json]`: offers at a steady rate, random in time, from clients with the deployed
-credentials, to proxies that answer at once; then the wait until the sweeper has deleted the last answer queue, as its
-requests count too. What telling of its events takes is a rendezvous' own; what idle polls and counting take is told
-apart, the latter with events of as many countries as there are.
+`python -m benchmarks.rendezvous [--json]`: with the parameters as they are by default, first some offers one by one, to
+a few proxies that poll without a pause and whose polls are held; then offers at a steady rate, random in time, to so
+many proxies that none is held, which poll when they are told to. Clients have the deployed credentials, proxies answer
+at once. Both end when the sweeper has deleted the last answer queue, as its requests count too. What telling of its
+events takes is a rendezvous' own; what idle polls and counting take is told apart, the latter with events of as many
+countries as there are.
 """
 
 import asyncio
@@ -11,9 +13,11 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -42,8 +46,12 @@ from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
-PROXIES = 20  # an offer finds one even after a second in which this machine did nothing
+PROXIES = 4  # whose polls are held
+VOLUNTEERS = 72  # for every offer a second: more than three of them poll in a second, each every twenty
+RAMP_S = 40.0  # within which they begin
 WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
+KNOWN_AFTER_S = 120.0  # of offers at that rate: then the site has counted whom it has and what they want
+HELD_MAX = 20  # environments are processes of this machine
 SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much again
 LOOK_UP_AFTER_S = 1.0  # and as long again after each that finds no queue
 LOOK_UPS = 5
@@ -64,13 +72,14 @@ SEED = 7
 class Run:
     """One run. `requests` are all of it, also those that events make; `answer_ms` is one entry a rendezvous.
 
-    A client that finds no queue yet has `looked_again`, once for each look. Offers that found no proxy are `denied`:
-    their requests count, as a client's that is denied do, and they have no `answer_ms`.
+    A client that finds no queue yet has `looked_again`, once for each look. Offers that found no proxy have
+    no `answer_ms`, and None in `outcomes`, which are in the order of offers: their requests count.
     """
 
     answer_ms: Sequence[float]
-    denied: int
+    outcomes: Sequence[float | None]
     looked_again: int
+    polls: int
     requests: Sequence[SqsRequest]
     units: Sequence[Units]
 
@@ -81,8 +90,8 @@ class Run:
 
     @property
     def requests_per_rendezvous(self) -> float:
-        """All of them, whoever made them, but those of idle polls."""
-        return (len(self.requests) - self.idle_polls) / len(self.answer_ms)
+        """All of them, whoever made them, but those of idle polls, and those that are about no queue."""
+        return (sum(bool(each.queue) for each in self.requests) - self.idle_polls) / len(self.answer_ms)
 
     @property
     def by_action(self) -> Mapping[str, float]:
@@ -91,9 +100,15 @@ class Run:
         return {action: number / len(self.answer_ms) for action, number in counted.most_common()}
 
     def units_per_rendezvous(self, kind: str) -> float:
-        """Write or read units, but what counts events."""
-        own = (each.units for each in self.units if each.kind == kind and each.partition not in COUNTED)
-        return sum(own) / len(self.answer_ms)
+        """Write or read units, but what counts events, and what idle polls take to look for offers."""
+        own = sum(each.units for each in self.units if each.kind == kind and each.partition not in COUNTED)
+        return own / len(self.answer_ms) - (self.idle_looks if kind == READ else 0.0)
+
+    @property
+    def idle_looks(self) -> float:
+        """Read units with which polls without a client looked for offers, for each rendezvous; all look alike."""
+        looks = sum(each.units for each in self.units if each.kind == READ and each.partition == "waiting")
+        return looks * (1 - len(self.answer_ms) / max(self.polls, len(self.answer_ms))) / len(self.answer_ms)
 
 
 def main(
@@ -108,7 +123,7 @@ def main(
     try:
         with console.status("deploying") as status:
             cloud = Deployer(
-                cloud=cloud, context={"sluice.rendezvous.held_proxies_min": 2 * PROXIES}, progress=status.update
+                cloud=cloud, context={"sluice.rendezvous.held_proxies_max": HELD_MAX}, progress=status.update
             ).deploy(DEFAULT_SITE)
             load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
             counting = units_of_counting(cloud, progress=status.update)
@@ -125,7 +140,11 @@ def main(
         "import_ratio_uncompiled": Figure(name="the same, our side from its sources", value=uncompiled_ratio),
     }
     title = f"{len(load.answer_ms)} rendezvous at {rate:g}/s"
-    report(title, figures(load, alone) | of_counting(counting) | imports, as_json=as_json)
+    report(
+        title,
+        figures(load, alone, settled_offers=round(rate * seconds)) | of_counting(counting) | imports,
+        as_json=as_json,
+    )
 
 
 async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> tuple[Run, Run]:
@@ -137,32 +156,60 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
         await asyncio.to_thread(declare, site)
         await asyncio.gather(*(proxies.poll() for _ in range(PROXIES)))
         await until_counted(session, site.deployment.broker_url)
-        serving = [asyncio.create_task(proxies.serve()) for _ in range(PROXIES)]
         client = Client(site)
-        await asyncio.gather(*(client.rendezvous(look_up_after_s=COLD_START_S) for _ in range(WARM_UP)))
-        await asyncio.sleep(1)  # the warm-up's last trigger deletes
-        progress(f"{rate:g} rendezvous a second for {seconds:g} s")
-        load = await counted(cloud, client, lambda: at_rate(client.rendezvous, rate=rate, seconds=seconds), progress)
-        progress("some one by one")
-        alone = await counted(cloud, client, lambda: one_by_one(client), progress)
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        load_of = partial(counted, cloud, client, proxies, progress)
+        async with running([proxies.serve() for _ in range(PROXIES)]):
+            await asyncio.gather(*(client.rendezvous(look_up_after_s=COLD_START_S) for _ in range(WARM_UP)))
+            await asyncio.sleep(1)  # the warm-up's last trigger deletes
+            progress("some one by one")
+            alone = await load_of(lambda: one_by_one(client))
+        async with running(
+            late(proxies, number, of=round(VOLUNTEERS * rate)) for number in range(round(VOLUNTEERS * rate))
+        ):
+            await asyncio.sleep(RAMP_S)
+            progress(f"{rate:g} rendezvous a second")
+            load = await load_of(lambda: at_rate(client.rendezvous, rate=rate, seconds=KNOWN_AFTER_S + seconds))
     return load, alone
 
 
+@asynccontextmanager
+async def running(works: Iterable[Coroutine[None, None, None]]) -> AsyncIterator[None]:
+    """Have them run meanwhile."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def late(proxies: Proxies, number: int, *, of: int) -> None:
+    """One of so many volunteers: it begins in its turn."""
+    await asyncio.sleep(RAMP_S * number / of)
+    await proxies.obey(random=random.Random(number))
+
+
 async def counted(
-    cloud: Cloud, client: "Client", offer: Callable[[], Awaitable[list[float | None]]], progress: Callable[[str], None]
+    cloud: Cloud,
+    client: "Client",
+    proxies: Proxies,
+    progress: Callable[[str], None],
+    offer: Callable[[], Awaitable[list[float | None]]],
 ) -> Run:
     """Have clients offer, and count what that takes until their queues are swept."""
     client.looked_again = 0
-    offset, units_offset = cloud.request_log.stat().st_size, cloud.unit_log.stat().st_size
+    offset, units_offset, polls = (
+        cloud.request_log.stat().st_size,
+        cloud.unit_log.stat().st_size,
+        proxies.statuses.total(),
+    )
     replies = await offer()
-    ended_at_ms = time.time() * 1000
+    ended_at_ms, polls = time.time() * 1000, proxies.statuses.total() - polls
     progress(f"waiting until {len(replies)} answer queues are swept")
     made = await until_swept(cloud.request_log, offset, queues=len(replies))
-    # Polls go on meanwhile; what sweeps and counts takes is of those offers, and of nothing else.
-    of_run = [each for each in made if each.at_ms < ended_at_ms or not of_mailbox(each)]
+    # Polls go on meanwhile; what sweeps takes is of those offers, and of nothing else.
+    of_run = [each for each in made if each.at_ms < ended_at_ms or each.action == "DeleteQueue"]
     units = [
         each
         for each in read_units(cloud.unit_log, offset=units_offset)
@@ -171,8 +218,9 @@ async def counted(
     answer_ms = [reply for reply in replies if reply is not None]
     return Run(
         answer_ms=answer_ms,
-        denied=len(replies) - len(answer_ms),
+        outcomes=replies,
         looked_again=client.looked_again,
+        polls=polls,
         requests=of_run,
         units=units,
     )
@@ -314,9 +362,12 @@ async def until_swept(log: Path, offset: int, *, queues: int) -> Sequence[SqsReq
         await asyncio.sleep(1)
 
 
-def figures(load: Run, alone: Run) -> dict[str, Figure]:
-    """Name the figures by the keys that programs read."""
-    hundredths = statistics.quantiles(load.answer_ms, n=100, method="inclusive")
+def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
+    """Name the figures by the keys that programs read. How soon is of the last so many offers, all else of all."""
+    settled = load.outcomes[-settled_offers:]
+    answer_ms = [outcome for outcome in settled if outcome is not None]
+    hundredths = statistics.quantiles(answer_ms, n=100, method="inclusive")
+    before = load.outcomes[:-settled_offers]
 
     def requests(run: Run, how: str, limit: float) -> Figure:
         return Figure(
@@ -333,6 +384,8 @@ def figures(load: Run, alone: Run) -> dict[str, Figure]:
         "sqs_requests_idle_polls": Figure(
             name="SQS requests of idle polls, for each rendezvous", value=load.idle_polls / len(load.answer_ms)
         ),
+        "idle_polls": Figure(name="idle polls, for each rendezvous", value=load.polls / len(load.answer_ms) - 1),
+        "read_units_idle_polls": Figure(name="DynamoDB read units of these", value=load.idle_looks),
         "write_units_per_rendezvous": Figure(
             name="DynamoDB write units per rendezvous", value=load.units_per_rendezvous(WRITE), limit=7
         ),
@@ -352,7 +405,8 @@ def figures(load: Run, alone: Run) -> dict[str, Figure]:
             compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
         ),
         "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
-        "denied": Figure(name="offers that found no proxy", value=load.denied, limit=0),
+        "denied": Figure(name="offers that found no proxy", value=len(settled) - len(answer_ms), limit=0),
+        "denied_before": Figure(name="and before the site knew whom it has", value=before.count(None)),
         "looked_again": Figure(name="looks for a queue that wasn't there yet", value=load.looked_again),
     }
 

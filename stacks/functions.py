@@ -5,7 +5,7 @@ Every role's statements stand whole in the stack that makes the function: nothin
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_events as events
@@ -39,6 +39,14 @@ CONSUME_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes", "Cha
 STREAM_ACTIONS = ("DescribeStream", "GetRecords", "GetShardIterator")  # of a mapping of a stream
 
 
+# https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-advanced.html
+ONLY_OUR_OWN_LINES: Mapping[str, Any] = {
+    "logging_format": lambda_.LoggingFormat.JSON,
+    "system_log_level_v2": lambda_.SystemLogLevel.WARN,
+    "application_log_level_v2": lambda_.ApplicationLogLevel.TRACE,  # it is ours that decides
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How one function differs from the others."""
@@ -52,6 +60,7 @@ class Plan:
     wildcards: Mapping[str, str] = field(default_factory=dict)  # in resources, beside those: each with its reason
     failures: sqs.IQueue | None = None  # where Lambda puts an asynchronous event that it gave up
     recursive_loop: lambda_.RecursiveLoop | None = None
+    is_called_often: bool = False  # so often that Lambda's own lines about each call would cost more than the calls
     reserved_concurrency: int | None = None  # that nobody else has, and at most; None is what is there
     files: Mapping[str, str] = field(default_factory=dict)  # beside the code: name to path in the project
 
@@ -104,6 +113,7 @@ class Functions:
             dead_letter_queue=plan.failures,
             recursive_loop=plan.recursive_loop,
             reserved_concurrent_executions=plan.reserved_concurrency,
+            **(ONLY_OUR_OWN_LINES if plan.is_called_often else {}),
             tracing=lambda_.Tracing.ACTIVE if self.parameters.operations.tracing else None,
         )
         acknowledge(

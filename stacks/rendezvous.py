@@ -126,6 +126,7 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
             allow("sqs", ["SendMessage"], stack.answer_queues),
         ],
         # Anybody may call it, as often as they like.
+        is_called_often=True,
         reserved_concurrency=parameters.proxy_max_concurrency,
     )
     # Volunteers have no credentials: the protocol's broker is open to all.

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 NAMESPACE = "Sluice"
-HELD_BACK_MS = 5_000
+HELD_BACK_MS = 20_000
 
 
 @dataclass(slots=True, kw_only=True)
 class HeldCounts:
     """Counts that an environment holds back where an invocation has no others: logs cost by the gigabyte.
 
-    Those of `names` are held back for five seconds since there were some to publish. What an environment holds back
+    Those of `names` are held back for twenty seconds since there were some to publish. What an environment holds back
     that is called no more is lost.
     """
 

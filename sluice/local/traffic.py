@@ -7,7 +7,9 @@ import asyncio
 import json
 import secrets
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from random import Random
 
 import aiohttp
 
@@ -17,6 +19,7 @@ from sluice.peers.volunteer import ANSWER_VERSION, POLL_TIMEOUT_S, POLL_VERSION,
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, PollStatus, read_object
 
+AGAIN_AFTER_S = 20.0  # where a broker couldn't say
 # As a browser or aiortc writes it for one data channel; `{name}` makes descriptions tell apart.
 SDP = """v=0
 o=- {name} 2 IN IP4 127.0.0.1
@@ -64,6 +67,7 @@ class Polled:
     status: str
     offer: str
     relay_url: str
+    next_poll_s: float
 
     @property
     def matched(self) -> bool:
@@ -87,7 +91,7 @@ class Proxies:
         body = json.dumps(poll | {"AcceptedRelayPattern": "$"}).encode()
         fields = read_object(
             await post(self.session, f"{self.broker_url.rstrip('/')}/proxy", body, timeout_s=POLL_TIMEOUT_S),
-            {"Status": str, "Offer": str, "RelayURL": str},
+            {"Status": str, "Offer": str, "RelayURL": str, "NextPoll": int},
         )
         self.statuses[fields["Status"]] += 1
         return Polled(
@@ -95,6 +99,7 @@ class Proxies:
             status=fields["Status"],
             offer=fields.get("Offer", ""),
             relay_url=fields.get("RelayURL", ""),
+            next_poll_s=fields.get("NextPoll", 0) / 1000,
         )
 
     async def answer(self, sid: str, text: str) -> str:
@@ -103,6 +108,17 @@ class Proxies:
         reply = await post(self.session, f"{self.broker_url.rstrip('/')}/answer", body, timeout_s=POLL_TIMEOUT_S)
         status: str = read_object(reply, {"Status": str})["Status"]
         return status
+
+    async def obey(self, *, random: Random) -> None:
+        """One proxy that polls when it was told to, give or take, and answers every offer at once, until cancelled."""
+        while True:
+            next_poll_s = AGAIN_AFTER_S
+            with suppress(CallFailed):
+                polled = await self.poll()
+                next_poll_s = polled.next_poll_s
+                if polled.matched:
+                    await self.answer(polled.sid, answer(draw_number()))
+            await asyncio.sleep(next_poll_s * random.uniform(0.95, 1.1))
 
     async def serve(self) -> None:
         """One proxy that polls without a pause and answers every offer at once, until cancelled."""

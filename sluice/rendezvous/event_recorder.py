@@ -25,7 +25,7 @@ from sluice.rendezvous.protocol.matching import Profile
 from sluice.rendezvous.protocol.messages import Offer, Poll
 
 NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
-HELD_BACK_MS = 5_000  # for which an environment holds back what it knows of polls, since it told of some
+HELD_BACK_MS = 20_000  # for which an environment holds back what it knows of polls, since it told of some
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ and keeps the file in `earlier`.
 import base64
 import json
 import random
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from sluice.aws.rendezvous import packing
 from sluice.aws.rendezvous.address_keys import AddressHasher
 from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
@@ -159,7 +159,7 @@ def in_order(*names: str) -> list[dict[str, Any]]:
 
 def unpacked(waiting: dict[str, Any]) -> dict[str, Any]:
     """With the text that is packed: other versions of zlib pack it otherwise."""
-    return waiting | {"offer": {"S": zlib.decompress(waiting["offer"]["B"]).decode()}}
+    return waiting | {"offer": {"S": packing.unpacked(waiting["offer"]["B"])}}
 
 
 def body(name: str) -> str:
@@ -278,7 +278,7 @@ def test_a_days_key(table: Table) -> None:
 
 
 def test_statistics(table: Table) -> None:
-    assert table.statistics.add([tally(POLL_EVENT, Position("told", "4421584500000000017450439091".zfill(40)))]) == {}
+    assert table.statistics.add([tally(POLL_EVENT, Position.of("told", "4421584500000000017450439091"))]) == {}
     names = ("row", "row_of_day", "address")
     assert table.items() == in_order(*names)
     for name in names:
@@ -289,7 +289,7 @@ def test_statistics(table: Table) -> None:
     assert (counts[polled], counts[Count("addresses", ("DE",))]) == (1, 1)
     # The mark is there, so its address counts no more.
     other = DynamoStatisticsStore(table.client, "t", Clock(NOW))
-    assert other.add([tally(POLL_EVENT, Position("told", "9".zfill(40)))]) == {}
+    assert other.add([tally(POLL_EVENT, Position.of("told", "9" * 40))]) == {}
     assert other.of_day(DAY)[Count("addresses", ("DE",))] == 1
 
 

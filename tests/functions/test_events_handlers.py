@@ -67,7 +67,7 @@ def poll_event() -> dict[str, Any]:
 
 def told(surroundings: Surroundings) -> list[dict[str, Any]]:
     """The items that tell of events, as the stream's records of them."""
-    items = [item for item in surroundings.dynamodb.scan(TableName="t")["Items"] if item["pk"]["S"].startswith("told#")]
+    items = [item for item in surroundings.dynamodb.scan(TableName="t")["Items"] if item["pk"]["S"] == "told"]
     return [inserted(item, number) for number, item in enumerate(sorted(items, key=lambda item: item["sk"]["S"]))]
 
 

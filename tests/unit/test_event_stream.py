@@ -44,7 +44,7 @@ def test_an_item_tells_of_its_events_in_order() -> None:
     found = read_record(told(together(bodies(OFFER, POLLS))))
     assert found.events == (OFFER, POLLS)
     assert found.bad == ()
-    assert (found.sequence_number, found.position) == (SEQUENCE, Position("told", SEQUENCE.zfill(40)))
+    assert (found.sequence_number, found.position) == (SEQUENCE, Position.of("told", SEQUENCE))
 
 
 def test_positions_of_a_lane_are_in_order_as_their_numbers_are() -> None:
@@ -89,7 +89,7 @@ def answered(**changes: Any) -> dict[str, Any]:
 
 def test_an_answered_offer_tells_of_its_end_and_of_the_answer() -> None:
     found = read_record(answered())
-    assert found.position == Position("offers#2", SEQUENCE.zfill(40))
+    assert found.position == Position.of("offers#2", SEQUENCE)
     assert found.events == (
         OfferEvent(
             id=event_id("offer", "0123456789abcdef", at_ms=AT),

@@ -18,10 +18,9 @@ from sluice.aws.clients import CONFIG, calls, make_client, new_id, now_ms
 from sluice.aws.items import attributes
 from sluice.rendezvous.countries import Countries
 from sluice.rendezvous.counts.events import Event
-from sluice.rendezvous.counts.stream import TOLD, TOLD_LANES, together
+from sluice.rendezvous.counts.stream import TOLD, together
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED, EventRecorder
 from sluice.rendezvous.ports import NowMs
-from sluice.rendezvous.protocol.matching import shard_of
 from sluice.rendezvous.settings import EventSettings
 from sluice.ulids import ulid_of
 
@@ -65,7 +64,7 @@ def events_client() -> "DynamoDBClient":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTeller:
-    """Tells of events by items of partitions `told#…`. `site` is the tag of the site where they happened."""
+    """Tells of events by items of partition `told`. `site` is the tag of the site where they happened."""
 
     table: str
     site: str
@@ -91,9 +90,7 @@ class TableTeller:
         with calls("PutItem"):
             self.client().put_item(
                 TableName=self.table,
-                Item=attributes(
-                    {"pk": f"{TOLD}#{shard_of(id_, TOLD_LANES)}", "sk": ulid_of(id_, sent_at_ms=now_ms)} | values
-                ),
+                Item=attributes({"pk": TOLD, "sk": ulid_of(id_, sent_at_ms=now_ms)} | values),
             )
 
 

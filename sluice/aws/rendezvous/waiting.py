@@ -9,7 +9,6 @@ over as many shards as the demand wants: a poll costs two writes here, an offer 
 """
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, put_all, query_pages, text
 from sluice.aws.rendezvous.items import milliseconds, read_each, read_profile
+from sluice.aws.rendezvous.packing import packed, unpacked
 from sluice.errors import CallFailed
 from sluice.rendezvous.ports import LeftOffer, OfferRecord, OpenOffer
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
@@ -240,7 +240,7 @@ def _waiting_offer(offer: OpenOffer) -> Item:
         "answers_until": offer.answers_until_ms,
         "expires_at": record.sent_at_ms // 1000 + KEPT_S,
     }
-    return _offer_key(offer) | attributes(values) | {"offer": {"B": zlib.compress(offer.offer.encode())}}
+    return _offer_key(offer) | attributes(values) | {"offer": {"B": packed(offer.offer)}}
 
 
 def waiting_proxy(item: Item) -> WaitingProxy:
@@ -260,10 +260,6 @@ def waiting_proxy(item: Item) -> WaitingProxy:
 
 def open_offer(item: Item) -> OpenOffer:
     """Read the item of an offer that waits. Raises KeyError, ValueError or TypeError for what is none."""
-    try:
-        offer = zlib.decompress(item["offer"]["B"]).decode()
-    except zlib.error as fault:
-        raise ValueError(str(fault)) from None
     sent_at, _, client_id = item["sk"]["S"].partition("#")
     return OpenOffer(
         record=OfferRecord(
@@ -274,7 +270,7 @@ def open_offer(item: Item) -> OpenOffer:
             country=text(item, "country") or UNKNOWN_COUNTRY,
             trace=text(item, "trace") or None,
         ),
-        offer=offer,
+        offer=unpacked(item["offer"]["B"]),
         relay=item["relay"]["S"],
         reply_to=item["reply_to"]["S"],
         answers_until_ms=number(item, "answers_until"),

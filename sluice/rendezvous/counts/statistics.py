@@ -37,13 +37,11 @@ class RowKind(StrEnum):
 
     OFFERS = "offers"
     PROXIES = "proxies"
-    ANSWERS = "answers"
 
 
 ROW_LABELS: Mapping[RowKind, tuple[str, ...]] = {
     RowKind.OFFERS: ("rendezvous_method", "cc"),
     RowKind.PROXIES: ("type", "cc"),
-    RowKind.ANSWERS: ("type", "cc"),
 }
 
 
@@ -74,13 +72,7 @@ _POLLS = "The number of proxy polls"
 
 PROXIES = Family("proxy_total", ("type", "nat", "cc"), "The number of polls of proxies", code="n", rounded=False)
 POLLS = Family("rounded_proxy_poll_total", ("nat", "type", "status"), _POLLS + _ROUNDED, code="p")
-ANSWERS = Family(
-    "rounded_proxy_answer_total",
-    ("type", "status"),
-    "The number of proxy answers" + _ROUNDED,
-    code="a",
-    row=RowKind.ANSWERS,
-)
+ANSWERS = Family("rounded_proxy_answer_total", ("type", "status"), "The number of proxy answers" + _ROUNDED, code="a")
 WITH_RELAY_URL = Family(
     "rounded_proxy_poll_with_relay_url_extension_total",
     ("nat", "type"),
@@ -140,12 +132,17 @@ class Position(NamedTuple):
     reflecting the order in which the record was published to the stream". Where DynamoDB divides a busy key by its sort
     keys, two shards have it; as those of what is told, and of offers, only grow, both are written for seconds at most,
     and what is read of the one after greater numbers of the other is passed over.
-    `sequence` is DynamoDB's number in 40 digits, so that texts compare as numbers do.
+    `sequence` is DynamoDB's number of up to 40 digits after how many it has, so that texts compare as numbers do.
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
     """
 
     lane: str
     sequence: str
+
+    @classmethod
+    def of(cls, lane: str, number: str) -> "Position":
+        """Write it down, of the stream's number as text."""
+        return cls(lane, f"{len(number):02}{number}")
 
 
 class Row(NamedTuple):
@@ -190,7 +187,7 @@ def tally(event: Event, position: Position) -> Tally:
             row = _row(RowKind.OFFERS, event.method, event.country)
             return Tally(position=position, day=day, row=row, counts=counts)
         case AnswerEvent(outcome=status) if status in set(AnswerOutcome):
-            row = _row(RowKind.ANSWERS, type_, event.country)
+            row = _row(RowKind.PROXIES, type_, event.country)
             return Tally(position=position, day=day, row=row, counts={_count(ANSWERS, type_, status): 1})
         case PollEvent(outcome=status) if status in set(PollOutcome):
             extended = WITH_RELAY_URL if event.relay_extension else WITHOUT_RELAY_URL

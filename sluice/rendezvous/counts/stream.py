@@ -23,8 +23,7 @@ from sluice.rendezvous.counts.events import (
 from sluice.rendezvous.counts.statistics import Position
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 
-TOLD = "told"  # what the partitions of items that tell of events begin with
-TOLD_LANES = 4  # of these: a partition takes a thousand writes a second
+TOLD = "told"  # the partition of items that tell of events: an environment writes one in some seconds
 OFFERS_PREFIX = "offers#"  # what the partitions of offers begin with
 RECEIVED = "received"  # the state of an offer before
 ENDED_AS: Mapping[str, OfferOutcome] = {  # by its state then
@@ -32,11 +31,10 @@ ENDED_AS: Mapping[str, OfferOutcome] = {  # by its state then
     "denied": OfferOutcome.DENIED,
     "timed out": OfferOutcome.TIMEOUT,
 }
-SEQUENCE_DIGITS = 40  # the most that DynamoDB's numbers have
 MAX_BAD = 100_000  # characters of what is no event: as a dead letter it has to be a message
 
 FILTERS: Sequence[Mapping[str, Any]] = (
-    {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": [{"prefix": TOLD}]}}}},
+    {"eventName": ["INSERT"], "dynamodb": {"Keys": {"pk": {"S": [TOLD]}}}},
     {
         "eventName": ["MODIFY"],
         "dynamodb": {
@@ -81,11 +79,11 @@ def read_record(record: Mapping[str, Any]) -> StreamRecord:
     change = record["dynamodb"]
     lane = _text(change["Keys"], "pk")
     sequence_number = change["SequenceNumber"]
-    position = Position(lane, sequence_number.zfill(SEQUENCE_DIGITS))
+    position = Position.of(lane, sequence_number)
     image = change.get("NewImage", {})
     events: Sequence[Event] = ()
     bad: Sequence[BadEvent] = ()
-    if lane.startswith(TOLD):
+    if lane == TOLD:
         events, bad = _told(_text(image, "events"))
     elif lane.startswith(OFFERS_PREFIX) and _text(image, "state") in ENDED_AS:
         events, bad = _ended(image)

@@ -14,8 +14,9 @@ MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 LATELY_MINUTES = 3  # this one and those before it, which say how many poll and offer
 NEXT_POLL_MS = 20_000  # at least
 NEXT_POLL_MAX_MS = 4 * HOUR_MS
-POLLS_AT_REST = 8.0  # a second: with so many an offer waits an eighth of one
-POLLS_PER_OFFER = 3.0  # where offers are more than polls at rest
+POLLS_AT_REST = 5.0  # a second: with so many an offer waits a fifth of one
+POLLS_PER_OFFER = 2.5  # where offers are more than polls at rest
+NONE_HELD_POLLERS = 160.0  # with more that poll no poll is held: they come by themselves
 OFFER_ALLOWS_MS = 5_000  # of holding, each offer, beside what is allowed at rest
 SETTLES_MS = LATELY_MINUTES * MINUTE_MS / 4  # half of what would swing for ever: what is counted is that late
 SPENT_WITHIN_MS = 15 * MINUTE_MS  # what is allowed would be spent in this time, if it were all that there is
@@ -81,7 +82,7 @@ class Pace:
     def hold_chance(self, pool: Pool, *, at_rest: int, at_most: int) -> float:
         """Say which part of the polls to hold. `at_rest` may be held at any time, on the average of a day."""
         pollers = self.of(pool).pollers
-        if pollers > POLLS_AT_REST * NEXT_POLL_MS / 1000:
+        if pollers > NONE_HELD_POLLERS:
             return 0.0
         allowed_ms = at_rest * DAY_MS + self.offers * OFFER_ALLOWS_MS - self.held_ms
         allowed = min(max(allowed_ms / SPENT_WITHIN_MS, 0.0), at_most)
