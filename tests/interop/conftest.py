@@ -23,6 +23,6 @@ def programs() -> Programs:
 
 @pytest.fixture
 def servers(deployed: Deployed) -> Iterator[Servers]:
-    """STUN, NAT probe and relay; the relay where the deployed bridge list has it."""
-    with Servers(deployed.relay_port) as running:
+    """STUN, NAT probe, AMP cache and relay; the relay where the deployed bridge list has it."""
+    with Servers(deployed.relay_port, deployed.broker_url) as running:
         yield running

@@ -154,20 +154,19 @@ class RunningClient(Running):
 
 
 def start_client(
-    program: Path, folder: Path, *, sqs_endpoint: str, queue_url: str, sqscreds: str, stun_url: str
+    program: Path, folder: Path, *, sqs_endpoint: str, method: Sequence[str], stun_url: str
 ) -> RunningClient:
     """Starts the client and opens a stream, with which a rendezvous begins.
 
-    `queue_url` must be AWS's, `https://sqs.<region>.amazonaws.com/…`, as it reads the region from it; the calls go to
-    `sqs_endpoint`.
+    `method` are the arguments that say how. With `-sqsqueue` the queue's URL must be AWS's, as the client reads the
+    region from it, `https://sqs.<region>.amazonaws.com/…`; the calls go to `sqs_endpoint`.
     """
     folder.mkdir(parents=True)
     log = folder / "client.log"
     process = subprocess.Popen(
         # It never offers 127.0.0.1 as a host's address; a STUN server on loopback gives it that as a reflexive one.
         # -unsafe-logging: else addresses in the answers that we compare are scrubbed.
-        [program, "-sqsqueue", queue_url, "-sqscreds", sqscreds, "-ice", stun_url, "-keep-local-addresses",
-         "-unsafe-logging", "-log", log],
+        [program, *method, "-ice", stun_url, "-keep-local-addresses", "-unsafe-logging", "-log", log],
         env={
             "TOR_PT_MANAGED_TRANSPORT_VER": "1",
             "TOR_PT_CLIENT_TRANSPORTS": "snowflake",
@@ -179,7 +178,7 @@ def start_client(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )  # fmt: skip
+    )
     try:
         return RunningClient(process, log, _socks_address(process))
     except BaseException:

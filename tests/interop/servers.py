@@ -1,4 +1,4 @@
-"""What the real programs look for on the Internet, on loopback: a STUN server, the NAT probe server, and a relay."""
+"""What the real programs look for on the Internet, on loopback: STUN, the NAT probe server, an AMP cache, a relay."""
 
 import asyncio
 import threading
@@ -94,13 +94,25 @@ class RelayServer:
             await self._more.wait_for(lambda: any(data in received for received in self.received))
 
 
-class Servers:
-    """All three, in a loop of their own in a thread, so that tests may block. As a context it stops them at the end.
+class AmpCache:
+    """Gets what a cache's URL says, `/c/s/<host>/<path>`, from the broker, whatever the host."""
 
-    The relay's port is an argument, as the deployed bridge list names it.
+    def __init__(self, broker_url: str) -> None:
+        self._broker_url = broker_url.rstrip("/")
+
+    async def get(self, request: web.Request) -> web.Response:
+        url = f"{self._broker_url}/{request.match_info['path']}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return web.Response(status=response.status, body=await response.read(), content_type="text/html")
+
+
+class Servers:
+    """All four, in a loop of their own in a thread, so that tests may block. As a context it stops them at the end.
+
+    The relay's port is an argument, as the deployed bridge list names it, and where the cache gets the broker's pages.
     """
 
-    def __init__(self, relay_port: int) -> None:
+    def __init__(self, relay_port: int, broker_url: str) -> None:
         self.relay = RelayServer()
         self._probe = NatProbe()
         self._relay_port = relay_port
@@ -109,6 +121,8 @@ class Servers:
         self._runners: list[web.AppRunner] = []
         self.stun_url = ""
         self.probe_url = ""
+        self.cache_address = ""  # host and port
+        self._cache = AmpCache(broker_url)
 
     def relay_received(self, data: bytes, *, within_s: float) -> None:
         """Fails the test where these bytes don't come over one connection in that time."""
@@ -136,6 +150,7 @@ class Servers:
     async def _start(self) -> None:
         await self._serve(web.get("/", self.relay.connection), self._relay_port)
         self.probe_url = f"http://{LOOPBACK}:{await self._serve(web.post('/probe', self._probe.answer), 0)}/probe"
+        self.cache_address = f"{LOOPBACK}:{await self._serve(web.get('/c/s/{host}/{path:.*}', self._cache.get), 0)}"
         self._stun, _ = await self._loop.create_datagram_endpoint(StunServer, local_addr=(LOOPBACK, 0))
         self.stun_url = f"stun:{LOOPBACK}:{self._stun.get_extra_info('sockname')[1]}"
 

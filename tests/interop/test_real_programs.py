@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
+from sluice.local.traffic import Proxies
 from sluice.peers.channels import Network
 from sluice.peers.client import Connected, connect
 from sluice.peers.methods import over_sqs
@@ -27,22 +28,36 @@ ATTEMPTS = 4
 STREAM_BEGINS = bytes.fromhex("1293605d278175f5")  # what the real client sends first: Turbo Tunnel's token
 ON_LOOPBACK = Network(loopback=True)
 
-StartClient = Callable[[], RunningClient]
+StartClient = Callable[..., RunningClient]
+
+
+METHODS = pytest.mark.parametrize("method", ["sqs", "http", "ampcache"])
 
 
 @pytest.fixture
 def start_real_client(
     deployed: Deployed, programs: Programs, servers: Servers, tmp_path: Path
 ) -> Iterator[StartClient]:
-    """Starts the real client, which begins a rendezvous at once."""
+    """Starts the real client, which begins a rendezvous at once; over SQS unless told otherwise."""
+    methods = {
+        "sqs": ["-sqsqueue", aws_queue_url(deployed), "-sqscreds", deployed.client_sqscreds],
+        "http": ["-url", deployed.broker_url],
+        "ampcache": [
+            "-url",
+            "https://broker.test/",
+            "-ampcache",
+            "http://cache.test/",
+            "-fronts",
+            servers.cache_address,
+        ],
+    }
     with ExitStack() as running:
-        yield lambda: running.enter_context(
+        yield lambda method="sqs": running.enter_context(
             start_client(
                 programs.client,
                 tmp_path / "client",
                 sqs_endpoint=deployed.endpoint,
-                queue_url=aws_queue_url(deployed),
-                sqscreds=deployed.client_sqscreds,
+                method=methods[method],
                 stun_url=servers.stun_url,
             )
         )
@@ -68,15 +83,46 @@ def aws_queue_url(deployed: Deployed) -> str:
     return f"https://sqs.{deployed.region}.amazonaws.com/{deployed.account}/{queue}"
 
 
-def test_a_client_without_proxies_is_told_so(start_real_client: StartClient) -> None:
-    client = start_real_client()
+@METHODS
+def test_a_client_without_proxies_is_told_so(start_real_client: StartClient, method: str) -> None:
+    client = start_real_client(method)
     client.waits_for("no snowflake proxies currently available", within_s=WITHIN_S)
 
 
-def test_the_real_client_gets_the_real_proxys_answer_and_its_bytes_reach_the_relay(
-    start_real_client: StartClient, real_proxy: Running, servers: Servers
+@METHODS
+def test_a_client_whose_proxy_never_answers_is_told_so(
+    deployed: Deployed, start_real_client: StartClient, method: str
 ) -> None:
-    client = start_real_client()
+    def until_told() -> None:
+        start_real_client(method).waits_for("timed out waiting for answer!", within_s=WITHIN_S)
+
+    asyncio.run(silent_while(deployed, until_told))
+
+
+async def silent_while(deployed: Deployed, work: Callable[[], None]) -> None:
+    """Has proxies poll meanwhile that answer nobody."""
+    async with aiohttp.ClientSession() as session:
+        proxies = Proxies(session, deployed.broker_url)
+
+        async def silent() -> None:
+            while True:
+                await proxies.poll()
+
+        polling = [asyncio.create_task(silent()) for _ in range(2)]
+        await asyncio.sleep(1)
+        try:
+            await asyncio.to_thread(work)
+        finally:
+            for task in polling:
+                task.cancel()
+            await asyncio.gather(*polling, return_exceptions=True)
+
+
+@METHODS
+def test_the_real_client_gets_the_real_proxys_answer_and_its_bytes_reach_the_relay(
+    start_real_client: StartClient, real_proxy: Running, servers: Servers, method: str
+) -> None:
+    client = start_real_client(method)
     answer = json.loads(client.waits_for(r'Received answer: (\{"answer".*\})', within_s=WITHIN_S)[1])["answer"]
     assert ice_password(json.loads(answer)["sdp"]) in real_proxy.logged()
     client.waits_for("DataChannel.OnOpen", within_s=WITHIN_S)
