@@ -69,7 +69,7 @@ def test_a_chance_is_at_most_one_and_no_delay_negative(wrong: dict[str, Any]) ->
 def test_a_session_ends_with_all_its_groups() -> None:
     """Also what is stopped, and what leads a group of its own, as functions do."""
     leader = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    source = f"import os, signal, subprocess, sys; os.setsid(); print(os.getpid(), flush=True)\n{MEMBER}"
+    source = f"import os, signal, subprocess, sys; os.setsid(); print(os.getpid(), flush=True)\n{MEMBER}signal.pause()"
     session = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
     assert session.stdout is not None
     pids = [int(session.stdout.readline()) for _ in range(2)]
