@@ -157,7 +157,10 @@ ENDINGS = (
 def test_what_happens_is_published_counted_and_served(deployed: Deployed, site: Site) -> None:
     began_ms = asyncio.run(asyncio.wait_for(a_scripted_minute(deployed), WITHIN_S))
     messages = site.messages(*ENDINGS, since_ms=began_ms)
-    assert Counter(map(_ending, messages)) == Counter([*ENDINGS, ("poll", "matched")])
+    told = Counter(map(_ending, messages))
+    assert told.keys() == set(ENDINGS)
+    # Polls that ended alike may be told of together, and some of them later.
+    assert {ending: number for ending, number in told.items() if ending[0] != "poll" and number != 1} == {}
     for message in messages:
         body = json.loads(message["Body"])
         attributes = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
@@ -172,7 +175,7 @@ def test_what_happens_is_published_counted_and_served(deployed: Deployed, site: 
     assert isinstance(poll, PollEvent)
     assert (offer.method, offer.proxy_type, offer.nat) == ("sqs", "standalone", "unknown")
     assert poll.waited_ms >= 10_000
-    assert poll.address is not None
+    assert poll.all_addresses
 
     page = site.page_with(
         "prometheus",
