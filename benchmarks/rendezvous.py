@@ -1,11 +1,13 @@
 """What a rendezvous over SQS costs and how long it takes, on the embedded cloud with everything in it counted.
 
-`python -m benchmarks.rendezvous [--json]`: with the parameters as they are by default, first some offers one by one, to
-a few proxies that poll without a pause and whose polls are held; then offers at a steady rate, random in time, to so
-many proxies that none is held, which poll when they are told to. Clients have the deployed credentials, proxies answer
-at once. Both end when the sweeper has deleted the last answer queue, as its requests count too. What telling of its
-events takes is a rendezvous' own; what idle polls and counting take is told apart, the latter with events of as many
-countries as there are.
+`python -m benchmarks.rendezvous [--json]`: first some offers one by one, then offers at a steady rate, random in time,
+both to proxies that poll without a pause, answer at once, and whose polls are all held. Clients have the deployed
+credentials. Both end when the sweeper has deleted the last answer queue, as its requests count too. With `--paced` the
+second meets so many proxies that none is held, which poll when they are told to: each starts a process here at first,
+so two processors are too few.
+
+What telling of its events takes is a rendezvous' own; what idle polls and counting take is told apart, the latter with
+events of as many countries as there are.
 """
 
 import asyncio
@@ -46,7 +48,7 @@ from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
-PROXIES = 4  # whose polls are held
+PROXIES = 20  # whose polls are held: an offer finds one even after a second in which this machine did nothing
 VOLUNTEERS = 72  # for every offer a second: more than three of them poll in a second, each every twenty
 RAMP_S = 180.0  # within which they begin: polls that a site knows nothing of are held, each by a process
 WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
@@ -113,8 +115,9 @@ class Run:
 
 def main(
     *,
-    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = 4.0,
+    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = 10.0,
     seconds: Annotated[float, typer.Option(help="How long offers are sent.")] = 30.0,
+    paced: Annotated[bool, typer.Option("--paced", help="To proxies that poll when they are told to.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
 ) -> None:
     """Measure requests, latency and import times, and compare."""
@@ -122,10 +125,13 @@ def main(
     cloud = start(BUILD / "bench-cloud", ends_with_us=True)
     try:
         with console.status("deploying") as status:
+            limit, held = ("max", HELD_MAX) if paced else ("min", 2 * PROXIES)
             cloud = Deployer(
-                cloud=cloud, context={"sluice.rendezvous.held_proxies_max": HELD_MAX}, progress=status.update
+                cloud=cloud,
+                context={f"sluice.rendezvous.held_proxies_{limit}": held},
+                progress=status.update,
             ).deploy(DEFAULT_SITE)
-            load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, progress=status.update))
+            load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, paced=paced, progress=status.update))
             counting = units_of_counting(cloud, progress=status.update)
             status.update("importing the handlers")
             import_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=COMPILED))
@@ -147,8 +153,10 @@ def main(
     )
 
 
-async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callable[[str], None]) -> tuple[Run, Run]:
-    """Offers for that long, then some one by one, and all that follows from them."""
+async def measure(
+    cloud: Cloud, *, rate: float, seconds: float, paced: bool, progress: Callable[[str], None]
+) -> tuple[Run, Run]:
+    """Offers for that long, and before that some one by one; and all that follows from them."""
     site = SiteAccess(cloud, DEFAULT_SITE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         proxies = Proxies(session, site.deployment.broker_url)
@@ -163,6 +171,9 @@ async def measure(cloud: Cloud, *, rate: float, seconds: float, progress: Callab
             await asyncio.sleep(1)  # the warm-up's last trigger deletes
             progress("some one by one")
             alone = await load_of(lambda: one_by_one(client))
+            if not paced:
+                progress(f"{rate:g} rendezvous a second")
+                return await load_of(lambda: at_rate(client.rendezvous, rate=rate, seconds=seconds)), alone
         async with running(
             late(proxies, number, of=round(VOLUNTEERS * rate)) for number in range(round(VOLUNTEERS * rate))
         ):
