@@ -81,7 +81,7 @@ def test_an_exchange_and_its_dead_letters_keep_the_trace(deployed: Deployed) -> 
     ingress, trace = outputs["IngressUrl"], new_trace()
     with seeing(deployed, "traced.#") as url:
         publishing = Publishing(exchange=EXCHANGE, key="traced.a", body="routed", trace_header=trace)
-        Publisher(ingress, deployed.sqs).publish_all([publishing])
+        Publisher(ingress, deployed.sqs).publish(publishing)
         assert arrived(deployed, url, trace)["Body"] == "routed"
     send(deployed, ingress, "lost", trace, exchange="nowhere")
     assert arrived(deployed, outputs["FederationDeadLettersUrl"], trace)["Body"] == "lost"
