@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sluice.errors import DestinationFault, QueueGone
+from sluice.errors import QueueGone
 from sluice.rendezvous.counts.events import PollOutcome
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
@@ -172,10 +172,8 @@ class Volunteers:
             body = json.dumps({"for": record.client_id, "answer": answer.answer})
         try:
             self.persistence.persist(lambda: self.queues.send(match.reply_to, body), until_ms=match.answers_until_ms)
-        except DestinationFault as fault:
-            if isinstance(fault, QueueGone):
-                return False
-            raise
+        except QueueGone:
+            return False
         return True
 
 

@@ -18,6 +18,7 @@ from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, query_pages, standing_item, text
 from sluice.aws.rendezvous.items import milliseconds, read_each, read_profile
 from sluice.errors import CallFailed
+from sluice.rendezvous.counts.stream import OFFERS_PREFIX
 from sluice.rendezvous.ports import Match, OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Nat, WaitingProxy, shard_of
@@ -166,7 +167,9 @@ class DynamoOfferStore:
                 self.client,
                 TableName=self.table,
                 KeyConditionExpression="pk = :pk AND sk < :until",
-                ExpressionAttributeValues=attributes({":pk": f"offers#{shard}", ":until": milliseconds(until_ms)}),
+                ExpressionAttributeValues=attributes(
+                    {":pk": f"{OFFERS_PREFIX}{shard}", ":until": milliseconds(until_ms)}
+                ),
             ):
                 yield read_each(page, offer_record)
 
@@ -206,7 +209,7 @@ def _match(item: Item) -> Match:
 
 def _offer_key(offer: OfferRecord) -> dict[str, Any]:
     shard = shard_of(offer.client_id, SHARDS) if offer.shard is None else offer.shard
-    return attributes({"pk": f"offers#{shard}", "sk": f"{milliseconds(offer.sent_at_ms)}#{offer.client_id}"})
+    return attributes({"pk": f"{OFFERS_PREFIX}{shard}", "sk": f"{milliseconds(offer.sent_at_ms)}#{offer.client_id}"})
 
 
 def _match_key(sid: str) -> dict[str, Any]:

@@ -21,15 +21,15 @@ from sluice.rendezvous.counts.events import (
     event_of,
 )
 from sluice.rendezvous.counts.statistics import Position
+from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 
 TOLD = "told"  # the partition of items that tell of events: an environment writes one in some seconds
 OFFERS_PREFIX = "offers#"  # what the partitions of offers begin with
-RECEIVED = "received"  # the state of an offer before
-ENDED_AS: Mapping[str, OfferOutcome] = {  # by its state then
-    "answered": OfferOutcome.MATCHED,
-    "denied": OfferOutcome.DENIED,
-    "timed out": OfferOutcome.TIMEOUT,
+ENDED_AS: Mapping[str, OfferOutcome] = {  # by the state of an offer then
+    OfferState.ANSWERED.value: OfferOutcome.MATCHED,
+    OfferState.DENIED.value: OfferOutcome.DENIED,
+    OfferState.TIMED_OUT.value: OfferOutcome.TIMEOUT,
 }
 MAX_BAD = 100_000  # characters of what is no event: as a dead letter it has to be a message
 
@@ -39,7 +39,7 @@ FILTERS: Sequence[Mapping[str, Any]] = (
         "eventName": ["MODIFY"],
         "dynamodb": {
             "Keys": {"pk": {"S": [{"prefix": OFFERS_PREFIX}]}},
-            "OldImage": {"state": {"S": [RECEIVED]}},
+            "OldImage": {"state": {"S": [OfferState.RECEIVED.value]}},
             "NewImage": {"state": {"S": list(ENDED_AS)}},
         },
     },
