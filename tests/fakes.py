@@ -106,7 +106,7 @@ class FakeOfferStore:
 
     def record(self, offer: OfferRecord) -> bool:
         with self.lock:
-            return self.offers.setdefault(_key(offer), offer).token == offer.token
+            return self.offers.setdefault(offer.key, offer).token == offer.token
 
     def match(self, offer: OpenOffer, proxy: WaitingProxy, *, now_ms: int) -> bool:
         with self.lock:
@@ -131,7 +131,7 @@ class FakeOfferStore:
         if offer is None or proxy is None or offer.answers_until_ms <= now_ms:
             return None
         with self.lock:
-            key = _key(offer.record)
+            key = offer.record.key
             record = self.offers[key]
             if record.state is not OfferState.RECEIVED and self.answered_by.get(key) != token:
                 return None
@@ -147,10 +147,10 @@ class FakeOfferStore:
 
     def end(self, offer: OfferRecord, state: OfferState, *, now_ms: int) -> bool:
         with self.lock:
-            record = self.offers.get(_key(offer))
+            record = self.offers.get(offer.key)
             if record is None or record.state is not OfferState.RECEIVED:
                 return False
-            self.offers[_key(offer)], self.ended[_key(offer)] = replace(record, state=state), (state, now_ms)
+            self.offers[offer.key], self.ended[offer.key] = replace(record, state=state), (state, now_ms)
             return True
 
     def sent_before(self, until_ms: int) -> Iterator[Sequence[OfferRecord]]:
@@ -161,11 +161,7 @@ class FakeOfferStore:
 
     def forget(self, offers: Sequence[OfferRecord]) -> None:
         for offer in offers:
-            del self.offers[_key(offer)]
-
-
-def _key(offer: OfferRecord) -> tuple[str, int]:
-    return offer.client_id, offer.sent_at_ms
+            del self.offers[offer.key]
 
 
 @dataclass

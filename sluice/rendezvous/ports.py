@@ -28,7 +28,7 @@ class OfferState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferRecord:
-    """An offer in the store: its key is (client_id, sent_at_ms).
+    """An offer in the store, by its `key`.
 
     `nat`, `country` and `trace` are for the event that tells of its end. `token` says who wrote it, `shard` where it
     stands if that isn't where it would be put now.
@@ -43,6 +43,11 @@ class OfferRecord:
     trace: str | None = None
     token: str = ""
     shard: int | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from all others."""
+        return self.client_id, self.sent_at_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,11 @@ class LeftOffer(NamedTuple):
     partition: str
     sent_at_ms: int
     client_id: str
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Its record's."""
+        return self.client_id, self.sent_at_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class Sweeper:
         swept, until_ms = Swept(), self.now_ms() - ANSWER_QUEUE_AGE_MS
         shards = SHARDS_BEFORE * self.pacing.pace().shards
         pages = self.waiting.left(until_ms=until_ms, shards=shards)
-        left = {(offer.client_id, offer.sent_at_ms): offer for page in pages for offer in page}
+        left = {offer.key: offer for page in pages for offer in page}
         if self._sweep_offers(swept, until_ms=until_ms, left=left):
             self.waiting.forget(list(left.values()))
             self._sweep_mailboxes(swept)
@@ -75,10 +75,8 @@ class Sweeper:
             # An offer over HTTP has no queue of its own.
             mine = [offer for offer in page if offer.method is OfferMethod.SQS]
             gone = self._delete([ANSWER_QUEUE_PREFIX + offer.client_id for offer in mine])
-            kept = {
-                (offer.client_id, offer.sent_at_ms) for offer, is_gone in zip(mine, gone, strict=True) if not is_gone
-            }
-            forgotten = [offer for offer in page if (offer.client_id, offer.sent_at_ms) not in kept]
+            kept = {offer.key for offer, is_gone in zip(mine, gone, strict=True) if not is_gone}
+            forgotten = [offer for offer in page if offer.key not in kept]
             ended = Counter(self.executor.map(partial(self._ended_now, left), forgotten))
             swept.denied += ended[OfferState.DENIED]
             swept.timed_out += ended[OfferState.TIMED_OUT]
@@ -93,7 +91,7 @@ class Sweeper:
 
     def _ended_now(self, left: Container[tuple[str, int]], offer: OfferRecord) -> OfferState | None:
         """Give an offer its end; None where it has one."""
-        was_denied = (offer.client_id, offer.sent_at_ms) in left
+        was_denied = offer.key in left
         state = OfferState.DENIED if was_denied else OfferState.TIMED_OUT
         is_open = offer.state is OfferState.RECEIVED
         return state if is_open and self.offers.end(offer, state, now_ms=self.now_ms()) else None
