@@ -5,10 +5,10 @@ import time
 from dataclasses import dataclass
 
 from sluice.aws.clients import dynamodb_client, new_id, now_ms
-from sluice.aws.metrics import HeldCounts
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.meeting import Meeting
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
+from sluice.rendezvous.backlog import HeldCounts
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.http import BrokerSite
 from sluice.rendezvous.http_clients import HttpClients

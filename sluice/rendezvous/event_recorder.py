@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from sluice.rendezvous.backlog import Backlog
 from sluice.rendezvous.counts.events import (
     AnswerEvent,
     AnswerOutcome,
@@ -25,28 +26,6 @@ from sluice.rendezvous.protocol.matching import Profile
 from sluice.rendezvous.protocol.messages import Offer, Poll
 
 NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
-HELD_BACK_MS = 20_000  # for which an environment holds back what it knows of polls, since it told of some
-
-
-@dataclass(slots=True)
-class HeldPolls:
-    """Polls that an environment hasn't told of; where it is called no more, nobody does."""
-
-    told_at_ms: int | None = None
-    polls: list[PollEvent] = field(default_factory=list)
-
-    def is_due(self, now_ms: int) -> bool:
-        """Whether it is time to tell of them: the first time at once."""
-        return self.told_at_ms is None or now_ms - self.told_at_ms >= HELD_BACK_MS
-
-    def take(self, now_ms: int) -> Sequence[PollEvent]:
-        """Hand them out, those that ended alike as one."""
-        if not self.polls:
-            return ()
-        taken = summed(self.polls)
-        self.polls.clear()
-        self.told_at_ms = now_ms
-        return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,26 +42,30 @@ class EventRecorder:
     new_id: Callable[[], str]
     publisher: Callable[[Sequence[Event]], int] | None = None
     _events: list[Event] = field(default_factory=list)
-    _held: HeldPolls = field(default_factory=HeldPolls)
+    _polls: list[PollEvent] = field(default_factory=list)
+    _backlog: Backlog = field(default_factory=Backlog)
 
     def take(self) -> Sequence[Event]:
         """Hand out what was noted, and what is held back: from now on it is the caller's to tell."""
-        return self._taken(self._held.take(self.now_ms()))
+        taken = (*self._events, *summed(self._polls))
+        self._events.clear()
+        self._polls.clear()
+        return taken
 
     def publish(self) -> Counter[str]:
         """Tell what was noted, at the invocation's end, and of held polls where it is time.
 
         Returns metrics, where there is something to count.
         """
-        now_ms = self.now_ms()
-        events = self._taken(self._held.take(now_ms) if self._held.is_due(now_ms) else ())
+        now_ms, polls = self.now_ms(), list[PollEvent]()
+        if self._polls and self._backlog.is_due(now_ms):
+            self._backlog.told_at_ms = now_ms
+            polls = self._polls
+        events = (*self._events, *summed(polls))
+        self._events.clear()
+        polls.clear()
         lost = self.publisher(events) if self.publisher and events else 0
         return Counter({NOT_PUBLISHED: lost} if lost else {})
-
-    def _taken(self, held: Sequence[PollEvent]) -> Sequence[Event]:
-        taken = (*self._events, *held)
-        self._events.clear()
-        return taken
 
     def described(self, record: OfferRecord, offer: Offer, *, trace: str | None = None) -> OfferRecord:
         """Add what is told of the offer at its end. `trace` is the offer's own; else the invocation's is taken."""
@@ -102,7 +85,7 @@ class EventRecorder:
 
     def poll_ended(self, poll: Poll, profile: Profile, outcome: PollOutcome, *, polled_at_ms: int) -> None:
         """Note the end of a poll: it may be told of later, together with others."""
-        self._held.polls.append(
+        self._polls.append(
             poll_ended(
                 profile,
                 outcome,

@@ -18,8 +18,8 @@ from functions.broker.parts import BrokerParts
 from functions.counters import handler as counters
 from functions.proxy import handler as proxy
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.metrics import HeldCounts
 from sluice.message import Value
+from sluice.rendezvous.backlog import HeldCounts
 from sluice.rendezvous.broker import Broker
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.http import BrokerSite

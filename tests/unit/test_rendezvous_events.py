@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, Malformed
+from sluice.rendezvous.backlog import HELD_BACK_MS
 from sluice.rendezvous.counts.events import (
     MAX_ADDRESSES,
     AnswerEvent,
@@ -22,7 +23,6 @@ from sluice.rendezvous.counts.events import (
     summed,
 )
 from sluice.rendezvous.counts.statistics import Position, tally
-from sluice.rendezvous.event_recorder import HELD_BACK_MS
 from sluice.rendezvous.http import HttpRequest
 from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.matching import ANSWER_QUEUE_AGE_MS, PATIENCE_MS, Nat, WaitingProxy
