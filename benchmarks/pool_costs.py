@@ -1,5 +1,6 @@
 """What a month of a site's rendezvous costs, from what a run counted: units a step, and prices."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,9 +26,10 @@ BROKER_KB = 0.3  # START, END and REPORT
 # To tell of a poll, in write units: an item of its own, or of one that is sent away a part of what its environment
 # tells of in twenty seconds: 150 bytes.
 TOLD_TOGETHER = 0.15
-# To count: in each window a row, and its day's, for every type or method and country that was told of, some 150 where
-# volunteers are everywhere; and a mark for each address in a day.
-WINDOW_S, ROWS, MARKS = 60, 150, 1 / 7
+# To count: in each window, and of each shard of the table's stream, a row and its day's for every country that was told
+# of, and a mark for each address in a day. Of 200 countries the second has half as many as the first, and so on. A
+# table on demand begins with four shards, over which offers are spread; polls are told of in one.
+WINDOW_S, SHARDS, COUNTRIES, MARKS = 120, 4, 200, 1 / 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ PACE: Mapping[str, Units] = {
     "add": Units(writes=1),
     "lately": Units(reads=2 * 0.5),
     "take_turn": Units(writes=1),
+    "tell_turns": Units(writes=1),  # counted by the kilobyte
+    "turns_told": Units(reads=0.5),  # by four
 }
 
 
@@ -101,8 +105,14 @@ def _counting(outcome: Outcome, *, days: float) -> float:
     polls = sum(
         times for (step, _, _), times in outcome.steps.items() if UNITS[step].invocations and step is not Step.ANSWER
     )
-    rows = sum(min(each / windows, ROWS) for each in (polls + answers, outcome.offers))
+    rows = _rows(polls / windows) + SHARDS * sum(_rows(each / windows / SHARDS) for each in (answers, outcome.offers))
     return 2 * rows * windows
+
+
+def _rows(events: float) -> float:
+    """Say of how many countries so many events are, on the average."""
+    parts = sum(1 / place for place in range(1, COUNTRIES + 1))
+    return sum(1.0 - math.pow(1 - 1 / place / parts, events) for place in range(1, COUNTRIES + 1))
 
 
 def early_usd(polls_a_second: float) -> float:

@@ -7,10 +7,11 @@ execution environment over a table in memory. What is written out here is the or
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
+from itertools import takewhile
 from random import Random
 
 from sluice.rendezvous.pacing import Pacing
@@ -25,12 +26,23 @@ from sluice.rendezvous.protocol.matching import (
     pools_for,
     waits_until,
 )
-from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, MINUTE_MS, NEXT_POLL_MS, Counts, Pace, Turn, may_take
+from sluice.rendezvous.protocol.pace import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    NEXT_POLL_MS,
+    Counts,
+    Pace,
+    ToldTurns,
+    Turn,
+    may_take,
+)
 
 MIDNIGHT_MS = 20_000 * DAY_MS  # of some day
 OLDER_EVERY_MS = 20_000
 # Of those polls of an older one that come before its turn, most are counted and not played, where its turn is far off.
 OLDER_PLAYED = 10  # of a turn, at least
+ROW_BYTES, TURN_BYTES, ROWS_HEARD = 80, 20, 200  # of the turns that environments tell of
 ARRIVES_MS = 50  # from an offer's send to its broker
 TRIED_AT_ONCE = 11  # candidates that a broker reads for one offer
 JITTER = (0.95, 1.1)  # of what a proxy was told to wait
@@ -88,9 +100,10 @@ class Demand:
     bursts: int = BURSTS_A_DAY
 
     def rate(self, at_ms: int) -> float:
-        """Give the offers a second, bursts apart."""
+        """Give the offers a second outside bursts, with which they are as many a day as is said."""
         hour = (at_ms % DAY_MS) / HOUR_MS
-        return self.offers_a_day / 86_400 * (1 + (self.peak - 1) * math.cos((hour - PEAK_HOUR) / 24 * 2 * math.pi))
+        apart = self.offers_a_day / (1 + self.bursts * BURST_MS / DAY_MS * (BURST_FACTOR - 1))
+        return apart / 86_400 * (1 + (self.peak - 1) * math.cos((hour - PEAK_HOUR) / 24 * 2 * math.pi))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +124,7 @@ class MemoryPaceStore:
     minutes: dict[int, Counts] = field(default_factory=dict)
     hours: dict[int, Counts] = field(default_factory=dict)
     turns: dict[str, Turn] = field(default_factory=dict)
+    told: list[ToldTurns] = field(default_factory=list)
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
         """Add to the counts of this minute and of this hour."""
@@ -139,6 +153,18 @@ class MemoryPaceStore:
             return None if standing == turn else standing
         self.turns[address] = turn
         return None
+
+    def tell_turns(self, told: ToldTurns) -> None:
+        """Tell other environments of turns."""
+        self.calls["tell_turns"] += math.ceil((ROW_BYTES + TURN_BYTES * len(told.turns)) / 1024)
+        self.told.append(told)
+
+    def turns_told(self, *, since_ms: int) -> Sequence[ToldTurns]:
+        """Read those that were told of since then, the oldest first."""
+        rows = list(takewhile(lambda row: row.at_ms > since_ms, reversed(self.told)))[:ROWS_HEARD]
+        read = sum(ROW_BYTES + TURN_BYTES * len(row.turns) for row in rows)
+        self.calls["turns_told"] += max(math.ceil(read / 4096), 1)
+        return rows[::-1]
 
 
 @dataclass(slots=True, eq=False)
@@ -210,6 +236,7 @@ class Run:
         self.since_ms = self.now_ms + since_ms
         self.store = MemoryPaceStore()
         self.outcome = Outcome()
+        self.environments = 0
         self.idle = [self._pacing() for _ in range(self.site.environments)]
         self.brokers = [self._pacing() for _ in range(self.site.brokers)]
         self.held: dict[Pool, dict[str, Held]] = {pool: {} for pool in Pool}
@@ -249,7 +276,8 @@ class Run:
         return self.now_ms >= self.since_ms
 
     def _pacing(self) -> Pacing:
-        return Pacing(store=self.store, now_ms=lambda: self.now_ms, log=_never)
+        self.environments += 1
+        return Pacing(environment=str(self.environments), store=self.store, now_ms=lambda: self.now_ms, log=_never)
 
     def _join(self, number: int) -> None:
         population, place = self.population, number / self.population.volunteers
@@ -293,9 +321,11 @@ class Run:
         turn = Turn.begun(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
         rested = environment.let_in(volunteer.address, turn)
         if is_held and rested >= 1:
+            rested = environment.confirm(volunteer.address, turn)
+        if is_held and rested >= 1:
             self._hold(volunteer, environment, place, away_ms)
             return
-        taken = self._take(pool, rested=rested)
+        taken = self._take(pool, rested=rested, confirm=lambda: environment.confirm(volunteer.address, turn))
         if rested >= 1 and self.counts:
             self.outcome.polls_by_minute[pool, now_ms // MINUTE_MS] += 1
         if taken is not None:
@@ -394,7 +424,7 @@ class Run:
         if self.counts:
             self.outcome.held_ms += held_ms
 
-    def _take(self, pool: Pool, *, rested: float) -> Waiting | None:
+    def _take(self, pool: Pool, *, rested: float, confirm: Callable[[], float] = lambda: 1.0) -> Waiting | None:
         """As `Volunteers._take` and `WaitingOffers.oldest`: those that only this pool may serve come first."""
         for fitting in (Pool.UNRESTRICTED, Pool.RESTRICTED) if pool is Pool.UNRESTRICTED else (Pool.RESTRICTED,):
             waiting = self.waiting[fitting]
@@ -403,6 +433,7 @@ class Run:
             if not waiting:
                 continue
             oldest = waiting[0]
+            rested = confirm() if rested >= 1 else rested
             if may_take(rested, sent_at_ms=oldest.sent_at_ms, waits_until_ms=oldest.waits_until_ms, now_ms=self.now_ms):
                 oldest.is_taken = True
                 return waiting.popleft()

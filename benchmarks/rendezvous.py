@@ -65,7 +65,7 @@ SWEPT = {"offers"} | COUNTED
 ALONE, ALONE_EVERY_S = 10, 3.0  # rendezvous one by one
 COUNTRIES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "ABCDEFGHIJKLMNOPQRST"]  # two hundred
 EVENTS, EVENTS_A_SECOND = 900, 30  # as ten rendezvous a second tell of
-QUIET_S = 90.0  # the counters wait for a minute: nothing is left to count then
+QUIET_S = 150.0  # the counters wait for two minutes: nothing is left to count then
 FUNCTIONS = ("broker", "proxy", "sweeper", "counters")
 SEED = 7
 

@@ -118,7 +118,7 @@ class RendezvousParameters(Model):
     proxy_memory_mb: v.Memory = of(256, "of the function")
     sweeper_memory_mb: v.Memory = of(256, "of the function")
     counters_memory_mb: v.Memory = of(256, "of the function")
-    counters_window_s: v.Window = of(60, "how long events may wait to be counted, and published, together")
+    counters_window_s: v.Window = of(120, "how long events may wait to be counted, and published, together")
     events_exchange: v.ExchangeName | None = of(
         "events",
         "the topic exchange that [events](#events) are published to where a queue is bound, declared where it isn't "

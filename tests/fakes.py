@@ -16,7 +16,7 @@ from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.persistence import Persistence
 from sluice.rendezvous.ports import LeftOffer, Match, NowMs, OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.matching import Pool, Profile, WaitingProxy, fits
-from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, Turn
+from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, ToldTurns, Turn
 
 SID_RESTS_MS = 10_000  # as the table has it
 
@@ -171,6 +171,7 @@ class FakePaceStore:
     minutes: dict[int, Counts] = field(default_factory=dict)
     hours: dict[int, Counts] = field(default_factory=dict)
     turns: dict[str, Turn] = field(default_factory=dict)
+    told: list[ToldTurns] = field(default_factory=list)
     failing: CallFailed | None = None
 
     def add(self, minute: Counts, hour: Counts, *, now_ms: int) -> None:
@@ -194,6 +195,14 @@ class FakePaceStore:
         if standing.next_ms <= now_ms:
             self.turns[address] = standing = turn
         return None if standing == turn else standing
+
+    def tell_turns(self, told: ToldTurns) -> None:
+        self._check()
+        self.told.append(told)
+
+    def turns_told(self, *, since_ms: int) -> Sequence[ToldTurns]:
+        self._check()
+        return [told for told in self.told if told.at_ms > since_ms]
 
     def _check(self) -> None:
         if self.failing is not None:
@@ -312,6 +321,7 @@ class Meeting:
     queues: FakeQueues = field(default_factory=FakeQueues)
     drawn: Callable[[], float] = lambda: 0.5
     executor: Executor = field(default_factory=lambda: ThreadPoolExecutor(8))
+    environments: Iterator[str] = field(default_factory=lambda: map(str, itertools.count()))
 
     def __post_init__(self) -> None:
         self.queues.clock = self.clock
@@ -323,7 +333,7 @@ class Meeting:
 
     def new_pacing(self) -> Pacing:
         """As another environment has it."""
-        return Pacing(store=self.pace, now_ms=self.clock, log=lambda _: None)
+        return Pacing(environment=next(self.environments), store=self.pace, now_ms=self.clock, log=lambda _: None)
 
     def matchmaker(self, offers_due: int = 1) -> Matchmaker:
         return Matchmaker(

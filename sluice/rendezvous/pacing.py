@@ -4,36 +4,41 @@ Counts are added to the table together, some seconds after one another, and read
 who. They never fail a rendezvous: what can't be written is counted later, what can't be read stays as it was known.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from threading import Lock
 
 from sluice.errors import CallFailed
 from sluice.rendezvous.ports import NowMs, PaceStore
 from sluice.rendezvous.protocol.matching import Pool, shard_of
-from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Counts, Pace, Turn, pace_of
+from sluice.rendezvous.protocol.pace import ADDRESS_GROUPS, Counts, Pace, ToldTurns, Turn, pace_of
+from sluice.rendezvous.turns import Turns
 
 WRITTEN_EVERY_MS = 20_000
 READ_EVERY_MS = 10_000
-MAX_TURNS = 100_000  # remembered, some 20 MB
 
 
 @dataclass(slots=True, kw_only=True)
 class Pacing:
-    """Of one environment; safe for threads. `log` is told of what could not be written or read."""
+    """Of one environment, by its name; safe for threads. `log` is told of what could not be written or read."""
 
+    environment: InitVar[str]
     store: PaceStore
     now_ms: NowMs
     log: Callable[[CallFailed], None]
     _minute: Counter[str] = field(default_factory=Counter)
     _hour: Counter[str] = field(default_factory=Counter)
     _groups: set[int] = field(default_factory=set)
-    _turns: OrderedDict[str, Turn] = field(default_factory=OrderedDict)
+    _turns: Turns = field(init=False)
     _pace: Pace = field(default_factory=Pace)
     _read_at_ms: int = 0
+    _heard_at_ms: int = 0
     _written_at_ms: int = 0
     _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self, environment: str) -> None:
+        self._turns = Turns(environment=environment)
 
     def pace(self) -> Pace:
         """Say how many come, as it was a few seconds ago."""
@@ -69,25 +74,45 @@ class Pacing:
             self._hour["held_ms"] += held_ms
 
     def let_in(self, address: str | None, turn: Turn) -> float:
-        """Begin an address's turn where it is one. Returns 1, or which part of its rest is over."""
+        """Begin an address's turn where it is one, as far as this environment knows.
+
+        Returns 1, or which part of its rest is over.
+        """
         pace = self.pace()
         if address is None or not pace.is_crowd:
             return 1.0
         with self._lock:
-            mine = self._turns.get(address)
-        if mine is not None and mine.rested(now_ms=turn.since_ms) < 1:
-            return mine.rested(now_ms=turn.since_ms)
-        standing = None
-        if pace.has_demand:
-            try:
-                standing = self.store.take_turn(address, turn, now_ms=turn.since_ms)
-            except CallFailed as error:
-                self.log(error)
-        with self._lock:
-            self._turns[address] = standing or turn
-            self._turns.move_to_end(address)
-            while len(self._turns) > MAX_TURNS:
-                self._turns.popitem(last=False)
+            if pace.has_demand:
+                self._hear()
+            rested = self._turns.rested(address, now_ms=turn.since_ms)
+            if rested >= 1:
+                self._turns.begin(address, turn)
+        return rested
+
+    def _hear(self) -> None:
+        """Read what others told of, where some time has passed since the last time."""
+        now_ms = self.now_ms()
+        if now_ms - self._heard_at_ms < READ_EVERY_MS:
+            return
+        self._heard_at_ms = now_ms
+        try:
+            self._turns.hear(self.store.turns_told(since_ms=self._turns.heard_since_ms), now_ms=now_ms)
+        except CallFailed as error:
+            self.log(error)
+
+    def confirm(self, address: str | None, turn: Turn) -> float:
+        """Have the table confirm a turn that was begun here, before anything is given to the address.
+
+        Returns 1, or which part of its rest is over: another environment let it in before.
+        """
+        pace = self.pace()
+        if address is None or not (pace.is_crowd and pace.has_demand):
+            return 1.0
+        try:
+            standing = self.store.take_turn(address, turn, now_ms=turn.since_ms)
+        except CallFailed as error:
+            self.log(error)
+            return 1.0
         return 1.0 if standing is None else standing.rested(now_ms=turn.since_ms)
 
     def flush(self) -> None:
@@ -100,7 +125,10 @@ class Pacing:
             minute = Counts(self._minute, frozenset(self._groups))
             hour = Counts(self._hour)
             self._minute, self._hour, self._groups = Counter(), Counter(), set()
+            told = ToldTurns(self._turns.environment, now_ms, self._turns.untold())
         try:
+            if self._pace.has_demand and told.turns:
+                self.store.tell_turns(told)
             self.store.add(minute, hour, now_ms=now_ms)
         except CallFailed as error:
             self.log(error)

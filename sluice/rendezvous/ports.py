@@ -10,7 +10,7 @@ from sluice.rendezvous.counts.statistics import Position, Tally
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy, waits_until
 from sluice.rendezvous.protocol.messages import OfferMethod
-from sluice.rendezvous.protocol.pace import Counts, Turn
+from sluice.rendezvous.protocol.pace import Counts, ToldTurns, Turn
 
 NowMs = Callable[[], int]  # wall clock, milliseconds since 1970
 NewId = Callable[[], str]  # draws one that nobody else draws
@@ -180,6 +180,12 @@ class PaceStore(Protocol):
 
     def take_turn(self, address: str, turn: Turn, *, now_ms: int) -> Turn | None:
         """Begin an address's turn; the one that isn't over yet where there is one, and None where ours has begun."""
+
+    def tell_turns(self, told: ToldTurns) -> None:
+        """Tell other environments of turns, by the first 16 digits of an address."""
+
+    def turns_told(self, *, since_ms: int) -> Sequence[ToldTurns]:
+        """Read the last rows that were told since then, some hundreds, the oldest first (eventually consistent)."""
 
 
 class StatisticsStore(Protocol):

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.mailbox import Mailbox
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.persistence import Persistence
-from sluice.rendezvous.ports import NewId, NowMs, OfferStore, ProxyPools, Queues, WaitingOffers
+from sluice.rendezvous.ports import NewId, NowMs, OfferStore, OpenOffer, ProxyPools, Queues, WaitingOffers
 from sluice.rendezvous.protocol.matching import HOLD_MS, Profile, WaitingProxy, pool_of, shard_of
 from sluice.rendezvous.protocol.messages import (
     OfferMethod,
@@ -88,6 +88,8 @@ class Volunteers:
         is_held = self.random() < pace.hold_chance(pool, at_rest=self.held_min, at_most=self.held_max)
         turn = Turn.begun(now_ms=now_ms, next_poll_ms=away_ms, held=is_held)
         rested = self.pacing.let_in(profile.address, turn)
+        if is_held and rested >= 1:
+            rested = self.pacing.confirm(profile.address, turn)
         sid = hash_sid(poll.sid)
         proxy = WaitingProxy(
             poll_id=self.new_id(),
@@ -103,7 +105,7 @@ class Volunteers:
             self.pacing.note_held(self.now_ms() - now_ms)
             held_ms = HOLD_MS
         else:
-            body = self._take(proxy, rested=rested)
+            body = self._take(proxy, turn, rested=rested)
             metric, held_ms = PollMetric.DEFERRED if body is None else PollMetric.MATCHED, 0
         if body is None and rested >= 1:
             self.pacing.note_poll(pool, address=profile.address, away_ms=away_ms + held_ms)
@@ -115,7 +117,7 @@ class Volunteers:
         is_given = False  # by a broker, which takes it out of its pool
         try:
             # Whoever came before it entered has looked for it in vain, and waits: it looks for those.
-            body = self._take(proxy, consistent=True)
+            body = self._give(proxy, self._waiting(proxy, consistent=True))
             if body is None:
                 body = self._receive(proxy, until_ms=proxy.waits_until_ms)
                 is_given = body is not None or not self.offers.close(proxy)
@@ -139,12 +141,22 @@ class Volunteers:
             return None
         return poll_reply(PollStatus.MATCHED, offer=letter["offer"], nat=letter["nat"], relay=letter["relay"])
 
-    def _take(self, proxy: WaitingProxy, *, rested: float = 1.0, consistent: bool = False) -> str | None:
+    def _take(self, proxy: WaitingProxy, turn: Turn, *, rested: float) -> str | None:
         """Take the oldest offer that waits for such a proxy; the body for it, or None where none does."""
-        now_ms = self.now_ms()
-        waiting = self.waiting.oldest(
-            proxy.pool, now_ms=now_ms, limit=TRIED, shards=self.pacing.pace().shards, consistent=consistent
+        waiting = self._waiting(proxy)
+        if waiting and rested >= 1:
+            rested = self.pacing.confirm(proxy.profile.address, turn)
+        return self._give(proxy, waiting, rested=rested)
+
+    def _waiting(self, proxy: WaitingProxy, *, consistent: bool = False) -> Sequence[OpenOffer]:
+        """Look for offers that wait for such a proxy, the oldest first."""
+        return self.waiting.oldest(
+            proxy.pool, now_ms=self.now_ms(), limit=TRIED, shards=self.pacing.pace().shards, consistent=consistent
         )
+
+    def _give(self, proxy: WaitingProxy, waiting: Sequence[OpenOffer], *, rested: float = 1.0) -> str | None:
+        """Give a proxy the first of these that it may take, and that nobody else has taken; the body for it."""
+        now_ms = self.now_ms()
         for offer in waiting:
             sent_at_ms, waits_until_ms = offer.record.sent_at_ms, offer.waits_until_ms
             if not may_take(rested, sent_at_ms=sent_at_ms, waits_until_ms=waits_until_ms, now_ms=now_ms):

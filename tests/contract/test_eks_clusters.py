@@ -21,6 +21,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which remembers what another test's environment gave
 
 
 def clusters(described: dict[str, Any] | None = None) -> EksClusters:

@@ -11,7 +11,7 @@ from moto import mock_aws
 
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.offers import SID_RESTS_MS, DynamoOfferStore
-from sluice.aws.rendezvous.pace import DynamoPaceStore
+from sluice.aws.rendezvous.pace import ROWS_HEARD, DynamoPaceStore
 from sluice.aws.rendezvous.waiting import DEAD_AFTER_MS, DynamoProxyPools, DynamoWaitingOffers
 from sluice.rendezvous.ports import (
     LeftOffer,
@@ -34,7 +34,7 @@ from sluice.rendezvous.protocol.matching import (
     WaitingProxy,
 )
 from sluice.rendezvous.protocol.messages import OfferMethod
-from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, Turn
+from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, ToldTurns, Turn
 
 NOW = 1_700_000_000_000
 REGION = "eu-central-1"
@@ -481,6 +481,23 @@ def test_an_address_has_its_turn_when_its_rest_is_over(table: Table) -> None:
 def test_whoever_began_a_turn_may_repeat_it(table: Table) -> None:
     turn = Turn(NOW, NOW + 1_000)
     assert [table.pace.take_turn("a", turn, now_ms=NOW) for _ in range(2)] == [None, None]
+
+
+def test_turns_are_told_in_rows_and_read_since_some_time(table: Table) -> None:
+    first = ToldTurns("here", NOW - 4, {"0" * 16: Turn(NOW - 5, NOW + 500), "1" * 16: Turn(NOW - 5, NOW)})
+    second = ToldTurns("there", NOW - 2, {"0" * 16: Turn(NOW - 3, NOW + 800)})
+    for told in (second, first):
+        table.pace.tell_turns(told)
+    assert table.pace.turns_told(since_ms=-1) == [first, second]
+    assert table.pace.turns_told(since_ms=NOW - 3) == [second]
+    assert table.pace.turns_told(since_ms=NOW) == []
+
+
+def test_the_last_rows_of_turns_are_read(table: Table) -> None:
+    for number in range(ROWS_HEARD + 1):
+        table.pace.tell_turns(ToldTurns("e", NOW + number, {"0" * 16: Turn(NOW + number, NOW + number + 999)}))
+    told = table.pace.turns_told(since_ms=0)
+    assert [row.at_ms - NOW for row in told] == [*range(1, ROWS_HEARD + 1)]
 
 
 # Mailboxes

@@ -39,7 +39,7 @@ from sluice.rendezvous.matchmaker import offer_letter
 from sluice.rendezvous.ports import LeftOffer, Match, OfferRecord, OfferState, OpenOffer
 from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod
-from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, Turn
+from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, ToldTurns, Turn
 from tests.fakes import Clock
 
 FILES = Path(__file__).parents[1] / "stored" / "rendezvous"
@@ -246,6 +246,15 @@ def test_an_addresss_turn(table: Table) -> None:
     assert table.items() == [item("turn")]
     table.put("turn")
     assert table.pace.take_turn(ADDRESS, Turn(NOW + 1, NOW + 20_001), now_ms=NOW + 1) == turn
+
+
+def test_turns_that_others_are_told_of(table: Table) -> None:
+    turns = {ADDRESS[:16]: Turn(NOW, NOW + 20_000), ADDRESS[16:]: Turn(NOW + 5, NOW + 14_400_005)}
+    told = ToldTurns("01HF7YAT00ZB2SPHCC10MMKDDD", NOW + 7, turns)
+    table.pace.tell_turns(told)
+    assert table.items() == [item("turns")]
+    table.put("turns")
+    assert table.pace.turns_told(since_ms=NOW) == [told]
 
 
 def test_what_the_version_before_stored_is_read_and_in_nobodys_way(table: Table) -> None:

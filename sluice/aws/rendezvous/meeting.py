@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aws_lambda_powertools.logging import Logger
 
-from sluice.aws.clients import holding_sqs_client, now_ms, quick_dynamodb_client, quick_sqs_client
+from sluice.aws.clients import holding_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
 from sluice.aws.queues import SqsQueues
 from sluice.aws.rendezvous.address_keys import AddressHasher
 from sluice.aws.rendezvous.event_publisher import recorder_for
@@ -46,7 +46,7 @@ class Meeting:
             pools=DynamoProxyPools(dynamodb, table, random.random),
             waiting=DynamoWaitingOffers(dynamodb, table),
             queues=SqsQueues(quick_sqs_client(), settings.dead_letters_url, holding_sqs_client()),
-            pacing=Pacing(store=DynamoPaceStore(dynamodb, table), now_ms=now_ms, log=_log),
+            pacing=Pacing(environment=new_id(), store=DynamoPaceStore(dynamodb, table), now_ms=now_ms, log=_log),
             persistence=Persistence(now_ms, time.sleep),
             recorder=recorder_for(
                 settings.events, table=settings.table, hash_of=AddressHasher(dynamodb, table, now_ms).of

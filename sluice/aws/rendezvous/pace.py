@@ -4,16 +4,18 @@ pk                sk                 item
 pace              minute#<number>    how many polled and offered in a minute, counted since 1970
 pace              hour#<number>      how long polls were held in an hour, and how many offered
 turn#<address>    turn               when an address was let in, and when it will be again; the address is a hash
+turns             <ms>#<environment> what an environment tells the others of its addresses' turns, packed
 """
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, standing_item, text
 from sluice.errors import CallFailed
-from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, Turn
+from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, ToldTurns, Turn
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -21,7 +23,10 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 PACE = "pace"
 MINUTE, HOUR = "minute", "hour"
 GROUPS = "groups"
+TURNS = "turns"
 KEPT_S = 10 * 60  # after they matter no more
+PACKED_TURN = struct.Struct(">8sQI")  # address; since when, and for how many milliseconds
+ROWS_HEARD = 200  # of some dozens of turns each: what a new environment hears of the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,48 @@ class DynamoPaceStore:
             earlier = Turn(number(standing, "since"), number(standing, "next"))
             return None if earlier == turn else earlier  # written by an attempt whose answer was lost
         return None
+
+    def tell_turns(self, told: ToldTurns) -> None:
+        """Tell other environments of turns, by the first 16 digits of an address: one item, of 20 bytes a turn."""
+        until_ms = max(turn.next_ms for turn in told.turns.values())
+        sk = f"{told.at_ms:013}#{told.environment}"
+        key = attributes({"pk": TURNS, "sk": sk, "expires_at": until_ms // 1000 + KEPT_S})
+        with calls("PutItem"):
+            self.client.put_item(TableName=self.table, Item={**key, "turns": {"B": packed_turns(told.turns)}})
+
+    def turns_told(self, *, since_ms: int) -> Sequence[ToldTurns]:
+        """Read the last rows told since then, `ROWS_HEARD` at most, the oldest first (eventually consistent)."""
+        with calls("Query"):
+            found = self.client.query(
+                TableName=self.table,
+                KeyConditionExpression="pk = :pk AND sk > :since",
+                ExpressionAttributeValues=attributes({":pk": TURNS, ":since": f"{max(since_ms, 0):013}"}),
+                ScanIndexForward=False,
+                Limit=ROWS_HEARD,
+            )
+        return [told_turns(item) for item in reversed(found["Items"])]
+
+
+def told_turns(item: Item) -> ToldTurns:
+    """Read a row of turns."""
+    at_ms, _, environment = text(item, "sk").partition("#")
+    return ToldTurns(environment, int(at_ms), unpacked_turns(bytes(item["turns"]["B"])))
+
+
+def packed_turns(turns: Mapping[str, Turn]) -> bytes:
+    """Pack turns by the first 16 digits of an address, in 20 bytes each."""
+    return b"".join(
+        PACKED_TURN.pack(bytes.fromhex(address), turn.since_ms, turn.next_ms - turn.since_ms)
+        for address, turn in turns.items()
+    )
+
+
+def unpacked_turns(packed: bytes) -> Mapping[str, Turn]:
+    """Read what `packed_turns` wrote."""
+    return {
+        address.hex(): Turn(since_ms, since_ms + rest_ms)
+        for address, since_ms, rest_ms in PACKED_TURN.iter_unpack(packed)
+    }
 
 
 def counts_of(item: Item) -> Counts:

@@ -23,6 +23,7 @@ SPENT_WITHIN_MS = 15 * MINUTE_MS  # what is allowed would be spent in this time,
 CROWD = 4  # addresses that poll: with fewer nobody keeps others from their turn
 ADDRESS_GROUPS = 64  # that addresses fall into: how many of them are seen says whether there are many addresses
 TURN = 0.9  # of what a proxy was told to wait: it may be early by its own clock
+RESTS_AT_MOST_MS = NEXT_POLL_MAX_MS  # however often it was let in
 OFFERS_A_SHARD = 100.0  # a second, which takes a third of what a partition of the table writes
 
 
@@ -118,6 +119,23 @@ class Turn:
         if now_ms >= self.next_ms:
             return 1.0
         return max(now_ms - self.since_ms, 0) / max(self.next_ms - self.since_ms, 1)
+
+    def and_also(self, other: "Turn") -> "Turn":
+        """Give the rest of an address that was let in twice: of both, where one began before the other was over."""
+        first, last = sorted((self, other), key=lambda turn: turn.since_ms)
+        if last.since_ms >= first.next_ms:
+            return last
+        until_ms = first.next_ms + last.next_ms - last.since_ms
+        return Turn(first.since_ms, min(until_ms, max(first.next_ms, last.since_ms + RESTS_AT_MOST_MS)))
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTurns:
+    """What an environment told of its turns, by address, in one row."""
+
+    environment: str
+    at_ms: int
+    turns: Mapping[str, Turn]
 
 
 def may_take(rested: float, *, sent_at_ms: int, waits_until_ms: int, now_ms: int) -> bool:
