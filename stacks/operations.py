@@ -7,6 +7,7 @@ and here all of them get their actions. What is drawn is in `stacks.dashboard`.
 from collections.abc import Iterator, Sequence
 
 from aws_cdk import Aws, CfnOutput, Duration, Stack
+from aws_cdk import aws_budgets as budgets
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_emrserverless as emr
@@ -50,10 +51,13 @@ class OperationsStack(Stack):
         self.state = state
         self.application = _application(watched)
         self.topic = _topic(self)
+        is_local = parameters.architecture is Architecture.LOCAL
         for rule in _rules(self):
-            # The embedded cloud refuses alarms of more than one metric.
-            if parameters.architecture is not Architecture.LOCAL or isinstance(rule.metric, cloudwatch.Metric):
+            # The embedded cloud refuses alarms of more than one metric, and budgets.
+            if not is_local or isinstance(rule.metric, cloudwatch.Metric):
                 alarm(self, rule)
+        if not is_local:
+            _budget(self)
         drawn = Watched(
             offers=state.offers_queue,
             sources=list(_sources(state)),
@@ -93,15 +97,51 @@ def _topic(stack: OperationsStack) -> sns.ITopic | None:
     topic = sns.Topic(stack.state, "Alarms", display_name="Sluice", enforce_ssl=True)
     topic.add_subscription(subscriptions.EmailSubscription(options.alarm_email))
     # A topic with a policy has no longer the one by which its own account's alarms may publish.
-    topic.add_to_resource_policy(
-        iam.PolicyStatement(
-            actions=["sns:Publish"],
-            resources=[topic.topic_arn],
-            principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
-            conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+    for service in ("cloudwatch", "budgets"):
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                principals=[iam.ServicePrincipal(f"{service}.amazonaws.com")],
+                conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}},
+            )
         )
-    )
     return topic
+
+
+def _budget(stack: OperationsStack) -> None:
+    """Of the whole account: a budget by tag stays at zero until somebody activates the tag for billing.
+
+    It is there too where nobody is to be told: the account's owner finds it among the account's budgets.
+    """
+    if stack.options.budget_usd is None:
+        return
+    budget = budgets.CfnBudget
+    told = []
+    if stack.topic is not None:
+        told = [budget.SubscriberProperty(address=stack.topic.topic_arn, subscription_type="SNS")]
+    budgets.CfnBudget(
+        stack,
+        "Budget",
+        budget=budget.BudgetDataProperty(
+            budget_type="COST",
+            time_unit="MONTHLY",
+            budget_limit=budget.SpendProperty(amount=stack.options.budget_usd, unit="USD"),
+        ),
+        notifications_with_subscribers=[
+            budget.NotificationWithSubscribersProperty(
+                notification=budget.NotificationProperty(
+                    comparison_operator="GREATER_THAN",
+                    notification_type=kind,
+                    threshold=100,
+                    threshold_type="PERCENTAGE",
+                ),
+                subscribers=told,
+            )
+            for kind in ("ACTUAL", "FORECASTED")
+            if told
+        ],
+    )
 
 
 def _sources(state: StateStack) -> Iterator[WatchedQueue]:

@@ -224,7 +224,7 @@ class FederationParameters(Model):
 
 
 class PipelineParameters(Model):
-    """The EMR Serverless application, its job runs, network and budget: where a split queue has its queue_id."""
+    """The EMR Serverless application, its job runs and network: where a split queue has its queue_id."""
 
     queue_id: v.QueueId = of("pipeline", "of the split queue whose main queue the land job reads")
     release_label: v.ReleaseLabel = of("emr-spark-8.1.0", "the image; its architecture is the one of the functions")
@@ -266,10 +266,6 @@ class PipelineParameters(Model):
     vpc_endpoints: tuple[VpcEndpoint, ...] = of(
         (), "those that you lack, of `sqs sts logs kms s3`, are made", max_length=5
     )
-    budget_usd: int | None = of(
-        None, "mail when a month's costs of the account reach it, or are expected to", ge=1, le=10_000_000
-    )
-    budget_email: v.Email | None = of(None, "whom it goes to")
     jobs_memory_mb: v.Memory = of(256, "of the function")
 
     @model_validator(mode="after")
@@ -294,8 +290,6 @@ class PipelineParameters(Model):
             yield "vpc_endpoints", "endpoints need vpc_id and subnet_ids"
         if "s3" in self.vpc_endpoints and not self.route_table_ids:
             yield "vpc_endpoints", "s3 needs route_table_ids"
-        if (self.budget_usd is None) != (self.budget_email is None):
-            yield "budget_usd", "a budget needs budget_usd and budget_email"
 
 
 class OperationsParameters(Model):
@@ -306,8 +300,14 @@ class OperationsParameters(Model):
     )
     alarm_topic_arn: v.TopicArn | None = of(
         None,
-        "a topic of yours in place of that. Its policy has to let `cloudwatch.amazonaws.com` and "
-        "`events.amazonaws.com` publish; it is no FIFO topic",
+        "a topic of yours in place of that. Its policy has to let `cloudwatch.amazonaws.com`, `events.amazonaws.com` "
+        "and `budgets.amazonaws.com` publish; it is no FIFO topic",
+    )
+    budget_usd: int | None = of(
+        100,
+        "they are told as well when a month's costs of the account reach it, or are expected to. Null: no budget",
+        ge=1,
+        le=10_000_000,
     )
     tracing: bool = of(False, "functions send segments to X-Ray: see [Traces](#traces)")
     offers_age_s: v.Age = of(10, "of the offers queue, for three minutes: clients wait five seconds")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Stack
-from aws_cdk import aws_budgets as budgets
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emrserverless as emr
@@ -76,7 +75,6 @@ class PipelineStack(Stack):
             _job_role(self, _job_statements(self))
         else:
             _on_emr(self, project)
-        _budget(self)
         CfnOutput(self, "QueueUrl", value=self.queue.queue_url)
         CfnOutput(self, "IngressUrl", value=self.ingress.queue_url)
         CfnOutput(self, "BucketName", value=self.state.bucket.bucket_name)
@@ -301,32 +299,3 @@ def _alarms(stack: PipelineStack) -> None:
         # Without a word from the function nobody looks after the stream.
         missing = cloudwatch.TreatMissingData.BREACHING
         alarm(stack, Rule(name, text, metric, threshold=1, periods=periods, missing=missing))
-
-
-def _budget(stack: PipelineStack) -> None:
-    """Of the whole account: a budget by tag stays at zero until somebody activates the tag for billing."""
-    options = stack.options
-    if options.budget_usd is None:
-        return
-    budget = budgets.CfnBudget
-    budgets.CfnBudget(
-        stack,
-        "Budget",
-        budget=budget.BudgetDataProperty(
-            budget_type="COST",
-            time_unit="MONTHLY",
-            budget_limit=budget.SpendProperty(amount=options.budget_usd, unit="USD"),
-        ),
-        notifications_with_subscribers=[
-            budget.NotificationWithSubscribersProperty(
-                notification=budget.NotificationProperty(
-                    comparison_operator="GREATER_THAN",
-                    notification_type=kind,
-                    threshold=100,
-                    threshold_type="PERCENTAGE",
-                ),
-                subscribers=[budget.SubscriberProperty(address=str(options.budget_email), subscription_type="EMAIL")],
-            )
-            for kind in ("ACTUAL", "FORECASTED")
-        ],
-    )

@@ -45,8 +45,7 @@ OTHERWISE: Mapping[str, object] = {
     "sluice.pipeline.assume_role_arns": ["arn:aws:iam::123456789012:role/theirs"],
     "sluice.pipeline.statistics_at": "null",
     "sluice.pipeline.compaction_at": "23:59",
-    "sluice.pipeline.budget_usd": 50,
-    "sluice.pipeline.budget_email": "a@example.org",
+    "sluice.operations.budget_usd": 50,
     "sluice.operations.tracing": True,
     "sluice.operations.alarm_topic_arn": "arn:aws:sns:eu-central-1:123456789012:theirs",
 }

@@ -229,13 +229,32 @@ def test_an_address_is_told_of_every_alarm_of_every_stack(called: Templates) -> 
             assert topic in action["Fn::ImportValue"]
 
 
+def budget_of(templates: Templates) -> Any:
+    [budget] = resources(templates.operations, "AWS::Budgets::Budget").values()
+    return budget
+
+
+def test_there_is_a_budget_and_whoever_hears_of_alarms_hears_of_it(
+    templates: Templates, called: Templates, otherwise: Templates
+) -> None:
+    for each, amount in ((templates, 100), (called, 100), (otherwise, 50)):
+        assert budget_of(each)["Budget"]["BudgetLimit"] == {"Amount": amount, "Unit": "USD"}
+    assert not budget_of(templates).get("NotificationsWithSubscribers")
+    notified = budget_of(otherwise)["NotificationsWithSubscribers"]
+    assert {each["Notification"]["NotificationType"] for each in notified} == {"ACTUAL", "FORECASTED"}
+    theirs = {"Address": "arn:aws:sns:eu-central-1:123456789012:theirs", "SubscriptionType": "SNS"}
+    assert [each["Subscribers"] for each in notified] == [[theirs], [theirs]]
+
+
 def test_alarms_may_publish_to_the_topic_and_nobody_over_plain_http(called: Templates) -> None:
     """A topic with a policy of its own lacks the one that lets its account's alarms in."""
     [policy] = resources(called.state, "AWS::SNS::TopicPolicy").values()
     statements = policy["PolicyDocument"]["Statement"]
     let_in = {each["Principal"]["Service"]: each.get("Condition") for each in statements if each["Effect"] == "Allow"}
-    assert set(let_in) == {"cloudwatch.amazonaws.com", "events.amazonaws.com"}
-    assert let_in["cloudwatch.amazonaws.com"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert set(let_in) == {"cloudwatch.amazonaws.com", "events.amazonaws.com", "budgets.amazonaws.com"}
+    for service in ("cloudwatch", "budgets"):
+        condition = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+        assert let_in[f"{service}.amazonaws.com"] == condition
     [refused] = [each for each in statements if each["Effect"] == "Deny"]
     assert refused["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 

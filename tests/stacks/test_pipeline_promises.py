@@ -221,15 +221,6 @@ def test_workers_are_in_a_vpc_where_one_is_named_and_reach_aws_from_there(synth:
     assert (ingress["FromPort"], ingress["ToPort"], ingress["SourceSecurityGroupId"]) == (443, 443, GROUPS[0])
 
 
-def test_there_is_a_budget_where_an_amount_and_an_address_are_given(templates: Templates, otherwise: Templates) -> None:
-    assert not resources(templates.pipeline, "AWS::Budgets::Budget")
-    budget = one(otherwise.pipeline, "AWS::Budgets::Budget")
-    assert budget["Budget"]["BudgetLimit"] == {"Amount": 50, "Unit": "USD"}
-    notified = budget["NotificationsWithSubscribers"]
-    assert {each["Notification"]["NotificationType"] for each in notified} == {"ACTUAL", "FORECASTED"}
-    assert {each["Subscribers"][0]["Address"] for each in notified} == {"a@example.org"}
-
-
 def test_somebody_hears_that_the_stream_is_down_or_nobody_looks_after_it(templates: Templates) -> None:
     alarms = resources(templates.pipeline, "AWS::CloudWatch::Alarm").values()
     assert {alarm["MetricName"] for alarm in alarms} == {"StreamsDown", "JobsFailed"}
@@ -280,7 +271,6 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
         ({"subnet_ids": SUBNETS}, "subnet_ids: subnets and security_group_ids go together"),
         ({"vpc_endpoints": ["sqs"]}, "vpc_endpoints: endpoints need vpc_id and subnet_ids"),
         ({"vpc_endpoints": ["ec2"]}, r"vpc_endpoints: \[0\]: 'ec2' is none of"),
-        ({"budget_usd": 5}, "budget_usd: a budget needs"),
         ({"statistics_at": "24:00"}, "statistics_at: '24:00' is not a time of day"),
         ({"shutdown_grace_s": 5}, "shutdown_grace_s: 5 is not a whole number from 15"),
         ({"table_format": "orc"}, "table_format: 'orc' is none of"),

@@ -114,8 +114,6 @@ VPC_AND_ROLES = ParameterSet(
         "sluice.pipeline.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
         "sluice.pipeline.table_format": "iceberg",
         "sluice.pipeline.streaming": True,
-        "sluice.pipeline.budget_usd": 100,
-        "sluice.pipeline.budget_email": "somebody@example.com",
         "sluice.operations.alarm_email": "somebody@example.com",
         "sluice.operations.tracing": True,
     },
