@@ -1,10 +1,9 @@
 """What a rendezvous over SQS costs and how long it takes, on the embedded cloud with everything in it counted.
 
-`python -m benchmarks.rendezvous [--json]`: first some offers one by one, then offers at a steady rate, random in time,
-both to proxies that poll without a pause, answer at once, and whose polls are all held. Clients have the deployed
-credentials. Both end when the sweeper has deleted the last answer queue, as its requests count too. With `--paced` the
-second meets so many proxies that none is held, which poll when they are told to: each starts a process here at first,
-so two processors are too few.
+`python -m benchmarks.rendezvous [--json]`: first some offers one by one, to proxies that poll without a pause, answer
+at once, and whose polls are all held; then offers at a steady rate, random in time, to so many proxies that none is
+held, which poll when they are told to. With `--held` these too meet the first ones. Clients have the deployed
+credentials. Both end when the sweeper has deleted the last answer queue, as its requests count too.
 
 What telling of its events takes is a rendezvous' own; what idle polls and counting take is told apart, the latter with
 events of as many countries as there are.
@@ -49,8 +48,8 @@ from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
 PROXIES = 20  # whose polls are held: an offer finds one even after a second in which this machine did nothing
-VOLUNTEERS = 72  # for every offer a second: more than three of them poll in a second, each every twenty
-RAMP_S = 180.0  # within which they begin: polls that a site knows nothing of are held, each by a process
+VOLUNTEERS = 400  # of whom no poll is held
+RAMP_S = 240.0  # within which they begin: polls that a site knows nothing of are held, each by a process
 WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
 KNOWN_AFTER_S = 120.0  # of offers at that rate: then the site has counted whom it has and what they want
 HELD_MAX = 20  # environments are processes of this machine
@@ -115,9 +114,9 @@ class Run:
 
 def main(
     *,
-    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = 10.0,
-    seconds: Annotated[float, typer.Option(help="How long offers are sent.")] = 30.0,
-    paced: Annotated[bool, typer.Option("--paced", help="To proxies that poll when they are told to.")] = False,
+    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = 3.0,
+    seconds: Annotated[float, typer.Option(help="How long offers are sent.")] = 60.0,
+    held: Annotated[bool, typer.Option("--held", help="Under load, too, to polls that are held.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
 ) -> None:
     """Measure requests, latency and import times, and compare."""
@@ -125,13 +124,13 @@ def main(
     cloud = start(BUILD / "bench-cloud", ends_with_us=True)
     try:
         with console.status("deploying") as status:
-            limit, held = ("max", HELD_MAX) if paced else ("min", 2 * PROXIES)
+            limit, polls = ("min", 2 * PROXIES) if held else ("max", HELD_MAX)
             cloud = Deployer(
                 cloud=cloud,
-                context={f"sluice.rendezvous.held_proxies_{limit}": held},
+                context={f"sluice.rendezvous.held_proxies_{limit}": polls},
                 progress=status.update,
             ).deploy(DEFAULT_SITE)
-            load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, paced=paced, progress=status.update))
+            load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, held=held, progress=status.update))
             counting = units_of_counting(cloud, progress=status.update)
             status.update("importing the handlers")
             import_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=COMPILED))
@@ -154,7 +153,7 @@ def main(
 
 
 async def measure(
-    cloud: Cloud, *, rate: float, seconds: float, paced: bool, progress: Callable[[str], None]
+    cloud: Cloud, *, rate: float, seconds: float, held: bool, progress: Callable[[str], None]
 ) -> tuple[Run, Run]:
     """Offers for that long, and before that some one by one; and all that follows from them."""
     site = SiteAccess(cloud, DEFAULT_SITE)
@@ -171,12 +170,10 @@ async def measure(
             await asyncio.sleep(1)  # the warm-up's last trigger deletes
             progress("some one by one")
             alone = await load_of(lambda: one_by_one(client))
-            if not paced:
+            if held:
                 progress(f"{rate:g} rendezvous a second")
                 return await load_of(lambda: at_rate(client.rendezvous, rate=rate, seconds=seconds)), alone
-        async with running(
-            late(proxies, number, of=round(VOLUNTEERS * rate)) for number in range(round(VOLUNTEERS * rate))
-        ):
+        async with running(late(proxies, number, of=VOLUNTEERS) for number in range(VOLUNTEERS)):
             await asyncio.sleep(RAMP_S)
             progress(f"{rate:g} rendezvous a second")
             load = await load_of(lambda: at_rate(client.rendezvous, rate=rate, seconds=KNOWN_AFTER_S + seconds))
@@ -417,6 +414,12 @@ def figures(load: Run, alone: Run, *, settled_offers: int) -> dict[str, Figure]:
             value=hundredths[49],
             ratio=hundredths[49] / SNOWFLAKE_ANSWER_MS,
             compared_to=f"Snowflake's broker, {SNOWFLAKE_ANSWER_MS}, in one process",
+        ),
+        "answer_ms_p50_alone": Figure(
+            name="the same, alone, to a poll that is held",
+            value=statistics.median(alone.answer_ms),
+            ratio=statistics.median(alone.answer_ms) / SNOWFLAKE_ANSWER_MS,
+            compared_to="the same",
         ),
         "answer_ms_p99": Figure(name="offer to answer, 99th percentile, ms", value=hundredths[98], limit=1000),
         "denied": Figure(name="offers that found no proxy", value=len(settled) - len(answer_ms), limit=0),
