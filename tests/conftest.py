@@ -20,8 +20,7 @@ from sluice.local.cloud import LOOPBACK, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE
-from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT
+from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT
 from tests import mirrord
 from tests.deployed import Deployed, come_again_soon
 from tests.repointed import REPOINTED
@@ -44,9 +43,8 @@ typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[a
 collect_seldom()
 # Of AWS's own delays: `make test` has no time for more, `make test-slow` says 1. Empty, the cloud is kind.
 HARSH_SCALE = os.environ.get("SLUICE_HARSH_SCALE", "0.05")
-# No offer would have an answer, as `tests/harsh/test_harsh_rendezvous.py` expects, and routes would carry nothing for
-# up to a minute, as `tests/unit/test_federation_registrar.py` does.
-EXCEPTED = f"({ANSWER_QUEUE_PREFIX}|{MAILBOX_PREFIX}|{BRIDGE_QUEUE_PREFIX}).*"
+# Routes would carry nothing for up to a minute, as `tests/unit/test_federation_registrar.py` expects.
+EXCEPTED = f"{BRIDGE_QUEUE_PREFIX}.*"
 # A failed message is overtaken by the next of its group: `tests/unit/test_batches.py` expects that.
 OVERTAKEN = 0.0
 HARSH = (

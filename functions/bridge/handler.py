@@ -2,10 +2,9 @@
 
 import os
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.bridge.parts import BridgeParts
@@ -15,6 +14,9 @@ from sluice.errors import HeldBack
 from sluice.federation.forwarder import ForwardOutcome, shared_out
 from sluice.federation.links.registry import Forward
 from sluice.federation.settings import BridgeSettings
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "bridge"
 MAX_RECEIVES = 10  # of one message, while others go over: an outage counts for none
@@ -30,7 +32,7 @@ def parts() -> BridgeParts:
     return BridgeParts.make(BridgeSettings.read(os.environ))
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Forward a batch: the records of one event are of one queue, which one route reads, or several share."""
     batch = Batch.parse(event)
     routes = parts().routes(batch.queue)

@@ -3,9 +3,8 @@
 import os
 from collections import Counter
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.broker.parts import CLIENT_ID, BrokerParts
@@ -14,6 +13,9 @@ from sluice.aws.records import Batch
 from sluice.message import Message
 from sluice.rendezvous.broker import OfferMessage
 from sluice.rendezvous.settings import BrokerSettings
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "broker"
 # An offer that fails is stale when it comes again: then its queue is noted, to be swept.
@@ -26,7 +28,7 @@ def parts() -> BrokerParts:
     return BrokerParts.make(BrokerSettings.read(os.environ))
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Serve a batch of offers."""
     batch = Batch.parse(event)
     matchmaker = parts().matchmaker(len(batch.messages))

@@ -5,10 +5,9 @@ A request and its reply are as `sluice.operations` has them; what may be asked i
 
 import os
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.control.parts import ControlParts
@@ -20,6 +19,9 @@ from sluice.operations import refusal_of, reply_of, request_of
 from sluice.splitting.control import NoSuchSession
 from sluice.splitting.operations import ControlOperation
 from sluice.splitting.settings import ControlSettings
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "control"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
@@ -44,7 +46,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         return refusal_of(error)
 
 
-def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
+def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureResponse":
     """Serve ticks, and what splitters ask for; a bad one becomes a dead letter."""
 
     def serve(message: Message) -> None:

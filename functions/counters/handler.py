@@ -4,10 +4,9 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.counters.parts import CountersParts
@@ -16,6 +15,9 @@ from sluice.errors import CallFailed
 from sluice.message import DeadLetter, Message
 from sluice.rendezvous.counts.stream import StreamRecord, read_record
 from sluice.rendezvous.settings import CountersSettings
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "counters"
 
@@ -28,7 +30,7 @@ def parts() -> CountersParts:
     return CountersParts.make(CountersSettings.read(os.environ))
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Count and publish a batch. What is no event becomes a dead letter; a kind that we don't know is passed over."""
     records = [read_record(record) for record in event["Records"]]
     counted = parts().counting.count(records)

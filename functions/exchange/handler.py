@@ -3,16 +3,18 @@
 import os
 from collections import Counter
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.exchange.parts import ExchangeParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
 from sluice.federation.settings import ExchangeSettings
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "exchange"
 MAX_RECEIVES = 10  # a bound queue may refuse for a while
@@ -27,7 +29,7 @@ def parts() -> ExchangeParts:
     return ExchangeParts.make(ExchangeSettings.read(os.environ))
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Routes a batch: the records of one event are of one ingress queue."""
     batch = Batch.parse(event)
     outcome = parts().route(batch.messages, parts().ingress(batch.queue))

@@ -5,10 +5,9 @@ A request is one of `sluice.federation.operations`. What its asker did wrong com
 
 import os
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.links.parts import LinksParts
@@ -23,6 +22,9 @@ from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "links"
 LAST_MS = 5_000  # before the function's end: nothing new is begun
@@ -47,7 +49,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         return refusal_of(error)
 
 
-def messages(batch: Batch, context: LambdaContext) -> PartialItemFailureResponse:
+def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureResponse":
     """Serve what peers say, in order, or ticks and outages; a bad one becomes a dead letter."""
 
     def serve(message: Message) -> None:

@@ -2,10 +2,9 @@
 
 import os
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.splitter.parts import SplitterParts
@@ -13,6 +12,9 @@ from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
 from sluice.splitting.routing.routed import EVENT, lines
 from sluice.splitting.settings import SplitterSettings
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 SERVICE = "splitter"
 # Receivers may be gone for a while: at two minutes a receive, this is twenty of them.
@@ -27,7 +29,7 @@ def parts() -> SplitterParts:
     return SplitterParts.make(SplitterSettings.read(os.environ))
 
 
-def handler(event: dict[str, Any], context: LambdaContext) -> PartialItemFailureResponse:
+def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":
     """Split a batch: the records of one event are of one source queue."""
     batch = Batch.parse(event)
     queue = parts().by_source[batch.queue]

@@ -7,16 +7,18 @@ reason; the queue's own redrive is the net under it, for functions that die.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
-from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues
 from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
 from sluice.message import DeadLetter, Message
+
+if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
+    from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 HASTENED_AT_ONCE = 10  # by one request
 HASTENED_WITHIN_S = 2.0
@@ -74,7 +76,7 @@ class Reporter:
 
     def report(
         self, batch: Batch, failures: Mapping[int, Exception], *, max_receives: int = MAX_RECEIVES
-    ) -> PartialItemFailureResponse:
+    ) -> "PartialItemFailureResponse":
         """Answer Lambda, given by position what failed and why.
 
         What failed by its sender's fault, or for the `max_receives`th time, becomes a dead letter; what is only held
@@ -112,7 +114,7 @@ class Reporter:
 
     def serve(
         self, batch: Batch, handle: Callable[[Message], None], *, max_receives: int = MAX_RECEIVES
-    ) -> PartialItemFailureResponse:
+    ) -> "PartialItemFailureResponse":
         """Handle each message by itself and report those that raised.
 
         Of a standard queue as many at once as the executor has threads; of a FIFO queue one after the other, and what
