@@ -561,20 +561,33 @@ def ring(sites: Sites, *names: str) -> None:
         sites.run("route", "add", dest, source, "amq.topic", "#")
 
 
-def test_the_map_walks_all_links_and_warns(sites: Sites, tmp_path: Path) -> None:
+def test_the_map_walks_all_links_and_warns_of_what_is_doubled(sites: Sites, tmp_path: Path) -> None:
     sites.add("eu-west-1", "NORTH")
     ring(sites, EAST, WEST, "eu-west-1")
     svg = tmp_path / "map.svg"
     text = sites.run("route", "map", EAST, "--svg", str(svg)).stdout
     assert "EAST us-east-1\n  amq.topic ─ # ──▶ WEST amq.topic" in text
-    assert "! cycle: EAST → WEST → NORTH → EAST" in text
-    assert "! missing reverse route: EAST → WEST, and nothing back" in text
-    assert "multi-path" not in text  # a pulled route is both sites' to tell of, and one
+    assert "!" not in text  # one way round, all of it comes once
     ET.fromstring(svg.read_text())
+    sites.run("route", "add", "eu-west-1", EAST, "amq.topic", "a")
+    assert "! multi-path: EAST → NORTH and EAST → WEST → NORTH: twice" in sites.run("route", "map", EAST).stdout
     document = sites.json("route", "map", EAST)
     assert [site["tag"] for site in document["sites"]] == ["EAST", "NORTH", "WEST"]
-    assert len(document["routes"]) == 3
-    assert "cycle" in {finding["concern"] for finding in document["findings"]}
+    assert [(route["kind"], route["state"]) for route in document["routes"]] == [("static", "Operational")] * 4
+    [finding] = document["findings"]
+    assert (finding["concern"], finding["effect"]) == ("multi-path", "doubled")
+    assert "EAST/from-EAST:amq.topic:amq.topic:a" in finding["routes"]
+
+
+def test_the_map_is_written_in_the_language_that_is_asked_for(sites: Sites) -> None:
+    sites.run("route", "add", WEST, EAST, "amq.topic", "#")
+    starts = {"text": "EAST us-east-1", "svg": "<svg ", "dot": "digraph ", "mermaid": "flowchart "}
+    for language, start in starts.items():
+        assert sites.run("route", "map", EAST, "--format", language).stdout.startswith(start)
+    assert (
+        sites.run("route", "map", EAST, "--format", "json").stdout == sites.run("route", "map", EAST, "--json").stdout
+    )
+    assert "--json is --format json" in sites.run("route", "map", EAST, "--json", "--format", "dot", code=2).stderr
 
 
 def test_a_site_that_isnt_reached_is_drawn_by_what_its_peers_say(sites: Sites) -> None:
@@ -611,7 +624,7 @@ def test_opposite_queue_routes_by_way_of_a_binding_are_found_to_be_a_cycle(sites
         sites.run("binding", "add", here, "amq.fanout", "orders")
         sites.run("queue", "add", there, here, "amq.fanout", "orders", "--src-local")
     findings = sites.json("route", "map", EAST)["findings"]
-    assert [finding["concern"] for finding in findings] == ["cycle"]
+    assert [(finding["concern"], finding["effect"]) for finding in findings] == [("cycle", "lost")] * 2
 
 
 def test_two_sites_with_one_tag_are_named(sites: Sites) -> None:
