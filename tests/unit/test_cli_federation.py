@@ -3,6 +3,7 @@
 The sites' operations, registries and peers' messages are the real ones; only queues and triggers are stand-ins.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -577,6 +578,35 @@ def test_the_map_walks_all_links_and_warns_of_what_is_doubled(sites: Sites, tmp_
     [finding] = document["findings"]
     assert (finding["concern"], finding["effect"]) == ("multi-path", "doubled")
     assert "EAST/from-EAST:amq.topic:amq.topic:a" in finding["routes"]
+
+
+def test_a_route_that_makes_a_second_way_is_added_with_a_warning_that_names_both(sites: Sites) -> None:
+    sites.add("eu-west-1", "NORTH")
+    sites.run("route", "add", WEST, EAST, "amq.topic", "#")
+    sites.run("route", "add", "eu-west-1", WEST, "amq.topic", "#")
+    said = sites.run("route", "add", "eu-west-1", EAST, "amq.topic", "a", "--quiet").stderr
+    assert said == (
+        "warning: multi-path: EAST → NORTH and EAST → WEST → NORTH:"
+        " twice, where one way is five minutes later than the other\n"
+    )
+    assert "a" in {each.key for each in sites["eu-west-1"].bridges().values()}
+    by_hand = ("route", "add", WEST, EAST, "amq.topic", "a.#", "--standard", "--src-local")
+    [warning] = sites.json(*by_hand)["warnings"]
+    assert warning == (
+        "multi-path: EAST → WEST by EAST/from-EAST:amq.topic:amq.topic:# and by WEST/to-WEST:amq.topic:amq.topic:a.#:"
+        " twice, as standard queues know no duplicates"
+    )
+    assert sites.json("dynamic", "add", WEST, EAST, "amq.fanout")["warnings"] == []
+
+
+def test_a_second_way_is_found_two_sites_away(sites: Sites) -> None:
+    names = [EAST, WEST, "eu-west-1", "eu-west-2"]
+    for name, tag in zip(names[2:], ("NORTH", "SOUTH"), strict=True):
+        sites.add(name, tag)
+    for source, dest in itertools.pairwise(names):
+        sites.run("route", "add", dest, source, "amq.topic", "#")
+    said = sites.run("route", "add", "eu-west-2", EAST, "amq.topic", "#").stderr
+    assert "EAST → SOUTH and EAST → WEST → NORTH → SOUTH: twice" in said
 
 
 def test_the_map_is_written_in_the_language_that_is_asked_for(sites: Sites) -> None:

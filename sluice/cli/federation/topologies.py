@@ -10,17 +10,20 @@ import typer
 from msgspec.structs import asdict, replace
 
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
+from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.routes import MapFormat
 from sluice.cli.federation.sites import OpenSite, SiteName, open_named
 from sluice.cli.output import note, show_json, show_table
 from sluice.errors import BadConfiguration, SluiceError
+from sluice.federation.links.links import Bridge
 from sluice.federation.map.drawings import as_svg, as_text
-from sluice.federation.map.findings import findings
+from sluice.federation.map.findings import Finding, findings, of_route
 from sluice.federation.map.languages import as_dot, as_mermaid
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.operations import ListWays, SiteView, WayView
 
 MAX_SITES = 200
+MAX_NEARBY = 16  # sites that are asked for what a new route does: with each a second goes by
 
 
 _LANGUAGES = {MapFormat.SVG: as_svg, MapFormat.DOT: as_dot, MapFormat.MERMAID: as_mermaid}
@@ -71,6 +74,18 @@ def walk(names: Iterable[str], *, most: int = MAX_SITES) -> Walked:
         not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},
         ways=ways,
     )
+
+
+def warnings_of(ends: Ends, route: Bridge) -> tuple[Finding, ...]:
+    """Say what messages a route that was just added doubles or loses, as far as the sites nearby know.
+
+    Nothing where they can't be asked: the route is there, and the map tells of it.
+    """
+    try:
+        topology = walk([str(ends.site.name)], most=MAX_NEARBY).topology
+    except SluiceError:
+        return ()
+    return of_route(topology, site=ends.view.tag, name=route.name)
 
 
 def _ways(opened: OpenSite, view: SiteView) -> Sequence[WayView]:

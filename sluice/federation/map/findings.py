@@ -4,7 +4,7 @@ Dynamic routes deliver each message once, in whatever topology: only where a way
 one. A trace stops what goes round, and a pause, or a peer that is away, keeps messages: these are no findings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -69,15 +69,34 @@ def findings(topology: Topology) -> tuple[Finding, ...]:
     return tuple(sorted(set(found), key=lambda finding: (order.index(finding.concern), finding)))
 
 
+def of_route(topology: Topology, *, site: str, name: str) -> tuple[Finding, ...]:
+    """Find what a route adds, by its name at the site that declared it: second ways, cycles, hops.
+
+    What else may be wrong with it, its state says.
+    """
+    own = {route for route in topology.routes if route.bridge.name == name and site in {route.source, route.dest}}
+    found = (each for each in _of_messages(topology) if not own.isdisjoint(each[1].routes))
+    return tuple(sorted(_once(found)))
+
+
 def _of_ways(topology: Topology) -> Iterator[Finding]:
-    """Follow a message from each stop on; what is found of two sites, a ring or a route is said once, for one key."""
+    return _once(_of_messages(topology))
+
+
+def _once(found: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
+    """Say what is found of two sites, a ring or a route once, for one key."""
     seen: set[object] = set()
+    for what, finding in found:
+        if what not in seen:
+            seen.add(what)
+            yield finding
+
+
+def _of_messages(topology: Topology) -> Iterator[tuple[object, Finding]]:
+    """Follow a message from each stop on."""
     for graph in graphs(topology):
         for start in graph:
-            for what, finding in _of_message(follow(graph, start), start):
-                if what not in seen:
-                    seen.add(what)
-                    yield finding
+            yield from _of_message(follow(graph, start), start)
 
 
 def _of_message(followed: Followed, start: Stop) -> Iterator[tuple[object, Finding]]:
