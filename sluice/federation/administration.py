@@ -28,9 +28,11 @@ from sluice.federation.operations import (
     CloseBridge,
     CloseLink,
     DeleteExchange,
+    ExchangesView,
     FederationOperation,
     LinkView,
     ListBindings,
+    ListExchanges,
     ListWays,
     LookAgain,
     Redrive,
@@ -76,6 +78,8 @@ class Administration:
         match operation:
             case ShowSite():
                 return self.site()
+            case ListExchanges():
+                return ExchangesView(exchanges=self.registrar.exchanges.bindings().exchanges)
             case ListBindings(exchange=name):
                 return self.bindings(name)
             case ListWays():

@@ -73,6 +73,12 @@ class SiteView(Struct, frozen=True, kw_only=True):
         return next((each for each in self.bridges if each.name == name), None)
 
 
+class ExchangesView(Struct, frozen=True, kw_only=True):
+    """A site's exchanges, in the order in which they were made."""
+
+    exchanges: tuple[Exchange, ...]
+
+
 class BindingsView(Struct, frozen=True, kw_only=True):
     """Bindings, as of this version of all of them."""
 
@@ -110,6 +116,10 @@ class Redriven(Struct, frozen=True, kw_only=True):
 
 class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
     """What the site has, and how it is."""
+
+
+class ListExchanges(Operation[ExchangesView], frozen=True, kw_only=True, tag="exchanges"):
+    """Only them: it costs one read, where the whole site costs several."""
 
 
 class ListBindings(Operation[BindingsView], frozen=True, kw_only=True, tag="bindings"):
@@ -228,8 +238,9 @@ class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
 
 
 FederationOperation = (
-    ShowSite | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange | BindQueue | UnbindQueue | AddLink
-    | CloseLink | TellLink | AddBridge | CloseBridge | TellBridge | ReportOutage | LookAgain | SweepSite
+    ShowSite | ListExchanges | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange | BindQueue
+    | UnbindQueue | AddLink | CloseLink | TellLink | AddBridge | CloseBridge | TellBridge | ReportOutage
+    | LookAgain | SweepSite
 )  # fmt: skip
 # A union is no type to a type checker.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

@@ -25,7 +25,14 @@ from sluice.federation.declared import Declared
 from sluice.federation.dynamic.ops import Want
 from sluice.federation.dynamic.paths import Way
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link
-from sluice.federation.operations import OPERATIONS, AddBridge, FederationOperation, TellBridge, TellLink
+from sluice.federation.operations import (
+    OPERATIONS,
+    AddBridge,
+    FederationOperation,
+    ListExchanges,
+    TellBridge,
+    TellLink,
+)
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
@@ -522,6 +529,7 @@ def test_exchanges_come_and_go(sites: Sites) -> None:
     made = sites.json("exchange", "add", EAST, "orders", "topic", "--alternate", "amq.fanout")
     assert made == {"name": "orders", "type": "topic", "alternate": "amq.fanout"}
     assert made in sites.json("exchange", "list", EAST)
+    assert "orders" in {each.name for each in sites[EAST].ask(ListExchanges()).exchanges}
     assert "orders" in sites.run("exchange", "list", EAST).stdout
     assert "of type topic" in sites.run("exchange", "add", EAST, "orders", "direct", code=1).stderr
     sites.run("exchange", "del", EAST, "orders")
