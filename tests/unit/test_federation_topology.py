@@ -13,11 +13,12 @@ from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
 from sluice.federation.map.drawings import RED, as_svg, as_text
 from sluice.federation.map.findings import ALWAYS, FOR_FIVE_MINUTES, Concern, Effect, findings
+from sluice.federation.map.keys import common_key
 from sluice.federation.map.languages import as_dot, as_mermaid
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.topics import TopicIndex, common_key
+from sluice.federation.matching.topics import TopicIndex
 
 TYPES = {"x": ExchangeType.TOPIC, "other": ExchangeType.FANOUT, "direct": ExchangeType.DIRECT}
 UP = {"to-B": LinkStatus(state=LinkState.OPERATIONAL)}

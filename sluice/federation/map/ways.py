@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
+from sluice.federation.map.keys import common_key
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.topics import TopicIndex, common_key
+from sluice.federation.matching.topics import TopicIndex
 from sluice.federation.matching.tracing import Crossing, DropReason, Trace, crossed, held_back
 
 MAX_IN_THREES = 16  # different patterns, up to which also keys of three of them at once are followed
