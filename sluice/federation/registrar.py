@@ -194,7 +194,9 @@ class Registrar:
             case Hello(pulls=pulls, draining=draining):
                 return self._greet(Greeted(link=link, peer=sender, pulls=pulls, draining=draining))
             case HelloAnswer(exchanges=exchanges, bridges=bridges):
-                event: RegistryEvent = HelloAnswered(link=link, peer=sender, exchanges=exchanges, bridges=bridges)
+                event: RegistryEvent = HelloAnswered(
+                    link=link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._types()
+                )
             case HelloRefusal(reason=reason):
                 event = LinkTold(link, AccessRefused(reason))
             case Parting():
@@ -234,8 +236,11 @@ class Registrar:
         return registry
 
     def _answer(self, link: str, bridges: Mapping[str, str]) -> HelloAnswer:
-        exchanges = {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
-        return HelloAnswer(link=link, sender=self.here, exchanges=exchanges, bridges=bridges)
+        return HelloAnswer(link=link, sender=self.here, exchanges=self._types(), bridges=bridges)
+
+    def _types(self) -> Mapping[str, str]:
+        """Return the exchanges here with their types."""
+        return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
 
     def _reply(self, peer: Address, message: LinkMessage) -> None:
         """To a site that no link here goes to. One that can't be told asks again: its hello is no dead letter."""

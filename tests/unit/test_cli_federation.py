@@ -424,6 +424,24 @@ def test_a_dynamic_route_follows_an_exchange_and_goes_again(sites: Sites) -> Non
     assert sites[WEST].bridges() == {}
 
 
+def test_a_dynamic_route_between_exchanges_of_two_types_fails_and_says_which(sites: Sites) -> None:
+    sites.run("exchange", "add", EAST, "orders", "topic")
+    sites.run("exchange", "add", WEST, "orders", "direct")
+    said = sites.run("dynamic", "add", WEST, EAST, "orders", code=1).stderr
+    reason = "Failed: orders is topic at EAST, direct at WEST: a dynamic route needs one type"
+    assert reason in said
+    [shown] = sites.json("route", "list", WEST)
+    assert (shown["state"], shown["error"]) == (reason, reason.removeprefix("Failed: "))
+    assert "! type mismatch: EAST orders is topic, WEST orders is direct" in sites.run("route", "map", WEST).stdout
+    # Its source makes nothing for it, until the exchanges are of one type.
+    sites.world.settle()
+    assert sites.json("route", "list", EAST) == []
+    sites.run("exchange", "del", WEST, "orders")
+    sites.run("exchange", "add", WEST, "orders", "topic")
+    sites.world.settle(for_ms=5 * 60_000)
+    assert [shown["state"] for shown in sites.json("route", "list", WEST)] == ["Operational"]
+
+
 def test_lists_and_maps_show_who_wants_what_by_which_way(sites: Sites) -> None:
     sites.run("dynamic", "add", WEST, EAST, "amq.topic")
     wants = frozenset({Want.of(f"key-{number}") for number in range(7)})
