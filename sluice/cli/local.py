@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, start
+from sluice.cli.output import note
+from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
@@ -47,14 +48,29 @@ def up(
     scale: Scale = 1.0,
     seed: Seed = 0,
 ) -> None:
-    """Start the cloud unless it runs, bootstrap it and deploy every site."""
+    """Start the cloud unless it runs, bootstrap it and deploy every site.
+
+    What it has is saved by `down`, and goes with the next `up` unless that says --keep-state.
+    """
     wanted = Behaviours(scale=scale, seed=seed) if harsh else None
     with Console(stderr=True).status("starting the embedded cloud") as status:
-        cloud = find() or start(keep_state=keep_state, harsh=wanted)
+        cloud = find() or _started(keep_state=keep_state, harsh=wanted)
         if wanted and cloud.harsh != wanted:
             raise CloudFailed("the cloud that runs here was started otherwise: `sluice local down` first")
+        if keep_state and not cloud.keeps_state:
+            raise CloudFailed(
+                "the cloud that runs here can't keep its state: what it has goes with `sluice local down`"
+            )
         cloud = Deployer(cloud=cloud, progress=status.update).deploy(*(sites or [DEFAULT_SITE]))
     _show(cloud)
+
+
+def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
+    """Start a cloud that can be kept: who wants that says so only when it is to come back."""
+    lost = not_kept() if keep_state else None
+    if lost is not None:
+        note(lost)
+    return start(keep_state=keep_state, save_state=True, harsh=harsh)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sluice.local.cloud import FILE, STATE, not_kept
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue, by_action, read_requests
@@ -31,6 +32,18 @@ def test_a_site_is_an_account_and_a_region() -> None:
 def test_what_is_no_site_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadSite, match="000000000000/eu-central-1"):
         Site.parse(text)
+
+
+def test_what_cant_come_back_of_the_last_cloud_is_said(tmp_path: Path) -> None:
+    assert "no cloud has saved its state here" in (not_kept(tmp_path / "none") or "")
+    (tmp_path / STATE).mkdir()
+    assert "no cloud has saved its state here" in (not_kept(tmp_path) or "")
+    (tmp_path / STATE / "sqs.json").write_text("{}")
+    assert not_kept(tmp_path) is None
+    (tmp_path / FILE).write_text("{}")  # as it is while a cloud runs, or has died
+    assert "what was saved before it comes back" in (not_kept(tmp_path) or "")
+    (tmp_path / STATE / "sqs.json").unlink()
+    assert "nothing of it comes back" in (not_kept(tmp_path) or "")
 
 
 def test_a_request_is_read_in_both_of_sqs_protocols() -> None:
