@@ -12,20 +12,23 @@ from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
-from sluice.local.sites import DEFAULT_SITE, Site
+from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, to_deploy
 
 app = typer.Typer(no_args_is_help=True, help="The embedded cloud: AWS on loopback, with our stacks deployed to it.")
 
 SiteArguments = Annotated[
     list[Site] | None,
     typer.Argument(
-        parser=Site.parse, metavar="[ACCOUNT/REGION]...", help=f"Where to deploy.  [default: {DEFAULT_SITE}]"
+        parser=Site.parse,
+        metavar="[ACCOUNT/REGION]...",
+        help=f"Where to deploy.  [default: where it is deployed already, else {DEFAULT_SITE}]",
     ),
 ]
 SiteArgument = Annotated[
     Site | None, typer.Argument(parser=Site.parse, metavar="[ACCOUNT/REGION]", help="The first site, if not given.")
 ]
 JOBS_GRACE_S = 30
+PEER_ACCOUNTS = "sluice.federation.peer_accounts"
 KeepState = Annotated[bool, typer.Option("--keep-state", help="Come back with what was there at the last `down`.")]
 Harsh = Annotated[
     bool,
@@ -50,7 +53,9 @@ def up(
 ) -> None:
     """Start the cloud unless it runs, bootstrap it and deploy every site.
 
-    What it has is saved by `down`, and goes with the next `up` unless that says --keep-state.
+    Sites of several accounts let each other in: they are each other's `federation.peer_accounts`.
+
+    What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
     """
     wanted = Behaviours(scale=scale, seed=seed) if harsh else None
     with Console(stderr=True).status("starting the embedded cloud") as status:
@@ -61,7 +66,11 @@ def up(
             raise CloudFailed(
                 "the cloud that runs here can't keep its state: what it has goes with `sluice local down`"
             )
-        cloud = Deployer(cloud=cloud, progress=status.update).deploy(*(sites or [DEFAULT_SITE]))
+        wanted_sites = sites or cloud.sites or [DEFAULT_SITE]
+        accounts = peer_accounts((*cloud.sites, *wanted_sites))
+        context = {PEER_ACCOUNTS: accounts} if accounts else {}
+        deployer = Deployer(cloud=cloud, context=context, progress=status.update)
+        cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
     _show(cloud)
 
 

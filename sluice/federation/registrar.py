@@ -23,7 +23,15 @@ from sluice.federation.links.messages import (
     Parting,
     encode_control,
 )
-from sluice.federation.links.registry import REGISTRY, SERVED_MARK, Registry, pulls_over, served_name, state_of
+from sluice.federation.links.registry import (
+    REGISTRY,
+    SERVED_MARK,
+    LinkRecord,
+    Registry,
+    pulls_over,
+    served_name,
+    state_of,
+)
 from sluice.federation.links.states import AccessRefused, LinkEvent, LinkState, TimePassed, Unreachable
 from sluice.federation.links.transitions import (
     Done,
@@ -206,7 +214,8 @@ class Registrar:
     def check_sender(self, sender: Address) -> None:
         """Check who says something. Raises `BadRoute` for a site that may not."""
         if sender.account not in self.peer_accounts:
-            raise BadRoute(f"{sender.tag}: account {sender.account} is not one of this site's peers")
+            what = f"account {sender.account} is not one of this site's peers"
+            raise BadRoute(f"{sender.tag}: {what}: federation.peer_accounts doesn't list it")
 
     def _greet(self, greeted: Greeted) -> Registry:
         peer, name = greeted.peer, served_name(greeted.link, greeted.peer.tag)
@@ -263,9 +272,20 @@ class Registrar:
         )
         try:
             self.peers.tell(record.link, record.endpoint, encode_control(hello))
-        except (PeerUnreachable, PeerRefused) as error:
+        except PeerRefused as error:
+            return [HelloSent(link), LinkTold(link, AccessRefused(f"{error}{self._why_refused(record)}"))]
+        except PeerUnreachable as error:
             return [HelloSent(link), LinkTold(link, news_of(error))]
         return [HelloSent(link)]
+
+    def _why_refused(self, record: LinkRecord) -> str:
+        """Say which setting may be missing: AWS's own words name none."""
+        account, ours = record.endpoint.account, self.here.account
+        if account == ours:
+            return ""
+        if account not in self.peer_accounts:
+            return f": federation.peer_accounts at {self.here.tag} doesn't list {account}, {record.link.peer}'s"
+        return f": does federation.peer_accounts at {record.link.peer} list {ours}, {self.here.tag}'s?"
 
     def _parting_sent(self, link: str, registry: Registry) -> list[RegistryEvent]:
         record = registry.links[link]

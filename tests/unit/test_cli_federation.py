@@ -502,6 +502,21 @@ def test_within_an_account_no_role_is_assumed_and_in_another_the_peers(sites: Si
     assert [endpoint.sqs_url for endpoint in link.endpoints] == ["https://vpce-1", "https://sqs"]
 
 
+@pytest.mark.parametrize(
+    ("account", "reason"),
+    [
+        ("000000000000", "AccessDenied: https://sqs.NORTH/control.fifo"),
+        ("000000000001", ": does federation.peer_accounts at NORTH list 000000000000, WEST's?"),
+        ("000000000009", ": federation.peer_accounts at WEST doesn't list 000000000009, NORTH's"),
+    ],
+)
+def test_between_accounts_a_refusal_names_the_setting(sites: Sites, account: str, reason: str) -> None:
+    sites.add("other@eu-west-1", "NORTH", account=account)
+    sites[WEST].peers.refusing.add("NORTH")
+    said = sites.run("route", "add", WEST, "other@eu-west-1", "amq.topic", "a", code=1).stderr
+    assert said.endswith(f"{reason}\n")
+
+
 def test_an_address_goes_from_operator_to_operator_as_a_file(sites: Sites, tmp_path: Path) -> None:
     file = tmp_path / "east.json"
     file.write_text(sites.run("link", "address", EAST).stdout)
