@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.federation.sites import AsJson, SiteName, SiteText, open_named
+from sluice.cli.federation.sites import AsJson, SiteName, SiteText, need_exchange, open_named
 from sluice.cli.federation.typed_options import attributes, typed_values
 from sluice.cli.output import note, show_json
 from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
 from sluice.federation.matching.typed_values import headers_of, to_json
 from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
-from sluice.federation.operations import ListExchanges
 from sluice.message import Message
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
@@ -28,10 +27,6 @@ STACK = "SluiceFederation"
 
 class NoBody(BadConfiguration):
     """There is nothing to publish."""
-
-
-class NoExchange(BadConfiguration):
-    """The site has no exchange of this name."""
 
 
 def publish(
@@ -98,13 +93,9 @@ def _check_exchange(site: SiteName, exchange: str) -> None:
     Who may send to the ingress may publish, also where the site can't be asked: then it is said.
     """
     try:
-        exchanges = open_named(site).client.ask(ListExchanges()).exchanges
+        need_exchange(open_named(site), exchange)
     except (CallFailed, RequestRefused, Malformed) as error:
         note(f"{site} can't be asked whether it has an exchange {exchange}: {error}")
-        return
-    names = [each.name for each in exchanges]
-    if exchange not in names:
-        raise NoExchange(f"no such exchange at {site}: {exchange}; there are {', '.join(names)}")
 
 
 def _standard_input() -> str:
