@@ -70,7 +70,7 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
     standard: Annotated[
-        bool, typer.Option("--standard", help="A bridge queue that keeps no order, and is cheaper for it.")
+        bool, typer.Option("--standard", help="A bridge queue that keeps no order, knows no duplicates, is cheaper.")
     ] = False,
     existing_queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="A queue at SRC to take for the bridge queue.")
