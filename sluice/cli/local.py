@@ -7,24 +7,28 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, start
+from sluice.cli.output import note
+from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
-from sluice.local.sites import DEFAULT_SITE, Site
+from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, to_deploy
 
 app = typer.Typer(no_args_is_help=True, help="The embedded cloud: AWS on loopback, with our stacks deployed to it.")
 
 SiteArguments = Annotated[
     list[Site] | None,
     typer.Argument(
-        parser=Site.parse, metavar="[ACCOUNT/REGION]...", help=f"Where to deploy.  [default: {DEFAULT_SITE}]"
+        parser=Site.parse,
+        metavar="[ACCOUNT/REGION]...",
+        help=f"Where to deploy.  [default: where it is deployed already, else {DEFAULT_SITE}]",
     ),
 ]
 SiteArgument = Annotated[
     Site | None, typer.Argument(parser=Site.parse, metavar="[ACCOUNT/REGION]", help="The first site, if not given.")
 ]
 JOBS_GRACE_S = 30
+PEER_ACCOUNTS = "sluice.federation.peer_accounts"
 KeepState = Annotated[bool, typer.Option("--keep-state", help="Come back with what was there at the last `down`.")]
 Harsh = Annotated[
     bool,
@@ -47,14 +51,35 @@ def up(
     scale: Scale = 1.0,
     seed: Seed = 0,
 ) -> None:
-    """Start the cloud unless it runs, bootstrap it and deploy every site."""
+    """Start the cloud unless it runs, bootstrap it and deploy every site.
+
+    Sites of several accounts let each other in: they are each other's `federation.peer_accounts`.
+
+    What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
+    """
     wanted = Behaviours(scale=scale, seed=seed) if harsh else None
     with Console(stderr=True).status("starting the embedded cloud") as status:
-        cloud = find() or start(keep_state=keep_state, harsh=wanted)
+        cloud = find() or _started(keep_state=keep_state, harsh=wanted)
         if wanted and cloud.harsh != wanted:
             raise CloudFailed("the cloud that runs here was started otherwise: `sluice local down` first")
-        cloud = Deployer(cloud=cloud, progress=status.update).deploy(*(sites or [DEFAULT_SITE]))
+        if keep_state and not cloud.keeps_state:
+            raise CloudFailed(
+                "the cloud that runs here can't keep its state: what it has goes with `sluice local down`"
+            )
+        wanted_sites = sites or cloud.sites or [DEFAULT_SITE]
+        accounts = peer_accounts((*cloud.sites, *wanted_sites))
+        context = {PEER_ACCOUNTS: accounts} if accounts else {}
+        deployer = Deployer(cloud=cloud, context=context, progress=status.update)
+        cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
     _show(cloud)
+
+
+def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
+    """Start a cloud that can be kept: who wants that says so only when it is to come back."""
+    lost = not_kept() if keep_state else None
+    if lost is not None:
+        note(lost)
+    return start(keep_state=keep_state, save_state=True, harsh=harsh)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 The command line is one asker; a request from anywhere else is checked as strictly.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,11 +29,16 @@ from sluice.federation.operations import (
     CloseBridge,
     CloseLink,
     DeleteExchange,
+    ExchangesView,
     FederationOperation,
     LinkView,
     ListBindings,
+    ListExchanges,
+    ListQueues,
     ListWays,
     LookAgain,
+    QueuesView,
+    QueueView,
     Redrive,
     Redriven,
     ReportOutage,
@@ -76,6 +82,10 @@ class Administration:
         match operation:
             case ShowSite():
                 return self.site()
+            case ListExchanges():
+                return ExchangesView(exchanges=self.registrar.exchanges.bindings().exchanges)
+            case ListQueues():
+                return self.queues()
             case ListBindings(exchange=name):
                 return self.bindings(name)
             case ListWays():
@@ -151,6 +161,29 @@ class Administration:
                 )
                 for name, record in sorted(registry.bridges.items())
                 for link in [registry.links.get(record.bridge.link)]
+            ),
+        )
+
+    def queues(self) -> QueuesView:
+        """Return the queues that are deployed, bound, or read by routes: not those that routes have of their own."""
+        records = sorted(self.registrar.registry().bridges.items())
+        made = {record.queue for _, record in records if record.makes_queue}
+        bound = Counter(each.queue for each in self.registrar.exchanges.bindings() if each.queue not in made)
+        read = [(record.queue, name) for name, record in records if record.bridge.src_is_local]
+        deployed = self.names.queues.values()
+        known = {*deployed, *bound, *(queue for queue, _ in read if queue is not None and queue not in made)}
+        return QueuesView(
+            address=self.registrar.here,
+            patterns=self.names.patterns,
+            queues=tuple(
+                QueueView(
+                    name=self.names.shown(queue),
+                    queue=queue,
+                    deployed=queue in deployed,
+                    bindings=bound[queue],
+                    routes=tuple(name for reads, name in read if reads == queue),
+                )
+                for queue in sorted(known)
             ),
         )
 

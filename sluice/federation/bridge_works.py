@@ -28,6 +28,7 @@ from sluice.federation.matching.typed_values import Headers
 from sluice.federation.ports import DeadLetters, MappingGone, Mappings, SiteQueues
 from sluice.message import DeadLetter
 
+SITE_TAG = "sluice:site"  # of every queue that is made at run time: whose it is
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 FIFO_SUFFIX = ".fifo"
 FIFO_BATCH = 10
@@ -96,7 +97,7 @@ class BridgeWorks:
             self.exchanges.change(feeding(fed_queues(registry) | {queue}))
             return queue
         name = bridge_queue_name(self.tag, bridge)
-        tags = {"sluice:site": self.tag, "sluice:bridge": bridge.name}
+        tags = {SITE_TAG: self.tag, "sluice:bridge": bridge.name}
         self.queues.create(name, self.bridge_queue_attributes(bridge.fifo), tags)
         return name
 

@@ -73,11 +73,42 @@ class SiteView(Struct, frozen=True, kw_only=True):
         return next((each for each in self.bridges if each.name == name), None)
 
 
+class ExchangesView(Struct, frozen=True, kw_only=True):
+    """A site's exchanges, in the order in which they were made."""
+
+    exchanges: tuple[Exchange, ...]
+
+
 class BindingsView(Struct, frozen=True, kw_only=True):
     """Bindings, as of this version of all of them."""
 
     version: int
     bindings: tuple[BindingDeclaration, ...]
+
+
+class QueueView(Struct, frozen=True, kw_only=True):
+    """A queue that may be bound: the names that people and SQS know it by, its bindings, and the routes that read it.
+
+    `deployed` where the stacks made it, or took it over.
+    """
+
+    name: str
+    queue: str
+    deployed: bool
+    bindings: int
+    routes: tuple[str, ...]
+
+
+class QueuesView(Struct, frozen=True, kw_only=True):
+    """The queues that a site knows of: deployed, bound or read. Others may be bound whose names match a pattern."""
+
+    address: Address
+    patterns: tuple[str, ...]
+    queues: tuple[QueueView, ...]
+
+    def named(self, name: str) -> QueueView | None:
+        """Find the queue that people, or SQS, know by this name; None where the site knows of none."""
+        return next((each for each in self.queues if name in {each.name, each.queue}), None)
 
 
 class WayView(Struct, frozen=True, kw_only=True):
@@ -110,6 +141,14 @@ class Redriven(Struct, frozen=True, kw_only=True):
 
 class ShowSite(Operation[SiteView], frozen=True, kw_only=True, tag="site"):
     """What the site has, and how it is."""
+
+
+class ListExchanges(Operation[ExchangesView], frozen=True, kw_only=True, tag="exchanges"):
+    """Only them: it costs one read, where the whole site costs several."""
+
+
+class ListQueues(Operation[QueuesView], frozen=True, kw_only=True, tag="queues"):
+    """Of those that may be bound, the ones that the site knows of."""
 
 
 class ListBindings(Operation[BindingsView], frozen=True, kw_only=True, tag="bindings"):
@@ -228,8 +267,9 @@ class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
 
 
 FederationOperation = (
-    ShowSite | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange | BindQueue | UnbindQueue | AddLink
-    | CloseLink | TellLink | AddBridge | CloseBridge | TellBridge | ReportOutage | LookAgain | SweepSite
+    ShowSite | ListExchanges | ListQueues | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange
+    | BindQueue | UnbindQueue | AddLink | CloseLink | TellLink | AddBridge | CloseBridge | TellBridge | ReportOutage
+    | LookAgain | SweepSite
 )  # fmt: skip
 # A union is no type to a type checker.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

@@ -23,7 +23,15 @@ from sluice.federation.links.messages import (
     Parting,
     encode_control,
 )
-from sluice.federation.links.registry import REGISTRY, SERVED_MARK, Registry, pulls_over, served_name, state_of
+from sluice.federation.links.registry import (
+    REGISTRY,
+    SERVED_MARK,
+    LinkRecord,
+    Registry,
+    pulls_over,
+    served_name,
+    state_of,
+)
 from sluice.federation.links.states import AccessRefused, LinkEvent, LinkState, TimePassed, Unreachable
 from sluice.federation.links.transitions import (
     Done,
@@ -194,7 +202,9 @@ class Registrar:
             case Hello(pulls=pulls, draining=draining):
                 return self._greet(Greeted(link=link, peer=sender, pulls=pulls, draining=draining))
             case HelloAnswer(exchanges=exchanges, bridges=bridges):
-                event: RegistryEvent = HelloAnswered(link=link, peer=sender, exchanges=exchanges, bridges=bridges)
+                event: RegistryEvent = HelloAnswered(
+                    link=link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._types()
+                )
             case HelloRefusal(reason=reason):
                 event = LinkTold(link, AccessRefused(reason))
             case Parting():
@@ -204,7 +214,8 @@ class Registrar:
     def check_sender(self, sender: Address) -> None:
         """Check who says something. Raises `BadRoute` for a site that may not."""
         if sender.account not in self.peer_accounts:
-            raise BadRoute(f"{sender.tag}: account {sender.account} is not one of this site's peers")
+            what = f"account {sender.account} is not one of this site's peers"
+            raise BadRoute(f"{sender.tag}: {what}: federation.peer_accounts doesn't list it")
 
     def _greet(self, greeted: Greeted) -> Registry:
         peer, name = greeted.peer, served_name(greeted.link, greeted.peer.tag)
@@ -234,8 +245,11 @@ class Registrar:
         return registry
 
     def _answer(self, link: str, bridges: Mapping[str, str]) -> HelloAnswer:
-        exchanges = {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
-        return HelloAnswer(link=link, sender=self.here, exchanges=exchanges, bridges=bridges)
+        return HelloAnswer(link=link, sender=self.here, exchanges=self._types(), bridges=bridges)
+
+    def _types(self) -> Mapping[str, str]:
+        """Return the exchanges here with their types."""
+        return {exchange.name: exchange.type.value for exchange in self.exchanges.bindings().exchanges}
 
     def _reply(self, peer: Address, message: LinkMessage) -> None:
         """To a site that no link here goes to. One that can't be told asks again: its hello is no dead letter."""
@@ -258,9 +272,20 @@ class Registrar:
         )
         try:
             self.peers.tell(record.link, record.endpoint, encode_control(hello))
-        except (PeerUnreachable, PeerRefused) as error:
+        except PeerRefused as error:
+            return [HelloSent(link), LinkTold(link, AccessRefused(f"{error}{self._why_refused(record)}"))]
+        except PeerUnreachable as error:
             return [HelloSent(link), LinkTold(link, news_of(error))]
         return [HelloSent(link)]
+
+    def _why_refused(self, record: LinkRecord) -> str:
+        """Say which setting may be missing: AWS's own words name none."""
+        account, ours = record.endpoint.account, self.here.account
+        if account == ours:
+            return ""
+        if account not in self.peer_accounts:
+            return f": federation.peer_accounts at {self.here.tag} doesn't list {account}, {record.link.peer}'s"
+        return f": does federation.peer_accounts at {record.link.peer} list {ours}, {self.here.tag}'s?"
 
     def _parting_sent(self, link: str, registry: Registry) -> list[RegistryEvent]:
         record = registry.links[link]

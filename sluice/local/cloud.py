@@ -34,8 +34,8 @@ SERVER_THREADS = 512
 PROJECT = Path(__file__).parents[2]
 BUILD = PROJECT / "build"
 FOLDER = BUILD / "local"
-# Of a cloud's folder; the last two stay when the cloud is stopped.
-FILE, LAST_SITES, LAST_PORT = "cloud.json", "sites.json", "port"
+# Of a cloud's folder; the last three stay when the cloud is stopped.
+FILE, LAST_SITES, LAST_PORT, STATE = "cloud.json", "sites.json", "port", "state"
 
 
 class CloudFailed(SluiceError):
@@ -46,7 +46,8 @@ class CloudFailed(SluiceError):
 class Cloud:
     """A running embedded cloud. `sites` are those deployed to, in the order of their deployment.
 
-    `harsh` is what it does of what AWS may do, None where it does none of that; `keeps_state` where it is to come back.
+    `harsh` is what it does of what AWS may do, None where it does none of that; `keeps_state` where it can come back
+    as it was stopped.
     """
 
     pid: int
@@ -108,11 +109,18 @@ class Cloud:
 
 
 def start(
-    folder: Path = FOLDER, *, keep_state: bool = False, ends_with_us: bool = False, harsh: Behaviours | None = None
+    folder: Path = FOLDER,
+    *,
+    keep_state: bool = False,
+    save_state: bool = False,
+    ends_with_us: bool = False,
+    harsh: Behaviours | None = None,
 ) -> Cloud:
     """Start a cloud on a free port and wait until it answers. With `keep_state` it comes back as it was stopped.
 
     It comes back at its old port, by which clients know their queues' URLs, unless somebody else has that now.
+    What comes back is what the last one saved as it was stopped: it does where it was started with either of
+    `keep_state` and `save_state`; the latter begins with nothing. `not_kept` says what can't come back.
     With `ends_with_us` it ends when this process does, also where that is killed. With `harsh` it does what AWS may do.
 
     Raises `CloudFailed` with the end of its log where it doesn't start, or where one runs already.
@@ -124,11 +132,12 @@ def start(
     sites: tuple[Site, ...] = ()
     if not keep_state:
         shutil.rmtree(folder, ignore_errors=True)
-    elif (folder / LAST_SITES).exists():
+    elif _has_state(folder) and (folder / LAST_SITES).exists():
         sites = tuple(Site(**site) for site in json.loads((folder / LAST_SITES).read_text()))
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     endpoint = f"http://{LOOPBACK}:{_free_port(folder)}"
-    cloud = Cloud(pid=0, endpoint=endpoint, folder=folder, sites=sites, harsh=harsh, keeps_state=keep_state)
+    keeps = keep_state or save_state
+    cloud = Cloud(pid=0, endpoint=endpoint, folder=folder, sites=sites, harsh=harsh, keeps_state=keeps)
     cloud = replace(cloud, pid=_spawn(cloud, python, ends_with_us=ends_with_us))
     _write(cloud)
     try:
@@ -137,6 +146,20 @@ def start(
         cloud.stop()
         raise CloudFailed(f"the embedded cloud didn't start\n{tail(cloud.server_log)}") from None
     return cloud
+
+
+def not_kept(folder: Path = FOLDER) -> str | None:
+    """Say what of this folder's last cloud, which doesn't run, can't come back; None where all of it does."""
+    if (folder / FILE).exists():  # it goes as a cloud is stopped
+        rest = "what was saved before it comes back" if _has_state(folder) else "nothing of it comes back"
+        return f"the last cloud was not stopped by `sluice local down`, and saved nothing: {rest}"
+    if not _has_state(folder):
+        return "no cloud has saved its state here: this one begins with nothing, and is saved by `sluice local down`"
+    return None
+
+
+def _has_state(folder: Path) -> bool:
+    return (folder / STATE).is_dir() and any((folder / STATE).iterdir())
 
 
 def find(folder: Path = FOLDER) -> Cloud | None:
@@ -195,7 +218,7 @@ def _spawn(cloud: Cloud, python: Path, *, ends_with_us: bool) -> int:
         "MINISTACK_WORKER_THREADS": str(SERVER_THREADS),
         "IOT_MTLS_ENABLED": "0",
         "SFTP_ENABLED": "0",
-        "STATE_DIR": str(cloud.folder / "state"),
+        "STATE_DIR": str(cloud.folder / STATE),
         "S3_DATA_DIR": str(cloud.folder / "s3"),
         "TMPDIR": str(cloud.folder / "tmp"),
         "AWS_CONFIG_FILE": os.devnull,

@@ -1,6 +1,7 @@
 """Where a deployment goes: one region of one account. Parsed from `ACCOUNT/REGION`."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sluice.errors import BadConfiguration
@@ -32,3 +33,16 @@ class Site:
 
 
 DEFAULT_SITE = Site("000000000000", "eu-central-1")
+
+
+def to_deploy(deployed: Sequence[Site], wanted: Sequence[Site]) -> tuple[Site, ...]:
+    """Choose the sites to deploy: those wanted, and where they bring a new account, all that have to let it in."""
+    accounts = {site.account for site in deployed}
+    are_known = not deployed or all(site.account in accounts for site in wanted)
+    return tuple(dict.fromkeys((*wanted, *(() if are_known else deployed))))
+
+
+def peer_accounts(sites: Iterable[Site]) -> list[str]:
+    """List the accounts whose sites let each other in; none where all are of one, which needs nothing."""
+    accounts = sorted({site.account for site in sites})
+    return accounts if len(accounts) > 1 else []

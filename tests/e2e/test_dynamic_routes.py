@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sluice.federation.operations import CloseBridge, ListBindings, ListWays, ShowSite, SweepSite
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.operations import AddExchange, CloseBridge, ListBindings, ListWays, ShowSite, SweepSite
 from tests.e2e.federated import FederatedSite
 from tests.e2e.ways import Way
 
@@ -48,6 +49,18 @@ def test_what_is_bound_here_comes_from_there_until_it_is_unbound(
     assert b0.bodies(before, 10) == TEN
     b0.unbind(exchange, before, key)
     until_bound(b1, exchange, 0)
+
+
+def test_between_exchanges_of_two_types_a_dynamic_route_fails_and_its_source_makes_nothing(
+    b0: FederatedSite, b1: FederatedSite
+) -> None:
+    b0.ask(AddExchange(name="orders", type=ExchangeType.DIRECT))
+    b1.ask(AddExchange(name="orders", type=ExchangeType.TOPIC))
+    route = b0.begin_to_pull(b1, "orders", dynamic=True)
+    b0.until(lambda site: any(each.name == route and each.state.startswith("Failed") for each in site.bridges))
+    [shown] = [each for each in b0.ask(ShowSite()).bridges if each.name == route]
+    assert shown.error == f"orders is topic at {b1.tag}, direct at {b0.tag}: a dynamic route needs one type"
+    b1.until(lambda site: not site.bridges, within_s=120)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.deployment import stack_outputs
-from sluice.local.cloud import LOOPBACK, CloudFailed, find, start
+from sluice.local.cloud import LOOPBACK, CloudFailed, find, not_kept, start
 from sluice.local.requests import BY_TRIGGER, SqsRequest
 from sluice.local.sites import DEFAULT_SITE
 from tests.deployed import Deployed
@@ -61,15 +61,31 @@ def test_a_cloud_that_is_tied_to_a_process_ends_when_that_is_killed(tmp_path: Pa
     until(lambda: find(folder) is None)
 
 
-@pytest.mark.parametrize("keep_state", [True, False])
-def test_state_comes_back_where_it_is_kept(tmp_path: Path, keep_state: bool) -> None:
-    cloud = start(tmp_path / "cloud", keep_state=keep_state)
+@pytest.mark.parametrize("was_kept", [True, False])
+def test_state_comes_back_where_it_was_saved_also_by_a_cloud_that_began_with_none(
+    tmp_path: Path, was_kept: bool
+) -> None:
+    cloud = start(tmp_path / "cloud", keep_state=was_kept, save_state=not was_kept)
     of_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="kept")
     cloud.with_site(DEFAULT_SITE).stop()
-    again = start(tmp_path / "cloud", keep_state=keep_state)
+    assert not_kept(tmp_path / "cloud") is None
+    again = start(tmp_path / "cloud", keep_state=True)
     try:
-        assert queue_names(again) == (["kept"] if keep_state else [])
-        assert again.sites == ((DEFAULT_SITE,) if keep_state else ())
+        assert queue_names(again) == ["kept"]
+        assert again.sites == (DEFAULT_SITE,)
+    finally:
+        again.stop()
+
+
+@pytest.mark.parametrize("was_kept", [True, False])
+def test_a_cloud_that_is_not_to_come_back_begins_with_nothing(tmp_path: Path, was_kept: bool) -> None:
+    cloud = start(tmp_path / "cloud", keep_state=was_kept, save_state=not was_kept)
+    of_environment(cloud.environment(DEFAULT_SITE)).client("sqs").create_queue(QueueName="gone")
+    cloud.with_site(DEFAULT_SITE).stop()
+    again = start(tmp_path / "cloud", save_state=True)
+    try:
+        assert queue_names(again) == []
+        assert again.sites == ()
     finally:
         again.stop()
 

@@ -3,6 +3,7 @@
 The sites' operations, registries and peers' messages are the real ones; only queues and triggers are stand-ins.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,14 @@ from sluice.federation.declared import Declared
 from sluice.federation.dynamic.ops import Want
 from sluice.federation.dynamic.paths import Way
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link
-from sluice.federation.operations import OPERATIONS, AddBridge, FederationOperation, TellBridge, TellLink
+from sluice.federation.operations import (
+    OPERATIONS,
+    AddBridge,
+    FederationOperation,
+    ListExchanges,
+    TellBridge,
+    TellLink,
+)
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
@@ -416,6 +424,24 @@ def test_a_dynamic_route_follows_an_exchange_and_goes_again(sites: Sites) -> Non
     assert sites[WEST].bridges() == {}
 
 
+def test_a_dynamic_route_between_exchanges_of_two_types_fails_and_says_which(sites: Sites) -> None:
+    sites.run("exchange", "add", EAST, "orders", "topic")
+    sites.run("exchange", "add", WEST, "orders", "direct")
+    said = sites.run("dynamic", "add", WEST, EAST, "orders", code=1).stderr
+    reason = "Failed: orders is topic at EAST, direct at WEST: a dynamic route needs one type"
+    assert reason in said
+    [shown] = sites.json("route", "list", WEST)
+    assert (shown["state"], shown["error"]) == (reason, reason.removeprefix("Failed: "))
+    assert "! type mismatch: EAST orders is topic, WEST orders is direct" in sites.run("route", "map", WEST).stdout
+    # Its source makes nothing for it, until the exchanges are of one type.
+    sites.world.settle()
+    assert sites.json("route", "list", EAST) == []
+    sites.run("exchange", "del", WEST, "orders")
+    sites.run("exchange", "add", WEST, "orders", "topic")
+    sites.world.settle(for_ms=5 * 60_000)
+    assert [shown["state"] for shown in sites.json("route", "list", WEST)] == ["Operational"]
+
+
 def test_lists_and_maps_show_who_wants_what_by_which_way(sites: Sites) -> None:
     sites.run("dynamic", "add", WEST, EAST, "amq.topic")
     wants = frozenset({Want.of(f"key-{number}") for number in range(7)})
@@ -476,6 +502,21 @@ def test_within_an_account_no_role_is_assumed_and_in_another_the_peers(sites: Si
     assert [endpoint.sqs_url for endpoint in link.endpoints] == ["https://vpce-1", "https://sqs"]
 
 
+@pytest.mark.parametrize(
+    ("account", "reason"),
+    [
+        ("000000000000", "AccessDenied: https://sqs.NORTH/control.fifo"),
+        ("000000000001", ": does federation.peer_accounts at NORTH list 000000000000, WEST's?"),
+        ("000000000009", ": federation.peer_accounts at WEST doesn't list 000000000009, NORTH's"),
+    ],
+)
+def test_between_accounts_a_refusal_names_the_setting(sites: Sites, account: str, reason: str) -> None:
+    sites.add("other@eu-west-1", "NORTH", account=account)
+    sites[WEST].peers.refusing.add("NORTH")
+    said = sites.run("route", "add", WEST, "other@eu-west-1", "amq.topic", "a", code=1).stderr
+    assert said.endswith(f"{reason}\n")
+
+
 def test_an_address_goes_from_operator_to_operator_as_a_file(sites: Sites, tmp_path: Path) -> None:
     file = tmp_path / "east.json"
     file.write_text(sites.run("link", "address", EAST).stdout)
@@ -521,6 +562,7 @@ def test_exchanges_come_and_go(sites: Sites) -> None:
     made = sites.json("exchange", "add", EAST, "orders", "topic", "--alternate", "amq.fanout")
     assert made == {"name": "orders", "type": "topic", "alternate": "amq.fanout"}
     assert made in sites.json("exchange", "list", EAST)
+    assert "orders" in {each.name for each in sites[EAST].ask(ListExchanges()).exchanges}
     assert "orders" in sites.run("exchange", "list", EAST).stdout
     assert "of type topic" in sites.run("exchange", "add", EAST, "orders", "direct", code=1).stderr
     sites.run("exchange", "del", EAST, "orders")
@@ -561,20 +603,72 @@ def ring(sites: Sites, *names: str) -> None:
         sites.run("route", "add", dest, source, "amq.topic", "#")
 
 
-def test_the_map_walks_all_links_and_warns(sites: Sites, tmp_path: Path) -> None:
+def test_the_map_walks_all_links_and_warns_of_what_is_doubled(sites: Sites, tmp_path: Path) -> None:
     sites.add("eu-west-1", "NORTH")
     ring(sites, EAST, WEST, "eu-west-1")
     svg = tmp_path / "map.svg"
     text = sites.run("route", "map", EAST, "--svg", str(svg)).stdout
     assert "EAST us-east-1\n  amq.topic ─ # ──▶ WEST amq.topic" in text
-    assert "! cycle: EAST → WEST → NORTH → EAST" in text
-    assert "! missing reverse route: EAST → WEST, and nothing back" in text
-    assert "multi-path" not in text  # a pulled route is both sites' to tell of, and one
+    assert "!" not in text  # one way round, all of it comes once
     ET.fromstring(svg.read_text())
+    sites.run("route", "add", "eu-west-1", EAST, "amq.topic", "a")
+    assert "! multi-path: EAST → NORTH and EAST → WEST → NORTH: twice" in sites.run("route", "map", EAST).stdout
     document = sites.json("route", "map", EAST)
     assert [site["tag"] for site in document["sites"]] == ["EAST", "NORTH", "WEST"]
-    assert len(document["routes"]) == 3
-    assert "cycle" in {finding["concern"] for finding in document["findings"]}
+    assert [(route["kind"], route["state"]) for route in document["routes"]] == [("static", "Operational")] * 4
+    [finding] = document["findings"]
+    assert (finding["concern"], finding["effect"]) == ("multi-path", "doubled")
+    assert "EAST/from-EAST:amq.topic:amq.topic:a" in finding["routes"]
+
+
+def test_a_route_that_makes_a_second_way_is_added_with_a_warning_that_names_both(sites: Sites) -> None:
+    sites.add("eu-west-1", "NORTH")
+    sites.run("route", "add", WEST, EAST, "amq.topic", "#")
+    sites.run("route", "add", "eu-west-1", WEST, "amq.topic", "#")
+    said = sites.run("route", "add", "eu-west-1", EAST, "amq.topic", "a", "--quiet").stderr
+    assert said == (
+        "warning: multi-path: EAST → NORTH and EAST → WEST → NORTH:"
+        " twice, where one way is five minutes later than the other\n"
+    )
+    assert "a" in {each.key for each in sites["eu-west-1"].bridges().values()}
+    by_hand = ("route", "add", WEST, EAST, "amq.topic", "a.#", "--standard", "--src-local")
+    [warning] = sites.json(*by_hand)["warnings"]
+    assert warning == (
+        "multi-path: EAST → WEST by EAST/from-EAST:amq.topic:amq.topic:# and by WEST/to-WEST:amq.topic:amq.topic:a.#:"
+        " twice, as standard queues know no duplicates"
+    )
+    assert sites.json("dynamic", "add", WEST, EAST, "amq.fanout")["warnings"] == []
+
+
+def test_a_second_way_by_a_site_of_another_account_is_found_where_that_is_named(sites: Sites) -> None:
+    sites.add("other@eu-west-1", "NORTH", account="000000000001")
+    sites.run("route", "add", "other@eu-west-1", EAST, "amq.topic", "#")
+    sites.run("route", "add", "other@eu-west-1", WEST, "amq.topic", "#")
+    said = sites.run("route", "add", WEST, "other@eu-west-1", "amq.topic", "#").stderr
+    assert "warning" not in said
+    said = sites.run("route", "add", WEST, EAST, "amq.topic", "#").stderr
+    assert "EAST → WEST and EAST → NORTH → WEST: twice" in said
+
+
+def test_a_second_way_is_found_two_sites_away(sites: Sites) -> None:
+    names = [EAST, WEST, "eu-west-1", "eu-west-2"]
+    for name, tag in zip(names[2:], ("NORTH", "SOUTH"), strict=True):
+        sites.add(name, tag)
+    for source, dest in itertools.pairwise(names):
+        sites.run("route", "add", dest, source, "amq.topic", "#")
+    said = sites.run("route", "add", "eu-west-2", EAST, "amq.topic", "#").stderr
+    assert "EAST → SOUTH and EAST → WEST → NORTH → SOUTH: twice" in said
+
+
+def test_the_map_is_written_in_the_language_that_is_asked_for(sites: Sites) -> None:
+    sites.run("route", "add", WEST, EAST, "amq.topic", "#")
+    starts = {"text": "EAST us-east-1", "svg": "<svg ", "dot": "digraph ", "mermaid": "flowchart "}
+    for language, start in starts.items():
+        assert sites.run("route", "map", EAST, "--format", language).stdout.startswith(start)
+    assert (
+        sites.run("route", "map", EAST, "--format", "json").stdout == sites.run("route", "map", EAST, "--json").stdout
+    )
+    assert "--json is --format json" in sites.run("route", "map", EAST, "--json", "--format", "dot", code=2).stderr
 
 
 def test_a_site_that_isnt_reached_is_drawn_by_what_its_peers_say(sites: Sites) -> None:
@@ -611,7 +705,7 @@ def test_opposite_queue_routes_by_way_of_a_binding_are_found_to_be_a_cycle(sites
         sites.run("binding", "add", here, "amq.fanout", "orders")
         sites.run("queue", "add", there, here, "amq.fanout", "orders", "--src-local")
     findings = sites.json("route", "map", EAST)["findings"]
-    assert [finding["concern"] for finding in findings] == ["cycle"]
+    assert [(finding["concern"], finding["effect"]) for finding in findings] == [("cycle", "lost")] * 2
 
 
 def test_two_sites_with_one_tag_are_named(sites: Sites) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -14,10 +14,16 @@ import typer
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
+from sluice.cli.federation.sites import asked_by
 from sluice.cli.federation.typed_options import attributes, typed_values
 from sluice.cli.main import app
+from sluice.codec import encode
+from sluice.errors import CallFailed, RequestRefused
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES
 from sluice.federation.messages.metadata import Metadata, open_attributes, seal
+from sluice.federation.operations import ExchangesView, ListExchanges
 from sluice.message import Message, Outgoing, Value
+from sluice.operations import Operation, R, reply_of, result_of
 
 REGION = "eu-central-1"
 LOOPBACK = "127.0.0.1"
@@ -110,6 +116,26 @@ def fake_cloudformation(outputs: dict[str, tuple[str, str]]) -> Iterator[str]:
         server.server_close()
 
 
+class Asked:
+    """A site's links function, which is asked for its exchanges, or can't be."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.fault = fault
+
+    def ask(self, operation: Operation[R], /) -> R:
+        assert isinstance(operation, ListExchanges)
+        if self.fault is not None:
+            raise self.fault
+        reply = encode(reply_of(ExchangesView(exchanges=STANDARD_EXCHANGES)))
+        return cast("R", result_of(operation, reply))  # to mypy the assertion has made it another operation's
+
+
+def publish(*arguments: str, fault: Exception | None = None, code: int = 0, stdin: str | None = None) -> Result:
+    """`sluice publish` at a site that is asked for its exchanges, or can't be."""
+    with asked_by(lambda _: Asked(fault)):
+        return sluice("publish", *arguments, code=code, stdin=stdin)
+
+
 def sluice(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
     result = CliRunner().invoke(app, arguments, input=stdin)
     assert result.exit_code == code, f"{result.output}{result.exception!r}"
@@ -117,8 +143,8 @@ def sluice(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
 
 
 def test_a_message_is_published_with_key_headers_attributes_and_ttl(deployed: Deployed) -> None:
-    result = sluice(
-        "publish", REGION, "amq.match", "k", "hello", "--header", "n=2", "--header", "v", "--header", "text=a=b",
+    result = publish(
+        REGION, "amq.match", "k", "hello", "--header", "n=2", "--header", "v", "--header", "text=a=b",
         "--attribute", "reply-to=me", "--attribute", "count:Number=3", "--attribute", "raw:Binary=AA==", "--ttl", "1.5",
     )  # fmt: skip
     assert result.stderr == "1 published to amq.match\n"
@@ -136,27 +162,51 @@ def test_a_message_is_published_with_key_headers_attributes_and_ttl(deployed: De
 
 
 def test_a_body_comes_from_standard_input(deployed: Deployed) -> None:
-    sluice("publish", REGION, "amq.topic", "k", stdin="one\ntwo")
-    sluice("publish", REGION, "amq.topic", "k", "-", stdin="three")
+    publish(REGION, "amq.topic", "k", stdin="one\ntwo")
+    publish(REGION, "amq.topic", "k", "-", stdin="three")
     assert sorted(message.body for message in deployed.received("in")) == ["one\ntwo", "three"]
-    assert "an empty body" in sluice("publish", REGION, "amq.topic", "k", stdin="", code=1).stderr
+    assert "an empty body" in publish(REGION, "amq.topic", "k", stdin="", code=1).stderr
 
 
 def test_several_are_published_in_order_to_the_fifo_ingress(deployed: Deployed) -> None:
-    result = sluice("publish", REGION, "amq.topic", "k", "b", "--fifo", "--group", "g", "--count", "12", "--json")
+    result = publish(REGION, "amq.topic", "k", "b", "--fifo", "--group", "g", "--count", "12", "--json")
     assert json.loads(result.stdout) == {"published": 12}
     assert [message.group_id for message in deployed.received("in.fifo")] == ["g"] * 12
 
 
 def test_what_cant_be_published_is_said_with_exit_code_1(deployed: Deployed) -> None:
-    assert "a key of 257 characters" in sluice("publish", REGION, "x", "k" * 257, "b", code=1).stderr
+    assert "a key of 257 characters" in publish(REGION, "amq.topic", "k" * 257, "b", code=1).stderr
     assert deployed.received("in") == []
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--fifo",)])
+def test_an_exchange_that_isnt_there_is_an_error_that_names_those_that_are(
+    deployed: Deployed, options: tuple[str, ...]
+) -> None:
+    result = publish(REGION, "orderz", "k", "b", *options, code=1)
+    assert (result.stdout, result.stderr) == (
+        "",
+        "no such exchange at eu-central-1: orderz; there are amq.direct, amq.topic, amq.fanout, amq.match\n",
+    )
+    assert deployed.received("in") + deployed.received("in.fifo") == []
+
+
+@pytest.mark.parametrize(
+    "fault", [CallFailed("Invoke", "AccessDeniedException", "no"), RequestRefused("no such operation: 'exchanges'")]
+)
+def test_who_may_only_send_publishes_and_is_told_that_nobody_could_be_asked(
+    deployed: Deployed, fault: Exception
+) -> None:
+    said = publish(REGION, "orderz", "k", "b", fault=fault).stderr
+    assert "eu-central-1 can't be asked whether it has an exchange orderz: " in said
+    assert "1 published to orderz" in said
+    assert [message.body for message in deployed.received("in")] == ["b"]
 
 
 def test_a_site_without_federation_is_said_to_have_none(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_cloudformation({}) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDFORMATION", endpoint)
-        said = sluice("publish", REGION, "amq.topic", "k", "b", code=1).stderr
+        said = publish(REGION, "amq.topic", "k", "b", code=1).stderr
         assert "stack SluiceFederation has no output IngressUrl" in said
         listed = sluice("route", "list", REGION, code=1).stderr
     assert f"{REGION}: stack SluiceFederation has no output LinksFunctionName" in listed

@@ -22,7 +22,7 @@ from sluice.federation.links.due import (
     due,
 )
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
-from sluice.federation.links.registry import Registry, fed_queues, forwards_of, pulls_over
+from sluice.federation.links.registry import Registry, fed_queues, forwards_of, pulls_over, state_of
 from sluice.federation.links.states import (
     ANSWER_MS,
     HEARTBEAT_MS,
@@ -135,6 +135,29 @@ def test_a_pull_is_told_to_the_peer_and_needs_nothing_here() -> None:
     closed = after(registry, HelloSent("link"), BridgeClosed("pull"))
     assert actions(closed) == [SendHello("link"), TearDown("pull")]
     assert pulls_over(closed, "link") == ()
+
+
+def test_a_dynamic_pull_between_exchanges_of_two_types_fails_until_they_are_of_one() -> None:
+    pull = replace(PULL, dynamic=True)
+    registry = after(up(pull), HelloSent("link"))
+    mismatched = changed(ANSWER, ours={"amq.topic": "direct"})
+    failed = after(registry, mismatched)
+    assert state_of(failed.bridges["pull"], failed.links["link"]) == (
+        "Failed: amq.topic is topic at THERE, direct at HERE: a dynamic route needs one type"
+    )
+    assert (pulls_over(failed, "link"), actions(failed)) == ((), [SendHello("link")])  # which withdraws it
+    assert actions(after(failed, HelloSent("link"), mismatched)) == []
+    mended = after(failed, HelloSent("link"), changed(ANSWER, ours={"amq.topic": "topic"}))
+    assert (pulls_over(mended, "link"), actions(mended)) == ((pull,), [SendHello("link")])
+    assert state_of(mended.bridges["pull"], mended.links["link"]) == "Operational"
+
+
+@pytest.mark.parametrize("ours", [{}, {"amq.topic": "topic"}])
+def test_a_static_pull_and_what_isnt_known_of_types_fail_for_nothing(ours: dict[str, str]) -> None:
+    static = after(up(PULL), changed(ANSWER, ours={"amq.topic": "direct"}))
+    assert state_of(static.bridges["pull"], static.links["link"]) == "Operational"
+    dynamic = after(up(replace(PULL, dynamic=True)), changed(ANSWER, ours=ours))
+    assert state_of(dynamic.bridges["pull"], dynamic.links["link"]) == "Operational"
 
 
 @pytest.mark.parametrize("event", [Unreachable("down"), AccessRefused("denied"), Command.PAUSE])

@@ -1,6 +1,9 @@
 """What is found wrong with a topology, and how it is drawn."""
 
+from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise, product
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -9,12 +12,18 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.drawings import as_svg, as_text
-from sluice.federation.map.topology import Concern, MappedSite, Topology
+from sluice.federation.map.drawings import RED, as_svg, as_text
+from sluice.federation.map.findings import ALWAYS, FOR_FIVE_MINUTES, Concern, Effect, findings
+from sluice.federation.map.keys import common_key
+from sluice.federation.map.languages import as_dot, as_mermaid
+from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.topics import TopicIndex
+from sluice.federation.matching.tracing import Crossing, Trace, crossed, held_back
 
-TYPES = {"x": ExchangeType.TOPIC, "other": ExchangeType.FANOUT}
+TYPES = {"x": ExchangeType.TOPIC, "other": ExchangeType.FANOUT, "direct": ExchangeType.DIRECT}
+UP = {"to-B": LinkStatus(state=LinkState.OPERATIONAL)}
 Join = tuple[str, str]
 
 
@@ -22,11 +31,32 @@ def link_to(peer: str) -> Link:
     return Link(name=f"to-{peer}", peer=peer, endpoints=(Endpoint(region="r", account="1", control_queue_url=peer),))
 
 
-def push(dest: str, *, key: str = "#", src: str = "x", to: str = "x") -> Bridge:
-    return Bridge(name=f"{src}-{key}-{dest}", link=f"to-{dest}", src=src, dest=to, key=key, src_is_local=True)
+def push(dest: str, *, key: str = "#", src: str = "x", to: str = "x", **fields: Any) -> Bridge:
+    name = f"{src}-{key}-{dest}" if key else f"{src}-{dest}"
+    return Bridge(name=name, link=f"to-{dest}", src=src, dest=to, key=key, src_is_local=True, **fields)
 
 
-def joined(joins: Iterable[Join], *, key: str = "#") -> Topology:
+def dynamic(dest: str, **fields: Any) -> Bridge:
+    """As its source knows it."""
+    return push(dest, key="", dynamic=True, **fields)
+
+
+def sites_with(*bridges: tuple[str, Bridge], **fields: Any) -> Topology:
+    """Sites with these routes of theirs, each pushed to the site that its link is named for."""
+    tags = sorted({tag for source, bridge in bridges for tag in (source, bridge.link.removeprefix("to-"))})
+    return Topology.of(
+        MappedSite(
+            tag=tag,
+            exchanges=TYPES,
+            links=tuple({link_to(each.link.removeprefix("to-")) for source, each in bridges if source == tag}),
+            bridges=tuple(each for source, each in bridges if source == tag),
+            **fields,
+        )
+        for tag in tags
+    )
+
+
+def joined(joins: Iterable[Join], **fields: Any) -> Topology:
     joins = list(joins)
     tags = sorted({tag for join in joins for tag in join})
     return Topology.of(
@@ -34,7 +64,7 @@ def joined(joins: Iterable[Join], *, key: str = "#") -> Topology:
             tag=tag,
             exchanges=TYPES,
             links=tuple(link_to(dest) for source, dest in joins if source == tag),
-            bridges=tuple(push(dest, key=key) for source, dest in joins if source == tag),
+            bridges=tuple(push(dest, **fields) for source, dest in joins if source == tag),
         )
         for tag in tags
     )
@@ -45,25 +75,35 @@ def both_ways(*joins: Join) -> list[Join]:
 
 
 def found(topology: Topology, concern: Concern) -> list[tuple[str, ...]]:
-    return [finding.sites for finding in topology.findings() if finding.concern is concern]
+    return [finding.sites for finding in findings(topology) if finding.concern is concern]
 
 
 def test_a_tree_both_ways_is_as_it_should_be() -> None:
-    assert joined(both_ways(("A", "B"), ("B", "C"), ("B", "D"), ("D", "E"))).findings() == ()
+    assert findings(joined(both_ways(("A", "B"), ("B", "C"), ("B", "D"), ("D", "E")))) == ()
 
 
-def test_a_ring_is_a_cycle_and_a_multi_path() -> None:
+def test_a_ring_both_ways_is_a_multi_path_between_all_its_sites() -> None:
     topology = joined(both_ways(("A", "B"), ("B", "C"), ("C", "A")))
-    assert found(topology, Concern.CYCLE) == [("A", "B", "C")]
+    assert [finding.concern for finding in findings(topology)] == [Concern.MULTI_PATH] * 6
     assert found(topology, Concern.MULTI_PATH) == [(a, b) for a in "ABC" for b in "ABC" if a != b]
-    assert found(topology, Concern.NO_REVERSE) == []
 
 
-def test_a_ring_one_way_is_a_cycle_and_no_multi_path() -> None:
-    topology = joined([("A", "B"), ("B", "C"), ("C", "A")])
+def test_routes_one_way_and_a_ring_of_them_lose_and_double_nothing() -> None:
+    assert findings(joined([("A", "B"), ("B", "C")])) == ()
+    assert findings(joined([("A", "B"), ("B", "C"), ("C", "A")])) == ()
+
+
+def test_a_ring_whose_routes_have_other_tags_than_their_sites_brings_all_back() -> None:
+    topology = joined([("A", "B"), ("B", "C"), ("C", "A")], tag="other")
     assert found(topology, Concern.CYCLE) == [("A", "B", "C")]
-    assert found(topology, Concern.MULTI_PATH) == []
-    assert found(topology, Concern.NO_REVERSE) == [("A", "B"), ("B", "C"), ("C", "A")]
+    assert "A → B → C → A: what is published comes back" in as_text(topology)
+    assert found(joined([("A", "B"), ("B", "A")], tag="other"), Concern.CYCLE) == [("A", "B")]
+
+
+def test_an_exclude_keeps_the_second_way_free() -> None:
+    ring = [("A", "B"), ("A", "C"), ("C", "B")]
+    assert found(joined(ring), Concern.MULTI_PATH) == [("A", "B")]
+    assert findings(joined(ring, excludes=frozenset({"A"}))) == ()
 
 
 def test_a_diamond_is_a_multi_path_and_no_cycle() -> None:
@@ -77,13 +117,111 @@ def test_what_lies_behind_two_ways_is_not_named_again() -> None:
     assert found(topology, Concern.MULTI_PATH) == [("A", "D")]
 
 
-def test_five_sites_with_a_cycle_a_multi_path_and_a_missing_reverse_have_each_named() -> None:
+def test_five_sites_with_a_ring_both_ways_have_its_second_ways_named_and_nothing_else() -> None:
     ring = both_ways(("A", "B"), ("B", "C"), ("C", "A"))
     topology = joined([*ring, *both_ways(("C", "D")), ("D", "E")])
     text = as_text(topology)
-    assert "! cycle: A → B → C → A" in text
-    assert "! multi-path: A → B and A → C → B" in text
-    assert "! missing reverse route: D → E, and nothing back" in text
+    assert "! multi-path: A → B and A → C → B: twice, where one way is five minutes later" in text
+    assert text.count("! ") == 6
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "how"), [(True, True, "five minutes"), (True, False, "always"), (False, False, "always")]
+)
+def test_of_two_ways_fifo_queues_know_a_message_again_for_five_minutes(one: bool, other: bool, how: str) -> None:
+    topology = sites_with(("A", push("B", key="a", fifo=one)), ("A", push("B", key="#", fifo=other)))
+    [finding] = findings(topology)
+    assert finding.effect is Effect.DOUBLED
+    assert finding.text.endswith(FOR_FIVE_MINUTES if how == "five minutes" else ALWAYS)
+    assert {route.bridge.key for route in finding.routes} == {"a", "#"}
+
+
+def test_dynamic_routes_deliver_once_in_any_mesh() -> None:
+    mesh = [(a, dynamic(b, fifo=False)) for a in "ABC" for b in "ABC" if a != b]
+    assert findings(sites_with(*mesh)) == ()
+    own_tags = [(a, dynamic(b, tag="other")) for a in "ABC" for b in "ABC" if a != b]
+    assert findings(sites_with(*own_tags)) == ()
+
+
+def test_a_static_route_beside_dynamic_ones_is_a_second_way() -> None:
+    line = [("A", dynamic("B")), ("B", dynamic("C"))]
+    assert findings(sites_with(*line)) == ()
+    assert found(sites_with(*line, ("A", push("C"))), Concern.MULTI_PATH) == [("A", "C")]
+    assert found(sites_with(("A", dynamic("B")), ("A", push("B", key="a"))), Concern.MULTI_PATH) == [("A", "B")]
+
+
+def test_what_goes_on_from_dynamic_routes_by_static_ones_is_a_second_way() -> None:
+    fork = [("A", dynamic("B")), ("A", dynamic("C")), ("B", push("D")), ("C", push("D"))]
+    assert found(sites_with(*fork), Concern.MULTI_PATH) == [("A", "D")]
+
+
+def test_a_route_that_is_about_to_go_is_no_second_way() -> None:
+    going = push("B", key="a")
+    topology = sites_with(("A", push("B")), ("A", going), states={going.name: "Closing"}, statuses=UP)
+    assert findings(topology) == ()
+
+
+def test_a_line_longer_than_the_hops_allowed_loses_what_goes_all_along() -> None:
+    tags = "ABCDEFGHIJ"
+    line = list(pairwise(tags))
+    assert findings(joined(line[:8])) == ()
+    [finding] = findings(joined(line))
+    assert (finding.concern, finding.effect, finding.sites) == (Concern.HOPS, Effect.LOST, tuple(tags))
+    assert findings(joined(line, max_hops=9)) == ()
+
+
+def test_who_is_reached_by_another_way_lacks_nothing_for_the_hops() -> None:
+    assert found(joined([("A", "B"), ("B", "C"), ("A", "C")], max_hops=1), Concern.HOPS) == []
+
+
+def test_queue_routes_that_share_a_queue_are_no_two_ways() -> None:
+    def of_queue(dest: str) -> Bridge:
+        return Bridge(name=f"q-{dest}", link=f"to-{dest}", src="jobs", dest="x", src_is_queue=True, src_is_local=True)
+
+    shared = [("A", of_queue("B")), ("A", of_queue("C")), ("B", push("D")), ("C", push("D"))]
+    assert findings(sites_with(*shared)) == ()
+    assert findings(sites_with(*shared, feeds=(Binding(exchange="x", queue="jobs", key="#"),))) == ()
+
+
+def test_routes_that_share_an_existing_queue_are_no_two_ways() -> None:
+    ends = [("A", push("B", key=key, queue="sluice-queue-1")) for key in ("a", "#")]
+    assert findings(sites_with(*ends)) == ()
+
+
+def test_an_exchange_that_is_not_there_loses_what_comes() -> None:
+    [finding] = findings(sites_with(("A", push("B", to="y"))))
+    assert str(finding) == "missing exchange: B has no exchange y, which to-B/x-#-B goes to"
+
+
+def test_a_pattern_at_a_direct_exchange_is_a_key_that_nothing_has() -> None:
+    [finding] = findings(sites_with(("A", push("B", key="a.#", src="direct"))))
+    assert str(finding).startswith("key out of reach: to-B/direct-a.#-B: direct at A is direct")
+    assert findings(sites_with(("A", push("B", key="a.b", src="direct")))) == ()
+
+
+def test_at_a_direct_exchange_patterns_meet_no_other_keys() -> None:
+    ways = sites_with(("A", push("B", key="a", src="direct")), ("A", push("B", key="#", src="direct")))
+    assert found(ways, Concern.MULTI_PATH) == []
+
+
+def test_a_route_that_fails_by_itself_is_named_with_the_reason() -> None:
+    route = push("B")
+    topology = sites_with(("A", route), states={route.name: "Failed: no such queue"}, statuses=UP)
+    [finding] = findings(topology)
+    assert str(finding) == "failed route: A → B over to-B/x-#-B: Failed: no such queue"
+    assert "Failed: no such queue" in as_text(topology)
+    assert RED in as_svg(topology)
+
+
+def test_a_pause_keeps_messages_and_is_no_finding() -> None:
+    assert findings(sites_with(("A", push("B", paused=True)))) == ()
+
+
+def test_what_a_peer_said_of_a_route_is_old_once_its_link_is_down() -> None:
+    route = push("B")
+    down = {"to-B": LinkStatus(state=LinkState.WAITING)}
+    [shown] = sites_with(("A", route), states={route.name: "Operational"}, statuses=down).routes
+    assert shown.state == "Waiting"
 
 
 def two_ways(one: str, other: str) -> Topology:
@@ -106,41 +244,54 @@ def test_two_routes_for_one_key_are_a_multi_path(one: str, other: str) -> None:
 @pytest.mark.parametrize(("one", "other"), [("a.#", "b.#"), ("a", "b"), ("*", "*.*")])
 def test_two_routes_that_no_message_takes_both_are_none(one: str, other: str) -> None:
     assert found(two_ways(one, other), Concern.MULTI_PATH) == []
+    both = ("A", push("B", key=one)), ("A", push("B", key=other))
+    assert findings(sites_with(*both, ("B", push("C", key="#")))) == ()  # which takes either, and not at once
 
 
-def test_opposite_queue_routes_are_a_cycle_where_bindings_close_it() -> None:
+def test_three_routes_are_two_ways_only_for_a_key_that_all_of_them_take() -> None:
+    by_hub = ("A", push("B", key="a.#")), ("B", push("C", key="#.b")), ("A", push("C", key="*.*.*"))
+    assert found(sites_with(*by_hub), Concern.MULTI_PATH) == [("A", "C")]  # as a.x.b
+    too_short = *by_hub[:2], ("A", push("C", key="*"))
+    assert findings(sites_with(*too_short)) == ()
+
+
+def test_opposite_queue_routes_that_bindings_close_leave_dead_letters() -> None:
     def site(tag: str, peer: str, *feeds: Binding) -> MappedSite:
         bridge = Bridge(name="q", link=f"to-{peer}", src="jobs", dest="x", src_is_queue=True, src_is_local=True)
         return MappedSite(tag=tag, exchanges=TYPES, links=(link_to(peer),), bridges=(bridge,), feeds=feeds)
 
     feed = Binding(exchange="x", queue="jobs", key="#")
     closed = Topology.of([site("A", "B", feed), site("B", "A", feed)])
-    assert found(closed, Concern.CYCLE) == [("A", "B")]
-    assert Topology.of([site("A", "B", feed), site("B", "A")]).findings() == ()
-
-
-def test_a_route_between_exchanges_of_two_types_is_named() -> None:
-    sites = [
-        MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(push("B", to="other"),)),
-        MappedSite(tag="B", exchanges=TYPES),
+    assert {finding.effect for finding in findings(closed)} == {Effect.LOST}
+    assert found(closed, Concern.CYCLE) == [("A", "B", "A"), ("B", "A", "B")]
+    # What is sent to the one's queue comes back to the other's, and may not go round again.
+    half = Topology.of([site("A", "B", feed), site("B", "A")])
+    assert [finding.text for finding in findings(half)] == [
+        "B → A → B: what comes so to the queue jobs at A is dead there"
     ]
-    assert found(Topology.of(sites), Concern.TYPE_MISMATCH) == [("A", "B")]
+    assert findings(Topology.of([site("A", "B"), site("B", "A")])) == ()
+
+
+def test_a_dynamic_route_between_exchanges_of_two_types_is_named_and_a_static_one_is_as_it_may_be() -> None:
+    def pair(bridge: Bridge) -> Topology:
+        there = MappedSite(tag="B", exchanges={"x": ExchangeType.FANOUT, "other": ExchangeType.FANOUT})
+        return Topology.of([MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), bridges=(bridge,)), there])
+
+    assert found(pair(dynamic("B")), Concern.TYPE_MISMATCH) == [("A", "B")]
+    assert findings(pair(push("B", to="other"))) == ()
 
 
 def test_a_link_that_is_refused_lacks_permission() -> None:
     denied = LinkStatus(state=LinkState.FAILED, last_error="AccessDenied")
-    site = MappedSite(tag="A", links=(link_to("B"),), statuses={"to-B": denied})
-    (finding,) = Topology.of([site]).findings()
+    site = MappedSite(tag="A", exchanges=TYPES, links=(link_to("B"),), statuses={"to-B": denied}, bridges=(push("B"),))
+    (finding,) = findings(Topology.of([site]))
     assert str(finding) == "missing permission: A at B over to-B: AccessDenied"
 
 
 def test_a_pull_is_drawn_from_its_source() -> None:
     pull = Bridge(name="p", link="to-B", src="x", dest="x", key="a.#", paused=True)
-    topology = Topology.of([MappedSite(tag="A", region="eu-west-1", links=(link_to("B"),), bridges=(pull,))])
-    assert as_text(topology) == (
-        "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, paused\n\n"
-        "! missing reverse route: B → A, and nothing back\n"
-    )
+    site = MappedSite(tag="A", region="eu-west-1", exchanges=TYPES, links=(link_to("B"),), bridges=(pull,))
+    assert as_text(Topology.of([site])) == "A eu-west-1\nB (not reached)\n  x ─ a.# ──▶ A x  to-B/p, static, paused\n"
 
 
 def test_a_site_that_is_linked_to_itself_is_not_believed() -> None:
@@ -160,7 +311,30 @@ def test_the_svg_has_every_site_route_and_finding() -> None:
     texts = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert {"A", "B", "C"} <= set(texts)
     assert texts.count('x <&\ufffd">.#') == 6
-    assert sum(text.startswith("⚠ ") for text in texts) == len(topology.findings()) == 7
+    assert sum(text.startswith("⚠ ") for text in texts) == len(findings(topology)) == 6
+
+
+def kinds() -> Topology:
+    queue = Bridge(name="q", link="to-B", src='jobs "1"', dest="x", src_is_queue=True, src_is_local=True)
+    return sites_with(("A", push("B", key="a.#")), ("A", dynamic("B", src="other", to="other")), ("A", queue))
+
+
+def test_kinds_of_routes_are_told_apart_in_every_drawing() -> None:
+    text, svg, dot, mermaid = (draw(kinds()) for draw in (as_text, as_svg, as_dot, as_mermaid))
+    assert all(arrow in text for arrow in ("──▶", "┄┄▶", "══▶"))
+    assert all(kind in text for kind in (", static,", ", dynamic,", ", queue,"))
+    assert all(f">{kind} route<" in svg for kind in ("static", "dynamic", "queue"))
+    assert all(f"style={style}" in dot for style in ("solid", "dashed", "bold"))
+    assert all(line in mermaid for line in ("-->", "-.->", "==>"))
+
+
+def test_dot_and_mermaid_have_every_site_route_and_finding() -> None:
+    topology = joined(both_ways(("A", "B"), ("B", "C"), ("C", "A")), key='"\\\x00|].#')
+    dot, mermaid = as_dot(topology), as_mermaid(topology)
+    assert (dot.count(" -> "), dot.count("⚠"), dot.count("rankdir")) == (6, 6, 1)
+    assert '[label="x \\"\\\\\ufffd|].#"' in dot
+    assert (mermaid.count(" -->|"), mermaid.count('["⚠ multi-path')) == (6, 6)
+    assert '"x #34;#92;#65533;#124;#93;.#35;"' in mermaid
 
 
 def test_no_sites_are_drawn_as_nothing() -> None:
@@ -191,16 +365,77 @@ def test_a_multi_path_is_named_exactly_where_there_is_one(joins: list[Join]) -> 
     assert bool(named) == bool(pairs)
 
 
-@given(JOINS)
-def test_a_cycle_is_named_exactly_where_three_sites_or_more_form_one(joins: list[Join]) -> None:
-    rings = {frozenset(way) for a, b in joins for way in simple_ways(joins, (b,), a) if len(way) > 2}
-    named = {frozenset(sites) for sites in found(joined(joins), Concern.CYCLE)}
-    assert named <= rings
-    assert bool(named) == bool(rings)
+@given(st.lists(st.lists(st.sampled_from("ab*#"), min_size=1, max_size=3).map(".".join), min_size=1, max_size=3))
+def test_a_key_of_several_patterns_matches_all_of_them_and_is_found_if_there_is_one(patterns: list[str]) -> None:
+    def matching(key: str) -> bool:
+        return all(TopicIndex([(pattern, 0)]).matches(key) for pattern in patterns)
+
+    key = common_key(patterns)
+    if key is None:
+        words = [".".join(each) for length in range(1, 7) for each in product("abx", repeat=length)]
+        assert not any(map(matching, words))
+    else:
+        assert matching(key)
 
 
 def test_fifty_sites_are_looked_through_at_once() -> None:
     tags = [f"S{number:02}" for number in range(50)]
-    topology = joined(both_ways(*zip(tags, [*tags[1:], tags[0]], strict=True)))
-    assert found(topology, Concern.CYCLE) == [tuple(tags)]
-    assert len(found(topology, Concern.MULTI_PATH)) == 50 * 49
+    ring = both_ways(*zip(tags, [*tags[1:], tags[0]], strict=True))
+    assert len(found(joined(ring, max_hops=49), Concern.MULTI_PATH)) == 50 * 2
+    few_hops = joined(ring)
+    assert (found(few_hops, Concern.MULTI_PATH), len(found(few_hops, Concern.HOPS))) == ([], 100)
+
+
+TAGS = st.sampled_from([None, None, "t"])
+EXCLUDES = st.sampled_from([frozenset(), frozenset(), frozenset("A"), frozenset("t")])
+
+
+def routes_of(tags: st.SearchStrategy[str | None], excludes: st.SearchStrategy[frozenset[str]]) -> Any:
+    """Up to six routes between four sites."""
+    ends = st.sampled_from([(a, b) for a in "ABCD" for b in "ABCD" if a != b])
+    route = st.tuples(ends, st.sampled_from(["a", "b", "#", "*"]), tags, excludes, st.sampled_from([1, 2, 8]))
+    return st.lists(route, unique_by=lambda each: each[:2], max_size=6)
+
+
+def with_routes(routes: list[Any], *, hops: int | None = None) -> Topology:
+    return sites_with(
+        *((source, push(dest, key=key, tag=tag, excludes=excludes, max_hops=hops or own))
+          for (source, dest), key, tag, excludes, own in routes)
+    )  # fmt: skip
+
+
+def copies(topology: Topology, origin: str, key: str) -> Counter[str]:
+    """How many copies each site's exchange gets of a message, each sent on as bridges do, as if nobody knew any."""
+    arrived: Counter[str] = Counter()
+    to_send: list[tuple[str, Trace]] = [(origin, ())]
+    while to_send:
+        here, trace = to_send.pop()
+        for route in topology.routes:
+            bridge = route.bridge
+            crossing = Crossing(
+                peer=route.dest, tag=bridge.tag or here, excludes=bridge.excludes, max_hops=bridge.max_hops
+            )
+            takes = route.source == here and TopicIndex([(bridge.key, 0)]).matches(key)
+            if takes and held_back(trace, crossing) is None:
+                arrived[route.dest] += 1
+                to_send.append((route.dest, crossed(trace, crossing)))
+    return arrived
+
+
+KEYS = ("a", "b", "c", "a.b")
+
+
+@given(routes_of(TAGS, EXCLUDES))
+def test_something_is_doubled_exactly_where_an_exchange_gets_two_copies(routes: list[Any]) -> None:
+    topology = with_routes(routes)
+    some = [(origin, copies(topology, origin, key)) for origin in topology.tags for key in KEYS]
+    is_doubled = any(number > 1 or site == origin for origin, arrived in some for site, number in arrived.items())
+    assert any(finding.effect is Effect.DOUBLED for finding in findings(topology)) == is_doubled
+
+
+@given(routes_of(st.none(), st.just(frozenset())))
+def test_something_is_lost_for_its_hops_exactly_where_an_exchange_would_have_a_copy_without(routes: list[Any]) -> None:
+    topology, unlimited = with_routes(routes), with_routes(routes, hops=64)
+    some = [(origin, key) for origin in topology.tags for key in KEYS]
+    is_lost = any(copies(topology, *each).keys() != copies(unlimited, *each).keys() for each in some)
+    assert bool(found(topology, Concern.HOPS)) == is_lost

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from sluice.local.cloud import FILE, STATE, not_kept
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
 from sluice.local.requests import BY_CALL, BY_TRIGGER, RequestLog, action_and_queue, by_action, read_requests
-from sluice.local.sites import BadSite, Site
+from sluice.local.sites import BadSite, Site, peer_accounts, to_deploy
 
 MEMBER = """
 member = subprocess.Popen(["sleep", "600"], process_group=0)
@@ -31,6 +32,34 @@ def test_a_site_is_an_account_and_a_region() -> None:
 def test_what_is_no_site_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadSite, match="000000000000/eu-central-1"):
         Site.parse(text)
+
+
+HERE, BESIDE, THERE = (Site.parse(f"{account}/{region}") for account, region in (
+    ("111111111111", "us-east-1"), ("111111111111", "eu-west-1"), ("222222222222", "eu-west-1")
+))  # fmt: skip
+
+
+def test_sites_of_several_accounts_let_each_other_in() -> None:
+    assert peer_accounts([THERE, HERE, BESIDE]) == ["111111111111", "222222222222"]
+    assert peer_accounts([HERE, BESIDE]) == []
+
+
+def test_with_a_new_account_the_sites_that_are_there_are_deployed_again() -> None:
+    assert to_deploy((), (HERE, THERE)) == (HERE, THERE)
+    assert to_deploy((HERE,), (BESIDE,)) == (BESIDE,)
+    assert to_deploy((HERE, BESIDE), (HERE, THERE)) == (HERE, THERE, BESIDE)
+
+
+def test_what_cant_come_back_of_the_last_cloud_is_said(tmp_path: Path) -> None:
+    assert "no cloud has saved its state here" in (not_kept(tmp_path / "none") or "")
+    (tmp_path / STATE).mkdir()
+    assert "no cloud has saved its state here" in (not_kept(tmp_path) or "")
+    (tmp_path / STATE / "sqs.json").write_text("{}")
+    assert not_kept(tmp_path) is None
+    (tmp_path / FILE).write_text("{}")  # as it is while a cloud runs, or has died
+    assert "what was saved before it comes back" in (not_kept(tmp_path) or "")
+    (tmp_path / STATE / "sqs.json").unlink()
+    assert "nothing of it comes back" in (not_kept(tmp_path) or "")
 
 
 def test_a_request_is_read_in_both_of_sqs_protocols() -> None:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
+from sluice.cli.federation.queues import THERE_WITHIN_S, make_queue, once_there
+from sluice.cli.federation.sites import AsJson, Quiet, SiteText, need_exchange, open_site
 from sluice.cli.federation.typed_options import typed_values
 from sluice.cli.output import note, show_json, show_table
 from sluice.federation.declared import BindingDeclaration
@@ -34,13 +35,18 @@ def add(
             help="As JSON where it is a scalar, else a text; NAME alone is void. x-match=all or any for headers.",
         ),
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the queue if it isn't there: `queue create`.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Bind a queue; the same binding once more changes nothing, with other arguments it is refused."""
     arguments = typed_values(argument or [], option="--argument")
     binding = BindingDeclaration.of(Binding(exchange=exchange, queue=queue, key=key, arguments=arguments))
-    made = open_site(site).client.ask(BindQueue.to(binding))
+    opened = open_site(site)
+    if create:
+        need_exchange(opened, exchange)
+        make_queue(opened, queue)
+    made = once_there(queue, lambda: opened.client.ask(BindQueue.to(binding)), within_s=THERE_WITHIN_S * create)
     if as_json:
         show_json(made)
     elif not quiet:

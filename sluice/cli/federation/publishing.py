@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.federation.sites import AsJson, SiteName, SiteText
+from sluice.cli.federation.sites import AsJson, SiteName, SiteText, need_exchange, open_named
 from sluice.cli.federation.typed_options import attributes, typed_values
 from sluice.cli.output import note, show_json
-from sluice.errors import BadConfiguration, Malformed
+from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
 from sluice.federation.matching.typed_values import headers_of, to_json
 from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
 from sluice.message import Message
@@ -50,13 +50,15 @@ def publish(
     count: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="How often.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a message to an exchange of a site."""
+    """Publish a message to an exchange of a site. One that isn't there is an error, and nothing is published."""
     from sluice.aws.federation.publisher import Publisher, Publishing  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     headers, made = typed_values(header or [], option="--header"), attributes(attribute or [], option="--attribute")
     text = _standard_input() if body == "-" else body
-    connection = SiteName.parse(site).connect()
+    name = SiteName.parse(site)
+    connection = name.connect()
     publisher = Publisher(_ingress(connection, fifo=fifo), connection.client("sqs"))
+    _check_exchange(name, exchange)
     publishings = (
         Publishing(
             exchange=exchange,
@@ -83,6 +85,17 @@ def _ingress(connection: "Connection", *, fifo: bool) -> str:
     if name not in outputs:
         raise NotUsable(f"stack {STACK} has no output {name}: it is still being made; `make deploy`")
     return outputs[name]
+
+
+def _check_exchange(site: SiteName, exchange: str) -> None:
+    """Ask the site whether it has the exchange: what is published to none becomes a dead letter. Raises `NoExchange`.
+
+    Who may send to the ingress may publish, also where the site can't be asked: then it is said.
+    """
+    try:
+        need_exchange(open_named(site), exchange)
+    except (CallFailed, RequestRefused, Malformed) as error:
+        note(f"{site} can't be asked whether it has an exchange {exchange}: {error}")
 
 
 def _standard_input() -> str:

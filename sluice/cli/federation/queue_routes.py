@@ -1,9 +1,10 @@
-"""`sluice queue`: routes from an existing queue to another site's exchange."""
+"""`sluice queue`: routes from an existing queue to another site's exchange; beside them the queues themselves."""
 
 from typing import Annotated
 
 import typer
 
+from sluice.cli.federation import queues
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.route_options import (
     DEFAULT_ACK,
@@ -24,7 +25,12 @@ from sluice.cli.federation.sites import AsJson, DestText, Quiet, SrcText
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
-app = typer.Typer(no_args_is_help=True, help="Queue routes: what is in a queue goes to another site's exchange.")
+app = typer.Typer(
+    no_args_is_help=True, help="Queues to bind: create, delete, list. And add, del: routes from a queue to an exchange."
+)
+app.command()(queues.create)
+app.command()(queues.delete)
+app.command("list")(queues.list_queues)
 
 DestExchange = Annotated[str, typer.Argument(metavar="DEST-EXCHANGE", help="The exchange at DEST.")]
 SrcQueue = Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="The queue at SRC, by its name.")]
@@ -67,7 +73,7 @@ def add(
 
 
 @app.command("del")
-def delete(
+def withdraw_route(
     dest: DestText,
     src: SrcText,
     dest_exchange: DestExchange,

@@ -39,10 +39,11 @@ class NotOperational(SluiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """The other site. `view` is None where it wasn't asked, `address` where only its tag is known."""
+    """The other site. `site` and `view` are None where it wasn't asked, `address` where only its tag is known."""
 
     tag: str
     address: Address | None = None
+    site: OpenSite | None = None
     view: SiteView | None = None
 
     @classmethod
@@ -50,8 +51,9 @@ class Peer:
         """From a site, which is asked, or from the tag of one that is linked already."""
         if "@" not in text and not SITE.fullmatch(text) and not REGION.fullmatch(text) and is_tag(text):
             return cls(tag=text)
-        view = open_site(text).view()
-        return cls(tag=view.tag, address=view.address, view=view)
+        site = open_site(text)
+        view = site.view()
+        return cls(tag=view.tag, address=view.address, site=site, view=view)
 
     @classmethod
     def at(cls, address: Address) -> "Peer":
@@ -233,7 +235,8 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
             return shown
         link = view.link_named(shown.link)
         said = _in_words(shown, link)
-        if link is None or link.status.state in NOT_BY_WAITING:
+        differs = shown.dynamic and shown.error is not None  # between exchanges of two types
+        if link is None or link.status.state in NOT_BY_WAITING or differs:
             raise NotOperational(f"{name} was added, but isn't Operational: {said}")
         if time.monotonic() > deadline:
             raise NotOperational(f"{name} was added, but isn't Operational after {timeout_s:g} s: {said}")

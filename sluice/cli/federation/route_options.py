@@ -11,7 +11,7 @@ from sluice.cli.federation.route_declarations import (
     find_route,
     wait_until_operational,
 )
-from sluice.cli.output import note, show_json
+from sluice.cli.output import note, plain, show_json
 from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS
 from sluice.federation.operations import CloseBridge
@@ -41,16 +41,24 @@ def tags(excludes: str) -> frozenset[str]:
 def declare(
     ends: Ends, wanted: BridgeDeclaration, *, link: str | None, timeout_s: float, quiet: bool, as_json: bool
 ) -> None:
-    """Add a route, wait for it, and say how it is. One that is there already is an error, unless `quiet`."""
+    """Add a route, wait for it, and say how it is. One that is there already is an error, unless `quiet`.
+
+    Where it makes a second way for messages it says so, also where it is to be `quiet`: nothing else would.
+    """
+    from sluice.cli.federation.topologies import warnings_of  # noqa: PLC0415 - it imports from here, too
+
     try:
         route = add_route(ends, wanted, link=link)
     except Duplicate:
         if quiet:  # as with qpid-route: so a script may be run again
             return
         raise
+    warnings = [str(finding) for finding in warnings_of(ends, route)]
+    for warning in warnings:
+        note(f"warning: {warning}")
     shown = wait_until_operational(ends.site, route.name, timeout_s=timeout_s)
     if as_json:
-        show_json(shown)
+        show_json({**plain(shown), "warnings": warnings})
     elif not quiet:
         note(f"{route.name}: {shown.state}")
 

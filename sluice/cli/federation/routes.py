@@ -1,5 +1,6 @@
 """`sluice route`: static exchange routes, and what is done with routes of all kinds."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,17 @@ from sluice.federation.operations import BridgeView, CloseBridge, CloseLink, Lis
 
 FIFO_SUFFIX = ".fifo"
 
+
+class MapFormat(StrEnum):
+    """How a map is written."""
+
+    TEXT = "text"
+    SVG = "svg"
+    DOT = "dot"
+    MERMAID = "mermaid"
+    JSON = "json"
+
+
 app = typer.Typer(no_args_is_help=True, help="Routes: what is published at one site goes to another's exchange.")
 
 Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.")]
@@ -58,7 +70,7 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
     standard: Annotated[
-        bool, typer.Option("--standard", help="A bridge queue that keeps no order, and is cheaper for it.")
+        bool, typer.Option("--standard", help="A bridge queue that keeps no order, knows no duplicates, is cheaper.")
     ] = False,
     existing_queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="A queue at SRC to take for the bridge queue.")
@@ -187,22 +199,24 @@ def _ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
 def map_routes(
     sites: Annotated[list[str], typer.Argument(metavar="SITE...", help="Where to begin.")],
     *,
+    format_: Annotated[
+        MapFormat | None, typer.Option("--format", help="How it is written.", show_default="text")
+    ] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it there as SVG, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Walk all links from these sites, draw who sends what to whom, and warn of what looks wrong.
+    """Walk all links from these sites, draw who sends what to whom, and warn of what loses or doubles messages.
 
     A site in another account can't be asked with this one's credentials: name it, too, with its profile.
     """
     from sluice.cli.federation import topologies  # noqa: PLC0415 - only for this command
 
+    if as_json and format_ not in {None, MapFormat.JSON}:
+        raise typer.BadParameter(f"--json is --format json: not --format {format_} with it")
     walked = topologies.walk(sites)
     if svg is not None:
         topologies.write_svg(walked, svg)
-    if as_json:
-        show_json(topologies.document(walked))
-    else:
-        topologies.show(walked)
+    topologies.show(walked, MapFormat.JSON if as_json else format_ or MapFormat.TEXT)
 
 
 @app.command()

@@ -14,7 +14,7 @@ import typer
 
 from sluice.cli.sites import connect
 from sluice.errors import BadConfiguration, Malformed, SluiceError
-from sluice.federation.operations import ShowSite, SiteView
+from sluice.federation.operations import ListExchanges, ShowSite, SiteView
 from sluice.local.sites import SITE
 from sluice.operations import Operation, R
 
@@ -95,6 +95,17 @@ class OpenSite:
             return self.client.ask(ShowSite())
         except Malformed as error:
             raise Unreadable(f"the site's answer can't be read, is it of another version? {error}") from error
+
+
+class NoExchange(BadConfiguration):
+    """The site has no exchange of this name."""
+
+
+def need_exchange(site: OpenSite, exchange: str) -> None:
+    """Ask a site whether it has an exchange. Raises `NoExchange` with those that it has, and what asking it raises."""
+    names = [each.name for each in site.client.ask(ListExchanges()).exchanges]
+    if exchange not in names:
+        raise NoExchange(f"no such exchange at {site.name}: {exchange}; there are {', '.join(names)}")
 
 
 Asking = Callable[[SiteName], Client]

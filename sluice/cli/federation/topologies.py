@@ -10,14 +10,23 @@ import typer
 from msgspec.structs import asdict, replace
 
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
+from sluice.cli.federation.route_declarations import Ends
+from sluice.cli.federation.routes import MapFormat
 from sluice.cli.federation.sites import OpenSite, SiteName, open_named
-from sluice.cli.output import note, show_table
+from sluice.cli.output import note, show_json, show_table
 from sluice.errors import BadConfiguration, SluiceError
+from sluice.federation.links.links import Bridge
 from sluice.federation.map.drawings import as_svg, as_text
+from sluice.federation.map.findings import Finding, findings, of_route
+from sluice.federation.map.languages import as_dot, as_mermaid
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.operations import ListWays, SiteView, WayView
 
 MAX_SITES = 200
+MAX_NEARBY = 16  # sites that are asked for what a new route does: with each a second goes by
+
+
+_LANGUAGES = {MapFormat.SVG: as_svg, MapFormat.DOT: as_dot, MapFormat.MERMAID: as_mermaid}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +41,8 @@ class Walked:
     ways: Mapping[str, Sequence[WayView]]
 
 
-def walk(names: Iterable[str]) -> Walked:
-    """Ask these sites, and all that links lead to.
+def walk(names: Iterable[str], *, most: int = MAX_SITES) -> Walked:
+    """Ask these sites, and all that links lead to, the nearest first, until `most` have answered.
 
     Raises what asking one of these themselves raises; the others are noted.
     """
@@ -47,7 +56,7 @@ def walk(names: Iterable[str]) -> Walked:
         to_visit.extend(_take_in(opened, view, views))
         ways[view.tag] = _ways(opened, view)
     tried: set[tuple[str, SiteName | None]] = set()
-    while to_visit and len(views) < MAX_SITES:
+    while to_visit and len(views) < most:
         stop = to_visit.popleft()
         # What one site's credentials don't reach, another's may.
         if stop.tag in views or (stop.tag, stop.name) in tried:
@@ -65,6 +74,19 @@ def walk(names: Iterable[str]) -> Walked:
         not_reached={tag: reason for tag, reason in not_reached.items() if tag not in views},
         ways=ways,
     )
+
+
+def warnings_of(ends: Ends, route: Bridge) -> tuple[Finding, ...]:
+    """Say what messages a route that was just added doubles or loses, as far as the sites nearby know.
+
+    Nothing where they can't be asked: the route is there, and the map tells of it.
+    """
+    try:
+        asked = [ends.site] if ends.peer.site is None else [ends.site, ends.peer.site]
+        topology = walk([str(site.name) for site in asked], most=MAX_NEARBY).topology
+    except SluiceError:
+        return ()
+    return of_route(topology, site=ends.view.tag, name=route.name)
 
 
 def _ways(opened: OpenSite, view: SiteView) -> Sequence[WayView]:
@@ -126,18 +148,29 @@ def _site(view: SiteView, reached: Iterable[str]) -> MappedSite:
             for each in view.bridges
             if each.link in names
         ),
+        states={each.name: each.state for each in view.bridges},
         feeds=tuple(each.binding(queue=shown_names.get(each.queue)) for each in view.feeds),
     )
 
 
-def show(walked: Walked) -> None:
-    """Print the drawing on standard output; beside it, why sites weren't reached."""
+def show(walked: Walked, format_: MapFormat) -> None:
+    """Print the drawing on standard output; beside it, where it isn't JSON, why sites weren't reached."""
+    if format_ is MapFormat.JSON:
+        show_json(document(walked))
+        return
+    if format_ is MapFormat.TEXT:
+        _show_text(walked)
+    else:
+        typer.echo(_LANGUAGES[format_](walked.topology), nl=False)
+    for tag, reason in sorted(walked.not_reached.items()):
+        note(f"{tag} was not reached: {reason}")
+
+
+def _show_text(walked: Walked) -> None:
     typer.echo(as_text(walked.topology), nl=False)
     rows = [(tag, *way_row(way)) for tag, ways in sorted(walked.ways.items()) for way in ways]
     if rows:
         show_table(("at", *WAY_COLUMNS), rows)
-    for tag, reason in sorted(walked.not_reached.items()):
-        note(f"{tag} was not reached: {reason}")
 
 
 def write_svg(walked: Walked, file: Path) -> None:
@@ -149,7 +182,7 @@ def write_svg(walked: Walked, file: Path) -> None:
 
 
 def document(walked: Walked) -> dict[str, Any]:
-    """Say what was found, for `--json`."""
+    """Say what was found, for programs."""
     topology = walked.topology
     return {
         "sites": [
@@ -157,12 +190,24 @@ def document(walked: Walked) -> dict[str, Any]:
             for tag in topology.tags
         ],
         "routes": [
-            {"source": each.source, "dest": each.dest, "state": each.state.value, "bridge": each.bridge}
+            {
+                "source": each.source,
+                "dest": each.dest,
+                "kind": each.bridge.kind.value,
+                "state": each.state,
+                "bridge": each.bridge,
+            }
             for each in topology.routes
         ],
         "findings": [
-            {"concern": each.concern.value, "sites": list(each.sites), "text": each.text}
-            for each in topology.findings()
+            {
+                "concern": each.concern.value,
+                "effect": each.effect.value,
+                "sites": list(each.sites),
+                "routes": [route.name for route in each.routes],
+                "text": each.text,
+            }
+            for each in findings(topology)
         ],
         "not_reached": dict(walked.not_reached),
         "ways": [{"at": tag, **asdict(way)} for tag, ways in sorted(walked.ways.items()) for way in ways],

@@ -90,9 +90,9 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
 
     `src` is a queue where `src_is_queue`, else an exchange, to which a bridge queue is bound by `key`; `queue` is an
     existing queue to take for that; else one is made, a FIFO queue where `fifo`: that keeps order, and lets a message
-    that comes by several ways arrive once. `tag` None is the source site's. `sync` is the batch that is acknowledged at
-    once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes: how long what is wanted
-    over a link that is down is kept, None for ever.
+    that comes by several ways within five minutes arrive once. `tag` None is the source site's. `sync` is the batch
+    that is acknowledged at once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes:
+    how long what is wanted over a link that is down is kept, None for ever.
     """
 
     src: str

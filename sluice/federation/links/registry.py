@@ -173,13 +173,16 @@ def bridge_destination(registry: Registry, record: BridgeRecord, *, url: str) ->
 
 
 def pulls_over(registry: Registry, link: str) -> tuple[Bridge, ...]:
-    """Find what the link's hello asks for: all paused where the link is, unless it drains, which the peer's does."""
+    """Find what the link's hello asks for: all paused where the link is, unless it drains, which the peer's does.
+
+    A dynamic route that fails asks for nothing.
+    """
     status = registry.links[link].status
     paused = status.state is LinkState.PAUSED and not status.draining
     return tuple(
         replace(each.bridge, paused=each.bridge.paused or paused)
         for each in registry.bridges_of(link)
-        if not each.bridge.src_is_local and not each.closing
+        if not each.bridge.src_is_local and not each.closing and not (each.bridge.dynamic and each.error)
     )
 
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -77,12 +77,16 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloAnswered:
-    """A peer's answer to a hello: who it is, what exchanges it has, how its bridges for us are."""
+    """A peer's answer to a hello: who it is, what exchanges it has, how its bridges for us are.
+
+    `ours` are the exchanges here, both with their types.
+    """
 
     link: str
     peer: Address
     exchanges: Mapping[str, str]
     bridges: Mapping[str, str]
+    ours: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +285,27 @@ def _hello_answered(registry: Registry, event: HelloAnswered, now: _Now) -> Regi
         error = f"the site there has the tag {event.peer.tag}, not {record.link.peer}"
         return _link_told(registry, event.link, AccessRefused(error), now)
     answered = replace(record, address=event.peer, exchanges=dict(event.exchanges), remote=dict(event.bridges))
-    return _link_told(registry.with_link(answered), event.link, LinkEvent.ANSWERED, now)
+    registry = _types_compared(registry.with_link(answered), event)
+    return _link_told(registry, event.link, LinkEvent.ANSWERED, now)
+
+
+def _types_compared(registry: Registry, event: HelloAnswered) -> Registry:
+    """Fail the dynamic routes whose exchanges differ: bindings of the one mean something else at the other.
+
+    The peer hears of what changes: what fails isn't asked for.
+    """
+    for each in registry.bridges_of(event.link):
+        bridge = each.bridge
+        if not bridge.dynamic or bridge.src_is_local or each.closing:
+            continue
+        there, here = event.exchanges.get(bridge.src), event.ours.get(bridge.dest)
+        error = None
+        if there is not None and here is not None and there != here:
+            ends = f"{bridge.src} is {there} at {event.peer.tag}, {here} at {registry.here}"
+            error = f"{ends}: a dynamic route needs one type"
+        if error != each.error:
+            registry = _announced(_changed(registry, bridge.name, error=error), bridge)
+    return registry
 
 
 # What peers ask for

@@ -1,4 +1,7 @@
-"""A topology drawn: as text, and as SVG. Pure: equal topologies give equal drawings."""
+"""A topology drawn: as text, and as SVG. Pure: equal topologies give equal drawings.
+
+Kinds of routes are told apart by their lines, here and in `languages`.
+"""
 
 import cmath
 import math
@@ -8,6 +11,7 @@ from html import escape
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
+from sluice.federation.map.findings import findings
 from sluice.federation.map.topology import Route, Topology
 from sluice.message import NOT_TEXT
 
@@ -23,15 +27,40 @@ _BEND = 18  # px a route bows out by: so a pair of opposite ones stand side by s
 _LINE_HEIGHT = 18
 _CHARACTER_WIDTH = 7  # of a warning's, at most, on average
 _TEXT_MARGIN = 12
-_COLOURS = {LinkState.OPERATIONAL: "#2a7d3f", LinkState.STALLED: "#b07c10", LinkState.FAILED: "#b3261e"}
-_GREY = "#6b7280"
+_LEGEND_LINE = 46  # px
+_GREY, RED = "#6b7280", "#b3261e"
+_COLOURS = {LinkState.OPERATIONAL: "#2a7d3f", LinkState.STALLED: "#b07c10", LinkState.FAILED: RED}
 
 
 def as_text(topology: Topology) -> str:
     """Write each site with the routes that leave it, then warnings. `──▶` static, `┄┄▶` dynamic, `══▶` queue route."""
     lines = [line for tag in topology.tags for line in _site_lines(topology, tag)]
-    warnings = [f"! {warning}" for warning in topology.findings()]
+    warnings = [f"! {warning}" for warning in findings(topology)]
     return "\n".join([*lines, *([""] if warnings else []), *warnings]) + "\n"
+
+
+def label_of(route: Route) -> str:
+    """Say what a route takes: the exchange, or queue, and the key."""
+    return f"{route.bridge.src} {route.bridge.key}".rstrip()
+
+
+def state_of(route: Route) -> str:
+    """Say how a route is, in words."""
+    return "paused" if route.bridge.paused and not route.is_failed else route.state
+
+
+def title_of(route: Route) -> str:
+    """Say all of a route in one line."""
+    bridge = route.bridge
+    ends = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}"
+    return f"{ends}, {bridge.kind}, {bridge.name}, {state_of(route)}"
+
+
+def colour_of(route: Route) -> str:
+    """Return the colour of the route's state."""
+    if route.is_failed:
+        return RED
+    return _GREY if route.bridge.paused else _COLOURS.get(LinkState(route.state), _GREY)
 
 
 def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
@@ -42,8 +71,7 @@ def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
         if route.source == tag:
             bridge = route.bridge
             key, arrow = f" {bridge.key} " if bridge.key else "", _ARROWS[bridge.kind]
-            state = "paused" if bridge.paused else str(route.state)
-            dest, rest = f"{route.dest} {bridge.dest}", f"{bridge.link}/{bridge.name}, {state}"
+            dest, rest = f"{route.dest} {bridge.dest}", f"{route.name}, {bridge.kind}, {state_of(route)}"
             rows.append((bridge.src, f"{arrow[0]}{key}{arrow}", dest, rest))
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1, 2)]
     for row in rows:
@@ -66,9 +94,10 @@ def as_svg(topology: Topology) -> str:
         between[route.source, route.dest] += 1
         bend = _BEND * between[route.source, route.dest]
         routes.append(_drawn_route(route, places[route.source], places[route.dest], bend))
-    warnings = [str(warning) for warning in topology.findings()]
+    warnings = [str(warning) for warning in findings(topology)]
+    kinds = [kind for kind in RouteKind if any(route.bridge.kind is kind for route in topology.routes)]
     size = 2 * (_MARGIN + radius)
-    height = size + _LINE_HEIGHT * (len(warnings) + 1)
+    height = size + _LINE_HEIGHT * (len(kinds) + len(warnings) + 1)
     width = max([size, *(2 * _TEXT_MARGIN + _CHARACTER_WIDTH * len(text) for text in warnings)])
     return "\n".join(
         [
@@ -84,9 +113,10 @@ def as_svg(topology: Topology) -> str:
             ),
             *routes,
             *(_drawn_site(topology, tag, place) for tag, place in places.items()),
+            *(_drawn_kind(kind, size + _LINE_HEIGHT * line) for line, kind in enumerate(kinds)),
             *(
-                f'<text x="{_TEXT_MARGIN}" y="{size + _LINE_HEIGHT * line}" fill="#b3261e">⚠ {_escaped(text)}</text>'
-                for line, text in enumerate(warnings)
+                f'<text x="{_TEXT_MARGIN}" y="{size + _LINE_HEIGHT * line}" fill="{RED}">⚠ {_escaped(text)}</text>'
+                for line, text in enumerate(warnings, start=len(kinds))
             ),
             "</svg>\n",
         ]
@@ -100,15 +130,29 @@ def _drawn_route(route: Route, start: complex, end: complex, bend: float) -> str
     first, last = start + along * _NODE_RADIUS, end - along * _NODE_RADIUS
     middle = (first + last) / 2
     control, label = middle + aside * 2 * bend, middle + aside * (bend + 4)
-    colour = _GREY if bridge.paused else _COLOURS.get(route.state, _GREY)
-    dash = f' stroke-dasharray="{_DASHES[bridge.kind]}"' if _DASHES[bridge.kind] else ""
-    title = f"{route.source} {bridge.src} to {route.dest} {bridge.dest}, {bridge.kind}, {bridge.name}, {route.state}"
+    colour = colour_of(route)
     return (
-        f"<g><title>{_escaped(title)}</title>"
+        f"<g><title>{_escaped(title_of(route))}</title>"
         f'<path d="M{_at(first)} Q{_at(control)} {_at(last)}" fill="none" stroke="{colour}"'
-        f' stroke-width="{_WIDTHS[bridge.kind]}"{dash} marker-end="url(#head)"/>'
+        f"{_line_of(bridge.kind)}"
+        ' marker-end="url(#head)"/>'
         f'<text x="{label.real:.1f}" y="{label.imag:.1f}" text-anchor="middle" font-size="10" fill="#374151">'
-        f"{_escaped(f'{bridge.src} {bridge.key}'.rstrip())}</text></g>"
+        f"{_escaped(label_of(route))}</text></g>"
+    )
+
+
+def _line_of(kind: RouteKind) -> str:
+    """Give the attributes of a line of this kind."""
+    dash = f' stroke-dasharray="{_DASHES[kind]}"' if _DASHES[kind] else ""
+    return f' stroke-width="{_WIDTHS[kind]}"{dash}'
+
+
+def _drawn_kind(kind: RouteKind, y: float) -> str:
+    """Draw a line of the legend."""
+    end, middle = _TEXT_MARGIN + _LEGEND_LINE, y - _LINE_HEIGHT / 4
+    return (
+        f'<path d="M{_TEXT_MARGIN},{middle} L{end},{middle}" stroke="{_GREY}"{_line_of(kind)}/>'
+        f'<text x="{end + _TEXT_MARGIN}" y="{y}" fill="{_GREY}">{kind} route</text>'
     )
 
 

@@ -1,0 +1,188 @@
+"""Queues of a site that exchanges may be bound to: made, listed and deleted, with the user's own credentials.
+
+Which names they may have the site says: its functions' roles have `federation.queue_names` and no others.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from sluice.cli.federation.sites import AsJson, OpenSite, Quiet, SiteText, open_site
+from sluice.cli.output import note, show_json, show_table
+from sluice.errors import BadConfiguration, QueueGone, RequestRefused
+from sluice.federation.bridge_works import SITE_TAG
+from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
+
+if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.aws.splitting.queues import SplitQueues
+
+FIFO_SUFFIX = ".fifo"
+MAX_NAME_CHARACTERS = 80  # SQS's
+THERE_WITHIN_S = 60  # SQS takes a second, as a rule
+POLL_S = 0.5
+# As the queues that the stacks make to be bound: 14 days, and a visibility timeout that a route can read with.
+ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30", "SqsManagedSseEnabled": "true"}
+FIFO_ATTRIBUTES = {
+    "FifoQueue": "true",
+    "DeduplicationScope": "messageGroup",
+    "FifoThroughputLimit": "perMessageGroupId",
+}
+
+T = TypeVar("T")
+
+_WILDCARDS = re.compile(r"[*?]")
+_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.fifo)?")
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="One of federation.queue_names; ending in .fifo, it is FIFO.")
+]
+
+
+class BadQueue(BadConfiguration):
+    """A queue that can't be made, or is not to be deleted."""
+
+
+def create(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
+    """Make a queue that can be bound; one that is there stays as it is."""
+    opened = open_site(site)
+    make_queue(opened, name)
+    if as_json:
+        show_json({"queue": name, "fifo": name.endswith(FIFO_SUFFIX)})
+    elif not quiet:
+        note(f"{name} is a queue of {site}")
+
+
+def make_queue(site: OpenSite, name: str) -> None:
+    """Make a queue unless it is there, with the site's tag, and wait until SQS finds it.
+
+    Raises `BadQueue` for a name that the site may not use, `CallFailed` for what SQS refuses.
+    """
+    view = site.client.ask(ListQueues())
+    known = view.named(name)
+    if known is not None and known.deployed:
+        return
+    _check_name(name, view)
+    queues = _queues(site, view)
+    attributes = ATTRIBUTES | (FIFO_ATTRIBUTES if name.endswith(FIFO_SUFFIX) else {})
+    try:
+        queues.count(name)
+    except QueueGone:
+        queues.create(name, attributes, {SITE_TAG: view.address.tag})
+        once_there(name, lambda: queues.count(name), within_s=THERE_WITHIN_S)
+
+
+def once_there(queue: str, ask: Callable[[], T], *, within_s: float) -> T:
+    """Ask, again for so long as the answer is that there is no such queue: new ones are found in a while."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return ask()
+        except (QueueGone, RequestRefused) as error:
+            if str(error) != str(QueueGone(queue)) or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
+
+
+def _check_name(name: str, view: QueuesView) -> None:
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARACTERS:
+        raise BadQueue(f"{name!r} is no queue's name: 1 to {MAX_NAME_CHARACTERS} of A-Za-z0-9_-, and .fifo at the end")
+    if not any(fnmatchcase(name, pattern) for pattern in view.patterns):
+        patterns = ", ".join(view.patterns) or "none"
+        raise BadQueue(
+            f"{name}: {view.address.tag} may use no queue of this name; federation.queue_names has {patterns}"
+        )
+
+
+def delete(
+    site: SiteText,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="By its name in SQS.")],
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Also with messages in it, and unbind it first.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Delete a queue; one that is bound, or holds messages as SQS counts them, a minute late, only with --force."""
+    opened = open_site(site)
+    view = opened.client.ask(ListQueues())
+    known = view.named(name) or QueueView(name=name, queue=name, deployed=False, bindings=0, routes=())
+    _check_unused(known)
+    queues = _queues(opened, view)
+    if not known.bindings:
+        _check_name(name, view)
+    if not force:
+        _check_empty(known, queues)
+    if known.bindings:
+        for each in opened.client.ask(ListBindings()).bindings:
+            if each.queue == known.name:
+                opened.client.ask(UnbindQueue(exchange=each.exchange, queue=each.queue, key=each.key))
+    queues.delete(known.queue)
+    if not quiet:
+        note(f"{name} is gone from {site}")
+
+
+def _check_unused(queue: QueueView) -> None:
+    """Check that deleting it breaks nothing that stays. Raises `BadQueue`."""
+    if queue.deployed:
+        raise BadQueue(f"{queue.name} is deployed: take it out of cdk.json, and deploy")
+    if queue.routes:
+        raise BadQueue(f"{queue.name} is read by {', '.join(queue.routes)}: take that away first")
+
+
+def _check_empty(queue: QueueView, queues: "SplitQueues") -> None:
+    """Check that nothing is lost with it. Raises `BadQueue`, or `QueueGone`."""
+    if queue.bindings:
+        raise BadQueue(f"{queue.name} has {queue.bindings} bindings: unbind it first, or --force")
+    messages = queues.count(queue.queue)
+    if messages:
+        raise BadQueue(f"{queue.name} holds {messages} messages, which go with it: consume them first, or --force")
+
+
+def list_queues(site: SiteText, *, as_json: AsJson = False) -> None:
+    """List the queues that can be bound: those deployed, and those with names of federation.queue_names."""
+    opened = open_site(site)
+    view = opened.client.ask(ListQueues())
+    queues = _queues(opened, view)
+    prefixes = {_WILDCARDS.split(pattern)[0] for pattern in view.patterns}
+    named = {name for prefix in prefixes for name in queues.names(prefix)}
+    others = {name for name in named if any(fnmatchcase(name, pattern) for pattern in view.patterns)}
+    known = {each.queue for each in view.queues}
+    new = [QueueView(name=name, queue=name, deployed=False, bindings=0, routes=()) for name in others - known]
+    rows = [_document(each, queues) for each in sorted([*view.queues, *new], key=lambda queue: queue.name)]
+    if as_json:
+        show_json(rows)
+    else:
+        columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
+        show_table(columns, [_row(row) for row in rows])
+
+
+def _document(queue: QueueView, queues: "SplitQueues") -> dict[str, Any]:
+    """Say all of a queue, for programs; `messages` is None for one that is known and isn't there."""
+    try:
+        messages: int | None = queues.count(queue.queue)
+    except QueueGone:
+        messages = None
+    return {
+        "name": queue.name,
+        "queue": queue.queue,
+        "fifo": queue.queue.endswith(FIFO_SUFFIX),
+        "deployed": queue.deployed,
+        "messages": messages,
+        "bindings": queue.bindings,
+        "routes": list(queue.routes),
+    }
+
+
+def _row(said: dict[str, Any]) -> tuple[object, ...]:
+    messages = "it is gone" if said["messages"] is None else said["messages"]
+    marks = ["yes" if said[name] else "" for name in ("fifo", "deployed")]
+    return said["name"], *marks, messages, said["bindings"], ", ".join(said["routes"])
+
+
+def _queues(site: OpenSite, view: QueuesView) -> "SplitQueues":
+    """Reach the site's queues by name."""
+    from sluice.aws.splitting.queues import SplitQueues  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    return SplitQueues(site.name.connect().client("sqs"), view.address.ingress_url)

@@ -1,0 +1,214 @@
+"""Which ways messages take through a topology, over routes and bindings, as traces and hops let them. Pure.
+
+A message's ways form a graph: from an exchange, or a queue that a route reads, over routes to exchanges of other sites,
+and over bindings on to queues that routes read. One key is followed at a time, from one place on, as a bridge would
+follow it: by the shortest way, and no further where the message has been already.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+from sluice.federation.links.links import RouteKind
+from sluice.federation.links.states import LinkState
+from sluice.federation.map.keys import common_key, own_key
+from sluice.federation.map.topology import Route, Topology
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.topics import TopicIndex
+from sluice.federation.matching.tracing import Crossing, DropReason, Trace, crossed, held_back
+
+MAX_IN_THREES = 16  # different patterns, up to which also keys of three of them at once are followed
+MAX_IN_PAIRS = 200
+ANY_KEY = ""
+_FIFO_SUFFIX = ".fifo"
+
+
+class Stop(NamedTuple):
+    """A place on a message's way: an exchange, or a queue that a route reads."""
+
+    site: str
+    name: str
+    is_queue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Edge:
+    """A way from stop to stop: a route's, with what it asks of a trace, or a binding's.
+
+    `key` None takes any key; `type` is the exchange's that has it.
+    """
+
+    source: Stop
+    dest: Stop
+    key: str | None
+    type: ExchangeType | None
+    route: Route | None = None
+    crossing: Crossing | None = None
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether dynamic routes see to it that nothing comes by it that comes otherwise."""
+        return self.route is not None and self.route.bridge.kind is RouteKind.DYNAMIC
+
+    @property
+    def knows_duplicates(self) -> bool:
+        """Whether it ends in a FIFO queue, which for five minutes takes no message twice."""
+        if self.route is None:
+            return self.dest.name.endswith(_FIFO_SUFFIX)
+        bridge = self.route.bridge
+        read = bridge.src if bridge.src_is_queue else bridge.queue
+        return bridge.fifo if read is None else read.endswith(_FIFO_SUFFIX)
+
+
+Way = tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """A message comes to a stop a second time, by another way than before; `first` is empty where it began there."""
+
+    first: Way
+    second: Way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """A message that came by `way` is not put on the route of its last edge."""
+
+    way: Way
+    reason: DropReason
+
+
+@dataclass(slots=True)
+class Followed:
+    """What becomes of one message. `held` has no exchange's that were reached by another way."""
+
+    meetings: list[Meeting] = field(default_factory=list)
+    held: list[HeldBack] = field(default_factory=list)
+
+
+Graph = Mapping[Stop, Sequence[Edge]]
+
+
+def graphs(topology: Topology) -> Iterator[Graph]:
+    """Find the ways open to messages: for some keys, so that each way of routes that some message takes is in one."""
+    edges = list(_edges(topology))
+    seen: set[frozenset[Edge]] = set()
+    takes = [_condition(edge) for edge in edges]
+    for key in _keys(edges):
+        taking = [edge for edge, is_taken in zip(edges, takes, strict=True) if is_taken(key)]
+        if frozenset(taking) in seen:
+            continue
+        seen.add(frozenset(taking))
+        graph: dict[Stop, list[Edge]] = {}
+        for edge in taking:
+            graph.setdefault(edge.source, []).append(edge)
+        yield graph
+
+
+def follow(graph: Graph, start: Stop) -> Followed:
+    """Follow a message that is published at `start`, an exchange, or sent to it, a queue."""
+    found = Followed()
+    ways: dict[Stop, Way] = {start: ()}
+    traces: dict[Stop, Trace] = {start: ()}
+    to_visit = deque([start])
+    held: list[HeldBack] = []
+    while to_visit:
+        here = to_visit.popleft()
+        for edge in graph.get(here, ()):
+            way, trace = (*ways[here], edge), traces[here]
+            reason = None if edge.crossing is None else held_back(trace, edge.crossing)
+            if reason is not None:
+                held.append(HeldBack(way=way, reason=reason))
+            elif edge.dest in ways:
+                found.meetings.append(Meeting(first=ways[edge.dest], second=way))
+            else:
+                ways[edge.dest] = way
+                traces[edge.dest] = trace if edge.crossing is None else crossed(trace, edge.crossing)
+                to_visit.append(edge.dest)
+    # What has come to an exchange by another way isn't missed there; what a queue route drops is dead.
+    found.held = [each for each in held if each.way[-1].source.is_queue or each.way[-1].dest not in ways]
+    return found
+
+
+def sites_of(way: Way) -> tuple[str, ...]:
+    """List the sites that a way leaves, and the one that it ends at."""
+    left = tuple(edge.source.site for edge in way if edge.source.site != edge.dest.site)
+    return (*left, way[-1].dest.site)
+
+
+def routes_of(way: Way) -> tuple[Route, ...]:
+    """List the routes that a way goes over."""
+    return tuple(edge.route for edge in way if edge.route is not None)
+
+
+def _edges(topology: Topology) -> Iterator[Edge]:
+    """Over routes, and over bindings on to what routes read; but for routes that are about to go."""
+    for route in topology.routes:
+        if route.state != LinkState.CLOSING:
+            yield from _edges_of(route, topology)
+    for site in topology.sites.values():
+        for binding in site.feeds:
+            yield _binding(topology, Stop(site.tag, binding.exchange, is_queue=False), binding.queue, binding.key)
+
+
+def _edges_of(route: Route, topology: Topology) -> Iterator[Edge]:
+    bridge, site = route.bridge, route.source
+    source = Stop(site, bridge.src, bridge.src_is_queue)
+    key = bridge.key if bridge.kind is RouteKind.STATIC else None
+    if bridge.queue is not None:  # several routes may have it for theirs: a message goes over one of them
+        yield _binding(topology, source, bridge.queue, key)
+        source, key = Stop(site, bridge.queue, is_queue=True), None
+    yield Edge(
+        source=source,
+        dest=Stop(route.dest, bridge.dest, is_queue=False),
+        key=key if _by_key(topology.type_of(site, bridge.src)) else None,
+        type=topology.type_of(site, bridge.src),
+        route=route,
+        crossing=Crossing(peer=route.dest, tag=bridge.tag or site, excludes=bridge.excludes, max_hops=bridge.max_hops),
+    )
+
+
+def _binding(topology: Topology, exchange: Stop, queue: str, key: str | None) -> Edge:
+    type_ = topology.type_of(exchange.site, exchange.name)
+    dest = Stop(exchange.site, queue, is_queue=True)
+    return Edge(source=exchange, dest=dest, key=key if _by_key(type_) else None, type=type_)
+
+
+def _by_key(type_: ExchangeType | None) -> bool:
+    """Whether an exchange goes by keys; one that isn't known is taken for a topic exchange."""
+    return type_ in {ExchangeType.DIRECT, ExchangeType.TOPIC, None}
+
+
+def _condition(edge: Edge) -> Callable[[str], bool]:
+    """Whether a message with this key takes the edge."""
+    key = edge.key
+    if key is None:
+        return lambda _: True
+    if edge.type is ExchangeType.DIRECT:
+        return lambda said: said == key
+    index = TopicIndex([(key, 0)])
+    return lambda said: bool(index.matches(said))
+
+
+def _keys(edges: Iterable[Edge]) -> list[str]:
+    """Give keys of messages: of each pattern as far as can be alone, and of each two or three where there are such.
+
+    What several have in common is doubled by the ways of all of them, what one has alone is lost where it stops.
+    """
+    found, patterns = dict[str, None](), set[str]()
+    for edge in edges:
+        if edge.key is not None and edge.type is ExchangeType.DIRECT:
+            found[edge.key] = None
+        elif edge.key is not None:
+            patterns.add(edge.key)
+    most = 3 if len(patterns) <= MAX_IN_THREES else 2 if len(patterns) <= MAX_IN_PAIRS else 1
+    for number in range(1, most + 1):
+        for some in combinations(sorted(patterns), number):
+            key = common_key(some)
+            if key is not None:
+                found[key] = None
+    found.update(dict.fromkeys(own_key(pattern, patterns) for pattern in patterns))
+    return sorted(found) or [ANY_KEY]

@@ -1,0 +1,162 @@
+"""`sluice queue create|delete|list`, `sluice binding add --create`: SQS is moto's, the site's operations are real."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from typer.testing import CliRunner, Result
+
+from sluice.aws.federation.queues import SqsSiteQueues
+from sluice.cli.federation.sites import asked_by
+from sluice.cli.main import app
+from sluice.codec import encode
+from sluice.errors import BadConfiguration, QueueGone, SenderFault
+from sluice.federation.administration import Administration
+from sluice.federation.declared import Declared
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.operations import OPERATIONS, AddBridge, AddLink, BindQueue
+from sluice.federation.settings import SiteNames
+from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
+from tests.federation_fakes import FakeDocument, Site, World
+
+REGION = "eu-central-1"
+NAME, FIFO_NAME = "sluice-queue-orders", "sluice-queue-orders.fifo"
+NAMES = SiteNames(queues={"orders": "stack-orders-1"}, patterns=("sluice-queue-*",))
+
+
+@dataclass
+class OfMoto(Site):
+    """A site whose queues are moto's; `late` is how often a queue isn't found at first."""
+
+    late: int = 0
+
+    def ask(self, operation: Operation[R], /) -> R:
+        administration = Administration(
+            registrar=self.registrar(),
+            names=NAMES,
+            declared=Declared(),
+            applied=FakeDocument(),
+            ways=dict,
+            redrive=lambda _: 0,
+        )
+        try:
+            asked = request_of(encode(operation), OPERATIONS)
+            if isinstance(asked, BindQueue) and self.late:
+                self.late -= 1
+                return result_of(operation, encode(refusal_of(QueueGone(asked.queue))))
+            reply = reply_of(administration.perform(asked))
+        except (BadConfiguration, SenderFault, QueueGone) as error:
+            reply = refusal_of(error)
+        return result_of(operation, encode(reply))
+
+    def sluice(self, *arguments: str, code: int = 0) -> Result:
+        with asked_by(lambda _: self):
+            result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == code, f"{result.output}{result.exception!r}"
+        return result
+
+    def listed(self) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in json.loads(self.sluice("queue", "list", REGION, "--json").stdout)}
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[OfMoto]:
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with mock_aws():
+        sqs = boto3.client("sqs", region_name=REGION)
+        beside = sqs.create_queue(QueueName="stack-orders-1")["QueueUrl"]
+        sqs.create_queue(QueueName="somebody-elses")
+        made = OfMoto("EAST", World(()))
+        # It stands in for the stand-in: both keep the port's promises.
+        made.queues = SqsSiteQueues(sqs, beside, "arn:aws:sqs:eu-central-1:123456789012:")  # type: ignore[assignment]
+        yield made
+
+
+def tags_of(site: OfMoto, name: str) -> dict[str, str]:
+    return dict(site.queues.describe(name)[1])  # type: ignore[attr-defined]  # moto's
+
+
+def test_a_queue_is_made_with_the_sites_tag_and_once_more_changes_nothing(site: OfMoto) -> None:
+    for _ in range(2):
+        assert site.sluice("queue", "create", REGION, FIFO_NAME).stderr == f"{FIFO_NAME} is a queue of {REGION}\n"
+    assert tags_of(site, FIFO_NAME) == {"sluice:site": "EAST"}
+    assert json.loads(site.sluice("queue", "create", REGION, NAME, "--json").stdout) == {"queue": NAME, "fifo": False}
+    assert {name for name, each in site.listed().items() if each["fifo"]} == {FIFO_NAME}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("somebody-elses", "EAST may use no queue of this name; federation.queue_names has sluice-queue-*"),
+        ("sluice-queue-*", "is no queue's name"),
+        ("sluice-queue-" + "x" * 68, "is no queue's name"),
+    ],
+)
+def test_what_the_site_may_not_use_is_neither_made_nor_deleted(site: OfMoto, name: str, reason: str) -> None:
+    assert reason in site.sluice("queue", "create", REGION, name, code=1).stderr
+    assert reason in site.sluice("queue", "delete", REGION, name, "--force", code=1).stderr
+    assert set(site.listed()) == {"orders"}
+
+
+def test_queues_are_listed_with_what_they_hold_and_who_reads_them(site: OfMoto) -> None:
+    site.sluice("binding", "add", REGION, "amq.topic", NAME, "order.#", "--create")
+    site.queues.send_batch(NAME, [{"Id": "0", "MessageBody": "m"}])
+    said = {"fifo": False, "routes": []}
+    assert site.listed() == {
+        "orders": said | {"name": "orders", "queue": "stack-orders-1", "deployed": True, "messages": 0, "bindings": 0},
+        NAME: said | {"name": NAME, "queue": NAME, "deployed": False, "messages": 1, "bindings": 1},
+    }
+    shown = site.sluice("queue", "list", REGION).stdout
+    assert "read by" in shown
+    assert "somebody-elses" not in shown
+
+
+def test_a_queue_that_is_bound_or_holds_messages_is_deleted_only_by_force(site: OfMoto) -> None:
+    site.sluice("binding", "add", REGION, "amq.topic", NAME, "order.#", "--create")
+    site.sluice("binding", "add", REGION, "amq.fanout", NAME)
+    assert "has 2 bindings: unbind it first, or --force" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
+    site.queues.send_batch(NAME, [{"Id": "0", "MessageBody": "m"}])
+    site.sluice("binding", "del", REGION, "amq.topic", NAME, "order.#")
+    site.sluice("binding", "del", REGION, "amq.fanout", NAME)
+    assert "holds 1 messages, which go with it" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
+    site.sluice("binding", "add", REGION, "amq.fanout", NAME)
+    assert site.sluice("queue", "delete", REGION, NAME, "--force").stderr == f"{NAME} is gone from {REGION}\n"
+    assert set(site.listed()) == {"orders"}
+    assert json.loads(site.sluice("binding", "list", REGION, "--json").stdout) == []
+    assert "no such queue" in site.sluice("queue", "delete", REGION, NAME, code=1).stderr
+
+
+def test_a_queue_that_is_deployed_or_read_by_a_route_is_not_deleted(site: OfMoto) -> None:
+    assert "is deployed: take it out of cdk.json" in site.sluice("queue", "delete", REGION, "orders", code=1).stderr
+    site.sluice("queue", "create", REGION, NAME)
+    peer = Endpoint(region=REGION, account="123456789012", control_queue_url="https://sqs.WEST/control.fifo")
+    site.ask(AddLink(link=Link(name="to", peer="WEST", endpoints=(peer,))))
+    route = Bridge(name="r", link="to", src=NAME, dest="amq.topic", src_is_queue=True, src_is_local=True)
+    site.ask(AddBridge(bridge=route))
+    for force in ((), ("--force",)):
+        said = site.sluice("queue", "delete", REGION, NAME, *force, code=1).stderr
+        assert f"{NAME} is read by r: take that away first" in said
+    assert site.listed()[NAME]["routes"] == ["r"]
+
+
+def test_binding_makes_the_queue_and_waits_until_the_site_finds_it(site: OfMoto) -> None:
+    site.late = 1
+    site.sluice("binding", "add", REGION, "amq.topic", NAME, "order.#", "--create")
+    assert site.listed()[NAME]["bindings"] == 1
+    assert tags_of(site, NAME) == {"sluice:site": "EAST"}
+    site.sluice("binding", "add", REGION, "amq.topic", "orders", "--create")  # it is there
+    said = site.sluice("binding", "add", REGION, "amq.topic", "sluice-queue-other", code=1).stderr
+    assert "no such queue: sluice-queue-other" in said
+
+
+def test_for_an_exchange_that_isnt_there_no_queue_is_made(site: OfMoto) -> None:
+    said = site.sluice("binding", "add", REGION, "orderz", NAME, "--create", code=1).stderr
+    assert f"no such exchange at {REGION}: orderz; there are amq.direct" in said
+    assert NAME not in site.listed()
