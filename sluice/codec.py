@@ -41,7 +41,7 @@ def encode(value: object) -> bytes:
     return _ENCODER.encode(value)
 
 
-def decode(text: bytes | str, type_: type[T], *, of: str) -> T:
+def decode(text: bytes | str | msgspec.Raw, type_: type[T], *, of: str) -> T:
     """Read what `encode` wrote, or what somebody else says of this type.
 
     Raises `Malformed`, which names `of` and the place in it, such as `$.links[0].name`.
@@ -91,7 +91,7 @@ class Format(Generic[T]):
                 raise BadSnapshot(
                     f"{envelope.kind} of version {envelope.version}: this program reads {self.kind} of {self.version}"
                 )
-            return decode(bytes(envelope.value), self.type, of=self.kind)
+            return decode(envelope.value, self.type, of=self.kind)
         except Malformed as error:
             raise BadSnapshot(str(error)) from None
 
