@@ -13,6 +13,7 @@ import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -32,12 +33,13 @@ from sluice.federation.followed import Followed
 from sluice.federation.matching.bindings import Binding, Destination, pack
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.typed_values import TypedValue
 from tests.bindings import bound
 from tests.simulation.models.dynamodb import DynamoDb
 
 NUMBER = 100_000
-QUEUES = 1_000  # that the bindings are of, at most
+QUEUES = 1_000  # that bindings are of, at most, where it is matching that is measured
 BINDS = 100  # and as many taken back
 MOST_MS = 20.0
 MOST_MB = 120.0
@@ -112,9 +114,15 @@ def _worst(name: str, by_kind: Mapping[str, float], *, limit: float | None = Non
 
 def snapshot_of(kind: ExchangeType) -> bytes:
     """Give what is stored of an exchange of the kind, called as the kind is, with all the bindings."""
-    queues = [_destination(queue_of(place)) for place in range(QUEUES)]
-    exchanges = [Exchange(name=kind.value, type=kind)]
-    return pack(bound(exchanges=exchanges, queues=queues, bindings=map(BOUND[kind], range(NUMBER))))
+    bindings = [_own(kind, number) for number in range(NUMBER)]
+    queues = [_destination(each.queue) for each in bindings]
+    site = SiteBindings(bound(exchanges=[Exchange(name=kind.value, type=kind)], queues=queues, bindings=bindings))
+    return b"".join(map(pack, site.pages()))
+
+
+def _own(kind: ExchangeType, number: int) -> Binding:
+    """Give a binding a queue of its own: no other number of queues costs as much."""
+    return replace(BOUND[kind](number), queue=f"queue-{number}")
 
 
 def _destination(queue: str) -> Destination:
@@ -133,7 +141,7 @@ def _changes_ms(kind: ExchangeType, snapshot: bytes) -> tuple[float, float]:
     store.bindings(), table.value()
     binding_s = taking_in_s = 0.0
     for number in range(NUMBER, NUMBER + BINDS):
-        binding = BOUND[kind](number)
+        binding = _own(kind, number)
         for change in (with_binding(binding, _destination(binding.queue)), without_binding(binding.id)):
             started = time.process_time()
             store.change(change)

@@ -101,6 +101,10 @@ class Format(Generic[T]):
 
     def unpack(self, packed: bytes) -> T:
         """Read what `pack` wrote. Raises `BadSnapshot`, also for what would be over the limit."""
+        return self.unpack_first(packed)[0]
+
+    def unpack_first(self, packed: bytes) -> tuple[T, bytes]:
+        """Read what `pack` wrote first, and give what follows. Raises `BadSnapshot`, as `unpack` does."""
         inflate = zlib.decompressobj()
         try:
             text = inflate.decompress(packed, self.max_bytes or MAX_BYTES)
@@ -108,7 +112,7 @@ class Format(Generic[T]):
             raise BadSnapshot(f"{self.kind}: {error}") from None
         if not inflate.eof:
             raise BadSnapshot(f"{self.kind}: cut short, or too large")
-        return self.of_text(text)
+        return self.of_text(text), inflate.unused_data
 
     def _json(self, value: T) -> bytes:
         return encode(_Envelope(kind=self.kind, version=self.version, value=msgspec.Raw(encode(value))))

@@ -97,7 +97,8 @@ class DynamoChangeLog:
     @property
     def is_long(self) -> bool:
         """Whether a snapshot should take the place of the changes, as of the last read or write."""
-        return self._head.version - self._head.snapshot_version >= MAX_CHANGES or self._head.bytes >= MAX_LOG_BYTES
+        head = self._head
+        return head.whole or head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
 
     def since(self, version: int | None) -> News:
         """Read what has come since: one small read where there is nothing, and one more where there are changes.

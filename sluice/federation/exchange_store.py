@@ -75,12 +75,16 @@ class ExchangeStore:
         after = site.version
         site.apply(change)
         site.version = after + 1
-        return self.log.save(pack(site.snapshot()), after=after, version=after + 1)
+        return self.log.save(_packed(site), after=after, version=after + 1)
 
     def fold(self) -> bool:
         """Write a snapshot in place of the changes, once there are many: whether that was done. For a quiet moment."""
         site = self.bindings()
-        return self.log.is_long and self.log.save(pack(site.snapshot()), after=site.version, version=site.version)
+        return self.log.is_long and self.log.save(_packed(site), after=site.version, version=site.version)
+
+
+def _packed(site: SiteBindings) -> bytes:
+    return b"".join(map(pack, site.pages()))
 
 
 def with_exchange(exchange: Exchange) -> Change:

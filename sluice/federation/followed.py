@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sluice.federation.matching.bindings import Snapshot
+from sluice.federation.matching.bindings import Bindings
 from sluice.federation.matching.changes import Replica, follow, replica_of
 from sluice.federation.ports import ChangeLog, NowMs
 from sluice.federation.seen import CACHED_MS
@@ -17,11 +17,11 @@ class Followed(Generic[R]):
     """What is kept between batches; `make` compiles a snapshot. Not for threads: the replica changes in place."""
 
     log: ChangeLog
-    make: Callable[[Snapshot], R]
+    make: Callable[[Bindings], R]
     _replica: R | None = None
 
     def value(self) -> R:
-        """Read the replica as it stands now: where nothing has changed, one small read. Raises `BadSnapshot`."""
+        """Read the replica as it stands now: where nothing has changed, one small read. Raises `BadBindings`."""
         replica = self._replica
         news = self.log.since(None if replica is None else replica.version)
         self._replica = None  # whatever goes wrong from here on, half of a change is never kept
@@ -33,7 +33,7 @@ class Followed(Generic[R]):
         return replica
 
     def advance(self, change: bytes) -> R:
-        """Take in the next version, which was just written here. Raises `BadSnapshot`."""
+        """Take in the next version, which was just written here. Raises `BadBindings`."""
         replica, self._replica = self._replica, None
         if replica is None:
             return self.value()
@@ -52,7 +52,7 @@ class SeenReplica(Generic[R]):
     _checked_at_ms: int = 0
 
     def value(self) -> R:
-        """Read the replica, at most a second old. Raises `BadSnapshot`."""
+        """Read the replica, at most a second old. Raises `BadBindings`."""
         now_ms = self.now_ms()
         if self._value is None or now_ms - self._checked_at_ms >= CACHED_MS:
             self._value = None  # what can't be read is looked at again, and the old one isn't taken for it

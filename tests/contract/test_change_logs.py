@@ -320,7 +320,7 @@ def test_what_was_written_as_a_whole_is_a_snapshot(client: Any, content: bytes) 
     assert before.save(content, after=1)
     log = log_in(client)
     assert said(log.since(None)) == (2, [], 2, content)
-    assert not log.is_long
+    assert log.is_long
     assert log.append(b"3", after=2)
     assert said(log_in(client).since(None)) == (3, [b"3"], 2, content)
     assert said(log_in(client).since(2)) == (3, [b"3"], None, None)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.aws.rendezvous.exchange_publisher import Demand
-from sluice.errors import BadBinding
+from sluice.errors import BadBinding, BadSnapshot
 from sluice.federation.exchange_store import (
     Change,
     ExchangeStore,
@@ -20,13 +20,14 @@ from sluice.federation.exchange_store import (
     without_queue,
 )
 from sluice.federation.followed import Followed
-from sluice.federation.matching.bindings import Binding, Bindings, Destination, pack
+from sluice.federation.matching.bindings import Binding, Bindings, Destination, ShortDestinations, pack, parts_of
 from sluice.federation.matching.changes import BindingsChange, replica_of
-from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.routing import Publication, RoutingTable
-from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.site import MAX_PAGE, SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import Headers
+from tests.bindings import bound
 from tests.federation_fakes import FakeChangeLog
 
 NAMES = ["amq.direct", "amq.topic", "amq.fanout", "amq.match", "own", "other"]
@@ -153,3 +154,27 @@ KNOWN = Bindings(
 def test_what_is_no_change_of_this_version_is_refused(make: Any, change: BindingsChange) -> None:
     with pytest.raises(BadBinding):
         make(KNOWN).apply(change)
+
+
+def test_what_is_stored_in_pages_is_read_page_by_page() -> None:
+    """One page would be as large in memory as all of the bindings."""
+    queues = [Destination(queue=f"q{number}", url=f"url/q{number}") for number in range(MAX_PAGE + 1)]
+    wanted = [Binding(exchange="amq.direct", queue=each.queue, key=f"k{n}") for each in queues for n in range(2)]
+    site = SiteBindings(bound(wanted, queues, [*STANDARD_EXCHANGES, *OWN], version=7))
+    pages = list(site.pages())
+    assert [len(page.queues) for page in pages] == [0, MAX_PAGE, 1, 0, 0, 0]
+    assert [sum(len(keys) for _, _, keys in parts_of(page.bound)) for page in pages] == [0, 0, 0, MAX_PAGE, MAX_PAGE, 2]
+    stored = b"".join(map(pack, pages))
+    read = replica_of(stored, SiteBindings)
+    assert (read.version, read.snapshot()) == (7, site.snapshot())
+    table = replica_of(stored, RoutingTable)
+    found = table.route(Publication(exchange="amq.direct", key="k0"))
+    assert found == tuple(queues)
+    with pytest.raises(BadSnapshot):
+        replica_of(stored[:-5], SiteBindings)
+
+
+@given(st.lists(destinations("q") | destinations("queue") | st.builds(Destination, queue=st.text(), url=st.text())))
+def test_a_destination_that_was_made_short_is_made_whole(known: list[Destination]) -> None:
+    made = ShortDestinations()
+    assert [made.whole(short) for short in map(made.short, known)] == known

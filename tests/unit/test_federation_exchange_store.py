@@ -22,7 +22,7 @@ from sluice.federation.exchange_store import (
     without_queue,
 )
 from sluice.federation.followed import Followed, SeenReplica
-from sluice.federation.matching.bindings import Binding, Destination, Snapshot
+from sluice.federation.matching.bindings import Binding, Bindings, Destination
 from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.site import SiteBindings
@@ -188,7 +188,7 @@ def test_a_document_is_at_most_a_second_old_and_decoded_once_a_version() -> None
 def test_bindings_are_at_most_a_second_old_and_compiled_once() -> None:
     log, clock, made = FakeChangeLog(), [0], []
 
-    def make(bindings: Snapshot) -> SiteBindings:
+    def make(bindings: Bindings) -> SiteBindings:
         made.append(bindings)
         return SiteBindings(bindings)
 
@@ -244,7 +244,7 @@ class Unreachable(FakeChangeLog):
 def test_a_read_that_fails_costs_no_second_compilation() -> None:
     log, made = Unreachable(), []
 
-    def make(bindings: Snapshot) -> SiteBindings:
+    def make(bindings: Bindings) -> SiteBindings:
         made.append(bindings)
         return SiteBindings(bindings)
 

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.codec import encode
 from sluice.errors import BadSnapshot
-from sluice.federation.matching.bindings import Bindings, Destination, pack, unpack
+from sluice.federation.matching.bindings import Bindings, Destination, pack
 from sluice.federation.matching.changes import CHANGE, BindingsChange, follow, replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.site import SiteBindings
@@ -117,7 +117,7 @@ def test_another_version_of_a_change_stops_the_reader_and_names_both() -> None:
 def test_another_version_of_bindings_stops_the_reader_and_names_both() -> None:
     later = file("bindings").replace('"version":1', '"version":2', 1)
     with pytest.raises(BadSnapshot, match="bindings of version 2: this program reads bindings of 1"):
-        unpack(zlib.compress(later.encode()))
+        replica_of(zlib.compress(later.encode()), SiteBindings)
 
 
 @pytest.mark.parametrize("name", MESSAGES)

@@ -8,9 +8,9 @@ from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing
 from sluice.errors import QueueGone
-from sluice.federation.matching.bindings import Snapshot, parts_of
+from sluice.federation.matching.bindings import Bindings, parts_of
 from sluice.federation.matching.changes import BindingsChange
-from sluice.federation.matching.exchanges import way
+from sluice.federation.matching.exchanges import Exchange, way
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 
@@ -62,13 +62,12 @@ class Demand:
 
     __slots__ = ("_bound", "_exchanges", "version")
 
-    def __init__(self, bindings: Snapshot) -> None:
-        """Count. Raises `BadSnapshot`."""
+    def __init__(self, bindings: Bindings) -> None:
+        """Count."""
         self.version = bindings.version
-        self._exchanges = {each.name: each for each in bindings.exchanges}
+        self._exchanges: dict[str, Exchange] = {}
         self._bound: Counter[str] = Counter()
-        for exchange, _, keys in bindings.parts():
-            self._bound[exchange] += len(keys)
+        self.apply(BindingsChange(exchanges=bindings.exchanges, bound=bindings.bound))
 
     def apply(self, change: BindingsChange) -> None:
         """Take in the next version."""

@@ -1,17 +1,17 @@
 """Bindings: which queue gets what of an exchange, one by one and all of a site's as they are stored. Pure.
 
-A snapshot is all of them at one version; what came after it is stored as `changes`. Who works with them makes a replica
-of its own, with what it needs: the writer's is `site`, the one that messages find their way with is `routing`.
+A snapshot is all of them at one version, in pages; what came after it is stored as `changes`. Who works with them makes
+a replica of its own, with what it needs: the writer's is `site`, the one that messages find their way by is `routing`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from msgspec import Meta, Raw
+from msgspec import Meta
 
-from sluice.codec import Format, Struct, decode, encode
-from sluice.errors import BadBinding, BadSnapshot, Malformed
+from sluice.codec import Format, Struct, encode
+from sluice.errors import BadBinding, BadSnapshot
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.headers import Conditions
 from sluice.federation.matching.tracing import Crossing
@@ -57,44 +57,47 @@ class Destination(Struct, frozen=True, kw_only=True):
         return self.crossing is not None or self.feeds_route
 
 
+Short = Destination | str
+
+
+class ShortDestinations:
+    """Bound queues in little memory, of which there may be a hundred thousand.
+
+    The URLs of a site's queues are all one text and the queue's name, as the first queue's is, and most queues have
+    nothing else to be known of: of these the name is enough.
+    """
+
+    __slots__ = ("_base",)
+
+    def __init__(self) -> None:
+        self._base: str | None = None
+
+    def short(self, destination: Destination) -> Short:
+        """Make it short, where it can be."""
+        if self._base is None:
+            self._base = destination.url.removesuffix(destination.queue)
+        return destination.queue if destination == self.whole(destination.queue) else destination
+
+    def whole(self, short: Short) -> Destination:
+        """Make what it was."""
+        return Destination(queue=short, url=f"{self._base}{short}") if isinstance(short, str) else short
+
+
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 Arguments = Annotated[Mapping[str, StoredValue], Meta(max_length=MAX_ARGUMENTS)]
 BoundKeys = Mapping[Key, Arguments]
 
 
 class Bindings(Struct, frozen=True, kw_only=True):
-    """A site's exchanges, its bound queues, and by exchange, queue and key the arguments of its bindings."""
+    """A site's exchanges, its bound queues, and by exchange, queue and key the arguments of its bindings.
+
+    Or a page of them: the first has the exchanges, and each the queues of its bindings that no page before has.
+    """
 
     version: int = 0
     exchanges: tuple[Exchange, ...] = STANDARD_EXCHANGES
     queues: tuple[Destination, ...] = ()
     bound: Mapping[str, Mapping[str, BoundKeys]] = {}
-
-    def parts(self) -> Iterator[tuple[str, str, BoundKeys]]:
-        """Go through the exchanges and queues with the keys between them."""
-        return parts_of(self.bound)
-
-
-class UnreadBindings(Struct, frozen=True, kw_only=True):
-    """The same of a snapshot, read part by part: of many bindings there is never more than one form in memory."""
-
-    version: int = 0
-    exchanges: tuple[Exchange, ...] = STANDARD_EXCHANGES
-    queues: tuple[Destination, ...] = ()
-    bound: Mapping[str, Mapping[str, Raw]] = {}
-
-    def parts(self) -> Iterator[tuple[str, str, BoundKeys]]:
-        """Go through the exchanges and queues with the keys between them, once. Raises `BadSnapshot`."""
-        type_ = cast("type[BoundKeys]", dict[Key, Arguments])
-        for exchange, queues in self.bound.items():
-            for queue, keys in queues.items():
-                try:
-                    yield exchange, queue, decode(keys, type_, of=f"bindings of {queue}")
-                except Malformed as error:
-                    raise BadSnapshot(str(error)) from None
-
-
-Snapshot = Bindings | UnreadBindings
 
 
 def parts_of(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, Any]]:
@@ -123,22 +126,27 @@ def known(name: str, among: Mapping[str, Any] | Iterable[str], *, what: str) -> 
 
 
 _FORMAT = Format(kind="bindings", version=1, type=Bindings)
-_UNREAD = Format(kind="bindings", version=1, type=UnreadBindings)
 
 
-def pack(bindings: Bindings) -> bytes:
-    """Write the bindings for storage. Equal ones give equal bytes."""
-    return _FORMAT.pack(bindings)
+def pack(page: Bindings) -> bytes:
+    """Write bindings for storage, or a page of them, which others may follow. Equal ones give equal bytes."""
+    return _FORMAT.pack(page)
 
 
-def unpack(snapshot: bytes | None) -> Snapshot:
-    """Read what `pack` wrote; what every site begins with where there is none.
+def unpack(snapshot: bytes | None) -> Iterator[Bindings]:
+    """Read what `pack` wrote, page by page; what every site begins with where there is nothing.
 
-    Raises `BadSnapshot`; what is wrong within its parts is found when they are read.
+    Who was first stored everything in one page. Raises `BadSnapshot`.
     """
     if snapshot is None:
-        return Bindings()
-    try:
-        return _UNREAD.unpack(snapshot)
-    except BadBinding as error:
-        raise BadSnapshot(f"{error}") from None
+        yield Bindings()
+        return
+    rest = snapshot
+    while True:
+        try:
+            page, rest = _FORMAT.unpack_first(rest)
+        except BadBinding as error:
+            raise BadSnapshot(f"{error}") from None
+        yield page
+        if not rest:
+            return

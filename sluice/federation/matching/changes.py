@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from sluice.codec import Format, Struct
 from sluice.errors import BadBinding, BadSnapshot
-from sluice.federation.matching.bindings import BoundKeys, Destination, Snapshot, unpack
+from sluice.federation.matching.bindings import Bindings, BoundKeys, Destination, unpack
 from sluice.federation.matching.exchanges import Exchange
 
 
@@ -39,10 +39,16 @@ class Replica(Protocol):
 R = TypeVar("R", bound=Replica)
 
 
-def replica_of(snapshot: bytes | None, make: Callable[[Snapshot], R], *, version: int | None = None) -> R:
-    """Make a replica of what is stored, at `version`, or at the one that the snapshot says. Raises `BadSnapshot`."""
+def replica_of(snapshot: bytes | None, make: Callable[[Bindings], R], *, version: int | None = None) -> R:
+    """Make a replica of what is stored, at `version`, or at the one that the snapshot says. Raises `BadSnapshot`.
+
+    `make` gets the first page; there is never more than one in memory.
+    """
+    pages = unpack(snapshot)
     try:
-        replica = make(unpack(snapshot))
+        replica = make(next(pages))
+        for page in pages:
+            replica.apply(BindingsChange(exchanges=page.exchanges, queues=page.queues, bound=page.bound))
     except BadBinding as error:
         raise BadSnapshot(str(error)) from None
     if version is not None:

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sluice.errors import BadBinding, UnknownExchange
-from sluice.federation.matching.bindings import BoundKeys, Destination, Snapshot, known, parts_of
+from sluice.federation.matching.bindings import (
+    Bindings,
+    BoundKeys,
+    Destination,
+    Short,
+    ShortDestinations,
+    known,
+    parts_of,
+)
 from sluice.federation.matching.changes import BindingsChange
 from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
 from sluice.federation.matching.headers import Conditions, HeadersIndex
@@ -19,6 +27,7 @@ from sluice.federation.matching.typed_values import Headers, of_stored
 
 Destinations = tuple[Destination, ...]
 NOWHERE: Destinations = ()
+NOBODY_THERE = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +42,17 @@ class Publication:
 class RoutingTable:
     """Where one site's messages go: a `Replica`, changed in place. Queues have numbers, in the order they came in."""
 
-    __slots__ = ("_exchanges", "_line", "_matchers", "_next", "_numbers", "_ways", "version")
+    __slots__ = ("_exchanges", "_line", "_matchers", "_numbers", "_ways", "version")
 
-    def __init__(self, bindings: Snapshot) -> None:
-        """Compile all of the bindings. Raises `BadBinding` for what refers to what isn't there, `BadSnapshot`."""
+    def __init__(self, bindings: Bindings) -> None:
+        """Compile all of the bindings. Raises `BadBinding` for what refers to what isn't there."""
         self.version = bindings.version
         self._numbers: dict[str, int] = {}  # by queue
-        self._line: dict[int, Destination] = {}
-        self._next = 0
+        self._line = Line()
         self._exchanges: dict[str, Exchange] = {}
         self._matchers: dict[str, _Matcher] = {}
-        for each in bindings.queues:
-            self._know(each)
-        self._add_exchanges(bindings.exchanges)
-        for exchange, queue, keys in bindings.parts():
-            self._bind(exchange, queue, keys)
+        self._ways: dict[str, tuple[_Matcher, ...]] = {}
+        self.apply(BindingsChange(exchanges=bindings.exchanges, queues=bindings.queues, bound=bindings.bound))
 
     def route(self, publication: Publication) -> Destinations:
         """Find the queues that get a copy, each once; none where neither the exchange nor an alternate has a match.
@@ -75,7 +80,7 @@ class RoutingTable:
         for exchange, queue, keys in parts_of(change.bound):
             self._bind(exchange, queue, keys)
         for queue in change.forgotten:
-            self._line.pop(self._numbers.pop(queue, -1), None)
+            self._line.forget(self._numbers.pop(queue, None))
         for name in change.gone_exchanges:
             self._exchanges.pop(name, None)
             self._matchers.pop(name, None)
@@ -83,11 +88,7 @@ class RoutingTable:
             self._find_ways()
 
     def _know(self, destination: Destination) -> None:
-        number = self._numbers.get(destination.queue)
-        if number is None:
-            number = self._numbers[destination.queue] = self._next
-            self._next += 1
-        self._line[number] = destination
+        self._numbers[destination.queue] = self._line.know(self._numbers.get(destination.queue), destination)
 
     def _add_exchanges(self, exchanges: tuple[Exchange, ...]) -> None:
         for each in exchanges:
@@ -113,7 +114,36 @@ class RoutingTable:
             raise BadBinding(f"{queue} is not bound to {exchange} by all of it: {error}") from None
 
 
-Line = Mapping[int, Destination]
+class Line:
+    """Queues by their numbers: the place in the line, of which none is given twice."""
+
+    __slots__ = ("_destinations", "_known")
+
+    def __init__(self) -> None:
+        self._destinations = ShortDestinations()
+        self._known: list[Short] = []
+
+    def know(self, number: int | None, destination: Destination) -> int:
+        """Put a queue at its place, or, without one, at the end; its number."""
+        short = self._destinations.short(destination)
+        if number is None:
+            self._known.append(short)
+            return len(self._known) - 1
+        self._known[number] = short
+        return number
+
+    def forget(self, number: int | None) -> None:
+        """Leave a place empty."""
+        if number is not None:
+            self._known[number] = NOBODY_THERE
+
+    def one(self, number: int) -> Destination:
+        """Find a queue."""
+        return self._destinations.whole(self._known[number])
+
+    def those(self, numbers: Iterable[int]) -> Destinations:
+        """Find queues; they come in order."""
+        return tuple([self.one(number) for number in sorted(numbers)])
 
 
 class _Matcher(Protocol):
@@ -130,10 +160,6 @@ class _Matcher(Protocol):
 
     def find(self, publication: Publication) -> Destinations:
         """Find the queues that get a copy, in order."""
-
-
-def _those(numbers: Iterable[int], line: Line) -> Destinations:
-    return tuple([line[number] for number in sorted(numbers)])
 
 
 class _Direct:
@@ -159,7 +185,7 @@ class _Direct:
         members = self._by_key.get(publication.key)
         if members is None:
             return NOWHERE
-        return (self._line[members],) if isinstance(members, int) else _those(members, self._line)
+        return (self._line.one(members),) if isinstance(members, int) else self._line.those(members)
 
 
 class _Fanout:
@@ -181,7 +207,7 @@ class _Fanout:
             del self._numbers[number]
 
     def find(self, publication: Publication) -> Destinations:  # noqa: ARG002 - to everyone, whatever it is
-        return _those(self._numbers, self._line)
+        return self._line.those(self._numbers)
 
 
 class _Topic:
@@ -200,7 +226,7 @@ class _Topic:
             self._patterns.remove(key, number)
 
     def find(self, publication: Publication) -> Destinations:
-        return _those(self._patterns.matches(publication.key), self._line)
+        return self._line.those(self._patterns.matches(publication.key))
 
 
 class _ByHeaders:
@@ -219,7 +245,7 @@ class _ByHeaders:
             self._conditions.remove(Conditions.of(of_stored(arguments)), number)
 
     def find(self, publication: Publication) -> Destinations:
-        return _those(self._conditions.matches(publication.headers), self._line)
+        return self._line.those(self._conditions.matches(publication.headers))
 
 
 _MATCHERS: Mapping[ExchangeType, type[_Matcher]] = {

@@ -1,7 +1,9 @@
 """A site's bindings as whoever changes them knows them: each change costs by its own size. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
 
 from sluice.errors import BadBinding
 from sluice.federation.matching.bindings import (
@@ -10,7 +12,8 @@ from sluice.federation.matching.bindings import (
     Bindings,
     BoundKeys,
     Destination,
-    Snapshot,
+    Short,
+    ShortDestinations,
     check,
     known,
     parts_of,
@@ -20,26 +23,25 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
 from sluice.federation.matching.headers import match_of
 from sluice.federation.matching.typed_values import of_stored, same
 
+MAX_PAGE = 5_000  # bindings, or queues, of a snapshot's page: read and written, it takes some MB
 NO_ARGUMENTS: Arguments = {}  # one for all bindings without any
 
 
 class SiteBindings:
     """A `Replica` of all that is stored, changed in place."""
 
-    __slots__ = ("_bound", "_exchanges", "_fed", "_numbers", "_queues", "version")
+    __slots__ = ("_bound", "_destinations", "_exchanges", "_fed", "_numbers", "_queues", "version")
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Take the bindings in. Raises `BadBinding` where something refers to what isn't there, `BadSnapshot`."""
-        self.version = snapshot.version
-        self._exchanges = {each.name: each for each in snapshot.exchanges}
-        self._queues = {each.queue: each for each in snapshot.queues}
-        self._fed = {each.queue for each in snapshot.queues if each.feeds_route}
+    def __init__(self, bindings: Bindings) -> None:
+        """Take bindings in. Raises `BadBinding` where something refers to what isn't there."""
+        self.version = bindings.version
+        self._exchanges: dict[str, Exchange] = {}
+        self._destinations = ShortDestinations()
+        self._queues: dict[str, Short] = {}
+        self._fed: set[str] = set()
         self._bound: dict[str, dict[str, dict[str, Arguments]]] = {}
         self._numbers: Counter[str] = Counter()  # of a queue's bindings
-        for name in self._exchanges:
-            way(name, self._exchanges)
-        for exchange, queue, keys in snapshot.parts():
-            self._bind(exchange, queue, keys)
+        self.apply(BindingsChange(exchanges=bindings.exchanges, queues=bindings.queues, bound=bindings.bound))
 
     # What there is
 
@@ -51,7 +53,7 @@ class SiteBindings:
     @property
     def queues(self) -> tuple[Destination, ...]:
         """The queues that are bound."""
-        return tuple(self._queues.values())
+        return tuple(map(self._destinations.whole, self._queues.values()))
 
     @property
     def fed(self) -> frozenset[str]:
@@ -81,7 +83,8 @@ class SiteBindings:
 
     def destination(self, queue: str) -> Destination | None:
         """Find the bound queue of this name."""
-        return self._queues.get(queue)
+        short = self._queues.get(queue)
+        return None if short is None else self._destinations.whole(short)
 
     def keys(self, exchange: str, queue: str) -> BoundKeys:
         """Find the keys by which a queue is bound to an exchange, with the arguments."""
@@ -113,8 +116,27 @@ class SiteBindings:
         return False
 
     def snapshot(self) -> Bindings:
-        """Give all of it as it is stored; of no use after the next change."""
+        """Give all of it at once; of no use after the next change."""
         return Bindings(version=self.version, exchanges=self.exchanges, queues=self.queues, bound=self._bound)
+
+    def pages(self) -> Iterator[Bindings]:
+        """Give all of it as it is stored: what is small in one page, else no page is large."""
+        if max(self.count, len(self._queues)) <= MAX_PAGE:
+            yield self.snapshot()
+            return
+        yield Bindings(version=self.version, exchanges=self.exchanges)
+        for queues in _batches(map(self._destinations.whole, self._queues.values())):
+            yield Bindings(version=self.version, exchanges=(), queues=queues)
+        for batch in _batches(self._entries()):
+            bound: dict[str, dict[str, dict[str, Arguments]]] = {}
+            for exchange, queue, key, arguments in batch:
+                bound.setdefault(exchange, {}).setdefault(queue, {})[key] = arguments
+            yield Bindings(version=self.version, exchanges=(), bound=bound)
+
+    def _entries(self) -> Iterator[tuple[str, str, str, Arguments]]:
+        for exchange, queue, keys in parts_of(self._bound):
+            for key, arguments in keys.items():
+                yield exchange, queue, key, arguments
 
     # What changes
 
@@ -124,8 +146,7 @@ class SiteBindings:
         for added in change.exchanges:
             way(added.name, self._exchanges)
         for each in change.queues:
-            self._queues[each.queue] = each
-            (self._fed.add if each.feeds_route else self._fed.discard)(each.queue)
+            self._know(each)
         for exchange, queue, keys in parts_of(change.unbound):
             self._unbind(exchange, queue, keys)
         for exchange, queue, keys in parts_of(change.bound):
@@ -136,6 +157,10 @@ class SiteBindings:
         for name in change.gone_exchanges:
             self._exchanges.pop(name, None)
             self._bound.pop(name, None)
+
+    def _know(self, destination: Destination) -> None:
+        self._queues[destination.queue] = self._destinations.short(destination)
+        (self._fed.add if destination.feeds_route else self._fed.discard)(destination.queue)
 
     def _bind(self, exchange: str, queue: str, keys: BoundKeys) -> None:
         known(queue, self._queues, what="queue")
@@ -162,3 +187,12 @@ class SiteBindings:
                 del self._bound[exchange]
         if not self._numbers[queue]:
             del self._numbers[queue]
+
+
+T = TypeVar("T")
+
+
+def _batches(all_: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    left = iter(all_)
+    while batch := tuple(islice(left, MAX_PAGE)):
+        yield batch
