@@ -156,9 +156,9 @@ class DynamoChangeLog:
         token, starts = self.new_token(), range(0, max(len(snapshot), 1), PART_BYTES)
         named = _named(token, len(starts))
         stale = " ".join(filter(None, (head.stale, head.pending)))
-        announced = replace(head, token=head.token or token, pending=named, stale=stale, whole=False)
+        announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale, whole=False)
         # Nobody whose snapshot was pending can finish it any more, so its parts may go.
-        if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending")):
+        if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), ours="pending"):
             return False
         gone = [_change_key(each) for each in range(head.swept + 1, head.kept + 1)]
         self._delete([*gone, *(key for each in stale.split() for key in _parts(each))])
@@ -182,21 +182,23 @@ class DynamoChangeLog:
         changed, asked = [*_OF_SNAPSHOT], ["snapshot", "pending"]
         if is_new:
             changed, asked = [*changed, "version", "token"], [*asked, "token"]
-        is_ours = self._write(announced, later, changed, asked)
+        is_ours = self._write(announced, later, changed, asked, ours="snapshot")
         self._delete(_parts(head.snapshot if is_ours else named))
         return is_ours
 
-    def _write(self, before: _Head, after: _Head, changed: Sequence[str], asked: Sequence[str]) -> bool:
-        """Change the head, where what is `asked` is as it was; False where it isn't."""
+    def _write(self, before: _Head, after: _Head, changed: Sequence[str], asked: Sequence[str], *, ours: str) -> bool:
+        """Change the head, where what is `asked` is as it was; False where it isn't.
+
+        A write whose answer was lost is tried again, perhaps a minute later. Whether it was done, the attribute
+        `ours` says, as nobody else gives it this value.
+        """
         try:
             with calls("UpdateItem"):
                 self.client.update_item(**self._update(before, after, changed, asked))
         except CallFailed as error:
             if error.code != CONDITION_FAILED:
                 raise
-            # It may have been written by an earlier attempt, whose answer was lost: snapshots have names of their own.
-            head = _Head.of(self._item(HEAD))
-            if (head.snapshot, head.pending) != (after.snapshot, after.pending):
+            if getattr(_Head.of(self._item(HEAD)), ours) != getattr(after, ours):
                 return False
         self._head = after
         return True

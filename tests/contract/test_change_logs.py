@@ -30,6 +30,7 @@ class Disturbed:
     client: Any
     before: Callable[[str], object] = lambda _: None
     answers: frozenset[str] = frozenset()
+    meanwhile: Callable[[str], object] = lambda _: None  # between an answer that is lost and the next attempt
 
     def __getattr__(self, name: str) -> Any:
         made = getattr(self.client, name)
@@ -40,6 +41,7 @@ class Disturbed:
             self.before(name)
             if name in self.answers:
                 made(**given)
+                self.meanwhile(name)
             return made(**given)
 
         return call
@@ -270,6 +272,38 @@ def test_a_snapshot_whose_answers_were_lost_and_that_was_tried_again_is_a_snapsh
     assert log.save(LARGE, after=1, version=version)
     assert log.append(b"next", after=version)
     assert said(log_in(client).since(None)) == (version + 1, [b"next"], version, LARGE)
+
+
+def test_a_snapshot_is_in_place_though_its_answer_was_lost_and_the_next_writer_has_begun(client: Any) -> None:
+    """Its parts aren't taken for those of a snapshot that came to nothing."""
+    assert log_in(client).append(b"1", after=0)
+    updates = count()
+
+    def die(call: str) -> None:
+        if call == "put_item":
+            raise Died
+
+    def begin(call: str) -> None:
+        if call == "update_item" and next(updates) == 1:
+            with pytest.raises(Died):
+                log_in(Disturbed(client, die)).save(b"next", after=1, version=1)
+
+    log = log_in(Disturbed(client, answers=frozenset({"update_item"}), meanwhile=begin))
+    assert log.save(LARGE, after=1, version=1)
+    assert said(log_in(client).since(None)) == (1, [], 1, LARGE)
+
+
+def test_of_a_first_bulk_change_and_another_change_one_wins(client: Any) -> None:
+    rival = log_in(client)
+    assert said(rival.since(None)) == (0, [], 0, None)
+
+    def amid(call: str) -> None:
+        if call == "put_item":
+            rival.since(0)
+
+    assert log_in(Disturbed(client, amid)).save(b"bulk", after=0, version=1)
+    assert not rival.append(b"late", after=0)
+    assert said(log_in(client).since(None)) == (1, [], 1, b"bulk")
 
 
 def test_who_reads_while_it_is_replaced_gets_one_version_whole(client: Any) -> None:
