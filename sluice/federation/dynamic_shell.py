@@ -40,6 +40,7 @@ from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry
 from sluice.federation.links.transitions import LinkTold
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.typed_values import of_stored
 from sluice.federation.ports import Document, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar, news_of
 
@@ -188,5 +189,8 @@ def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:
     """Return what the site's own queues want, those of other kinds of routes among them."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     return frozenset(
-        Want.of(binding.key, binding.arguments) for binding in bound.of(exchange) if binding.queue not in dynamic
+        Want.of(key, of_stored(arguments))
+        for queue, keys in bound.keys_at(exchange).items()
+        if queue not in dynamic
+        for key, arguments in keys.items()
     )

@@ -173,7 +173,8 @@ def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change
         before = site.keys_of(queue)
         after: dict[str, dict[str, Arguments]] = {}
         for binding in wanted:
-            check(binding, site.exchange(binding.exchange))
+            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
+                check(binding, site.exchange(binding.exchange))
             after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
         if not after:
             return _unbinding(site, queue, before) if before else None

@@ -23,7 +23,7 @@ from sluice.federation.matching.exchanges import Exchange, ExchangeType, way
 from sluice.federation.matching.headers import match_of
 from sluice.federation.matching.typed_values import of_stored, same
 
-MAX_PAGE = 5_000  # bindings, or queues, of a snapshot's page: read and written, it takes some MB
+MAX_PAGE = 1_000  # bindings, or queues, of a snapshot's page: in memory it takes a megabyte
 NO_ARGUMENTS: Arguments = {}  # one for all bindings without any
 
 
@@ -89,6 +89,10 @@ class SiteBindings:
     def keys(self, exchange: str, queue: str) -> BoundKeys:
         """Find the keys by which a queue is bound to an exchange, with the arguments."""
         return self._bound.get(exchange, {}).get(queue, {})
+
+    def keys_at(self, exchange: str) -> Mapping[str, BoundKeys]:
+        """Find the keys by which queues are bound to an exchange, by queue; none where there is no such exchange."""
+        return self._bound.get(exchange, {})
 
     def keys_of(self, queue: str) -> Mapping[str, BoundKeys]:
         """Find the keys by which a queue is bound now, by exchange."""
