@@ -7,6 +7,8 @@ and of the whole bridge function as Lambda calls it, with its adapters, before o
 Messages come as fast as they are forwarded, so batches are full: receive, send and delete cost a tenth of a request
 each. Messages that come one by one cost three a hop. The embedded cloud's triggers ask for ten only where there is
 something; on AWS those of a queue at rest ask in vain some 15 times a minute, which is on top.
+
+What a bind costs where there are 100,000, and the memory of as many, is `benchmarks.bindings`'.
 """
 
 import io
@@ -25,6 +27,8 @@ import typer
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from rich.console import Console
 
+from benchmarks.bindings import BOUND, QUEUES, queue_of
+from benchmarks.bindings import figures as binding_figures
 from benchmarks.report import Figure, report
 from benchmarks.splitting import CountingQueues, InPlace
 from sluice.aws.federation.publisher import Publisher, Publishing
@@ -45,7 +49,7 @@ from sluice.demo.federation import (
 from sluice.federation.forwarder import forward_all
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Endpoint, Link
 from sluice.federation.links.registry import Forward
-from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.routing import Publication, RoutingTable
 from sluice.federation.matching.tracing import Crossing
@@ -75,7 +79,6 @@ FORWARDED, BY_FUNCTION = 10_000, 2_000  # messages a round
 ROUTED = 20_000  # messages a round
 ROUNDS = 5
 BINDINGS = (10, 1_000, 100_000)
-QUEUES = 1_000  # that the bindings are of, at most
 PUBLISHED_TO = 1_000  # bindings, where all of the exchange's work is measured
 SEED = 11
 SOURCE, DEST = "eu-central-1-000000000000", "us-east-1-111111111111"
@@ -97,6 +100,7 @@ def main(
     # No spinner from here on: it would be on our CPU.
     routed = {kind: {number: route_us(kind, number) for number in BINDINGS} for kind in BOUND}
     published = publish_msgs_per_core_s()
+    changed = binding_figures()
     forwarded = forward_msgs_per_core_s()
     console.print("deploying two sites")
     cloud = start(BUILD / "bench-federation", ends_with_us=True)
@@ -110,6 +114,7 @@ def main(
         **_request_figures(over),
         **_route_figures(routed),
         **_cpu_figures(forwarded=forwarded, by_function=by_function, published=published),
+        **changed,
     }
     report(f"federation, messages of {len(BODY)} bytes", figures, as_json=as_json, series=SERIES)
 
@@ -358,36 +363,6 @@ def _fastest(prepare: Callable[[], Iterable[T]], work: Callable[[T], None]) -> f
 # Matching
 
 
-def _topic(number: int) -> Binding:
-    """One object's messages, asked for in one of the ways that teams do."""
-    ways = (f"eu.orders.{number}.created", f"*.orders.{number}.#", f"#.{number}.created", f"eu.*.{number}.*")
-    return Binding(exchange="topic", queue=_queue(number), key=ways[number % len(ways)])
-
-
-def _direct(number: int) -> Binding:
-    return Binding(exchange="direct", queue=_queue(number), key=f"eu.orders.{number}.created")
-
-
-def _headers(number: int) -> Binding:
-    ways: tuple[dict[str, TypedValue], ...] = (
-        {"x-match": "all", "order": number, "event": "created"},
-        {"x-match": "any", "order": number, "replaces": number},
-    )
-    arguments = ways[number % len(ways)]
-    return Binding(exchange="headers", queue=_queue(number), key=str(number), arguments=arguments)
-
-
-def _queue(number: int) -> str:
-    return f"queue-{number % QUEUES}"
-
-
-BOUND: Mapping[ExchangeType, Callable[[int], Binding]] = {
-    ExchangeType.DIRECT: _direct,
-    ExchangeType.TOPIC: _topic,
-    ExchangeType.HEADERS: _headers,
-}
-
-
 def _publication(kind: ExchangeType, number: int) -> Publication:
     """Give a message of one object, which one binding wants."""
     headers: dict[str, TypedValue] = {"order": number, "event": "created", "region": "eu"}
@@ -396,7 +371,7 @@ def _publication(kind: ExchangeType, number: int) -> Publication:
 
 def table_of(kind: ExchangeType, number: int) -> RoutingTable:
     """Give an exchange of the kind, called as the kind is, with so many bindings."""
-    queues = [_queue(place) for place in range(min(number, QUEUES))]
+    queues = [queue_of(place) for place in range(min(number, QUEUES))]
     return RoutingTable(
         bound(
             exchanges=[Exchange(name=kind.value, type=kind)],

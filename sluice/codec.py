@@ -41,7 +41,7 @@ def encode(value: object) -> bytes:
     return _ENCODER.encode(value)
 
 
-def decode(text: bytes | str, type_: type[T], *, of: str) -> T:
+def decode(text: bytes | str | msgspec.Raw, type_: type[T], *, of: str) -> T:
     """Read what `encode` wrote, or what somebody else says of this type.
 
     Raises `Malformed`, which names `of` and the place in it, such as `$.links[0].name`.
@@ -91,7 +91,7 @@ class Format(Generic[T]):
                 raise BadSnapshot(
                     f"{envelope.kind} of version {envelope.version}: this program reads {self.kind} of {self.version}"
                 )
-            return decode(bytes(envelope.value), self.type, of=self.kind)
+            return decode(envelope.value, self.type, of=self.kind)
         except Malformed as error:
             raise BadSnapshot(str(error)) from None
 
@@ -101,6 +101,10 @@ class Format(Generic[T]):
 
     def unpack(self, packed: bytes) -> T:
         """Read what `pack` wrote. Raises `BadSnapshot`, also for what would be over the limit."""
+        return self.unpack_first(packed)[0]
+
+    def unpack_first(self, packed: bytes) -> tuple[T, bytes]:
+        """Read what `pack` wrote first, and give what follows. Raises `BadSnapshot`, as `unpack` does."""
         inflate = zlib.decompressobj()
         try:
             text = inflate.decompress(packed, self.max_bytes or MAX_BYTES)
@@ -108,7 +112,7 @@ class Format(Generic[T]):
             raise BadSnapshot(f"{self.kind}: {error}") from None
         if not inflate.eof:
             raise BadSnapshot(f"{self.kind}: cut short, or too large")
-        return self.of_text(text)
+        return self.of_text(text), inflate.unused_data
 
     def _json(self, value: T) -> bytes:
         return encode(_Envelope(kind=self.kind, version=self.version, value=msgspec.Raw(encode(value))))

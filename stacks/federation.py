@@ -116,7 +116,7 @@ def _exchange(stack: FederationStack) -> None:
             run_time_queues=[BRIDGE_QUEUE_PREFIX],
             wildcards=_patterns(stack),
             allowed=[
-                allow("dynamodb", ["GetItem"], state.table.table_arn),
+                allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
                 allow("sqs", CONSUME_ACTIONS, *ingresses),
                 allow("sqs", ["SendMessage"], stack.bridge_queues, state.dead_letters.queue_arn, *stack.bindable),
             ],

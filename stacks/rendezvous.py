@@ -174,7 +174,7 @@ def _counters(stack: RendezvousStack, exchange: str) -> None:
         wildcards={"*": "Lambda asks for streams by a call that takes no resource."},
         allowed=[
             allow("dynamodb", ["UpdateItem"], state.table.table_arn),
-            allow("dynamodb", ["GetItem"], state.federation.table.table_arn),
+            allow("dynamodb", ["GetItem", "Query"], state.federation.table.table_arn),
             allow("dynamodb", STREAM_ACTIONS, state.stream_arn),
             allow("dynamodb", ["ListStreams"], "*"),
             allow("sqs", ["SendMessage"], ingress.queue_arn, state.dead_letters.queue_arn),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from sluice.federation.exchange_store import bound_exactly
 from sluice.federation.matching.bindings import Binding, Bindings, Destination
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange
+from sluice.federation.matching.site import SiteBindings
 
 
 def bound(
@@ -18,7 +19,9 @@ def bound(
     by_queue = defaultdict[str, list[Binding]](list)
     for binding in bindings:
         by_queue[binding.queue].append(binding)
-    site = Bindings(version=version, exchanges=tuple(exchanges))
+    site = SiteBindings(Bindings(version=version, exchanges=tuple(exchanges)))
     for queue in queues:
-        site = bound_exactly(queue, by_queue[queue.queue])(site)
-    return site
+        change = bound_exactly(queue, by_queue[queue.queue])(site)
+        if change is not None:
+            site.apply(change)
+    return site.snapshot()

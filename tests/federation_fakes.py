@@ -11,19 +11,19 @@ from typing import Any
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
 from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.followed import Followed, SeenReplica
 from sluice.federation.forwarder import forward_all, shared_out
 from sluice.federation.links.links import Address, Endpoint, Link
 from sluice.federation.links.messages import decode_control
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
-from sluice.federation.matching.bindings import unpack
+from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
-from sluice.federation.ports import MappingGone, PeerRefused, PeerUnreachable
+from sluice.federation.ports import MappingGone, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import Ingress, route
-from sluice.federation.seen import Seen
 from sluice.message import DeadLetter, Message, Value
 
 VISIBILITY_MS = 180_000
@@ -67,6 +67,63 @@ class FakeDocument:
         if after != self.written:
             return False
         self.content, self.written = content, after + 1
+        self.strike()
+        return True
+
+
+NOTHING = CHANGE.pack(BindingsChange())
+
+
+@dataclass
+class FakeChangeLog:
+    """`rivals` are changes by somebody else, of nothing, each just before one of ours."""
+
+    snapshot: bytes | None = None
+    base: int = 0
+    changes: dict[int, bytes] = field(default_factory=dict)  # by version
+    rivals: int = 0
+    long: int = 1_000
+    strike: Callable[[], None] = NEVER_STRUCK
+
+    @property
+    def written(self) -> int:
+        return max(self.changes, default=self.base)
+
+    @property
+    def content(self) -> object:
+        return self.snapshot, dict(self.changes)
+
+    @property
+    def is_long(self) -> bool:
+        return self.written - self.base >= self.long
+
+    def since(self, version: int | None) -> News:
+        if version == self.written:
+            return News(version=version)
+        reaches = version is not None and all(each in self.changes for each in range(version + 1, self.written + 1))
+        after = version if version is not None and reaches else self.base
+        changes = [self.changes[each] for each in range(after + 1, self.written + 1)]
+        if reaches:
+            return News(version=self.written, changes=changes)
+        return News(version=self.written, changes=changes, base=self.base, snapshot=self.snapshot)
+
+    def append(self, change: bytes, *, after: int) -> bool:
+        self.strike()
+        if self.rivals:
+            self.rivals -= 1
+            self.changes[self.written + 1] = NOTHING
+        if after != self.written:
+            return False
+        self.changes[after + 1] = change
+        self.strike()
+        return True
+
+    def save(self, snapshot: bytes, *, after: int, version: int) -> bool:
+        self.strike()
+        if after != self.written:
+            return False
+        before, self.snapshot, self.base = self.base, snapshot, version
+        self.changes = {each: change for each, change in self.changes.items() if before < each and version == after}
         self.strike()
         return True
 
@@ -308,7 +365,7 @@ class Site:
     tag: str
     world: "World"
     document: FakeDocument = field(default_factory=FakeDocument)
-    table: FakeDocument = field(default_factory=FakeDocument)
+    table: FakeChangeLog = field(default_factory=FakeChangeLog)
     mappings: FakeMappings = field(default_factory=FakeMappings)
     dead: FakeDeadLetters = field(default_factory=FakeDeadLetters)
     control: list[tuple[str, str]] = field(default_factory=list)  # group and body
@@ -318,14 +375,14 @@ class Site:
     pending: list[Batch] = field(default_factory=list)
     queues: FakeQueues = field(init=False)
     peers: FakePeers = field(init=False)
-    seen_table: Seen[Any] = field(init=False)
+    seen_table: SeenReplica[RoutingTable] = field(init=False)
     may_go_on: bool = True
     readable: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
         self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
         self.peers = FakePeers(self.world, self.tag)
-        self.seen_table = Seen(self.table, lambda content: RoutingTable(unpack(content)), self.world.clock)
+        self.seen_table = SeenReplica(Followed(self.table, RoutingTable), self.world.clock)
         for name in (INGRESS, FIFO_INGRESS, SOURCE):
             self.queues.queues[name] = []
 

@@ -2,15 +2,15 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
+from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.documents import EXCHANGES, DynamoDocument
+from sluice.aws.documents import EXCHANGES
 from sluice.aws.federation.publisher import Publisher
-from sluice.aws.rendezvous.exchange_publisher import ExchangePublisher, leads_somewhere
+from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
 from sluice.aws.rendezvous.statistics_store import DynamoStatisticsStore
-from sluice.federation.seen import Seen
+from sluice.federation.followed import Followed, SeenReplica
 from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.settings import CountersSettings
 
@@ -25,9 +25,10 @@ class CountersParts:
     @classmethod
     def make(cls, settings: CountersSettings) -> "CountersParts":
         """Put together what the settings ask for, with AWS behind it."""
-        bindings = DynamoDocument(
+        bindings = DynamoChangeLog(
             client=dynamodb_client(), table=settings.federation_table, name=EXCHANGES, new_token=new_id
         )
+        demand = SeenReplica(Followed(bindings, Demand), now_ms)
         publisher = ExchangePublisher(
             exchange=settings.exchange,
             site=settings.site,
@@ -37,7 +38,7 @@ class CountersParts:
         return cls(
             counting=Counting(
                 statistics=DynamoStatisticsStore(dynamodb_client(), settings.table, now_ms, executor.map),
-                is_wanted=Seen(bindings, partial(leads_somewhere, exchange=settings.exchange), now_ms).value,
+                is_wanted=lambda: demand.value().reaches(settings.exchange),
                 publish=publisher.publish,
             ),
             dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),

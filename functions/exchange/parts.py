@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.documents import EXCHANGES, DynamoDocument
+from sluice.aws.documents import EXCHANGES
 from sluice.aws.queues import QueuesByUrl, ReceivedQueues
 from sluice.aws.records import Reporter
-from sluice.federation.matching.bindings import unpack
+from sluice.federation.followed import Followed, SeenReplica
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.router import Ingress, RoutingOutcome, route
-from sluice.federation.seen import Seen
 from sluice.federation.settings import ExchangeSettings
 from sluice.message import Message
 
@@ -22,7 +22,7 @@ class ExchangeParts:
     """What an environment of the exchange function keeps between its batches."""
 
     settings: ExchangeSettings
-    table: Seen[RoutingTable]
+    table: SeenReplica[RoutingTable]
     queues: QueuesByUrl
     reporter: Reporter
     executor: Executor
@@ -30,11 +30,11 @@ class ExchangeParts:
     @classmethod
     def make(cls, settings: ExchangeSettings) -> "ExchangeParts":
         """With AWS behind it."""
-        document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
+        log = DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
         executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
-            table=Seen(document, lambda snapshot: RoutingTable(unpack(snapshot)), now_ms),
+            table=SeenReplica(Followed(log, RoutingTable), now_ms),
             queues=QueuesByUrl(sqs_client()),
             executor=executor,
             reporter=Reporter(

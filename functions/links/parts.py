@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, LINKS, DynamoDocument
@@ -46,6 +47,7 @@ class LinksParts:
     ticks: SqsQueues
     reporter: Reporter
     documents: Mapping[str, Document]
+    exchanges: ExchangeStore
 
     @classmethod
     def make(cls, settings: LinksSettings) -> "LinksParts":
@@ -63,8 +65,11 @@ class LinksParts:
             ),
             documents={
                 name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
-                for name in (LINKS, EXCHANGES, DECLARED, DYNAMIC)
+                for name in (LINKS, DECLARED, DYNAMIC)
             },
+            exchanges=ExchangeStore(
+                DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
+            ),
         )
 
     def registrar(self, *, may_go_on: Callable[[], bool]) -> Registrar:
@@ -73,7 +78,7 @@ class LinksParts:
         return Registrar(
             here=settings.here,
             document=self.documents[LINKS],
-            exchanges=ExchangeStore(self.documents[EXCHANGES]),
+            exchanges=self.exchanges,
             queues=self.queues,
             mappings=BridgeMappings(
                 client=lambda_client(), function=settings.bridge_function, arn_prefix=settings.arn_prefix

@@ -246,6 +246,7 @@ class Administration:
         finally:  # what can't be as it is declared holds up nothing else
             self.registrar.check_mappings()
             self.registrar.advance()
+            self.registrar.exchanges.fold()
 
     def declare(self) -> None:
         """Make what is declared, and take away what was and is no longer. Raises a `BadConfiguration`."""

@@ -38,8 +38,9 @@ from sluice.federation.exchange_store import TooBusy, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.transitions import LinkTold
-from sluice.federation.matching.bindings import Bindings
 from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.typed_values import of_stored
 from sluice.federation.ports import Document, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar, news_of
 
@@ -88,7 +89,7 @@ class Dynamics:
         return {exchange: ways_of(routes) for exchange, routes in self.routes()[0].items()}
 
     def _taken(
-        self, registry: Registry, bound: Bindings, heard: Mapping[str, Sequence[Heard]], *, heartbeat: bool
+        self, registry: Registry, bound: SiteBindings, heard: Mapping[str, Sequence[Heard]], *, heartbeat: bool
     ) -> tuple[RoutesByExchange, list[Sending]]:
         records = [each for each in registry.bridges.values() if each.bridge.dynamic and not each.closing]
         for _ in range(MAX_RACES):
@@ -184,9 +185,12 @@ class Dynamics:
                 self.registrar.take_in([LinkTold(sending.link, news_of(error))])
 
 
-def _local(registry: Registry, bound: Bindings, exchange: str) -> Wants:
+def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:
     """Return what the site's own queues want, those of other kinds of routes among them."""
     dynamic = {record.queue for record in registry.bridges.values() if record.bridge.dynamic}
     return frozenset(
-        Want.of(binding.key, binding.arguments) for binding in bound.of(exchange) if binding.queue not in dynamic
+        Want.of(key, of_stored(arguments))
+        for queue, keys in bound.keys_at(exchange).items()
+        if queue not in dynamic
+        for key, arguments in keys.items()
     )

@@ -1,29 +1,30 @@
 """A site's exchanges and bindings, changed one at a time by whoever wins.
 
-A change checks what it changes, and compiles nothing.
+A change checks and writes what it changes, and nothing else: it costs by its own size.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from sluice.codec import encode
 from sluice.errors import BadBinding, SluiceError
+from sluice.federation.followed import Followed
 from sluice.federation.matching.bindings import (
     Arguments,
     Binding,
     BindingId,
-    Bindings,
     BoundKeys,
     Destination,
     check,
     pack,
-    unpack,
 )
+from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, way
+from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.typed_values import to_stored
-from sluice.federation.ports import Document
+from sluice.federation.ports import MAX_CHANGE_BYTES, ChangeLog
 
 MAX_RACES = 50
 
@@ -32,42 +33,72 @@ class TooBusy(SluiceError):
     """Written by too many at once; the request may be repeated."""
 
 
-Change = Callable[[Bindings], Bindings]
+Change = Callable[[SiteBindings], BindingsChange | None]  # None where nothing changes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExchangeStore:
-    """The bindings in their document. Every change raises `BadBinding` where it can't be."""
+    """The bindings in their log, kept in memory between invocations. Not for threads.
 
-    document: Document
+    Every change raises `BadBinding` where it can't be.
+    """
 
-    def bindings(self) -> Bindings:
-        """Read the bindings as they stand. Raises `BadSnapshot`."""
-        return unpack(self.document.load()[0])
+    log: ChangeLog
+    _site: Followed[SiteBindings] = field(init=False)
 
-    def change(self, change: Change) -> Bindings:
+    def __post_init__(self) -> None:
+        """Begin with nothing: the first read takes the snapshot in."""
+        self._site = Followed(self.log, SiteBindings)
+
+    def bindings(self) -> SiteBindings:
+        """Read the bindings as they stand; they change in place with the next read or change. Raises `BadSnapshot`."""
+        return self._site.value()
+
+    def change(self, change: Change) -> SiteBindings:
         """Change the bindings, and return them; nothing is written where nothing changes. Raises `TooBusy`."""
         for _ in range(MAX_RACES):
-            snapshot, version = self.document.load()
-            before = unpack(snapshot)
-            after = change(before)
-            if after is before or self.document.save(pack(replace(after, version=version + 1)), after=version):
-                return after
+            site = self.bindings()
+            made = change(site)
+            if made is None:
+                return site
+            stored = CHANGE.pack(made)
+            if len(stored) > MAX_CHANGE_BYTES:
+                if self._save(made, site):
+                    return self.bindings()
+            elif self.log.append(stored, after=site.version):
+                return self._site.advance(stored)
         raise TooBusy(f"lost {MAX_RACES} races to write the bindings")
+
+    def _save(self, change: BindingsChange, site: SiteBindings) -> bool:
+        """Write a bulk change that no item holds: whoever follows takes the snapshot in."""
+        self._site = Followed(self.log, SiteBindings)  # were it not written, what is changed here is of no use
+        after = site.version
+        site.apply(change)
+        site.version = after + 1
+        return self.log.save(_packed(site), after=after, version=after + 1)
+
+    def fold(self) -> bool:
+        """Write a snapshot in place of the changes, once there are many: whether that was done. For a quiet moment."""
+        site = self.bindings()
+        return self.log.is_long and self.log.save(_packed(site), after=site.version, version=site.version)
+
+
+def _packed(site: SiteBindings) -> bytes:
+    return b"".join(map(pack, site.pages()))
 
 
 def with_exchange(exchange: Exchange) -> Change:
     """Add an exchange; one that is there already stays."""
 
-    def change(bindings: Bindings) -> Bindings:
-        exchanges = {each.name: each for each in bindings.exchanges}
+    def change(site: SiteBindings) -> BindingsChange | None:
+        exchanges = {each.name: each for each in site.exchanges}
         existing = exchanges.setdefault(exchange.name, exchange)
         if existing != exchange:
             raise BadBinding(f"{exchange.name}: there is an exchange of this name, of type {existing.type}")
-        if len(exchanges) == len(bindings.exchanges):
-            return bindings
+        if len(exchanges) == len(site.exchanges):
+            return None
         way(exchange.name, exchanges)
-        return replace(bindings, exchanges=tuple(exchanges.values()))
+        return BindingsChange(exchanges=(exchange,))
 
     return change
 
@@ -75,18 +106,16 @@ def with_exchange(exchange: Exchange) -> Change:
 def without_exchange(name: str) -> Change:
     """Take an exchange away that nothing is bound to, and that is no other's alternate."""
 
-    def change(bindings: Bindings) -> Bindings:
-        gone = bindings.exchange(name)
-        if gone in STANDARD_EXCHANGES:
+    def change(site: SiteBindings) -> BindingsChange:
+        if site.exchange(name) in STANDARD_EXCHANGES:
             raise BadBinding(f"{name}: every site has this exchange")
-        bound = sum(len(keys) for keys in bindings.bound.get(name, {}).values())
+        bound = site.bound_to(name)
         if bound:
             raise BadBinding(f"{name} has {bound} bindings: unbind them first")
-        kept = tuple(each for each in bindings.exchanges if each is not gone)
-        users = [each.name for each in kept if each.alternate == name]
+        users = [each.name for each in site.exchanges if each.alternate == name and each.name != name]
         if users:
             raise BadBinding(f"{name} is the alternate exchange of {', '.join(users)}")
-        return replace(bindings, exchanges=kept)
+        return BindingsChange(gone_exchanges=(name,))
 
     return change
 
@@ -94,11 +123,12 @@ def without_exchange(name: str) -> Change:
 def with_binding(binding: Binding, destination: Destination) -> Change:
     """Bind a queue; the same binding once more changes nothing but what is known of the queue."""
 
-    def change(bindings: Bindings) -> Bindings:
-        if not bindings.lacks(binding) and bindings.destination(binding.queue) == destination:
-            return bindings
-        keys = {**bindings.keys(binding.exchange, binding.queue), binding.key: to_stored(binding.arguments)}
-        return _with_keys(bindings, binding.queue, {binding.exchange: keys}, destination)
+    def change(site: SiteBindings) -> BindingsChange | None:
+        queues = () if site.destination(binding.queue) == destination else (destination,)
+        if site.lacks(binding):
+            keys = {binding.key: to_stored(binding.arguments)}
+            return BindingsChange(queues=queues, bound={binding.exchange: {binding.queue: keys}})
+        return BindingsChange(queues=queues) if queues else None
 
     return change
 
@@ -107,12 +137,12 @@ def without_binding(id_: BindingId, *, missing_ok: bool = False) -> Change:
     """Take one binding away; one that isn't there is an error unless `missing_ok`."""
     exchange, queue, key = id_
 
-    def change(bindings: Bindings) -> Bindings:
-        keys = bindings.keys(exchange, queue)
+    def change(site: SiteBindings) -> BindingsChange | None:
+        keys = site.keys(exchange, queue)
         if key in keys:
-            return _with_keys(bindings, queue, {exchange: {each: keys[each] for each in keys if each != key}})
+            return _unbinding(site, queue, {exchange: {key: keys[key]}})
         if missing_ok:
-            return bindings
+            return None
         raise BadBinding(f"{queue} is not bound to {exchange} by {key!r}")
 
     return change
@@ -121,56 +151,70 @@ def without_binding(id_: BindingId, *, missing_ok: bool = False) -> Change:
 def without_queue(queue: str) -> Change:
     """Take all of a queue's bindings away."""
 
-    def change(bindings: Bindings) -> Bindings:
-        gone: dict[str, BoundKeys] = {exchange: {} for exchange, queues in bindings.bound.items() if queue in queues}
-        return _with_keys(bindings, queue, gone) if gone else bindings
+    def change(site: SiteBindings) -> BindingsChange | None:
+        gone = site.keys_of(queue)
+        return _unbinding(site, queue, gone) if gone else None
 
     return change
+
+
+def _unbinding(site: SiteBindings, queue: str, gone: Mapping[str, BoundKeys]) -> BindingsChange:
+    """Take these away; a queue that has no others is forgotten."""
+    is_last = sum(map(len, gone.values())) == site.number_of(queue)
+    unbound = {exchange: {queue: keys} for exchange, keys in gone.items()}
+    return BindingsChange(unbound=unbound, forgotten=(queue,) if is_last else ())
 
 
 def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change:
     """Let a queue have these bindings, of which no two have one id, and no others."""
     queue = destination.queue
 
-    def change(bindings: Bindings) -> Bindings:
-        before = {exchange: queues[queue] for exchange, queues in bindings.bound.items() if queue in queues}
+    def change(site: SiteBindings) -> BindingsChange | None:
+        before = site.keys_of(queue)
         after: dict[str, dict[str, Arguments]] = {}
         for binding in wanted:
-            check(binding, bindings.exchange(binding.exchange))
+            if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
+                check(binding, site.exchange(binding.exchange))
             after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
-        known = not wanted or bindings.destination(queue) == destination
-        # As JSON, for to Python 1 and True are equal.
-        if known and encode(before) == encode(after):
-            return bindings
-        gone: dict[str, BoundKeys] = {exchange: {} for exchange in before}
-        return _with_keys(bindings, queue, gone | after, destination)
+        if not after:
+            return _unbinding(site, queue, before) if before else None
+        queues = () if site.destination(queue) == destination else (destination,)
+        unbound, bound = _lacking(before, after, queue), _lacking(after, before, queue)
+        if not (queues or unbound or bound):
+            return None
+        return BindingsChange(queues=queues, unbound=unbound, bound=bound)
 
     return change
+
+
+def _lacking(
+    some: Mapping[str, BoundKeys], others: Mapping[str, BoundKeys], queue: str
+) -> dict[str, dict[str, BoundKeys]]:
+    """Find the keys that the others lack, or have with other arguments: by exchange and queue."""
+    found: dict[str, dict[str, BoundKeys]] = {}
+    for exchange, keys in some.items():
+        known = others.get(exchange, {})
+        lacking = {key: each for key, each in keys.items() if key not in known or _differ(each, known[key])}
+        if lacking:
+            found[exchange] = {queue: lacking}
+    return found
+
+
+def _differ(one: Arguments, other: Arguments) -> bool:
+    """Compare them as JSON, for to Python 1 and True are equal."""
+    return bool(one or other) and encode(one) != encode(other)
 
 
 def feeding(queues: Iterable[str]) -> Change:
     """Note which bound queues are read by queue routes."""
     fed = frozenset(queues)
 
-    def change(bindings: Bindings) -> Bindings:
-        noted = tuple(replace(each, feeds_route=each.queue in fed) for each in bindings.queues)
-        return bindings if noted == bindings.queues else replace(bindings, queues=noted)
+    def change(site: SiteBindings) -> BindingsChange | None:
+        noted = []
+        for queue in sorted(fed ^ site.fed):
+            destination = site.destination(queue)
+            if destination is not None:
+                noted.append(replace(destination, feeds_route=queue in fed))
+        return BindingsChange(queues=tuple(noted)) if noted else None
 
     return change
-
-
-def _with_keys(
-    bindings: Bindings, queue: str, by_exchange: Mapping[str, BoundKeys], destination: Destination | None = None
-) -> Bindings:
-    """Set the queue's keys at these exchanges, and what is known of it; with none left anywhere it is forgotten."""
-    bound = dict(bindings.bound)
-    for exchange, keys in by_exchange.items():
-        others = {name: each for name, each in bound.pop(exchange, {}).items() if name != queue}
-        if others or keys:
-            bound[exchange] = {**others, queue: keys} if keys else others
-    queues = {each.queue: each for each in bindings.queues}
-    if not any(queue in by_queue for by_queue in bound.values()):
-        queues.pop(queue, None)
-    elif destination is not None:
-        queues[queue] = destination
-    return replace(bindings, queues=tuple(queues.values()), bound=bound)

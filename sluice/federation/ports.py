@@ -1,6 +1,7 @@
 """What federation asks of AWS. Adapters are in `sluice.aws`, fakes in the tests; both keep these promises."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sluice.errors import DestinationFault
@@ -8,6 +9,7 @@ from sluice.federation.links.links import Endpoint, Link
 from sluice.message import DeadLetter, Message
 
 NowMs = Callable[[], int]
+MAX_CHANGE_BYTES = 380 * 1024  # of a change as it is stored: an item has 400 KB, keys and all
 
 
 class PeerUnreachable(DestinationFault):
@@ -29,6 +31,40 @@ class Document(Protocol):
 
     def save(self, content: bytes, *, after: int) -> bool:
         """Write version `after` + 1; False where somebody else has written since `after`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What has come after a version. `changes` lead to `version`, one by one.
+
+    They begin at the version that was asked for; or, where that is too long ago, or none was, at `base`, the version
+    of `snapshot`, which is None for a site where there never was one.
+    """
+
+    version: int
+    changes: Sequence[bytes] = ()
+    base: int | None = None
+    snapshot: bytes | None = None
+
+
+class ChangeLog(Protocol):
+    """A value kept as a snapshot and what changed after it: a version is one change. Reads are strongly consistent."""
+
+    def since(self, version: int | None) -> News:
+        """Read what has come since a version, or all there is; where nothing has, one small read."""
+
+    def append(self, change: bytes, *, after: int) -> bool:
+        """Write version `after` + 1; False where somebody else has written since. `change` has `MAX_CHANGE_BYTES`."""
+
+    def save(self, snapshot: bytes, *, after: int, version: int) -> bool:
+        """Write a snapshot of `version`, in place of the changes up to it; False where somebody else was faster.
+
+        It is of version `after`, or a version of its own, `after` + 1. Changes that come meanwhile stay.
+        """
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are so many changes, as of the last read or write, that a snapshot should take their place."""
 
 
 class SiteQueues(Protocol):

@@ -16,6 +16,7 @@ from sluice.federation.links.links import Bridge
 from sluice.federation.links.transitions import BridgeAdded, LinkAdded
 from sluice.federation.matching.bindings import Binding, Bindings, Destination
 from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
 from sluice.federation.registrar import Registrar
@@ -35,14 +36,16 @@ OVER = "https://sqs.test/000000000000/bridge.fifo"
 
 def table() -> RoutingTable:
     """A queue of the site's own and a bridge's, bound to each standard exchange by all."""
-    bindings = Bindings()
+    bindings = SiteBindings(Bindings())
     crossing = Crossing(peer="THERE", tag="HERE")
     for queue, url, over in (("bound", BOUND, None), ("bridge.fifo", OVER, crossing)):
         destination = Destination(queue=queue, url=url, crossing=over)
         for name, key, arguments in ((FANOUT, "", {}), (TOPIC, "#", {}), (MATCH, "m", {"x-match": "all"})):
             binding = Binding(exchange=name, queue=queue, key=key, arguments=arguments)
-            bindings = with_binding(binding, destination)(bindings)
-    return RoutingTable(bindings)
+            change = with_binding(binding, destination)(bindings)
+            assert change is not None
+            bindings.apply(change)
+    return RoutingTable(bindings.snapshot())
 
 
 TABLE = table()

@@ -3,6 +3,7 @@
 import base64
 import json
 import zlib
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -15,7 +16,9 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.dynamic.ops import MAX_SNAPSHOT_BYTES, read_snapshot
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import REGISTRY
-from sluice.federation.matching.bindings import unpack
+from sluice.federation.matching.changes import CHANGE, replica_of
+from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.site import SiteBindings
 from sluice.federation.operations import OPERATIONS
 from sluice.message import Value
 from tests.federation_fakes import World
@@ -174,7 +177,15 @@ def test_a_document_that_unpacks_to_a_gibibyte_is_refused_within_its_limit() -> 
     within(32, read)
 
 
-@pytest.mark.parametrize("read", [REGISTRY.unpack, unpack])
+READS = {
+    "registry": REGISTRY.unpack,
+    "change": CHANGE.unpack,
+    "bindings": partial(replica_of, make=SiteBindings),
+    "table": partial(replica_of, make=RoutingTable),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
 @given(content=st.one_of(st.binary(), spelled(documents).map(lambda text: zlib.compress(text.encode()))))
 def test_a_document_that_is_damaged_is_refused(read: Any, content: bytes) -> None:
     with pytest.raises(BadSnapshot):

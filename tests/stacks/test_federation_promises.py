@@ -83,7 +83,7 @@ def test_an_ingress_leaves_time_for_the_window_that_its_trigger_waits(otherwise:
 
 def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None:
     assert allowed(statements(federated, "Exchange")) == pairs(
-        ({"dynamodb:GetItem"}, {"FederationTable.Arn"}),
+        ({"dynamodb:GetItem", "dynamodb:Query"}, {"FederationTable.Arn"}),
         (CONSUME, {f"Federation{name}.Arn" for name in INGRESSES}),
         (SEND, {BRIDGES, "FederationDeadLetters.Arn", *BINDABLE}),
         (WRITE_LOGS, {"ExchangeLogs.Arn"}),

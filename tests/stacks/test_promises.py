@@ -144,7 +144,7 @@ def test_the_stream_is_exported_whether_or_not_it_is_read(templates: Templates, 
 def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Counters")) == pairs(
         ({"dynamodb:UpdateItem"}, {"Table.Arn"}),
-        ({"dynamodb:GetItem"}, {"FederationTable.Arn"}),
+        ({"dynamodb:GetItem", "dynamodb:Query"}, {"FederationTable.Arn"}),
         ({f"dynamodb:{action}" for action in ("DescribeStream", "GetRecords", "GetShardIterator")}, {STREAM}),
         ({"dynamodb:ListStreams"}, {"*"}),
         ({"sqs:SendMessage"}, {"DeadLetters.Arn", "FederationIngress.Arn"}),

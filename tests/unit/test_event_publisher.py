@@ -10,8 +10,9 @@ from botocore.exceptions import EndpointConnectionError
 
 from sluice.aws.federation.publisher import Publisher
 from sluice.aws.rendezvous.event_publisher import MAX_TOLD_BYTES, TableTeller
-from sluice.aws.rendezvous.exchange_publisher import ExchangePublisher, leads_somewhere
+from sluice.aws.rendezvous.exchange_publisher import Demand, ExchangePublisher
 from sluice.federation.matching.bindings import Bindings, Destination, pack
+from sluice.federation.matching.changes import BindingsChange, replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, event_id
 from sluice.rendezvous.counts.stream import read_record
@@ -150,8 +151,21 @@ QUEUE = Destination(queue="q", url="https://sqs.test/000000000000/q")
 )
 def test_events_are_wanted_where_a_queue_gets_them(bound: Any, is_wanted: bool) -> None:
     bindings = Bindings(exchanges=(*STANDARD_EXCHANGES, EVENTS), queues=(QUEUE,), bound=bound)
-    assert leads_somewhere(pack(bindings), exchange="events") is is_wanted
+    assert replica_of(pack(bindings), Demand).reaches("events") is is_wanted
+
+
+def test_events_are_wanted_from_a_first_binding_to_the_last_ones_end() -> None:
+    demand = replica_of(None, Demand)
+    keys: Any = {"events": {"q": {"rendezvous.#": {}}}}
+    for change, is_wanted in [
+        (BindingsChange(exchanges=(EVENTS,)), False),
+        (BindingsChange(queues=(QUEUE,), bound=keys), True),
+        (BindingsChange(unbound=keys, forgotten=("q",)), False),
+        (BindingsChange(gone_exchanges=("events",)), False),
+    ]:
+        demand.apply(change)
+        assert demand.reaches("events") is is_wanted
 
 
 def test_an_exchange_that_isnt_there_yet_leads_nowhere() -> None:
-    assert not leads_somewhere(None, exchange="events")
+    assert not replica_of(None, Demand).reaches("events")

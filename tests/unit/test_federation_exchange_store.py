@@ -1,17 +1,19 @@
 """A site's exchanges and bindings: changed by whoever wins, each change once, and nothing lost on the way."""
 
+import random
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import BadBinding, BadSnapshot
+from sluice.errors import BadBinding, BadSnapshot, CallFailed
 from sluice.federation.exchange_store import (
     MAX_RACES,
     Change,
     ExchangeStore,
     TooBusy,
+    bound_exactly,
     feeding,
     with_binding,
     with_exchange,
@@ -19,10 +21,14 @@ from sluice.federation.exchange_store import (
     without_exchange,
     without_queue,
 )
-from sluice.federation.matching.bindings import Binding, Destination, unpack
+from sluice.federation.followed import Followed, SeenReplica
+from sluice.federation.matching.bindings import Binding, Bindings, Destination
+from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.federation.matching.site import SiteBindings
+from sluice.federation.ports import News
 from sluice.federation.seen import CACHED_MS, Seen
-from tests.federation_fakes import FakeDocument
+from tests.federation_fakes import NOTHING, FakeChangeLog, FakeDocument
 
 OWN = Exchange(name="own", type=ExchangeType.TOPIC, alternate="amq.fanout")
 
@@ -37,7 +43,7 @@ def keys(store: ExchangeStore) -> set[tuple[str, str, str]]:
 
 
 def test_a_site_begins_with_the_standard_exchanges() -> None:
-    bindings = ExchangeStore(FakeDocument()).bindings()
+    bindings = ExchangeStore(FakeChangeLog()).bindings()
     assert (bindings.version, bindings.exchanges, list(bindings)) == (0, STANDARD_EXCHANGES, [])
 
 
@@ -51,7 +57,7 @@ def test_bindings_are_those_made_and_not_taken_away_whoever_writes_amid_it(
     steps: list[tuple[bool, str, str, int]],
 ) -> None:
     """The literal oracle is a set."""
-    document, expected = FakeDocument(), set[tuple[str, str, str]]()
+    document, expected = FakeChangeLog(), set[tuple[str, str, str]]()
     store = ExchangeStore(document)
     for adds, queue, key, rivals in steps:
         document.rivals = rivals
@@ -70,7 +76,7 @@ def test_bindings_are_those_made_and_not_taken_away_whoever_writes_amid_it(
 
 
 def test_the_same_change_again_writes_nothing() -> None:
-    document = FakeDocument()
+    document = FakeChangeLog()
     store = ExchangeStore(document)
     for _ in range(2):
         store.change(bound("q", "a"))
@@ -82,7 +88,7 @@ def test_the_same_change_again_writes_nothing() -> None:
 
 
 def test_versions_go_up_with_every_write() -> None:
-    document = FakeDocument()
+    document = FakeChangeLog()
     store = ExchangeStore(document)
     store.change(bound("q", "a"))
     store.change(bound("q", "b"))
@@ -90,13 +96,13 @@ def test_versions_go_up_with_every_write() -> None:
 
 
 def test_who_always_loses_gives_up() -> None:
-    document = FakeDocument(rivals=MAX_RACES)
+    document = FakeChangeLog(rivals=MAX_RACES)
     with pytest.raises(TooBusy, match=f"{MAX_RACES} races"):
         ExchangeStore(document).change(bound("q"))
 
 
 def test_a_rivals_binding_is_kept() -> None:
-    document = FakeDocument()
+    document = FakeChangeLog()
     store = ExchangeStore(document)
 
     def slowly(change: Change, meanwhile: Callable[[], object]) -> Change:
@@ -128,7 +134,7 @@ def test_a_rivals_binding_is_kept() -> None:
     ],
 )
 def test_a_change_that_cannot_be_is_refused_and_nothing_is_written(change: Change, error: str) -> None:
-    document = FakeDocument()
+    document = FakeChangeLog()
     store = ExchangeStore(document)
     store.change(with_exchange(OWN))
     store.change(bound("q", "a", exchange="own"))
@@ -139,7 +145,7 @@ def test_a_change_that_cannot_be_is_refused_and_nothing_is_written(change: Chang
 
 
 def test_an_exchange_that_is_anothers_alternate_stays() -> None:
-    store = ExchangeStore(FakeDocument())
+    store = ExchangeStore(FakeChangeLog())
     store.change(with_exchange(Exchange(name="last", type=ExchangeType.FANOUT)))
     store.change(with_exchange(Exchange(name="first", type=ExchangeType.FANOUT, alternate="last")))
     with pytest.raises(BadBinding):
@@ -148,7 +154,7 @@ def test_an_exchange_that_is_anothers_alternate_stays() -> None:
 
 
 def test_what_feeds_a_route_is_noted_and_forgotten() -> None:
-    store = ExchangeStore(FakeDocument())
+    store = ExchangeStore(FakeChangeLog())
     store.change(bound("q"))
     store.change(feeding({"q", "unbound"}))
     assert [each.feeds_route for each in store.bindings().queues] == [True]
@@ -158,25 +164,124 @@ def test_what_feeds_a_route_is_noted_and_forgotten() -> None:
 
 def test_a_damaged_table_is_not_taken_for_an_empty_one() -> None:
     with pytest.raises(BadSnapshot):
-        ExchangeStore(FakeDocument(content=b"damaged", written=1)).bindings()
+        ExchangeStore(FakeChangeLog(snapshot=b"damaged", base=1)).bindings()
 
 
-def test_what_is_seen_is_at_most_a_second_old_and_decoded_once_a_version() -> None:
+def test_a_document_is_at_most_a_second_old_and_decoded_once_a_version() -> None:
     document, clock, decoded = FakeDocument(), [0], []
 
-    def decode(content: bytes | None) -> int:
+    def decode(content: bytes | None) -> bytes:
         decoded.append(content)
-        return unpack(content).version
+        return content or b""
 
     seen = Seen(document, decode, lambda: clock[0])
-    assert (seen.value(), seen.value(), len(decoded)) == (0, 0, 1)
-    ExchangeStore(document).change(bound("q"))
+    assert (seen.value(), seen.value(), len(decoded)) == (b"", b"", 1)
+    assert document.save(b"new", after=0)
     clock[0] = CACHED_MS - 1
-    assert (seen.value(), len(decoded)) == (0, 1)
+    assert (seen.value(), len(decoded)) == (b"", 1)
     clock[0] = CACHED_MS
-    assert (seen.value(), len(decoded)) == (1, 2)
+    assert (seen.value(), len(decoded)) == (b"new", 2)
     clock[0] = 10 * CACHED_MS
-    assert (seen.value(), len(decoded)) == (1, 2)
+    assert (seen.value(), len(decoded)) == (b"new", 2)
+
+
+def test_bindings_are_at_most_a_second_old_and_compiled_once() -> None:
+    log, clock, made = FakeChangeLog(), [0], []
+
+    def make(bindings: Bindings) -> SiteBindings:
+        made.append(bindings)
+        return SiteBindings(bindings)
+
+    seen = SeenReplica(Followed(log, make), lambda: clock[0])
+    assert (seen.value().version, len(made)) == (0, 1)
+    ExchangeStore(log).change(bound("q"))
+    clock[0] = CACHED_MS - 1
+    assert (seen.value().version, len(made)) == (0, 1)
+    clock[0] = CACHED_MS
+    assert (seen.value().version, len(made)) == (1, 1)
+
+
+def test_bindings_that_cannot_be_read_are_no_reason_to_keep_the_old_ones() -> None:
+    log, clock = FakeChangeLog(), [0]
+    seen = SeenReplica(Followed(log, SiteBindings), lambda: clock[0])
+    store = ExchangeStore(log)
+    store.change(bound("q"))
+    assert seen.value().count == 1
+    log.changes[2] = b"damaged"
+    for _ in range(2):
+        clock[0] += CACHED_MS
+        with pytest.raises(BadSnapshot):
+            seen.value()
+    log.changes[2] = NOTHING
+    clock[0] += CACHED_MS
+    assert (seen.value().version, seen.value().count) == (2, 1)
+
+
+def test_a_change_that_does_not_follow_is_an_error_and_what_was_half_changed_is_forgotten() -> None:
+    log = FakeChangeLog()
+    store = ExchangeStore(log)
+    store.change(bound("q"))
+    change = BindingsChange(bound={"amq.direct": {"q": {"half": {}}, "nobody": {"k": {}}}})
+    log.changes[2] = CHANGE.pack(change)
+    with pytest.raises(BadSnapshot, match="change 2 of the bindings: no such queue: nobody"):
+        store.bindings()
+    del log.changes[2]
+    assert keys(store) == {("amq.direct", "q", "")}
+
+
+class Unreachable(FakeChangeLog):
+    """A log that can't be read once."""
+
+    lost = False
+
+    def since(self, version: int | None) -> News:
+        if self.lost:
+            self.lost = False
+            raise CallFailed("GetItem", "Timeout", "")
+        return super().since(version)
+
+
+def test_a_read_that_fails_costs_no_second_compilation() -> None:
+    log, made = Unreachable(), []
+
+    def make(bindings: Bindings) -> SiteBindings:
+        made.append(bindings)
+        return SiteBindings(bindings)
+
+    followed = Followed(log, make)
+    followed.value()
+    log.lost = True
+    with pytest.raises(CallFailed):
+        followed.value()
+    assert (followed.value().version, len(made)) == (0, 1)
+
+
+def test_a_bulk_change_that_no_item_holds_is_a_snapshot_and_others_follow() -> None:
+    log, draw = FakeChangeLog(), random.Random(0)
+    store, other = ExchangeStore(log), ExchangeStore(log)
+    store.change(bound("q"))
+    assert other.bindings().count == 1
+    wanted = [Binding(exchange="amq.direct", queue="q", key=f"{draw.getrandbits(800):x}") for _ in range(5_000)]
+    store.change(bound_exactly(Destination(queue="q", url="url/q"), wanted))
+    assert (log.base, log.changes) == (2, {})
+    assert keys(store) == keys(other) == {each.id for each in wanted}
+    other.change(without_queue("q"))
+    assert (keys(store), log.base) == (set(), 2 if log.changes else 3)
+
+
+def test_many_changes_are_folded_into_a_snapshot_in_a_quiet_moment() -> None:
+    log = FakeChangeLog(long=3)
+    store, slow = ExchangeStore(log), ExchangeStore(log)
+    assert not store.fold()
+    for key in "ab":
+        store.change(bound("q", key))
+    assert slow.bindings().version == 2
+    assert not store.fold()
+    store.change(bound("q", "c"))
+    assert store.fold()
+    assert (log.base, store.bindings().version, keys(store)) == (3, 3, keys(slow))
+    assert keys(ExchangeStore(log)) == {("amq.direct", "q", key) for key in "abc"}
+    assert not store.fold()
 
 
 def test_a_document_that_cannot_be_read_is_no_reason_to_keep_the_old_one() -> None:

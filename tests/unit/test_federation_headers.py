@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sluice.errors import BadBinding
 from sluice.federation.matching.headers import Conditions, HeadersIndex
+from sluice.federation.matching.members import NOBODY, gather, joined, left
 from sluice.federation.matching.typed_values import TypedValue, headers_of, same
 from sluice.message import Value
 
@@ -115,3 +116,42 @@ ARGUMENTS = st.builds(
 def test_the_index_finds_what_the_oracle_finds(bindings: list[Headers], headers: Headers) -> None:
     index = HeadersIndex((Conditions.of(arguments), number) for number, arguments in enumerate(bindings))
     assert index.matches(headers) == {number for number, arguments in enumerate(bindings) if oracle(arguments, headers)}
+
+
+ALIKE = st.sampled_from([1, True, 1.0, "1", None])
+ASKED = st.builds(
+    lambda match, asked: Conditions.of({"x-match": match, **asked}),
+    st.sampled_from(["all", "any"]),
+    st.dictionaries(st.sampled_from("abc"), ALIKE, max_size=3),
+)
+FOUND = st.dictionaries(st.sampled_from("abc"), ALIKE)
+
+
+@given(st.lists(st.tuples(ASKED, st.integers(0, 3)), max_size=12), st.data(), FOUND)
+def test_conditions_that_are_removed_leave_what_there_was_without_them(
+    asked: list[tuple[Conditions, int]], data: st.DataObject, headers: Headers
+) -> None:
+    gone = data.draw(st.lists(st.sampled_from(range(len(asked))), unique=True)) if asked else []
+    index = HeadersIndex(asked)
+    for place in gone:
+        index.remove(*asked[place])
+    kept = [each for place, each in enumerate(asked) if place not in gone]
+    assert index.matches(headers) == HeadersIndex(kept).matches(headers)
+    for each in kept:
+        index.remove(*each)
+    assert index.is_empty
+
+
+@given(st.lists(st.integers(0, 3)), st.integers(0, 3))
+def test_a_member_is_one_as_often_as_it_was_added(added: list[int], member: int) -> None:
+    members = NOBODY
+    for each in added:
+        members = joined(members, each)
+    for number in range(added.count(member), -1, -1):
+        found = set[int]()
+        gather(members, found)
+        assert (member in found) is bool(number)
+        if number:
+            members = left(members, member)
+    with pytest.raises(KeyError):
+        left(members, member)

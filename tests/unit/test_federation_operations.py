@@ -110,6 +110,17 @@ def test_a_queue_is_known_by_the_stacks_name() -> None:
     assert desk.bindings() == []
 
 
+def test_a_sweep_makes_a_snapshot_of_many_changes_also_where_it_finds_a_bad_declaration() -> None:
+    desk = Desk()
+    desk.here.table.long = 2
+    for key in "ab":
+        desk.ask(BindQueue(exchange="amq.topic", queue="orders", key=key))
+    assert desk.here.table.base == 0
+    desk.declared = Declared(bindings=(BindingDeclaration(exchange="nowhere", queue="orders"),))
+    try_to_sweep(desk)
+    assert (desk.here.table.base, len(desk.bindings())) == (2, 2)
+
+
 def test_a_queue_route_reads_the_queue_of_that_name() -> None:
     desk = Desk().linked(QUEUE)
     [mapping] = desk.here.mappings.made.values()

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import BadBinding, BadSnapshot, UnknownExchange
-from sluice.federation.matching.bindings import Binding, Bindings, Destination, pack, unpack
+from sluice.federation.matching.bindings import Binding, Bindings, Destination, pack
+from sluice.federation.matching.changes import replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.federation.matching.routing import Publication, RoutingTable
+from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from tests.bindings import bound
 
@@ -99,8 +101,8 @@ def test_the_same_queue_and_key_with_other_arguments_is_an_error() -> None:
     one = Binding(exchange="amq.match", queue="q0", key="k", arguments={"x-match": "all", "a": 1})
     again = Binding(exchange="amq.match", queue="q0", key="k", arguments={"a": 1, "x-match": "all"})
     other = Binding(exchange="amq.match", queue="q0", key="k", arguments={"x-match": "all", "a": True})
-    assert Bindings().lacks(one)
-    bindings = bound([one], QUEUES)
+    assert SiteBindings(Bindings()).lacks(one)
+    bindings = SiteBindings(bound([one], QUEUES))
     assert not bindings.lacks(again)
     with pytest.raises(BadBinding, match="other arguments"):
         bindings.lacks(other)
@@ -119,7 +121,7 @@ def test_the_same_queue_and_key_with_other_arguments_is_an_error() -> None:
 )
 def test_a_binding_that_cannot_be_is_refused(binding: Binding) -> None:
     with pytest.raises(BadBinding):
-        Bindings().lacks(binding)
+        SiteBindings(Bindings()).lacks(binding)
     with pytest.raises(BadBinding):
         table(binding)
 
@@ -169,12 +171,12 @@ def spelled(bindings: Iterable[Binding]) -> set[str]:
 @given(BINDINGS, st.sampled_from(["", "a", "é", "a.é"]))
 def test_bindings_read_from_bytes_are_the_same_bindings(bindings: list[Binding], key: str) -> None:
     of = bound(bindings, QUEUES, version=7)
-    read = unpack(pack(of))
+    read = replica_of(pack(of), SiteBindings)
     assert (read.version, read.queues, read.exchanges) == (7, of.queues, STANDARD_EXCHANGES)
     assert spelled(read) == spelled(bindings)
     assert read.count == len(bindings)
-    assert pack(read) == pack(bound(bindings[::-1], QUEUES, version=7))
-    before, after = RoutingTable(of), RoutingTable(read)
+    assert pack(read.snapshot()) == pack(bound(bindings[::-1], QUEUES, version=7))
+    before, after = RoutingTable(of), replica_of(pack(of), RoutingTable)
     for exchange in STANDARD_EXCHANGES:
         assert routed(after, exchange.name, key, a=1) == routed(before, exchange.name, key, a=1)
 
@@ -225,8 +227,11 @@ GOOD = {
 )
 def test_a_snapshot_that_cannot_be_read_is_one_error(snapshot: bytes) -> None:
     with pytest.raises(BadSnapshot):
-        unpack(snapshot)
+        replica_of(snapshot, SiteBindings)
+    with pytest.raises(BadSnapshot):
+        replica_of(snapshot, RoutingTable)
 
 
 def test_a_good_snapshot_is_read() -> None:
-    assert (unpack(stored(GOOD)).version, unpack(stored(GOOD)).count) == (1, 2)
+    read = replica_of(stored(GOOD), SiteBindings)
+    assert (read.version, read.count) == (1, 2)

@@ -130,3 +130,21 @@ def test_hostile_patterns_cost_no_backtracking() -> None:
 def test_a_key_visits_few_of_many_patterns() -> None:
     index = TopicIndex((f"a.*.{number}.#", number) for number in range(10_000))
     assert index.matches("a.x.77.y") == {77}
+
+
+REPEATED = st.lists(st.sampled_from(["a", "b", "", "*", "#"]), min_size=1, max_size=4).map(".".join)
+
+
+@given(st.lists(st.tuples(REPEATED, st.integers(0, 3)), max_size=12), st.data(), REPEATED)
+def test_patterns_that_are_removed_leave_what_there_was_without_them(
+    patterns: list[tuple[str, int]], data: st.DataObject, key: str
+) -> None:
+    gone = data.draw(st.lists(st.sampled_from(range(len(patterns))), unique=True)) if patterns else []
+    index = TopicIndex(patterns)
+    for place in gone:
+        index.remove(*patterns[place])
+    kept = [each for place, each in enumerate(patterns) if place not in gone]
+    assert index.matches(key) == TopicIndex(kept).matches(key)
+    for each in kept:
+        index.remove(*each)
+    assert index.is_empty

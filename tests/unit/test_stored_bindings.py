@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sluice.codec import encode
 from sluice.errors import BadSnapshot
-from sluice.federation.matching.bindings import Bindings, Destination, pack, unpack
+from sluice.federation.matching.bindings import Bindings, Destination, pack
+from sluice.federation.matching.changes import CHANGE, BindingsChange, follow, replica_of
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import Base64
 from sluice.federation.messages.metadata import ATTRIBUTE, Metadata, open_attributes, seal
@@ -76,22 +79,45 @@ MESSAGES: dict[str, tuple[Attributes, Metadata]] = {
 }
 
 
+CHANGE_OF_ALL = BindingsChange(
+    exchanges=BINDINGS.exchanges[-1:],
+    queues=BINDINGS.queues,
+    unbound={"amq.direct": {"gone": {"é": {"n": 1}}}},
+    bound=BINDINGS.bound,
+    forgotten=("gone",),
+    gone_exchanges=("old",),
+)
+
+
 def file(name: str) -> str:
     return (STORED / f"{name}.json").read_text(encoding="utf-8").removesuffix("\n")
 
 
 def test_bindings_are_read_and_written_as_they_were() -> None:
     # Compressed bytes are the compressor's; what they say is the format.
-    read = unpack(zlib.compress(file("bindings").encode()))
+    read = replica_of(zlib.compress(file("bindings").encode()), SiteBindings)
     # To Python 2 and 2.0 are equal, in words they aren't.
-    assert (read, sorted(map(repr, read))) == (BINDINGS, sorted(map(repr, unpack(pack(BINDINGS)))))
+    assert sorted(map(repr, read)) == sorted(map(repr, replica_of(pack(BINDINGS), SiteBindings)))
+    assert (read.snapshot(), pack(read.snapshot())) == (BINDINGS, pack(BINDINGS))
     assert zlib.decompress(pack(BINDINGS)).decode() == file("bindings")
+
+
+def test_a_change_of_bindings_is_read_and_written_as_it_was() -> None:
+    read = CHANGE.unpack(zlib.compress(file("bindings_change").encode()))
+    assert (read, encode(read)) == (CHANGE_OF_ALL, encode(CHANGE.unpack(CHANGE.pack(CHANGE_OF_ALL))))
+    assert zlib.decompress(CHANGE.pack(CHANGE_OF_ALL)).decode() == file("bindings_change")
+
+
+def test_another_version_of_a_change_stops_the_reader_and_names_both() -> None:
+    later = file("bindings_change").replace('"version":1', '"version":2', 1)
+    with pytest.raises(BadSnapshot, match="bindings change of version 2: this program reads bindings change of 1"):
+        follow(replica_of(None, SiteBindings), [zlib.compress(later.encode())])
 
 
 def test_another_version_of_bindings_stops_the_reader_and_names_both() -> None:
     later = file("bindings").replace('"version":1', '"version":2', 1)
     with pytest.raises(BadSnapshot, match="bindings of version 2: this program reads bindings of 1"):
-        unpack(zlib.compress(later.encode()))
+        replica_of(zlib.compress(later.encode()), SiteBindings)
 
 
 @pytest.mark.parametrize("name", MESSAGES)

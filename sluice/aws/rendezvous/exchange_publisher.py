@@ -1,5 +1,6 @@
 """Publishes rendezvous events to the site's exchange, as `sluice.publish` does, and knows whether anybody gets them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,8 +8,9 @@ from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing
 from sluice.errors import QueueGone
-from sluice.federation.matching.bindings import unpack
-from sluice.federation.matching.exchanges import way
+from sluice.federation.matching.bindings import Bindings, parts_of
+from sluice.federation.matching.changes import BindingsChange
+from sluice.federation.matching.exchanges import Exchange, way
 from sluice.rendezvous.counts.events import Event
 from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 
@@ -55,8 +57,28 @@ class ExchangePublisher:
         )
 
 
-def leads_somewhere(snapshot: bytes | None, *, exchange: str) -> bool:
-    """Whether a queue is bound to the exchange, or to one that gets what it can't route. Raises `BadSnapshot`."""
-    bindings = unpack(snapshot)
-    exchanges = {each.name: each for each in bindings.exchanges}
-    return exchange in exchanges and any(bindings.bound.get(each) for each in way(exchange, exchanges))
+class Demand:
+    """How many bindings each exchange has: a `Replica` of the site's bindings."""
+
+    __slots__ = ("_bound", "_exchanges", "version")
+
+    def __init__(self, bindings: Bindings) -> None:
+        """Count."""
+        self.version = bindings.version
+        self._exchanges: dict[str, Exchange] = {}
+        self._bound: Counter[str] = Counter()
+        self.apply(BindingsChange(exchanges=bindings.exchanges, bound=bindings.bound))
+
+    def apply(self, change: BindingsChange) -> None:
+        """Take in the next version."""
+        self._exchanges.update((each.name, each) for each in change.exchanges)
+        for exchange, _, keys in parts_of(change.unbound):
+            self._bound[exchange] -= len(keys)
+        for exchange, _, keys in parts_of(change.bound):
+            self._bound[exchange] += len(keys)
+        for name in change.gone_exchanges:
+            self._exchanges.pop(name, None)
+
+    def reaches(self, exchange: str) -> bool:
+        """Whether a queue is bound to the exchange, or to one that gets what it can't route."""
+        return exchange in self._exchanges and any(self._bound[each] for each in way(exchange, self._exchanges))

@@ -1,20 +1,21 @@
 """Bindings: which queue gets what of an exchange, one by one and all of a site's as they are stored. Pure.
 
-What a message's way is found with is compiled from them, in `routing`.
+A snapshot is all of them at one version, in pages; what came after it is stored as `changes`. Who works with them makes
+a replica of its own, with what it needs: the writer's is `site`, the one that messages find their way by is `routing`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from sluice.codec import Format, Struct, encode
 from sluice.errors import BadBinding, BadSnapshot
-from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType, way
-from sluice.federation.matching.headers import Conditions, match_of
+from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
+from sluice.federation.matching.headers import Conditions
 from sluice.federation.matching.tracing import Crossing
-from sluice.federation.matching.typed_values import Headers, StoredValue, of_stored, same, to_stored
+from sluice.federation.matching.typed_values import Headers, StoredValue, to_stored
 
 MAX_KEY_CHARACTERS = 256
 MAX_ARGUMENTS = 64
@@ -56,62 +57,52 @@ class Destination(Struct, frozen=True, kw_only=True):
         return self.crossing is not None or self.feeds_route
 
 
+Short = Destination | str
+
+
+class ShortDestinations:
+    """Bound queues in little memory, of which there may be a hundred thousand.
+
+    The URLs of a site's queues are all one text and the queue's name, as the first queue's is, and most queues have
+    nothing else to be known of: of these the name is enough.
+    """
+
+    __slots__ = ("_base",)
+
+    def __init__(self) -> None:
+        self._base: str | None = None
+
+    def short(self, destination: Destination) -> Short:
+        """Make it short, where it can be."""
+        if self._base is None:
+            self._base = destination.url.removesuffix(destination.queue)
+        return destination.queue if destination == self.whole(destination.queue) else destination
+
+    def whole(self, short: Short) -> Destination:
+        """Make what it was."""
+        return Destination(queue=short, url=f"{self._base}{short}") if isinstance(short, str) else short
+
+
 Key = Annotated[str, Meta(max_length=MAX_KEY_CHARACTERS)]
 Arguments = Annotated[Mapping[str, StoredValue], Meta(max_length=MAX_ARGUMENTS)]
 BoundKeys = Mapping[Key, Arguments]
 
 
 class Bindings(Struct, frozen=True, kw_only=True):
-    """A site's exchanges, its bound queues, and by exchange, queue and key the arguments of its bindings."""
+    """A site's exchanges, its bound queues, and by exchange, queue and key the arguments of its bindings.
+
+    Or a page of them: the first has the exchanges, and each the queues of its bindings that no page before has.
+    """
 
     version: int = 0
     exchanges: tuple[Exchange, ...] = STANDARD_EXCHANGES
     queues: tuple[Destination, ...] = ()
     bound: Mapping[str, Mapping[str, BoundKeys]] = {}
 
-    def __iter__(self) -> Iterator[Binding]:
-        """Go through every binding."""
-        for exchange in self.bound:
-            yield from self.of(exchange)
 
-    def of(self, exchange: str) -> Iterator[Binding]:
-        """Go through one exchange's bindings; none where there is no such exchange."""
-        for queue, keys in self.bound.get(exchange, {}).items():
-            for key, arguments in keys.items():
-                yield Binding(exchange=exchange, queue=queue, key=key, arguments=of_stored(arguments))
-
-    @property
-    def count(self) -> int:
-        """How many bindings there are."""
-        return sum(len(keys) for queues in self.bound.values() for keys in queues.values())
-
-    def exchange(self, name: str) -> Exchange:
-        """Find the exchange of this name. Raises `BadBinding` where there is none."""
-        for each in self.exchanges:
-            if each.name == name:
-                return each
-        raise BadBinding(f"no such exchange: {name}")
-
-    def destination(self, queue: str) -> Destination | None:
-        """Find the bound queue of this name."""
-        return next((each for each in self.queues if each.queue == queue), None)
-
-    def keys(self, exchange: str, queue: str) -> BoundKeys:
-        """Find the keys by which a queue is bound to an exchange, with the arguments."""
-        return self.bound.get(exchange, {}).get(queue, {})
-
-    def lacks(self, binding: Binding) -> bool:
-        """Whether the binding is to be added: not where it is there already.
-
-        Raises `BadBinding` where it can't be one of its exchange, or is there with other arguments: unbind it first.
-        """
-        check(binding, self.exchange(binding.exchange))
-        existing = self.keys(binding.exchange, binding.queue).get(binding.key)
-        if existing is None:
-            return True
-        if not same(binding.arguments, of_stored(existing)):
-            raise BadBinding(f"{binding.queue} is bound to {binding.exchange} by {binding.key!r} with other arguments")
-        return False
+def parts_of(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, Any]]:
+    """Go through what is by exchange and queue."""
+    return ((exchange, queue, keys) for exchange, queues in bound.items() for queue, keys in queues.items())
 
 
 def check(binding: Binding, exchange: Exchange) -> None:
@@ -128,39 +119,34 @@ def check(binding: Binding, exchange: Exchange) -> None:
         Conditions.of(binding.arguments)
 
 
+def known(name: str, among: Mapping[str, Any] | Iterable[str], *, what: str) -> None:
+    """Check that something refers to what is there. Raises `BadBinding`."""
+    if name not in among:
+        raise BadBinding(f"no such {what}: {name}")
+
+
 _FORMAT = Format(kind="bindings", version=1, type=Bindings)
 
 
-def pack(bindings: Bindings) -> bytes:
-    """Write the bindings for storage. Equal ones give equal bytes."""
-    return _FORMAT.pack(bindings)
+def pack(page: Bindings) -> bytes:
+    """Write bindings for storage, or a page of them, which others may follow. Equal ones give equal bytes."""
+    return _FORMAT.pack(page)
 
 
-def unpack(snapshot: bytes | None) -> Bindings:
-    """Read what `pack` wrote; what every site begins with where there is none.
+def unpack(snapshot: bytes | None) -> Iterator[Bindings]:
+    """Read what `pack` wrote, page by page; what every site begins with where there is nothing.
 
-    Raises `BadSnapshot`, also where something refers to what isn't there: compiling meets no surprise.
+    Who was first stored everything in one page. Raises `BadSnapshot`.
     """
     if snapshot is None:
-        return Bindings()
-    try:
-        bindings = _FORMAT.unpack(snapshot)
-        _check_references(bindings)
-    except BadBinding as error:
-        raise BadSnapshot(f"{error}") from None
-    return bindings
-
-
-def _check_references(bindings: Bindings) -> None:
-    """Look each exchange and queue up once, not once a binding."""
-    exchanges = {each.name: each for each in bindings.exchanges}
-    queues = {each.queue for each in bindings.queues}
-    for name in exchanges:
-        way(name, exchanges)
-    for name, by_queue in bindings.bound.items():
-        if missing := by_queue.keys() - queues:
-            raise BadBinding(f"no such queue: {min(missing)}")
-        if bindings.exchange(name).type is ExchangeType.HEADERS:
-            for keys in by_queue.values():
-                for arguments in keys.values():
-                    match_of(of_stored(arguments))
+        yield Bindings()
+        return
+    rest = snapshot
+    while True:
+        try:
+            page, rest = _FORMAT.unpack_first(rest)
+        except BadBinding as error:
+            raise BadSnapshot(f"{error}") from None
+        yield page
+        if not rest:
+            return

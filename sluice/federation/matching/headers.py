@@ -4,13 +4,15 @@
 arguments named `qpid.*` are for other ends and ask nothing. `all` that asks nothing matches everything, `any` nothing.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from itertools import chain
+from typing import Any
 
 from sluice.errors import BadBinding
+from sluice.federation.matching.members import NOBODY, Members, gather, joined, left
 from sluice.federation.matching.typed_values import Headers, Identity, TypedValue, identity
 
 X_MATCH = "x-match"
@@ -54,70 +56,121 @@ def match_of(arguments: Headers) -> Match:
 _MATCHES: Mapping[TypedValue, Match] = {str(match): match for match in Match}
 
 
-class _Shape(NamedTuple):
-    """The names that an `all` binding asks for, without the values."""
-
-    equal: tuple[str, ...]
-    present: frozenset[str]
-
-    @property
-    def names(self) -> Iterable[str]:
-        return (*self.equal, *self.present)
-
-
-_Values = tuple[Identity, ...]
+_Names = tuple[tuple[str, ...], frozenset[str]]  # that an `all` binding asks for: equal, in order, and present
+_Asked = tuple[Any, ...]  # types and values, in turn: in one tuple they take a third of the memory
+_Table = dict[_Asked, Members]
 
 
 class HeadersIndex:
     """Bindings' conditions with the members (numbers) that they stand for.
 
-    `any` bindings stand under each of their conditions. `all` bindings of one shape stand in one table under their
-    values taken together, and a shape stands under its rarest name: so a message costs a look-up for each shape whose
-    rarest name it has, however many bindings have that shape.
+    `any` bindings stand under each of their conditions. `all` bindings of one shape, the names that they ask for, stand
+    in one table under their values taken together, and a shape stands under the rarest of its names: so a message costs
+    a look-up for each shape whose rarest name it has, however many bindings have that shape.
     """
 
-    __slots__ = ("_any_equal", "_any_present", "_shapes", "_unconditional")
+    __slots__ = ("_any_equal", "_any_present", "_crowds", "_places", "_shapes", "_unconditional")
 
-    def __init__(self, bindings: Iterable[tuple[Conditions, int]]) -> None:
-        self._any_equal: defaultdict[tuple[str, Identity], list[int]] = defaultdict(list)
-        self._any_present: defaultdict[str, list[int]] = defaultdict(list)
-        self._unconditional: list[int] = []
-        tables: defaultdict[_Shape, defaultdict[_Values, list[int]]] = defaultdict(lambda: defaultdict(list))
+    def __init__(self, bindings: Iterable[tuple[Conditions, int]] = ()) -> None:
+        self._any_equal: dict[_Asked, Members] = {}
+        self._any_present: dict[str, Members] = {}
+        self._unconditional: Members = NOBODY
+        self._shapes: dict[str, dict[_Names, _Table]] = {}
+        self._places: dict[_Names, str] = {}  # the name that a shape stands under
+        self._crowds: Counter[str] = Counter()  # how many shapes ask for a name
         for conditions, member in bindings:
-            if conditions.match is Match.ANY:
-                for condition in conditions.equal.items():
-                    self._any_equal[condition].append(member)
-                for name in conditions.present:
-                    self._any_present[name].append(member)
-            elif conditions.equal or conditions.present:
-                names = tuple(sorted(conditions.equal))
-                values = tuple(conditions.equal[name] for name in names)
-                tables[_Shape(names, conditions.present)][values].append(member)
-            else:
-                self._unconditional.append(member)
-        self._shapes = _by_rarest_name(tables)
+            self.add(conditions, member)
+
+    def add(self, conditions: Conditions, member: int) -> None:
+        """Add a binding's conditions; as often as they are added, they are to be removed."""
+        self._change(conditions, member, _put)
+
+    def remove(self, conditions: Conditions, member: int) -> None:
+        """Remove a binding's conditions. Raises `KeyError` where they aren't there."""
+        self._change(conditions, member, _take)
+
+    def _change(self, conditions: Conditions, member: int, change: "_Write") -> None:
+        if conditions.match is Match.ANY:
+            for name, value in conditions.equal.items():
+                change(self._any_equal, (name, *value), member)
+            for name in conditions.present:
+                change(self._any_present, name, member)
+        elif conditions.equal or conditions.present:
+            names = tuple(sorted(conditions.equal))
+            shape = names, conditions.present
+            table = self._table(shape)
+            change(table, _flat(conditions.equal[name] for name in names), member)
+            if not table:
+                self._forget(shape)
+        else:
+            table = {(): self._unconditional} if self._unconditional != NOBODY else {}
+            change(table, (), member)
+            self._unconditional = table.get((), NOBODY)
+
+    def _table(self, shape: _Names) -> _Table:
+        place = self._places.get(shape)
+        if place is None:
+            names = (*shape[0], *shape[1])
+            place = self._places[shape] = min(names, key=lambda name: (self._crowds[name], name))
+            self._crowds.update(names)
+        return self._shapes.setdefault(place, {}).setdefault(shape, {})
+
+    def _forget(self, shape: _Names) -> None:
+        place = self._places.pop(shape)
+        del self._shapes[place][shape]
+        if not self._shapes[place]:
+            del self._shapes[place]
+        self._crowds -= Counter((*shape[0], *shape[1]))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it, and nothing left of what was."""
+        tables = (self._any_equal, self._any_present, self._shapes, self._places, self._crowds)
+        return self._unconditional == NOBODY and not any(tables)
 
     def matches(self, headers: Headers) -> set[int]:
         """Find the members of all bindings that match."""
-        found = set(self._unconditional)
+        found = set[int]()
+        gather(self._unconditional, found)
         values = {name: identity(value) for name, value in headers.items()}
-        for condition in values.items():
-            name = condition[0]
-            found.update(self._any_equal.get(condition, ()))
-            found.update(self._any_present.get(name, ()))
-            for shape, table in self._shapes.get(name, ()):
-                if shape.present <= values.keys() and all(asked in values for asked in shape.equal):
-                    found.update(table.get(tuple(values[asked] for asked in shape.equal), ()))
+        for name, value in values.items():
+            if (members := self._any_equal.get((name, *value))) is not None:
+                gather(members, found)
+            if (members := self._any_present.get(name)) is not None:
+                gather(members, found)
+            for shape, table in self._shapes.get(name, _NO_TABLES).items():
+                if (members := _found_in(table, shape, values)) is not None:
+                    gather(members, found)
         return found
 
 
-_Tables = Mapping[_Shape, Mapping[_Values, list[int]]]
+_Write = Callable[[dict[Any, Members], Any, int], None]
+_NO_TABLES: Mapping[_Names, _Table] = {}
 
 
-def _by_rarest_name(tables: _Tables) -> dict[str, list[tuple[_Shape, Mapping[_Values, list[int]]]]]:
-    crowds = Counter(name for shape in tables for name in shape.names)
-    found: dict[str, list[tuple[_Shape, Mapping[_Values, list[int]]]]] = {}
-    for shape, table in tables.items():
-        rarest = min(shape.names, key=lambda name: (crowds[name], name))
-        found.setdefault(rarest, []).append((shape, table))
-    return found
+def _flat(values: Iterable[Identity]) -> _Asked:
+    return tuple(chain.from_iterable(values))
+
+
+def _found_in(table: _Table, shape: _Names, values: Mapping[str, Identity]) -> Members | None:
+    """Look the values up that a shape asks for; None where one is missing."""
+    equal, present = shape
+    asked: list[Any] = []
+    for name in equal:
+        value = values.get(name)
+        if value is None:
+            return None
+        asked += value
+    return table.get(tuple(asked)) if values.keys() >= present else None
+
+
+def _put(table: dict[Any, Members], key: Any, member: int) -> None:
+    table[key] = joined(table.get(key, NOBODY), member)
+
+
+def _take(table: dict[Any, Members], key: Any, member: int) -> None:
+    others = left(table.get(key, NOBODY), member)
+    if others == NOBODY:
+        del table[key]
+    else:
+        table[key] = others

@@ -4,14 +4,15 @@ Keys and patterns are split on `.`; an empty token is a token, so `""` has one. 
 one token and `#` any number of them, none included; within a longer token they are ordinary characters. As in Qpid.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby
-from types import MappingProxyType
+
+from sluice.federation.matching.members import NOBODY, Members, gather, joined, left
 
 SEPARATOR = "."
 ONE = "*"
 ANY = "#"
+MAX_KEPT_TOKENS = 4_096  # that an index has in memory once, and not once a pattern
 
 
 def _tokens(pattern: str) -> list[str]:
@@ -46,34 +47,62 @@ def overlap(one: str, other: str) -> bool:
 class _Node:
     """Where patterns with the same first tokens meet. `after_any` is where a `#` leads.
 
-    Most nodes of a large index are leaves, so a leaf has nothing of its own that is empty.
+    Most nodes of a large index have one literal that follows, or none: so the first one, `token`, has no table.
     """
 
-    __slots__ = ("after_any", "after_one", "follows_any", "literals", "members")
+    __slots__ = ("after_any", "after_one", "follows_any", "literals", "members", "next", "token")
 
     def __init__(self, *, follows_any: bool = False) -> None:
         self.follows_any = follows_any
-        self.literals: Mapping[str, _Node] = _NO_NODES
+        self.token: str | None = None
+        self.next: _Node | None = None
+        self.literals: dict[str, _Node] | None = None  # after the other tokens
         self.after_one: _Node | None = None
         self.after_any: _Node | None = None
-        self.members: tuple[int, ...] = ()
+        self.members: Members = NOBODY
 
-    def child(self, token: str) -> "_Node":
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing ends here, nor goes on."""
+        return self.members == NOBODY and self.next is self.after_one is self.after_any is None
+
+    def child(self, token: str) -> "_Node | None":
+        """Find where a token of a pattern leads."""
         if token == ANY:
-            self.after_any = self.after_any or _Node(follows_any=True)
             return self.after_any
         if token == ONE:
-            self.after_one = self.after_one or _Node()
             return self.after_one
-        found = self.literals.get(token)
-        if found is None:
-            if not isinstance(self.literals, dict):
-                self.literals = {}
-            found = self.literals[token] = _Node()
-        return found
+        if token == self.token:
+            return self.next
+        return None if self.literals is None else self.literals.get(token)
 
+    def grow(self, token: str) -> "_Node":
+        """Let a token lead somewhere."""
+        grown = _Node(follows_any=token == ANY)
+        if token == ANY:
+            self.after_any = grown
+        elif token == ONE:
+            self.after_one = grown
+        elif self.next is None:
+            self.token, self.next = token, grown
+        else:
+            self.literals = self.literals or {}
+            self.literals[token] = grown
+        return grown
 
-_NO_NODES: Mapping[str, _Node] = MappingProxyType({})
+    def cut(self, token: str) -> None:
+        """Let a token, which leads somewhere, lead nowhere."""
+        if token == ANY:
+            self.after_any = None
+        elif token == ONE:
+            self.after_one = None
+        elif token != self.token:
+            del self.literals[token]  # type: ignore[union-attr]  # it leads somewhere, so it is there
+        elif self.literals:
+            self.token, self.next = self.literals.popitem()
+        else:
+            self.token = self.next = None
+        self.literals = self.literals or None
 
 
 class TopicIndex:
@@ -83,18 +112,46 @@ class TopicIndex:
     the walk has a set of nodes, so `#` costs no backtracking, whatever the patterns.
     """
 
-    __slots__ = ("_root",)
+    __slots__ = ("_root", "_tokens")
 
-    def __init__(self, patterns: Iterable[tuple[str, int]]) -> None:
+    def __init__(self, patterns: Iterable[tuple[str, int]] = ()) -> None:
         self._root = _Node()
-        by_pattern: defaultdict[str, list[int]] = defaultdict(list)
+        self._tokens: dict[str, str] = {}  # of the first ones each is in memory once
         for pattern, member in patterns:
-            by_pattern[pattern].append(member)
-        for pattern, members in by_pattern.items():
-            node = self._root
-            for token in _tokens(pattern):
-                node = node.child(token)
-            node.members += tuple(members)  # more than once only where patterns differ before wildcards are in order
+            self.add(pattern, member)
+
+    def add(self, pattern: str, member: int) -> None:
+        """Add a pattern of a member; as often as it is added, it is to be removed."""
+        node = self._root
+        for token in _tokens(pattern):
+            node = node.child(token) or node.grow(self._kept(token))
+        node.members = joined(node.members, member)
+
+    def remove(self, pattern: str, member: int) -> None:
+        """Remove a pattern of a member. Raises `KeyError` where it isn't there."""
+        node, way = self._root, list[tuple[_Node, str]]()
+        for token in _tokens(pattern):
+            after = node.child(token)
+            if after is None:
+                raise KeyError(pattern)
+            way.append((node, token))
+            node = after
+        node.members = left(node.members, member)
+        for before, token in reversed(way):
+            if not node.is_empty:
+                return
+            before.cut(token)
+            node = before
+
+    def _kept(self, token: str) -> str:
+        if len(self._tokens) < MAX_KEPT_TOKENS:
+            return self._tokens.setdefault(token, token)
+        return self._tokens.get(token, token)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it, and nothing left of what was."""
+        return self._root.is_empty
 
     def matches(self, key: str) -> set[int]:
         """Find the members of all patterns that match the key."""
@@ -107,7 +164,7 @@ class TopicIndex:
                 return found
             here = _carried(_reached(here, token), found)
         for node in here:
-            found.update(node.members)
+            gather(node.members, found)
         return found
 
 
@@ -125,8 +182,9 @@ def _reached(here: Iterable[_Node], token: str) -> Iterable[_Node]:
         if node.follows_any:
             reached.append(node)
             again = True
-        literal = node.literals.get(token)
-        if literal is not None:
+        if token == node.token:
+            _enter(node.next, reached)  # type: ignore[arg-type]  # a token leads somewhere
+        elif node.literals is not None and (literal := node.literals.get(token)) is not None:
             _enter(literal, reached)
         if node.after_one is not None:
             _enter(node.after_one, reached)
@@ -139,8 +197,8 @@ def _carried(reached: Iterable[_Node], found: set[int]) -> list[_Node]:
     carried: list[_Node] = []
     for node in reached:
         # Nothing but a literal follows a `#`: its tokens are in order.
-        if node.follows_any and not node.literals:
-            found.update(node.members)
+        if node.follows_any and node.next is None:
+            gather(node.members, found)
         else:
             carried.append(node)
     return carried

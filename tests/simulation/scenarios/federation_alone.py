@@ -177,26 +177,22 @@ class AnswerLost(Alone):
     def act(self) -> None:
         """Lose the answer as a queue is bound."""
         self.world.sleep(LAID_S)
-        self.world.models["dynamodb"] = Disturbed(self.world.dynamodb, "put_item", after=self.lose)
+        self.world.models["dynamodb"] = Disturbed(self.world.dynamodb, "transact_write_items", after=self.lose)
         self._bind(Bound(site=A, queue=FIFO_QUEUE, exchange=FANOUT, pattern="", lasts=False), lasts_s=0)
 
     def lose(self, asked: Mapping[str, Any]) -> None:
-        """Lose the answer to the first write of a document's head."""
-        if "token" in asked["Item"]:
+        """Lose the answer to the first write of a change, and of the head that has its version."""
+        if any("change#" in each["Put"]["Item"]["sk"]["S"] for each in asked["TransactItems"] if "Put" in each):
             self.world.models["dynamodb"] = self.world.dynamodb
             raise ReadTimeoutError(endpoint_url="dynamodb")
 
 
 class NothingKept(Alone):
-    """A function dies as it writes the bindings, between their parts and the head that names them."""
-
-    ways = ()
+    """A function dies as it writes the registry, between its parts and the head that names them."""
 
     def act(self) -> None:
-        """Die as a queue is bound."""
-        self.world.sleep(LAID_S)
+        """Die as a route is laid."""
         self.world.models["dynamodb"] = Disturbed(self.world.dynamodb, "put_item", after=self.die)
-        self._bind(Bound(site=A, queue=FIFO_QUEUE, exchange=FANOUT, pattern="", lasts=False), lasts_s=0)
 
     def die(self, asked: Mapping[str, Any]) -> None:
         """Die after the first write of a document's part."""

@@ -13,7 +13,8 @@ from typing import Any
 from sluice.aws.dead_letters import LAMBDAS_REASON, REASON
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
-from sluice.federation.matching.bindings import Bindings, unpack
+from sluice.federation.matching.changes import follow, replica_of
+from sluice.federation.matching.site import SiteBindings
 from sluice.federation.messages.metadata import ATTRIBUTE, KEY_ATTRIBUTE
 from tests.simulation.kernel.world import World
 from tests.simulation.models.dynamodb import Item, Key
@@ -61,7 +62,7 @@ class Checks:
         self.crossed: set[tuple[str, str]] = set()
         self.vanished: dict[str, Place] = {}  # by URL: somebody deleted it
         self.arrivals = 0
-        self.bindings: dict[str, list[tuple[float, str, Bindings]]] = {tag: [] for tag in sites}  # since when
+        self.bindings: dict[str, list[tuple[float, str, SiteBindings]]] = {tag: [] for tag in sites}  # since when
         self.entries: dict[str, FederatedSite] = {}  # where messages are published, by URL
         self.from_links: dict[str, FederatedSite] = {}
         self.bound: dict[str, Place] = {}
@@ -98,7 +99,22 @@ class Checks:
             head = self._documents(tag).get((BINDINGS, HEAD))
             token = "" if head is None else head["token"]["S"]
             if not known or known[-1][1] != token:
-                known.append((self.world.now, token, unpack(self.stored(tag, BINDINGS))))
+                known.append((self.world.now, token, self.bindings_of(tag)))
+
+    def bindings_of(self, tag: str) -> SiteBindings:
+        """Read the bindings of a site, without any call."""
+        items = self._documents(tag)
+        head = items.get((BINDINGS, HEAD), {})
+        token, _, number = head.get("snapshot", {}).get("S", "").rpartition("*")
+        parts = [items.get((BINDINGS, f"{token}#{part}")) for part in range(int(number or 0))]
+        versions = (int(head.get(name, {}).get("N", "0")) for name in ("snapshot_version", "version"))
+        at, last = versions
+        changes = [items.get((BINDINGS, f"change#{version:012}")) for version in range(at + 1, last + 1)]
+        self.world.check(None not in [*parts, *changes], f"{BINDINGS} of {tag} can't be read: a part is gone")
+        snapshot = b"".join(part["data"]["B"] for part in parts if part) if parts else None
+        bindings = replica_of(snapshot, SiteBindings, version=at)
+        follow(bindings, [change["data"]["B"] for change in changes if change])
+        return bindings
 
     def stored(self, tag: str, document: str) -> bytes | None:
         """Read a document of a site, without any call; None before the first."""
@@ -113,9 +129,9 @@ class Checks:
     def _documents(self, tag: str) -> dict[Key, Item]:
         return self.world.dynamodb.tables[self.sites[tag].table].items
 
-    def lasting(self, tag: str) -> Iterator[tuple[Bindings, str, str, str]]:
+    def lasting(self, tag: str) -> Iterator[tuple[SiteBindings, str, str, str]]:
         """Go through what has been bound at a site for as long as any function may have known it: of each the queue."""
-        recent: list[Bindings] = []
+        recent: list[SiteBindings] = []
         for since, _, bindings in reversed(self.bindings[tag]):
             recent.append(bindings)
             if since <= self.world.now - CACHED_S:

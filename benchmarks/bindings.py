@@ -1,0 +1,198 @@
+"""What bindings cost where there are a hundred thousand: a bind, taking it in, and memory.
+
+`python -m benchmarks.bindings [--json]`; `benchmarks.federation` has the same figures. CPU is that of a function's
+environment that has the bindings already, AWS' client in it, whose requests are answered in this process: so that is in
+it too. Memory is the most that a fresh environment has taken once it has read a snapshot, all its libraries in it.
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import typer
+from botocore import xform_name
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from botocore.session import Session
+
+from benchmarks.report import Figure, report
+from sluice.aws.change_logs import DynamoChangeLog
+from sluice.aws.clients import new_id
+from sluice.federation.exchange_store import ExchangeStore, with_binding, without_binding
+from sluice.federation.followed import Followed
+from sluice.federation.matching.bindings import Binding, Destination, pack
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.typed_values import TypedValue
+from tests.bindings import bound
+from tests.simulation.models.dynamodb import DynamoDb
+
+NUMBER = 100_000
+QUEUES = 1_000  # that bindings are of, at most, where it is matching that is measured
+BINDS = 100  # and as many taken back
+MOST_MS = 20.0
+MOST_MB = 120.0
+CREDENTIALS = {
+    "AWS_DEFAULT_REGION": "eu-central-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+}
+
+
+def _topic(number: int) -> Binding:
+    """One object's messages, asked for in one of the ways that teams do."""
+    ways = (f"eu.orders.{number}.created", f"*.orders.{number}.#", f"#.{number}.created", f"eu.*.{number}.*")
+    return Binding(exchange="topic", queue=queue_of(number), key=ways[number % len(ways)])
+
+
+def _direct(number: int) -> Binding:
+    return Binding(exchange="direct", queue=queue_of(number), key=f"eu.orders.{number}.created")
+
+
+def _headers(number: int) -> Binding:
+    ways: tuple[dict[str, TypedValue], ...] = (
+        {"x-match": "all", "order": number, "event": "created"},
+        {"x-match": "any", "order": number, "replaces": number},
+    )
+    arguments = ways[number % len(ways)]
+    return Binding(exchange="headers", queue=queue_of(number), key=str(number), arguments=arguments)
+
+
+def queue_of(number: int) -> str:
+    """Name the queue of a binding."""
+    return f"queue-{number % QUEUES}"
+
+
+BOUND: Mapping[ExchangeType, Callable[[int], Binding]] = {
+    ExchangeType.DIRECT: _direct,
+    ExchangeType.TOPIC: _topic,
+    ExchangeType.HEADERS: _headers,
+}
+
+
+def main(
+    *, as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False
+) -> None:
+    """Measure each kind of exchange; the costliest one is what counts."""
+    report(f"{NUMBER:,} bindings", figures(), as_json=as_json)
+
+
+def figures() -> dict[str, Figure]:
+    """Measure all of it."""
+    binds, reloads, cold, tables, writers = [dict[str, float]() for _ in range(5)]
+    with TemporaryDirectory() as folder:
+        for kind in BOUND:
+            stored = Path(folder) / kind
+            stored.write_bytes(snapshot_of(kind))
+            binds[kind], reloads[kind] = _changes_ms(kind, stored.read_bytes())
+            tables[kind], cold[kind] = _of_environment("exchange", stored)
+            writers[kind], _ = _of_environment("links", stored)
+    return {
+        "bind_cpu_ms_100k": _worst("CPU of a bind, ms", binds, limit=MOST_MS),
+        "reload_cpu_ms_100k": _worst("CPU to take it in, ms", reloads, limit=MOST_MS),
+        "cold_cpu_ms_100k": _worst("CPU to compile all at a cold start, ms", cold),
+        "table_mb_100k": _worst("the exchange function's memory, MB", tables, limit=MOST_MB),
+        "links_mb_100k": _worst("the links function's memory, MB", writers),
+    }
+
+
+def _worst(name: str, by_kind: Mapping[str, float], *, limit: float | None = None) -> Figure:
+    kind = max(by_kind, key=by_kind.__getitem__)
+    return Figure(name=f"{name}, {kind}", value=by_kind[kind], limit=limit)
+
+
+def snapshot_of(kind: ExchangeType) -> bytes:
+    """Give what is stored of an exchange of the kind, called as the kind is, with all the bindings."""
+    bindings = [_own(kind, number) for number in range(NUMBER)]
+    queues = [_destination(each.queue) for each in bindings]
+    site = SiteBindings(bound(exchanges=[Exchange(name=kind.value, type=kind)], queues=queues, bindings=bindings))
+    return b"".join(map(pack, site.pages()))
+
+
+def _own(kind: ExchangeType, number: int) -> Binding:
+    """Give a binding a queue of its own: no other number of queues costs as much."""
+    return replace(BOUND[kind](number), queue=f"queue-{number}")
+
+
+def _destination(queue: str) -> Destination:
+    return Destination(queue=queue, url=f"https://sqs.eu-central-1.amazonaws.com/000000000000/{queue}")
+
+
+# CPU
+
+
+def _changes_ms(kind: ExchangeType, snapshot: bytes) -> tuple[float, float]:
+    """Bind, and take back, one by one; CPU for each of the links function, and of an exchange function."""
+    client = client_in_memory()
+    logs = [DynamoChangeLog(client=client, table="t", name="exchanges", new_token=new_id) for _ in range(2)]
+    logs[0].save(snapshot, after=0, version=1)
+    store, table = ExchangeStore(logs[0]), Followed(logs[1], RoutingTable)
+    store.bindings(), table.value()
+    binding_s = taking_in_s = 0.0
+    for number in range(NUMBER, NUMBER + BINDS):
+        binding = _own(kind, number)
+        for change in (with_binding(binding, _destination(binding.queue)), without_binding(binding.id)):
+            started = time.process_time()
+            store.change(change)
+            bound_at = time.process_time()
+            table.value()
+            binding_s += bound_at - started
+            taking_in_s += time.process_time() - bound_at
+    assert table.value().version == 1 + 2 * BINDS
+    return binding_s / (2 * BINDS) * 1e3, taking_in_s / (2 * BINDS) * 1e3
+
+
+def client_in_memory() -> Any:
+    """Make AWS' own client of a table in this process."""
+    dynamodb = DynamoDb(SimpleNamespace(now=0.0, happens=lambda _: False))
+    dynamodb.make_table("t")
+
+    def answer(request: Any, **_: Any) -> Any:
+        operation = xform_name(request.headers["X-Amz-Target"].decode().rpartition(".")[2])
+        answered = getattr(dynamodb, operation)(**json.loads(request.body, object_hook=_with_bytes))
+        body = _Raw(json.dumps(answered, default=lambda content: b64encode(content).decode()).encode())
+        return AWSResponse(request.url, 200, HTTPHeaders(), body)
+
+    client = Session().create_client(
+        "dynamodb", region_name="eu-central-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    client.meta.events.register("before-send.dynamodb", answer)
+    return client
+
+
+def _with_bytes(value: dict[str, Any]) -> dict[str, Any]:
+    return {"B": b64decode(value["B"])} if value.keys() == {"B"} else value
+
+
+class _Raw(io.BytesIO):
+    """A body as botocore reads it."""
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self.read()
+
+
+# Memory
+
+
+def _of_environment(function: str, stored: Path) -> tuple[float, float]:
+    """Start a function's environment and let it read a snapshot: MB at the most, and ms of CPU to read it."""
+    command = [sys.executable, "-m", "benchmarks.binding_memory", function, str(stored)]
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), **CREDENTIALS}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=variables)
+    mb, ms = map(float, done.stdout.split())
+    return mb, ms
+
+
+if __name__ == "__main__":
+    typer.run(main)

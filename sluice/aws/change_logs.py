@@ -1,0 +1,282 @@
+"""A value in DynamoDB that is changed bit by bit: `sluice.federation.ports.ChangeLog`.
+
+pk                sk               item
+document#<name>   head             version, and where the snapshot is
+document#<name>   change#<version> what changed
+document#<name>   <token>#<n>      the n-th part of a snapshot
+
+A change and the head that has its version are one transaction, on the condition that the head's token is still the one
+that was read: so versions have no gaps, and each is written once. A snapshot is written beside it all, and named in the
+head on the condition that the one before it is still named there; changes may come meanwhile. Changes stay until the
+snapshot after the next: who follows has the time in which as many are made again.
+
+What is written for nothing is found again: the head names a snapshot before its parts are written (`pending`), those
+that it replaces (`stale`), and up to which version changes were deleted (`swept`). Whoever writes the next snapshot
+takes those away.
+
+`sluice.aws.documents` may have written the value before, as a whole: such a head says `parts`. A program that knows
+nothing else finds none in a head from here, and stops short.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sluice.aws.clients import calls
+from sluice.aws.documents import HEAD, MAX_READS, PART_BYTES
+from sluice.aws.items import (
+    CONDITION_FAILED,
+    TRANSACTION_CANCELED,
+    Item,
+    attributes,
+    cancellation_codes,
+    delete_all,
+    number,
+    query_pages,
+    text,
+)
+from sluice.errors import CallFailed
+from sluice.federation.ports import News
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+MAX_CHANGES = 1_000  # after a snapshot, before there should be another
+MAX_LOG_BYTES = 1024 * 1024
+CONDITION_IN_TRANSACTION = "ConditionalCheckFailed"
+CONFLICT = "TransactionConflict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """What the head says; empty texts and zeros where it doesn't. Snapshots are `<token>*<number of parts>`."""
+
+    version: int = 0
+    token: str = ""
+    snapshot: str = ""
+    snapshot_version: int = 0
+    pending: str = ""
+    stale: str = ""
+    kept: int = 0  # changes after this version are to be had
+    swept: int = 0  # changes up to this version are deleted
+    bytes: int = 0  # of the changes after the snapshot
+    whole: bool = False  # written as a whole, by the program before
+
+    @classmethod
+    def of(cls, item: Item) -> "_Head":
+        version, token = number(item, "version"), text(item, "token")
+        if "parts" not in item:
+            texts = {name: text(item, name) for name in ("snapshot", "pending", "stale")}
+            numbers = {name: number(item, name) for name in ("snapshot_version", "kept", "swept", "bytes")}
+            return cls(version=version, token=token, **texts, **numbers)  # type: ignore[arg-type]  # by their names
+        snapshot = _named(token, number(item, "parts"))
+        return cls(
+            version=version,
+            token=token,
+            snapshot=snapshot,
+            snapshot_version=version,
+            kept=version,
+            swept=version,
+            whole=True,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class DynamoChangeLog:
+    """One value in a table. `new_token` gives a text of at most 36 characters that nobody else draws. Not for threads.
+
+    All of it raises `CallFailed`.
+    """
+
+    client: "DynamoDBClient"
+    table: str
+    name: str
+    new_token: Callable[[], str]
+    _head: _Head = _Head()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a snapshot should take the place of the changes, as of the last read or write."""
+        head = self._head
+        return head.whole or head.version - head.snapshot_version >= MAX_CHANGES or head.bytes >= MAX_LOG_BYTES
+
+    def since(self, version: int | None) -> News:
+        """Read what has come since: one small read where there is nothing, and one more where there are changes.
+
+        What is replaced while it is read is read again, ten times at most.
+        """
+        for _ in range(MAX_READS):
+            head = self._head = _Head.of(self._item(HEAD))
+            if version == head.version:
+                return News(version=version)
+            if version is not None and head.kept <= version < head.version:
+                changes = self._changes(version, head.version)
+                if changes is not None:
+                    return News(version=head.version, changes=changes)
+                continue
+            parts = [self._item(key) for key in _parts(head.snapshot)]
+            changes = self._changes(head.snapshot_version, head.version)
+            if all(parts) and changes is not None:
+                snapshot = b"".join(part["data"]["B"] for part in parts) if parts else None
+                return News(version=head.version, changes=changes, base=head.snapshot_version, snapshot=snapshot)
+        raise CallFailed("GetItem", "Changing", f"{self.name} was replaced during each of {MAX_READS} reads")
+
+    def append(self, change: bytes, *, after: int) -> bool:
+        """Write version `after` + 1; False where somebody else has written since."""
+        head = self._head_at(after)
+        if head is None:
+            return False
+        token = self.new_token()
+        later = replace(head, version=after + 1, token=token, bytes=head.bytes + len(change), whole=False)
+        key = _change_key(later.version)
+        item: Any = {**self._key(key), **attributes({"token": token}), "data": {"B": change}}
+        try:
+            with calls("TransactWriteItems"):
+                self.client.transact_write_items(
+                    TransactItems=[
+                        {"Update": self._update(head, later, ("version", "token", "bytes"), ("token",))},
+                        {"Put": {"TableName": self.table, "Item": item}},
+                    ],
+                    ClientRequestToken=token,
+                )
+        except CallFailed as error:
+            # It may have been written by an earlier attempt, whose answer was lost.
+            if not _was_beaten(error):
+                raise
+            if text(self._item(key), "token") != token:
+                return False
+        self._head = later
+        return True
+
+    def save(self, snapshot: bytes, *, after: int, version: int) -> bool:
+        """Write a snapshot of `version`, which is `after` or `after` + 1; False where somebody else was faster."""
+        head = self._head_at(after)
+        if head is None:
+            return False
+        token, starts = self.new_token(), range(0, max(len(snapshot), 1), PART_BYTES)
+        named = _named(token, len(starts))
+        stale = " ".join(filter(None, (head.stale, head.pending)))
+        announced = replace(head, token=head.token or self.new_token(), pending=named, stale=stale, whole=False)
+        # Nobody whose snapshot was pending can finish it any more, so its parts may go.
+        if not self._write(head, announced, ("pending", "stale"), ("snapshot", "pending"), ours="pending"):
+            return False
+        gone = [_change_key(each) for each in range(head.swept + 1, head.kept + 1)]
+        self._delete([*gone, *(key for each in stale.split() for key in _parts(each))])
+        for key, start in zip(_parts(named), starts, strict=True):
+            part: Any = {**self._key(key), "data": {"B": snapshot[start : start + PART_BYTES]}}
+            with calls("PutItem"):
+                self.client.put_item(TableName=self.table, Item=part)
+        is_new = version > after
+        later = replace(
+            announced,
+            version=version,
+            token=token if is_new else announced.token,
+            snapshot=named,
+            snapshot_version=version,
+            pending="",
+            stale=head.snapshot,
+            kept=version if is_new else head.snapshot_version,
+            swept=head.kept,
+            bytes=0,
+        )
+        changed, asked = [*_OF_SNAPSHOT], ["snapshot", "pending"]
+        if is_new:
+            changed, asked = [*changed, "version", "token"], [*asked, "token"]
+        is_ours = self._write(announced, later, changed, asked, ours="snapshot")
+        self._delete(_parts(head.snapshot if is_ours else named))
+        return is_ours
+
+    def _write(self, before: _Head, after: _Head, changed: Sequence[str], asked: Sequence[str], *, ours: str) -> bool:
+        """Change the head, where what is `asked` is as it was; False where it isn't.
+
+        A write whose answer was lost is tried again, perhaps a minute later. Whether it was done, the attribute
+        `ours` says, as nobody else gives it this value.
+        """
+        try:
+            with calls("UpdateItem"):
+                self.client.update_item(**self._update(before, after, changed, asked))
+        except CallFailed as error:
+            if error.code != CONDITION_FAILED:
+                raise
+            if getattr(_Head.of(self._item(HEAD)), ours) != getattr(after, ours):
+                return False
+        self._head = after
+        return True
+
+    def _update(self, before: _Head, after: _Head, changed: Sequence[str], asked: Sequence[str]) -> Any:
+        """Make the request. A head that isn't there, or was written as a whole, gets all that one has."""
+        is_first, removed = before == _Head(), ""
+        if is_first or before.whole:
+            changed, asked, removed = _OF_HEAD, () if is_first else ("token",), " REMOVE parts"
+        values = {f":{name}": getattr(after, name) for name in changed}
+        values |= {f":was_{name}": getattr(before, name) for name in asked}
+        condition = " AND ".join(f"#{name} = :was_{name}" for name in asked)
+        return {
+            "TableName": self.table,
+            "Key": self._key(HEAD),
+            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changed) + removed,
+            "ConditionExpression": condition or "attribute_not_exists(pk)",
+            "ExpressionAttributeNames": {f"#{name}": name for name in {*changed, *asked}},  # some are reserved words
+            "ExpressionAttributeValues": attributes(values),
+        }
+
+    def _head_at(self, version: int) -> _Head | None:
+        """Give the head where it has this version; None where somebody has written since."""
+        if self._head.version != version or not self._head.token:
+            self._head = _Head.of(self._item(HEAD))
+        return self._head if self._head.version == version else None
+
+    def _changes(self, after: int, last: int) -> Sequence[bytes] | None:
+        """Read the changes that lead from one version to another; None where some are gone."""
+        if after == last:
+            return ()
+        pages = query_pages(
+            self.client,
+            TableName=self.table,
+            KeyConditionExpression="pk = :pk AND sk BETWEEN :first AND :last",
+            ExpressionAttributeValues=attributes(
+                {":pk": self._pk, ":first": _change_key(after + 1), ":last": _change_key(last)}
+            ),
+            ConsistentRead=True,
+        )
+        changes = [item["data"]["B"] for page in pages for item in page]
+        return changes if len(changes) == last - after else None
+
+    def _item(self, sort_key: str) -> Item:
+        with calls("GetItem"):
+            found = self.client.get_item(TableName=self.table, Key=self._key(sort_key), ConsistentRead=True)
+        return found.get("Item", {})
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        delete_all(self.client, self.table, [self._key(key) for key in keys])
+
+    def _key(self, sort_key: str) -> dict[str, dict[str, str]]:
+        return attributes({"pk": self._pk, "sk": sort_key})
+
+    @property
+    def _pk(self) -> str:
+        return f"document#{self.name}"
+
+
+_OF_SNAPSHOT = ("snapshot", "snapshot_version", "pending", "stale", "kept", "swept", "bytes")
+_OF_HEAD = ("version", "token", *_OF_SNAPSHOT)
+
+
+def _change_key(version: int) -> str:
+    return f"change#{version:012}"
+
+
+def _named(token: str, parts: int) -> str:
+    return f"{token}*{parts}"
+
+
+def _parts(snapshot: str) -> list[str]:
+    """Give the sort keys of a snapshot's parts; none where there is no snapshot."""
+    token, _, parts = snapshot.rpartition("*")
+    return [f"{token}#{place}" for place in range(int(parts or 0))]
+
+
+def _was_beaten(error: CallFailed) -> bool:
+    """Whether a transaction wasn't done as somebody else has written, or is just writing."""
+    codes = cancellation_codes(error) if error.code == TRANSACTION_CANCELED else ()
+    return CONDITION_IN_TRANSACTION in codes or CONFLICT in codes
