@@ -6,6 +6,7 @@ Each patch says what AWS does. ministack's version is pinned, and every patch ch
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -36,6 +37,7 @@ BATCH_ACTIONS = {
     "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
 }
 
+VARIABLE = re.compile(r"\$\{(aws:[A-Za-z/-]+)\}")
 FUNCTION_KEY = "lambda:FunctionArn"
 # By operation, of its fields; of what they name by ARN, the last part.
 ECS_RESOURCES = {
@@ -63,6 +65,32 @@ def authorize_batches_as_aws_does() -> None:
         return action and BATCH_ACTIONS.get(action, action)
 
     actions.extract_iam_action = extract_real
+
+
+def read_policy_variables() -> None:
+    """Let a policy's conditions name keys of the request, `${aws:PrincipalAccount}`: their values stand there then.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html
+    """
+    evaluator = ministack.core.iam_evaluator
+    met, key_of = evaluator._conditions_met, evaluator._resolve_condition_key  # noqa: SLF001 - no public hook
+
+    def met_with_variables(conditions: Any, context: Any) -> Any:
+        def said(value: Any) -> Any:
+            if isinstance(value, list):
+                return [said(each) for each in value]
+            if not isinstance(value, str):
+                return value
+            # A key that the request hasn't stays as it is written: nothing is equal to that.
+            return VARIABLE.sub(lambda match: str(key_of(match[1], context) or match[0]), value)
+
+        filled = {
+            operator: {key: said(value) for key, value in keys.items()} if isinstance(keys, dict) else keys
+            for operator, keys in (conditions or {}).items()
+        }
+        return met(filled, context)
+
+    evaluator._conditions_met = met_with_variables  # noqa: SLF001
 
 
 def take_loopback_as_secure() -> None:

@@ -11,9 +11,17 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+import ministack.core.iam_evaluator
+import ministack.services.iam
+import ministack.services.lambda_svc
 import ministack.services.sqs
+import ministack.services.sts
+from ministack.core.responses import get_account_id
+from ministack.core.router import extract_access_key_id
 
 sqs = ministack.services.sqs
+iam, sts, iam_evaluator = ministack.services.iam, ministack.services.sts, ministack.core.iam_evaluator
+lambda_svc = ministack.services.lambda_svc
 
 Message = dict[str, Any]
 Queue = dict[str, Any]
@@ -34,6 +42,7 @@ FIFO_DEFAULTS = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue
 
 def patch() -> None:
     """Make all patches of this file, once."""
+    say_who_sent()
     keep_traces_of_batches()
     refuse_other_queues()
     refuse_messages()
@@ -43,6 +52,59 @@ def patch() -> None:
     change_visibility_by_handle()
     receive_whole_groups()
     move_dead_letters_of_free_groups()
+
+
+def say_who_sent() -> None:
+    """Have `SenderId` say who sent a message, not of which account: the id of a role, and of its session, or of a user.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
+    """
+    build, pin = sqs._build_send_sys_attrs, iam_evaluator.pin_request_caller  # noqa: SLF001 - no public hook
+    caller: ContextVar[str] = ContextVar("caller", default="")
+
+    def pin_key(headers: Request, query: Request | None = None) -> None:
+        caller.set(extract_access_key_id(headers, query or {}) or "")
+        pin(headers, query)
+
+    def build_with_sender(now: float, said: Any) -> dict[str, str]:
+        attributes: dict[str, str] = build(now, said)
+        return attributes | {"SenderId": _user_id(_arn_of(caller.get()))}
+
+    run = lambda_svc._run_sqs_batch  # noqa: SLF001
+
+    def run_with_senders(mapping: Any, function: Any, event: Request, batch: list[Message], *queue: str) -> Any:
+        senders = {message["id"]: message["sys"]["SenderId"] for message in batch}
+        for record in event["Records"]:
+            record["attributes"]["SenderId"] = senders[record["messageId"]]
+        return run(mapping, function, event, batch, *queue)
+
+    iam_evaluator.pin_request_caller, sqs._build_send_sys_attrs = pin_key, build_with_sender  # noqa: SLF001
+    lambda_svc._run_sqs_batch = run_with_senders  # noqa: SLF001
+
+
+def _arn_of(key: str) -> str:
+    """Say whose an access key is, in whichever account; the root's where it is nobody's else."""
+    session = sts._sessions.get(key)  # noqa: SLF001
+    if session is not None:
+        return str(session["Arn"])
+    account = iam_evaluator.find_iam_access_key_account(key)
+    if account is not None:
+        return f"arn:aws:iam::{account}:user/{iam._access_keys.get_scoped(account, None, key)['UserName']}"  # noqa: SLF001
+    return f"arn:aws:iam::{get_account_id()}:root"
+
+
+def _user_id(arn: str) -> str:
+    """Say who it is, as IAM numbers it; the account where it is its root."""
+    account, _, who = arn.partition(":")[2].split(":", 3)[3].partition(":")
+    kind, _, name = who.partition("/")
+    if kind == "assumed-role":
+        role, _, session = name.rpartition("/")
+        known = iam._roles.get_scoped(account, None, role.rpartition("/")[2]) or {}  # noqa: SLF001
+        return f"{known.get('RoleId', account)}:{session}"
+    if kind == "user":
+        known = iam._users.get_scoped(account, None, name.rpartition("/")[2]) or {}  # noqa: SLF001
+        return str(known.get("UserId", account))
+    return account
 
 
 def keep_traces_of_batches() -> None:

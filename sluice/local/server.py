@@ -27,6 +27,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     if parent:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     patches.authorize_batches_as_aws_does()
+    patches.read_policy_variables()
     patches.take_loopback_as_secure()
     patches.know_mappings_functions()
     patches.name_what_ecs_is_asked_for()

@@ -74,3 +74,36 @@ def test_a_queues_policy_acts_later(harsh_cloud: Cloud, sqs: Any) -> None:
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
     assert error_of(send) == ""
     eventually(lambda: "AccessDenied" in error_of(send))
+
+
+def test_a_message_says_which_role_sent_it_and_in_whose_session(harsh_cloud: Cloud, account: Connection) -> None:
+    """A role whose policy asks for it is assumed by an account in a session of its own name, and in no other."""
+    theirs = harsh_cloud.environment(Site("111111111111", DEFAULT_SITE.region))
+    iam, sqs, sts = account.client("iam"), account.client("sqs"), of_environment(theirs).client("sts")
+    named = {"StringEquals": {"sts:RoleSessionName": "${aws:PrincipalAccount}"}}
+    trust = {"Effect": "Allow", "Principal": {"AWS": "111111111111"}, "Action": "sts:AssumeRole", "Condition": named}
+    sends = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}
+    document, allowed = (json.dumps({"Version": "2012-10-17", "Statement": [each]}) for each in (trust, sends))
+    made_role = iam.create_role(RoleName="theirs", AssumeRolePolicyDocument=document)["Role"]
+    iam.put_role_policy(RoleName="theirs", PolicyName="sends", PolicyDocument=allowed)
+
+    def assume(name: str) -> Any:
+        return sts.assume_role(RoleArn=made_role["Arn"], RoleSessionName=name)["Credentials"]
+
+    eventually(lambda: error_of(lambda: assume("111111111111")) == "")
+    assert error_of(lambda: assume("222222222222")) == "AccessDenied"
+    key = assume("111111111111")
+    secrets = {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
+    peer = of_environment(theirs | secrets | {"AWS_SESSION_TOKEN": key["SessionToken"]}).client("sqs")
+    url = made(sqs, "told-by-whom")
+    eventually(lambda: error_of(lambda: peer.send_message(QueueUrl=url, MessageBody="peer's")) == "")
+    sqs.send_message(QueueUrl=url, MessageBody="own")
+    senders: dict[str, str] = {}
+
+    def received() -> bool:
+        found = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["SenderId"])
+        senders.update({each["Body"]: each["Attributes"]["SenderId"] for each in found.get("Messages", [])})
+        return len(senders) > 1
+
+    eventually(received)
+    assert senders == {"peer's": f"{made_role['RoleId']}:111111111111", "own": DEFAULT_SITE.account}
