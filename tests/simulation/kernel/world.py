@@ -36,6 +36,11 @@ class Site:
     region: str = "eu-central-1"
     account: str = "123456789012"
 
+    @property
+    def role(self) -> str:
+        """The id of the role that all functions there have."""
+        return f"AROA{self.account}{self.region.replace('-', '').upper()}"
+
     def arn(self, service: str, name: str) -> str:
         """Name a resource."""
         return f"arn:aws:{service}:{self.region}:{self.account}:{name}"
@@ -107,7 +112,7 @@ class World:
     @property
     def sender_id(self) -> str:
         """Who the caller is, as a message says it."""
-        return f"AROA{self.site.account}:{self.scheduler.current.name}"
+        return f"{self.site.role}:{self.scheduler.current.name}"
 
     def happens(self, kind: Kind, probability: float | None = None) -> bool:
         """Whether a fault happens to who runs now."""

@@ -9,10 +9,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.errors import SluiceError
 from sluice.federation.links.links import RouteKind
+from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import LinkState
 from sluice.federation.messages.metadata import KEY_ATTRIBUTE
 from sluice.federation.operations import (
@@ -42,7 +44,7 @@ from tests.simulation.scenarios.federation_routes import (
     Route,
     drawn,
 )
-from tests.simulation.scenarios.federation_sites import FederatedSite, deployed
+from tests.simulation.scenarios.federation_sites import FederatedSite, deployed, introduction_of
 
 GROUPS = ("g0", "g1")
 POLL_S = 20
@@ -91,6 +93,7 @@ class Federation(Scenario):
         return drawn(self.world.chance)
 
     def _deployed(self, tag: str) -> FederatedSite:
+        others = [introduction_of(each, PLACES[each]) for each in self.plan.tags if each != tag]
         world, declared = self.world, self.plan.declared(tag)
         site = deployed(
             world,
@@ -98,6 +101,7 @@ class Federation(Scenario):
             PLACES[tag],
             accounts=ACCOUNTS,
             declared=declared,
+            peers=[replace(Peer.at(each, queues=("*",)), declared=True) for each in others],
             bound=[*CONSUMED, FEED],
         )
         sweep = {"op": SweepSite.__struct_config__.tag}

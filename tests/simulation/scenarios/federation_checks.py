@@ -189,6 +189,7 @@ class Checks:
         else:
             said = _said(message)
             key, exchange = said.get("key", ""), said["exchange"]
+        before = self.published.get(message.body)
         self.published[message.body] = Published(
             body=message.body,
             site=site.tag,
@@ -196,10 +197,16 @@ class Checks:
             key=key,
             group=message.group if queue.fifo else None,
             number=message.order,
-            faults=self.world.decisions.counts.total(),
+            faults=self._faults_so_far() if before is None else before.faults,
             fed=fed,
             required=frozenset(self.required(at, exchange, key, trace)),
         )
+
+    def _faults_so_far(self) -> int:
+        """Count what went wrong before a message is sent: not that its own sender hears no answer, and sends again."""
+        taken = self.world.decisions.taken
+        is_own = bool(taken) and taken[-1].who == self.world.scheduler.current.name
+        return self.world.decisions.counts.total() - is_own
 
     def _crossed(self, site: FederatedSite, queue: Queue, message: Stored) -> None:
         """Check what comes to a site over a link: it hasn't been there, a route takes it, and somebody wants it."""

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import asdict
+
 from sluice.federation.declared import Declared
-from sluice.federation.links.links import Address
+from sluice.federation.links.links import Address, Introduction
+from sluice.federation.links.peers import Peer
 from sluice.federation.operations import SweepSite
 from sluice.federation.router import Ingress
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
@@ -78,6 +81,11 @@ def address_of(tag: str, place: Site) -> Address:
     )
 
 
+def introduction_of(tag: str, place: Site) -> Introduction:
+    """Say who a site is: what operators tell each other."""
+    return Introduction(**asdict(address_of(tag, place)), senders=(place.role,))
+
+
 def deployed(
     world: World,
     tag: str,
@@ -85,11 +93,12 @@ def deployed(
     *,
     accounts: Sequence[str],
     declared: Declared,
+    peers: Sequence[Peer],
     bound: Sequence[str],
 ) -> FederatedSite:
     """Deploy a site. `accounts` are of all sites, `bound` the names of queues that are there to be bound."""
     with world.at(place):
-        return _Deployment(world, tag, place, accounts, declared).site(bound)
+        return _Deployment(world, tag, place, accounts, declared, peers).site(bound)
 
 
 @dataclass(slots=True)
@@ -99,6 +108,7 @@ class _Deployment:
     place: Site
     accounts: Sequence[str]
     declared: Declared
+    peers: Sequence[Peer]
     dead: Queue = field(init=False)
     fifo_dead: Queue = field(init=False)
 
@@ -113,14 +123,18 @@ class _Deployment:
         own = [self.queue(f"{INGRESS}{end}", visibility_s=visibility_s) for end in ("", ".fifo")]
         from_links = [self.queue(f"{LINK_INGRESS}{end}", visibility_s=visibility_s, **lets_in) for end in ("", ".fifo")]
         shared = {"table": table, "dead_letters_url": self.dead.url}
-        ingresses = {each.name: Ingress(fifo=each.fifo, trusted=each in from_links) for each in (*own, *from_links)}
+        ingresses = {each.name: Ingress(fifo=each.fifo, from_links=each in from_links) for each in (*own, *from_links)}
         exchange = self.function(
             "exchange", ExchangeSettings(site=self.tag, ingresses=ingresses, **shared), EXCHANGE_TIMEOUT_S
         )
         for each in (*own, *from_links):
             batch = {"batch_size": SMALL_BATCH} if each.fifo else {"batch_size": STANDARD_BATCH, "window_s": WINDOW_S}
             world.lambdas.trigger(exchange, each, concurrency=CONCURRENCY, **batch)
-        self.function("bridge", BridgeSettings(site=self.tag, ticks_queue_url=ticks.url, **shared), BRIDGE_TIMEOUT_S)
+        self.function(
+            "bridge",
+            BridgeSettings(site=self.tag, account=self.place.account, ticks_queue_url=ticks.url, **shared),
+            BRIDGE_TIMEOUT_S,
+        )
         links = self.function("links", self._links_settings(ticks, shared), LINKS_TIMEOUT_S, failures=self.dead)
         for each in (control, ticks):
             world.lambdas.trigger(links, each, batch_size=SMALL_BATCH, concurrency=LEAST_CONCURRENCY)
@@ -155,6 +169,8 @@ class _Deployment:
     def _links_settings(self, ticks: Queue, shared: dict[str, str]) -> LinksSettings:
         return LinksSettings(
             here=address_of(self.tag, self.place),
+            senders=(self.place.role,),
+            peers=tuple(self.peers),
             ticks_queue_url=ticks.url,
             bridge_function=function_name(self.tag, "bridge"),
             bridge_dead_letters_arn=self.dead.arn,
