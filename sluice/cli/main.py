@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from sluice.cli import local, site_status
-from sluice.cli.federation import bindings, dynamic_routes, exchanges, links, publishing, queue_routes, routes
+from sluice.cli.federation import bindings, dynamic_routes, exchanges, links, peers, publishing, queue_routes, routes
 from sluice.cli.output import show_error
 from sluice.cli.pipeline import commands as pipeline
 from sluice.cli.rendezvous import commands as rendezvous
@@ -55,6 +55,7 @@ app.add_typer(rendezvous.app, name="rendezvous")
 app.add_typer(splitting.app, name="split")
 app.add_typer(exchanges.app, name="exchange")
 app.add_typer(bindings.app, name="binding")
+app.add_typer(peers.app, name="peer")
 app.add_typer(links.app, name="link")
 app.add_typer(routes.app, name="route")
 app.add_typer(queue_routes.app, name="queue")

@@ -18,7 +18,8 @@ from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.administration import Administration
 from sluice.federation.declared import Declared
 from sluice.federation.links.links import Bridge, Endpoint, Link
-from sluice.federation.operations import OPERATIONS, AddBridge, AddLink, BindQueue
+from sluice.federation.links.peers import Peer
+from sluice.federation.operations import OPERATIONS, AddBridge, AddLink, AddPeer, BindQueue
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
 from tests.federation_fakes import FakeDocument, Site, World
@@ -37,6 +38,8 @@ class OfMoto(Site):
     def ask(self, operation: Operation[R], /) -> R:
         administration = Administration(
             registrar=self.registrar(),
+            senders=(),
+            peers=(),
             names=NAMES,
             declared=Declared(),
             applied=FakeDocument(),
@@ -137,6 +140,7 @@ def test_a_queue_that_is_deployed_or_read_by_a_route_is_not_deleted(site: OfMoto
     assert "is deployed: take it out of cdk.json" in site.sluice("queue", "delete", REGION, "orders", code=1).stderr
     site.sluice("queue", "create", REGION, NAME)
     peer = Endpoint(region=REGION, account="123456789012", control_queue_url="https://sqs.WEST/control.fifo")
+    site.ask(AddPeer(peer=Peer(tag="WEST", account=peer.account, region=REGION)))
     site.ask(AddLink(link=Link(name="to", peer="WEST", endpoints=(peer,))))
     route = Bridge(name="r", link="to", src=NAME, dest="amq.topic", src_is_queue=True, src_is_local=True)
     site.ask(AddBridge(bridge=route))

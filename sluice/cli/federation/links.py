@@ -1,18 +1,15 @@
 """`sluice link`: links between sites."""
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sluice.cli.federation.peers import AddressOption, read_address
 from sluice.cli.federation.route_declarations import Access, Ends, Peer, add_link, delete_link
 from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_table
-from sluice.codec import decode
-from sluice.errors import BadConfiguration, Malformed
-from sluice.federation.links.links import Address
 from sluice.federation.links.states import Command
 from sluice.federation.operations import LinkView, TellLink
 
@@ -27,18 +24,12 @@ Durable = Annotated[
 ]
 
 
-class BadAddress(BadConfiguration):
-    """A file that has no site's address."""
-
-
 @app.command()
 def add(
     dest: Annotated[str, typer.Argument(metavar="DEST", help="The site that declares the link.")],
     src: Annotated[str | None, typer.Argument(metavar="SRC", help="Its peer; or --address.")] = None,
     *,
-    address: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The peer's address, from `sluice link address`; - is stdin.")
-    ] = None,
+    address: AddressOption = None,
     link: LinkOption = None,
     durable: Durable = True,
     role_arn: Annotated[
@@ -54,26 +45,20 @@ def add(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Link a site to a peer. Routes make their links themselves: this is for what they don't know."""
+    """Link a site to a peer. Routes make their links themselves: this is for what they don't know.
+
+    Where both sites are named, each becomes a peer of the other. By --address the peer's operator has to let this site
+    be one: `sluice peer add` there.
+    """
     if (src is None) == (address is None):
         raise typer.BadParameter("either SRC or --address")
-    peer = Peer.named(src) if src is not None else Peer.at(_read_address(address or Path()))
+    peer = Peer.named(src) if src is not None else Peer.at(read_address(address or Path()))
     access = Access(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
     made = add_link(Ends.between(dest, peer), name=link, durable=durable, access=access)
     if as_json:
         show_json(made)
     elif not quiet:
         note(f"{made.name} is a link of {dest} to {made.peer}")
-
-
-def _read_address(file: Path) -> Address:
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        return decode(text, Address, of="an address")
-    except OSError as error:
-        raise BadAddress(f"{file}: {error.strerror}") from error
-    except (UnicodeError, Malformed) as error:
-        raise BadAddress(f"{file}: is no site's address, as `sluice link address` prints it: {error}") from error
 
 
 @app.command("del")

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import asdict, replace
 
+from sluice.cli.federation.peers import introduce
 from sluice.cli.federation.sites import REGION, OpenSite, open_site
 from sluice.errors import BadRoute, SluiceError
-from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Link, RouteKind
+from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Introduction, Link, RouteKind
 from sluice.federation.links.states import ENDING, LinkState
 from sluice.federation.matching.tracing import is_tag
 from sluice.federation.operations import AddBridge, AddLink, BridgeView, CloseLink, LinkView, SiteView
@@ -42,7 +43,7 @@ class Peer:
     """The other site. `site` and `view` are None where it wasn't asked, `address` where only its tag is known."""
 
     tag: str
-    address: Address | None = None
+    address: Introduction | None = None
     site: OpenSite | None = None
     view: SiteView | None = None
 
@@ -56,7 +57,7 @@ class Peer:
         return cls(tag=view.tag, address=view.address, site=site, view=view)
 
     @classmethod
-    def at(cls, address: Address) -> "Peer":
+    def at(cls, address: Introduction) -> "Peer":
         """From what `sluice link address` printed elsewhere."""
         return cls(tag=address.tag, address=address)
 
@@ -97,8 +98,22 @@ class Access:
 def add_link(ends: Ends, *, name: str | None = None, durable: bool = True, access: Access | None = None) -> Link:
     """Declare a link by the peer's tag, or by `name`. Raises `BadRoute`, or what the site refuses it with."""
     link = _link(ends, name or ends.peer.tag, durable=durable, access=access or Access())
+    introduce_both(ends)
     ends.site.client.ask(AddLink(link=link))
     return link
+
+
+def introduce_both(ends: Ends, *, queue: str | None = None) -> None:
+    """Let each of two sites be the other's peer, as far as they can be asked.
+
+    `queue` is at the peer, and this site may empty it. Raises `BadRoute` where they are one.
+    """
+    if ends.peer.tag == ends.view.tag:
+        raise BadRoute(f"{ends.view.tag}: a site isn't linked to itself")
+    if ends.peer.address is not None:
+        introduce(ends.site, ends.view, ends.peer.address)
+    if ends.peer.site is not None and ends.peer.view is not None:
+        introduce(ends.peer.site, ends.peer.view, ends.view.address, queue=queue)
 
 
 def _link(ends: Ends, name: str, *, durable: bool, access: Access) -> Link:
@@ -133,7 +148,11 @@ def _role(ends: Ends, address: Address, access: Access) -> tuple[str | None, str
 def link_between(ends: Ends, *, name: str | None, durable: bool) -> str:
     """Find the link to use, or make one; its name. Raises `BadRoute` where several would do."""
     found = _existing_link(ends, name)
-    return found if found is not None else add_link(ends, name=name, durable=durable).name
+    if found is not None:
+        return found
+    link = _link(ends, name or ends.peer.tag, durable=durable, access=Access())
+    ends.site.client.ask(AddLink(link=link))
+    return link.name
 
 
 def _existing_link(ends: Ends, name: str | None) -> str | None:
@@ -171,6 +190,7 @@ def add_route(ends: Ends, wanted: BridgeDeclaration, *, link: str | None) -> Bri
     for view, exchange in named:  # of a site that wasn't asked the sites find out
         if view is not None and exchange not in {each.name for each in view.exchanges}:
             raise BadRoute(f"no such exchange at {view.tag}: {exchange}")
+    introduce_both(ends, queue=wanted.src if wanted.src_is_queue and not wanted.src_is_local else None)
     link_name = link_between(ends, name=link, durable=wanted.durable)
     route = Bridge(**asdict(wanted), link=link_name, name=route_name(wanted, link_name))
     for other in ends.view.bridges:

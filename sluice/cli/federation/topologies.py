@@ -82,8 +82,7 @@ def warnings_of(ends: Ends, route: Bridge) -> tuple[Finding, ...]:
     Nothing where they can't be asked: the route is there, and the map tells of it.
     """
     try:
-        asked = [ends.site] if ends.peer.site is None else [ends.site, ends.peer.site]
-        topology = walk([str(site.name) for site in asked], most=MAX_NEARBY).topology
+        topology = walk([str(ends.site.name)], most=MAX_NEARBY).topology
     except SluiceError:
         return ()
     return of_route(topology, site=ends.view.tag, name=route.name)

@@ -1,0 +1,121 @@
+"""`sluice peer`: which sites may link to a site, and what each of them may."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from msgspec.structs import replace
+
+from sluice.cli.federation.sites import AsJson, OpenSite, Quiet, SiteText, open_site
+from sluice.cli.output import note, show_json, show_table
+from sluice.codec import decode
+from sluice.errors import BadConfiguration, Malformed
+from sluice.federation.links.links import Introduction
+from sluice.federation.links.peers import Peer
+from sluice.federation.operations import AddPeer, DeletePeer, SiteView
+
+app = typer.Typer(no_args_is_help=True, help="Peers: who may link to a site, and what each of them may.")
+
+AddressOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The peer's address, from `sluice link address`; - is stdin.")
+]
+
+
+class BadAddress(BadConfiguration):
+    """A file that has no site's address."""
+
+
+@app.command()
+def add(
+    site: SiteText,
+    peer: Annotated[str | None, typer.Argument(metavar="PEER", help="The peer; or --address.")] = None,
+    *,
+    address: AddressOption = None,
+    pull: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EXCHANGE[:KEYS]", help="What it may have: a pattern, and one of keys.", show_default="all"
+        ),
+    ] = None,
+    push: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EXCHANGE", help="What it may send to: a pattern.", show_default="all"),
+    ] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option(metavar="QUEUE", help="What it may empty: a pattern.", show_default="none")
+    ] = None,
+    nothing: Annotated[bool, typer.Option("--nothing", help="What isn't said it may not, all included.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a site be a peer, or say what it may from now on. Once more with other options, these count."""
+    if (peer is None) == (address is None):
+        raise typer.BadParameter("either PEER or --address")
+    at = open_site(peer).view().address if peer is not None else read_address(address or Path())
+    by_default = () if nothing else ("*",)
+    declared = Peer.at(
+        at,
+        pulls=tuple(pull or by_default),
+        pushes=tuple(push or by_default),
+        queues=tuple(queue or ()),
+    )
+    open_site(site).client.ask(AddPeer(peer=declared))
+    if as_json:
+        show_json(declared)
+    elif not quiet:
+        note(f"{declared.tag} is a peer of {site}")
+
+
+@app.command("del")
+def delete(
+    site: SiteText,
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="The peer's.")],
+    *,
+    quiet: Quiet = False,
+) -> None:
+    """Let a site be no peer any more. What it asked for goes; what its queues hold goes over first."""
+    open_site(site).client.ask(DeletePeer(name=tag))
+    if not quiet:
+        note(f"{tag} is no peer of {site} any more")
+
+
+@app.command("list")
+def list_peers(site: SiteText, *, as_json: AsJson = False) -> None:
+    """List who may link to a site, where they are, and what each of them may."""
+    view = open_site(site).view()
+    if as_json:
+        show_json(view.peers)
+    else:
+        show_table(("peer", "account", "region", "pulls", "pushes", "takes from"), map(_row, view.peers))
+
+
+def _row(peer: Peer) -> tuple[object, ...]:
+    rules = (", ".join(each) or "nothing" for each in (peer.pulls, peer.pushes, peer.queues))
+    return peer.tag, peer.account, peer.region, *rules
+
+
+def read_address(file: Path) -> Introduction:
+    """Read what `sluice link address` printed elsewhere; `-` is standard input. Raises `BadAddress`."""
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+        return decode(text, Introduction, of="an address")
+    except OSError as error:
+        raise BadAddress(f"{file}: {error.strerror}") from error
+    except (UnicodeError, Malformed) as error:
+        raise BadAddress(f"{file}: is no site's address, as `sluice link address` prints it: {error}") from error
+
+
+def introduce(site: OpenSite, view: SiteView, address: Introduction, *, queue: str | None = None) -> None:
+    """Declare whoever is at this address as a peer, where it isn't one as it is now. What it may stays.
+
+    But for `queue`, which it may empty from now on: who names both sites of a queue route may let it.
+    """
+    known = view.peer_tagged(address.tag)
+    peer = Peer.at(address)
+    if known is not None:
+        peer = replace(peer, pulls=known.pulls, pushes=known.pushes, queues=known.queues)
+    if queue is not None and not peer.may_take_from(queue):
+        peer = replace(peer, queues=(*peer.queues, queue))
+    if peer != known:
+        site.client.ask(AddPeer(peer=peer))
