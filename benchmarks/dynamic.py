@@ -26,7 +26,8 @@ from sluice.federation.dynamic.ops import AskSnapshot, SnapshotPart, Want
 from sluice.federation.dynamic.state import DynamicRoutes, Heard, Pull, PullAdded, Surveyed
 from sluice.federation.dynamic.steps import step
 from sluice.federation.links.links import Bridge, Link
-from sluice.federation.operations import AddBridge, AddLink, BindQueue, ShowSite, UnbindQueue
+from sluice.federation.links.peers import Peer
+from sluice.federation.operations import AddBridge, AddLink, AddPeer, BindQueue, ShowSite, UnbindQueue
 from sluice.local.cloud import BUILD, Cloud, start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
@@ -99,7 +100,9 @@ def two_hops(cloud: Cloud, *, progress: Any) -> Sequence[float]:
 
 
 def _route(source: ControlClient, dest: ControlClient) -> None:
-    address = source.ask(ShowSite()).address
+    address, near = source.ask(ShowSite()).address, dest.ask(ShowSite()).address
+    dest.ask(AddPeer(peer=Peer.at(address)))
+    source.ask(AddPeer(peer=Peer.at(near)))
     dest.ask(AddLink(link=Link(name="up", peer=address.tag, endpoints=(address.endpoint,))))
     dest.ask(AddBridge(bridge=Bridge(name="route", link="up", src=EXCHANGE, dest=EXCHANGE, dynamic=True)))
     deadline = time.monotonic() + READY_WITHIN_S

@@ -48,6 +48,7 @@ from sluice.demo.federation import (
 )
 from sluice.federation.forwarder import forward_all
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Endpoint, Link
+from sluice.federation.links.peers import KnownPeers
 from sluice.federation.links.registry import Forward
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
@@ -400,7 +401,16 @@ def publish_msgs_per_core_s() -> float:
 
     def publish_batch(batch: Records) -> None:
         messages = [Message.of_lambda(record) for record in batch]
-        done = route(messages, ingress, table, site=SOURCE, now_ms=NOW_MS, queues=CountingQueues(), executor=InPlace())
+        done = route(
+            messages,
+            ingress,
+            table,
+            site=SOURCE,
+            peers=lambda: KnownPeers({}),
+            now_ms=NOW_MS,
+            queues=CountingQueues(),
+            executor=InPlace(),
+        )
         if done.counts["MessagesRouted"] != len(batch):
             raise Wrong(f"{done}")
 

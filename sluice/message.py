@@ -103,6 +103,11 @@ class Message:
         return int(sent) if sent is not None else None
 
     @property
+    def sender_id(self) -> str:
+        """Who sent it, as SQS says: a role's id and its session's name, or a user's id; "" where it wasn't asked."""
+        return self.system.get("SenderId", "")
+
+    @property
     def trace_header(self) -> str | None:
         """The X-Ray trace it belongs to."""
         return self.system.get(TRACE_HEADER)

@@ -5,6 +5,7 @@ by what all sites' queues are called: the name that CloudFormation gives them be
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from aws_cdk import Aws, CfnOutput, Stack
 from aws_cdk import aws_iam as iam
@@ -81,7 +82,13 @@ def _peer_role(stack: FederationStack) -> iam.Role | None:
                 iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn], principals=[*principals])
             )
         return None
-    conditions = {"StringEquals": {"sts:ExternalId": stack.parameters.external_id}}
+    # A session has the name of its account, as AWS knows it: SQS says it of each message, so peers are told apart.
+    conditions = {
+        "StringEquals": {
+            "sts:ExternalId": stack.parameters.external_id,
+            "sts:RoleSessionName": "${aws:PrincipalAccount}",
+        }
+    }
     arns = [queue.queue_arn for queue in stack.state.open_to_peers]
     return iam.Role(
         stack,
@@ -102,12 +109,14 @@ def _exchange(stack: FederationStack) -> None:
             memory_mb=parameters.exchange_memory_mb,
             settings=ExchangeSettings(
                 site=state.site,
+                peer_role_id=None if stack.peer_role is None else stack.peer_role.role_id,
                 table=state.table.table_name,
                 dead_letters_url=state.dead_letters.queue_url,
                 ingresses={
                     each.queue.queue_name: router.Ingress(
                         fifo=each.fifo,
-                        trusted=each.from_links or parameters.trust_publishers,
+                        from_links=each.from_links,
+                        trusted=parameters.trust_publishers,
                         exchange=each.exchange,
                     )
                     for each in state.ingresses
@@ -143,6 +152,7 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
             memory_mb=stack.parameters.bridge_memory_mb,
             settings=BridgeSettings(
                 site=state.site,
+                account=Aws.ACCOUNT_ID,
                 table=state.table.table_name,
                 dead_letters_url=state.dead_letters.queue_url,
                 ticks_queue_url=state.ticks_queue.queue_url,
@@ -178,6 +188,9 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
     )
+    # What peers know of this site: whose messages are its own.
+    roles = [cast("iam.Role", stack.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
+    function.add_environment("SENDERS", stack.to_json_string(roles))
     trigger("Links", function, state.links_queue)
     trigger("Ticks", function, state.ticks_queue)
     every_minute(function, {"op": "sweep"})
@@ -199,6 +212,8 @@ def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSe
             external_id=None if role is None else parameters.external_id,
             sqs_url=parameters.sqs_url,
         ),
+        peer_role_id=None if role is None else role.role_id,
+        peers=parameters.known_peers,
         table=state.table.table_name,
         dead_letters_url=state.dead_letters.queue_url,
         ticks_queue_url=state.ticks_queue.queue_url,

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from sluice.errors import BadParameter, BadRoute
+from sluice.codec import convert, encode
+from sluice.errors import BadParameter, BadRoute, Malformed
 from sluice.federation.declared import Declared
+from sluice.federation.links.peers import Peer
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
@@ -167,6 +169,12 @@ class FederationParameters(Model):
         None, "the site's name for life; else `<region>-<account>`. Two peers with one tag are refused"
     )
     peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=50)
+    peers: tuple[dict[str, Any], ...] = of(
+        (),
+        "`{tag, account, region, senders, pulls, pushes, queues}`: sites that may link to this one, and what they may, "
+        "as `peer list --json` shows them",
+        max_length=50,
+    )
     access: Access = of(Access.POLICY, "how peers in other accounts may send: their queues' policies, or a role")
     external_id: v.ExternalId = of("sluice", "with which that role is assumed")
     sqs_url: v.SqsUrl | None = of(None, "where peers reach the site's SQS, if not at its usual address")
@@ -205,6 +213,15 @@ class FederationParameters(Model):
     links_memory_mb: v.Memory = of(256, "of the function")
 
     @property
+    def known_peers(self) -> tuple[Peer, ...]:
+        """The peers, as functions know them. Raises `BadRoute`."""
+        try:
+            peers = convert(self.peers, tuple[Peer, ...], of="federation.peers")
+        except Malformed as error:
+            raise BadRoute(str(error)) from None
+        return tuple(replace(peer, declared=True) for peer in peers)
+
+    @property
     def declared(self) -> Declared:
         """Exchanges, bindings, links and routes, as functions know them. Raises `BadRoute`."""
         return Declared.of({name: list(getattr(self, name)) for name in ("exchanges", "bindings", "links", "routes")})
@@ -212,13 +229,13 @@ class FederationParameters(Model):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         try:
-            size = len(self.declared.to_json().encode())
+            size = len(self.declared.to_json().encode()) + len(encode(self.known_peers))
         except BadRoute as error:
             raise ValueError(str(error)) from error
         if size > DECLARED_MAX_BYTES:
             raise ValueError(
-                f"exchanges, bindings, links and routes have {size} bytes as JSON; a function's environment holds "
-                f"{DECLARED_MAX_BYTES}: make the rest with `sluice`"
+                f"peers, exchanges, bindings, links and routes have {size} bytes as JSON; a function's environment "
+                f"holds {DECLARED_MAX_BYTES}: make the rest with `sluice`"
             )
         return self
 

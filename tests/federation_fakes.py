@@ -3,24 +3,29 @@
 Whatever a registrar calls may be struck: by a crash before or after, or by somebody else who comes in between.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from msgspec.structs import asdict
+
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.followed import Followed, SeenReplica
 from sluice.federation.forwarder import forward_all, shared_out
-from sluice.federation.links.links import Address, Endpoint, Link
+from sluice.federation.links.links import Address, Endpoint, Introduction, Link
 from sluice.federation.links.messages import decode_control
+from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
 from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
+from sluice.federation.peer_store import PEERS, PeerStore, peers_in
 from sluice.federation.ports import MappingGone, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import Ingress, route
@@ -173,10 +178,12 @@ class FakeQueues:
         self.strike()
         return failed
 
-    def put(self, name: str, entry: Mapping[str, Any]) -> None:
+    def put(self, name: str, entry: Mapping[str, Any], *, sender_id: str = "AROAHERE:own") -> None:
         """What SQS does with an entry; duplicates are for whoever looks at `taken_in`."""
         self.taken_in.append((name, entry["MessageBody"]))
-        self.queues[name].append(Held(_received(entry, f"{name}-{next(self.numbers)}", self.now_ms())))
+        received = _received(entry, f"{name}-{next(self.numbers)}", self.now_ms())
+        system = {**received.system, "SenderId": sender_id}
+        self.queues[name].append(Held(dataclasses.replace(received, system=system)))
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
         self.strike()
@@ -322,7 +329,7 @@ class FakePeers:
             if entry["MessageBody"] in site.queues.refused:
                 failed[entry["Id"]] = "InternalError: by script"
             else:
-                site.queues.put(name, entry)
+                site.queues.put(name, entry, sender_id=role_of(self.here))
         self.strike()
         return failed
 
@@ -346,6 +353,11 @@ class FakeBoundQueues:
         return self.queues.send_batch(url.rsplit("/", 1)[1], entries)
 
 
+def role_of(tag: str) -> str:
+    """The sender's id of what a site's functions send."""
+    return f"AROA{tag}:function"
+
+
 INGRESS, FIFO_INGRESS, SOURCE = "ingress", "ingress.fifo", "source.fifo"
 
 
@@ -366,6 +378,7 @@ class Site:
     world: "World"
     document: FakeDocument = field(default_factory=FakeDocument)
     table: FakeChangeLog = field(default_factory=FakeChangeLog)
+    known: FakeDocument = field(default_factory=FakeDocument)
     mappings: FakeMappings = field(default_factory=FakeMappings)
     dead: FakeDeadLetters = field(default_factory=FakeDeadLetters)
     control: list[tuple[str, str]] = field(default_factory=list)  # group and body
@@ -413,12 +426,19 @@ class Site:
             dead_letters=self.dead,
             bridge_queue_attributes=lambda fifo: {"FifoQueue": "true"} if fifo else {},
             peer_accounts=frozenset({"123456789012"}),
+            known=PeerStore(self.known),
+            peer_role_id=None,
+            peer_queue_url=lambda peer, name: f"https://sqs.{peer.tag}/{name}",
             last_forwards=lambda: self.forwards,
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
             readable=self.readable,
             may_go_on=lambda: self.may_go_on,
         )
+
+    @property
+    def introduction(self) -> Introduction:
+        return Introduction(**asdict(self.address), senders=(role_of(self.tag).partition(":")[0],))
 
     def registry(self) -> Registry:
         return Registry(here=self.tag) if self.document.content is None else REGISTRY.unpack(self.document.content)
@@ -431,7 +451,8 @@ class Site:
             return
         said = self.control[0]
         try:
-            self.registrar().hear(decode_control(said[1]))  # type: ignore[arg-type]  # none of these tests sends of dynamic routes
+            control: Any = decode_control(said[1])  # none of these tests sends of dynamic routes
+            self.registrar().hear(control, sender_id=role_of(said[0].partition("/")[0]))
         except DestinationFault:
             return
         except SluiceError as error:
@@ -451,7 +472,7 @@ class Site:
         """What the exchange function does with what came over links."""
         for name in (INGRESS, FIFO_INGRESS):
             for held in list(self.queues.queues[name]):
-                self._route([held.message], Ingress(fifo=name == FIFO_INGRESS, trusted=True))
+                self._route([held.message], Ingress(fifo=name == FIFO_INGRESS, from_links=True))
                 self.queues.queues[name] = [each for each in self.queues.queues[name] if each is not held]
 
     def _route(self, messages: list[Message], ingress: Ingress) -> None:
@@ -460,6 +481,7 @@ class Site:
             ingress,
             self.seen_table.value(),
             site=self.tag,
+            peers=lambda: KnownPeers(peers_in(self.known.content)),
             now_ms=self.world.clock(),
             queues=FakeBoundQueues(self.queues),
             executor=Inline(),
@@ -529,6 +551,13 @@ class World:
 
     def __post_init__(self) -> None:
         self.sites = {tag: Site(tag, self) for tag in self.tags}
+        self.introduce()
+
+    def introduce(self) -> None:
+        """Declare at each site that all others are its peers, and may do anything."""
+        for tag, site in self.sites.items():
+            peers = [Peer.at(other.introduction, queues=("*",)) for each, other in self.sites.items() if each != tag]
+            site.known.content = PEERS.pack({peer.tag: peer for peer in peers})
 
     def clock(self) -> int:
         return self.at_ms

@@ -56,7 +56,7 @@ class BridgeParts:
         return cls(
             settings=settings,
             registry=Seen(document, decode, now_ms),
-            peers=PeerQueues(),
+            peers=PeerQueues(settings.account),
             forwards=Forwards(dynamodb_client(), settings.table),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             executor=executor,

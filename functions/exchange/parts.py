@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.documents import EXCHANGES
+from sluice.aws.documents import EXCHANGES, PEERS, DynamoDocument
 from sluice.aws.queues import QueuesByUrl, ReceivedQueues
 from sluice.aws.records import Reporter
 from sluice.federation.followed import Followed, SeenReplica
+from sluice.federation.links.peers import KnownPeers
 from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.peer_store import peers_in
 from sluice.federation.router import Ingress, RoutingOutcome, route
+from sluice.federation.seen import Seen
 from sluice.federation.settings import ExchangeSettings
 from sluice.message import Message
 
@@ -23,6 +26,7 @@ class ExchangeParts:
 
     settings: ExchangeSettings
     table: SeenReplica[RoutingTable]
+    peers: Seen[KnownPeers]
     queues: QueuesByUrl
     reporter: Reporter
     executor: Executor
@@ -31,10 +35,16 @@ class ExchangeParts:
     def make(cls, settings: ExchangeSettings) -> "ExchangeParts":
         """With AWS behind it."""
         log = DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
+        known = DynamoDocument(client=dynamodb_client(), table=settings.table, name=PEERS, new_token=new_id)
+
+        def peers(content: bytes | None) -> KnownPeers:
+            return KnownPeers(peers_in(content), settings.peer_role_id)
+
         executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
             table=SeenReplica(Followed(log, RoutingTable), now_ms),
+            peers=Seen(known, peers, now_ms),
             queues=QueuesByUrl(sqs_client()),
             executor=executor,
             reporter=Reporter(
@@ -55,6 +65,7 @@ class ExchangeParts:
             ingress,
             self.table.value(),
             site=self.settings.site,
+            peers=self.peers.value,
             now_ms=now_ms(),
             queues=self.queues,
             executor=self.executor,

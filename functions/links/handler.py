@@ -55,7 +55,7 @@ def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureRespons
     def serve(message: Message) -> None:
         try:
             if batch.fifo:
-                hear(message.body, context)
+                hear(message, context)
             else:
                 perform(message.body, context)
         except BadSnapshot:
@@ -66,14 +66,14 @@ def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureRespons
     return parts().reporter.serve(batch, serve)
 
 
-def hear(body: str, context: LambdaContext) -> None:
+def hear(message: Message, context: LambdaContext) -> None:
     """One message of a peer."""
-    registrar, control = _registrar(context), decode_control(body)
+    registrar, control = _registrar(context), decode_control(message.body)
     dynamics = parts().dynamics(registrar)
     if isinstance(control, DynamicMessage):
-        dynamics.hear(control)
+        dynamics.hear(control, sender_id=message.sender_id)
     else:
-        registrar.hear(control)
+        registrar.hear(control, sender_id=message.sender_id)
         dynamics.sync()
     _after(registrar, dynamics)
 

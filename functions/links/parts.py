@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
-from sluice.aws.documents import EXCHANGES, LINKS, DynamoDocument
+from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.mappings import BridgeMappings
 from sluice.aws.federation.peers import PeerQueues
@@ -22,7 +22,9 @@ from sluice.codec import encode
 from sluice.federation.administration import Administration
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.links.peers import url_beside
 from sluice.federation.operations import LookAgain
+from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
@@ -55,7 +57,7 @@ class LinksParts:
         return cls(
             settings=settings,
             queues=SqsSiteQueues(sqs_client(), settings.dead_letters_url, settings.arn_prefix),
-            peers=PeerQueues(),
+            peers=PeerQueues(settings.here.account),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             reporter=Reporter(
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
@@ -65,7 +67,7 @@ class LinksParts:
             ),
             documents={
                 name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
-                for name in (LINKS, DECLARED, DYNAMIC)
+                for name in (LINKS, PEERS, DECLARED, DYNAMIC)
             },
             exchanges=ExchangeStore(
                 DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
@@ -87,6 +89,9 @@ class LinksParts:
             dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
             bridge_queue_attributes=self._bridge_queue_attributes,
             peer_accounts=settings.peer_accounts,
+            known=PeerStore(self.documents[PEERS]),
+            peer_role_id=settings.peer_role_id,
+            peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
             readable=settings.names.readable,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
             now_ms=now_ms,
@@ -117,6 +122,8 @@ class LinksParts:
         """Give what performs operations."""
         return Administration(
             registrar=registrar,
+            senders=self.settings.senders,
+            peers=self.settings.peers,
             names=self.settings.names,
             declared=self.settings.declared,
             applied=self.documents[DECLARED],

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 
 EXCHANGES = "exchanges"  # the document that the routing table is in
 LINKS = "links"  # the document that the registry of links is in
+PEERS = "peers"
 HEAD = "head"
 PART_BYTES = 380 * 1024  # an item has 400 KB, keys and all
 CONDITION_FAILED = "ConditionalCheckFailedException"

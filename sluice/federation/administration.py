@@ -14,21 +14,31 @@ from sluice.errors import BadBinding, BadConfiguration, BadRoute
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.dynamic.paths import Way
 from sluice.federation.exchange_store import with_binding, with_exchange, without_binding, without_exchange
-from sluice.federation.links.registry import BridgeRecord, LinkRecord, fed_queues, state_of
+from sluice.federation.links.links import Introduction, Link, check_link
+from sluice.federation.links.peers import Peer, check_peer, no_peer
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkRecord, fed_queues, state_of
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
-from sluice.federation.links.transitions import BridgeAdded, BridgeClosed, BridgeTold, LinkAdded, LinkTold
+from sluice.federation.links.transitions import (
+    BridgeAdded,
+    BridgeClosed,
+    BridgeTold,
+    LinkAdded,
+    LinkTold,
+)
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.operations import (
     AddBridge,
     AddExchange,
     AddLink,
+    AddPeer,
     BindingsView,
     BindQueue,
     BridgeView,
     CloseBridge,
     CloseLink,
     DeleteExchange,
+    DeletePeer,
     ExchangesView,
     FederationOperation,
     LinkView,
@@ -51,6 +61,7 @@ from sluice.federation.operations import (
     WaysView,
     WayView,
 )
+from sluice.federation.peer_store import ByTag
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
@@ -64,9 +75,14 @@ class NoSuch(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administration:
-    """One invocation's. `applied` is where the last declaration stands that was applied."""
+    """One invocation's. `applied` is where the last declaration stands that was applied.
+
+    `senders` are ids of the roles of this site's functions that peers hear from; `peers` are those that are declared.
+    """
 
     registrar: Registrar
+    senders: tuple[str, ...]
+    peers: tuple[Peer, ...]
     names: SiteNames
     declared: Declared
     applied: Document
@@ -110,8 +126,13 @@ class Administration:
                 return BindingDeclaration.of(declaration.binding(queue=queue))
             case UnbindQueue(exchange=name, queue=queue, key=key):
                 self.registrar.exchanges.change(without_binding((name, self.names.physical(queue), key)))
+            case AddPeer(peer=peer):
+                self.add_peer(peer)
+                return peer
+            case DeletePeer(name=name):
+                self.remove_peer(name)
             case AddLink(link=link):
-                self.registrar.advance([LinkAdded(link)])
+                self.add_link(link, declared=False)
                 return link
             case CloseLink(name=name):
                 self.tell_link(name, LinkEvent.CLOSE)
@@ -143,8 +164,9 @@ class Administration:
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
         forwards, fed = self.registrar.last_forwards(), fed_queues(registry)
         return SiteView(
-            address=self.registrar.here,
+            address=Introduction(**asdict(self.registrar.here), senders=self.senders),
             peer_accounts=self.registrar.peer_accounts,
+            peers=tuple(peer for _, peer in sorted(self.registrar.known.peers().items())),
             exchanges=bindings.exchanges,
             bindings=bindings.count,
             feeds=tuple(self.shown(each) for each in bindings if each.queue in fed),
@@ -206,6 +228,46 @@ class Administration:
         destination = Destination(queue=queue, url=self.registrar.queues.url(queue), feeds_route=feeds_route)
         self.registrar.exchanges.change(with_binding(declaration.binding(queue=queue), destination))
 
+    def add_peer(self, peer: Peer) -> None:
+        """Declare a peer, or what it may from now on. Raises `BadRoute` for one that can't be."""
+        here, accounts = self.registrar.here.tag, self.registrar.peer_accounts
+
+        def added(known: ByTag) -> ByTag:
+            check_peer(peer, here=here, accounts=accounts, existing=known.values())
+            return {**known, peer.tag: peer}
+
+        self.registrar.known.change(added)
+        # What the peer may have no longer goes at once, and not with its next hello.
+        registry = self.registrar.registry()
+        served = [each.bridge for each in registry.bridges.values() if each.served and not each.closing]
+        of_peer = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
+        gone = [BridgeClosed(bridge.name) for bridge in of_peer if peer.refusal_of(bridge) is not None]
+        self.registrar.advance(gone, ticks=False)
+
+    def remove_peer(self, tag: str) -> None:
+        """Let a site be no peer any more. Raises `NoSuch`, or `BadRoute` for one that links of this site go to."""
+        links = self.registrar.registry().links
+        if tag not in self.registrar.known.peers():
+            raise NoSuch(f"no such peer: {tag}")
+        to_peer = [name for name, each in sorted(links.items()) if each.link.peer == tag]
+        ours = [name for name in to_peer if not links[name].served]
+        if ours:
+            raise BadRoute(f"{tag}: links of this site go there: {', '.join(ours)}")
+        self.registrar.known.change(lambda known: {each: peer for each, peer in known.items() if each != tag})
+        self.registrar.advance([LinkTold(name, LinkEvent.CLOSE) for name in to_peer])
+
+    def add_link(self, link: Link, *, declared: bool) -> None:
+        """Declare a link. Raises `BadRoute` for one that can't be."""
+        existing = [each.link for each in self.registrar.registry().links.values() if each.link.name != link.name]
+        check_link(link, here=self.registrar.here.tag, existing=existing)
+        if SERVED_MARK not in link.name and link.peer not in self.registrar.known.peers():
+            raise BadRoute(f"{link.name}: {no_peer(link.peer)}")
+        added = [LinkAdded(link, declared=declared)]
+        if declared:
+            self.registrar.take_in(added)
+        else:
+            self.registrar.advance(added)
+
     def tell_link(self, name: str, news: Command | LinkEvent) -> None:
         """Tells a link what to do. Raises `NoSuch`."""
         if name not in self.registrar.registry().links:
@@ -242,6 +304,7 @@ class Administration:
     def sweep(self) -> None:
         """Make what is declared, and do what is due. Raises a `BadConfiguration` for what can't be as declared."""
         try:
+            self.declare_peers()
             self.declare()
         finally:  # what can't be as it is declared holds up nothing else
             self.registrar.check_mappings()
@@ -275,11 +338,21 @@ class Administration:
         for binding in declared.bindings:
             self.bind(binding)
         for link in declared.links:
-            self.registrar.take_in([LinkAdded(link, declared=True)])
+            self.add_link(link, declared=True)
         for route in declared.routes:
             self.registrar.take_in([BridgeAdded(route, declared=True)])
         if before != declared:
             self.applied.save(DECLARED.text(declared).encode(), after=version)
+
+    def declare_peers(self) -> None:
+        """Let those be peers that are declared, and those no longer that were. Raises `BadRoute`."""
+        known, declared = self.registrar.known.peers(), {peer.tag: peer for peer in self.peers}
+        for tag, peer in declared.items():
+            if peer != known.get(tag):
+                self.add_peer(peer)
+        for tag in [tag for tag, peer in known.items() if peer.declared and tag not in declared]:
+            with suppress(BadRoute):  # one that links of this site go to stays
+                self.remove_peer(tag)
 
 
 def _shown_link(record: LinkRecord) -> LinkView:

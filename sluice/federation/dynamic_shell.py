@@ -55,9 +55,9 @@ class Dynamics:
     document: Document
     ignored: Counter[str] = field(default_factory=Counter)  # ops that changed nothing, by reason
 
-    def hear(self, message: DynamicMessage) -> None:
+    def hear(self, message: DynamicMessage, *, sender_id: str) -> None:
         """Take in what a peer says; what can't be read is counted. Raises `BadRoute` for who may not say anything."""
-        self.registrar.check_sender(message.sender)
+        self.registrar.checked_sender(message.sender, sender_id=sender_id)
         try:
             op = decode_op(bytes(message.said))
         except Malformed:

@@ -5,7 +5,8 @@ from typing import ClassVar, cast
 
 from sluice.codec import Struct
 from sluice.federation.declared import BindingDeclaration
-from sluice.federation.links.links import Address, Bridge, Link
+from sluice.federation.links.links import Address, Bridge, Introduction, Link
+from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import ENDING, Command, LinkStatus
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
@@ -47,8 +48,9 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
 class SiteView(Struct, frozen=True, kw_only=True):
     """What a site says of itself. `bindings` are counted; `feeds` are those of queues that its queue routes read."""
 
-    address: Address
+    address: Introduction
     peer_accounts: frozenset[str]
+    peers: tuple[Peer, ...]
     exchanges: tuple[Exchange, ...]
     bindings: int
     feeds: tuple[BindingDeclaration, ...]
@@ -59,6 +61,10 @@ class SiteView(Struct, frozen=True, kw_only=True):
     def tag(self) -> str:
         """The site's."""
         return self.address.tag
+
+    def peer_tagged(self, tag: str) -> Peer | None:
+        """None where there is none."""
+        return next((each for each in self.peers if each.tag == tag), None)
 
     def link_named(self, name: str) -> LinkView | None:
         """None where there is none."""
@@ -211,6 +217,18 @@ class UnbindQueue(_Change[None], frozen=True, kw_only=True, tag="unbind"):
     key: str = ""
 
 
+class AddPeer(_Change[Peer], frozen=True, kw_only=True, tag="peer_add"):
+    """Declares a peer, or what it may from now on; the same one once more changes nothing."""
+
+    peer: Peer
+
+
+class DeletePeer(_Change[None], frozen=True, kw_only=True, tag="peer_del"):
+    """Lets a site be no peer any more; what it asked for goes, and what its queues hold goes over first."""
+
+    name: str
+
+
 class AddLink(_Change[Link], frozen=True, kw_only=True, tag="link_add"):
     """Declares a link; the same one once more changes nothing."""
 
@@ -268,8 +286,8 @@ class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
 
 FederationOperation = (
     ShowSite | ListExchanges | ListQueues | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange
-    | BindQueue | UnbindQueue | AddLink | CloseLink | TellLink | AddBridge | CloseBridge | TellBridge | ReportOutage
-    | LookAgain | SweepSite
+    | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | TellLink | AddBridge | CloseBridge
+    | TellBridge | ReportOutage | LookAgain | SweepSite
 )  # fmt: skip
 # A union is no type to a type checker.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

@@ -23,6 +23,7 @@ from sluice.federation.links.messages import (
     Parting,
     encode_control,
 )
+from sluice.federation.links.peers import KnownPeers, Peer, vouched
 from sluice.federation.links.registry import (
     REGISTRY,
     SERVED_MARK,
@@ -43,6 +44,7 @@ from sluice.federation.links.transitions import (
     RegistryEvent,
     apply,
 )
+from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import (
     DeadLetters,
     Document,
@@ -79,6 +81,9 @@ class Registrar:
     dead_letters: DeadLetters
     bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
     peer_accounts: frozenset[str]
+    known: PeerStore
+    peer_role_id: str | None  # of the role that this site has for its peers in other accounts
+    peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
     now_ms: NowMs
@@ -189,18 +194,21 @@ class Registrar:
 
     # What peers say
 
-    def hear(self, message: LinkMessage) -> Registry:
-        """Take in what a peer says, and answer. Raises `BadRoute` for a site that may not say anything."""
-        sender = message.sender
-        if sender.account == self.here.account:  # what lets other accounts in isn't for its own
-            sender = replace(sender, role_arn=None, external_id=None)
-        self.check_sender(sender)
-        link = message.link
+    def hear(self, message: LinkMessage, *, sender_id: str) -> Registry:
+        """Take in what a peer says, and answer. Raises `BadRoute` for a site that may not say it.
+
+        `sender_id` is SQS's, of whoever sent the message.
+        """
+        sender, link = self.checked_sender(message.sender, sender_id=sender_id), message.link
+        self._check_link(message, sender)
         match message:
             case Hello(served=True):
                 return self._greet_server(link, sender)
             case Hello(pulls=pulls, draining=draining):
-                return self._greet(Greeted(link=link, peer=sender, pulls=pulls, draining=draining))
+                rules = self.known.peers()[sender.tag]
+                refused = {pull.name: reason for pull in pulls if (reason := rules.refusal_of(pull)) is not None}
+                allowed = tuple(pull for pull in pulls if pull.name not in refused)
+                return self._greet(Greeted(link=link, peer=sender, pulls=allowed, draining=draining), refused)
             case HelloAnswer(exchanges=exchanges, bridges=bridges):
                 event: RegistryEvent = HelloAnswered(
                     link=link, peer=sender, exchanges=exchanges, bridges=bridges, ours=self._types()
@@ -211,13 +219,23 @@ class Registrar:
                 event = Parted(link, sender.tag)
         return self.advance([event], ticks=False)
 
-    def check_sender(self, sender: Address) -> None:
-        """Check who says something. Raises `BadRoute` for a site that may not."""
-        if sender.account not in self.peer_accounts:
-            what = f"account {sender.account} is not one of this site's peers"
-            raise BadRoute(f"{sender.tag}: {what}: federation.peer_accounts doesn't list it")
+    def checked_sender(self, claimed: Address, *, sender_id: str) -> Address:
+        """Return where the peer is who says something. Raises `BadRoute` for what isn't from a peer of that tag."""
+        peer = KnownPeers(self.known.peers(), self.peer_role_id).named(claimed.tag, sender_id=sender_id)
+        sender = vouched(claimed, peer, url_of=self.peer_queue_url)
+        if sender.account == self.here.account:  # what lets other accounts in isn't for its own
+            sender = replace(sender, role_arn=None, external_id=None)
+        return sender
 
-    def _greet(self, greeted: Greeted) -> Registry:
+    def _check_link(self, message: LinkMessage, sender: Address) -> None:
+        """Check that what is said of a link of ours is said by whom it goes to. Raises `BadRoute`."""
+        if isinstance(message, HelloAnswer | HelloRefusal):
+            record = self.registry().links.get(message.link)
+            if record is not None and record.link.peer != sender.tag:
+                raise BadRoute(f"{sender.tag}: {message.link[:100]} is a link to {record.link.peer}")
+
+    def _greet(self, greeted: Greeted, refused: Mapping[str, str]) -> Registry:
+        """Take in a hello, and answer it. `refused` are reasons, by name, of what the peer may not pull."""
         peer, name = greeted.peer, served_name(greeted.link, greeted.peer.tag)
         try:
             registry = self.advance([greeted], ticks=False)
@@ -227,7 +245,7 @@ class Registrar:
         record = registry.links.get(name)
         if record is None:
             return registry  # a parting has come in between
-        bridges = {
+        bridges = {pull: f"{LinkState.FAILED}: {reason}" for pull, reason in refused.items()} | {
             each.bridge.name.removesuffix(SERVED_MARK + peer.tag): state_of(each, record)
             for each in registry.bridges_of(name)
         }

@@ -7,23 +7,29 @@ from fnmatch import fnmatchcase
 from sluice.errors import BadBinding
 from sluice.federation.declared import Declared
 from sluice.federation.links.links import Address
+from sluice.federation.links.peers import Peer
 from sluice.federation.router import Ingress
 from sluice.settings import Natural, Settings
 
 
 class ExchangeSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the exchange function. `site` is the site's tag; `ingresses` are by queue name."""
+    """Settings of the exchange function. `site` is the site's tag; `ingresses` are by queue name.
+
+    `peer_role_id` is of the role that peers in other accounts assume, where there is one.
+    """
 
     site: str
+    peer_role_id: str | None = None
     table: str
     dead_letters_url: str
     ingresses: Mapping[str, Ingress]
 
 
 class BridgeSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the bridge function. `site` is the site's tag."""
+    """Settings of the bridge function. `site` is the site's tag, `account` what it calls its sessions at peers."""
 
     site: str
+    account: str
     table: str
     dead_letters_url: str
     ticks_queue_url: str
@@ -62,9 +68,16 @@ class SiteNames:
 
 
 class LinksSettings(Settings, frozen=True, kw_only=True):
-    """Settings of the links function. `declaration` is what `Declared.to_json` gives."""
+    """Settings of the links function. `declaration` is what `Declared.to_json` gives.
+
+    `senders` are ids of the roles of this function and of the bridge function. `peer_role_id` is of the role that peers
+    in other accounts assume, where there is one.
+    """
 
     here: Address
+    senders: tuple[str, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    peer_role_id: str | None = None
     table: str
     dead_letters_url: str
     ticks_queue_url: str

@@ -136,7 +136,7 @@ def test_no_answer_may_pass() -> None:
 def test_a_peer_is_told_in_order_of_the_link_and_sent_batches(sqs: Any, dead_url: str) -> None:
     control = sqs.create_queue(QueueName="control.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     endpoint = Endpoint(region=REGION, account="123456789012", control_queue_url=control)
-    peers = PeerQueues()
+    peers = PeerQueues("123456789012")
     for body in ("one", "one", "two"):
         peers.tell(LINK, endpoint, body)
     told = received(sqs, control)

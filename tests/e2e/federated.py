@@ -11,11 +11,13 @@ from typing import Any
 from sluice.aws.operator.connections import Connection, of_environment
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
-from sluice.federation.links.links import Address, Bridge, Link
+from sluice.federation.links.links import Bridge, Introduction, Link
+from sluice.federation.links.peers import Peer
 from sluice.federation.messages.metadata import ATTRIBUTE
 from sluice.federation.operations import (
     AddBridge,
     AddLink,
+    AddPeer,
     BindQueue,
     CloseLink,
     DeleteExchange,
@@ -78,7 +80,7 @@ class FederatedSite:
         return stack_outputs(self.connection, "SluiceFederation")
 
     @cached_property
-    def address(self) -> Address:
+    def address(self) -> Introduction:
         return self.ask(ShowSite()).address
 
     @property
@@ -87,6 +89,10 @@ class FederatedSite:
 
     def ask(self, operation: Operation[R], /) -> R:
         return self.client.ask(operation)
+
+    def ask_site(self) -> SiteView:
+        """All that the site says of itself."""
+        return self.ask(ShowSite())
 
     # Queues
 
@@ -196,8 +202,14 @@ class FederatedSite:
     def link(self, peer: "FederatedSite", name: str | None = None) -> str:
         """A link to the peer; its name."""
         name = name or f"to-{peer.site.account[0]}-{peer.site.region}"
+        self.introduce(peer)
         self.ask(AddLink(link=Link.to(peer.address, name=name)))
         return name
+
+    def introduce(self, peer: "FederatedSite") -> None:
+        """Let each of the two be the other's peer, which may do anything."""
+        self.ask(AddPeer(peer=Peer.at(peer.address, queues=("*",))))
+        peer.ask(AddPeer(peer=Peer.at(self.address, queues=("*",))))
 
     def route(self, name: str, link: str, **fields: Any) -> str:
         """A bridge over the link, when it is operational."""

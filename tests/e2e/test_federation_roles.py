@@ -51,6 +51,7 @@ def test_ten_arrive_by_the_peers_roles(sites: list[FederatedSite]) -> None:
 @pytest.mark.slow
 def test_without_the_external_id_a_link_is_refused(sites: list[FederatedSite]) -> None:
     here, there = sites
+    here.introduce(there)
     address = there.address
     for name, role_arn in (("no-id", address.role_arn), ("no-role", None)):
         link = Link(name=name, peer=there.tag, endpoints=(address.endpoint,), role_arn=role_arn)

@@ -5,22 +5,34 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from moto.sqs.models import DEFAULT_SENDER_ID
 from msgspec.structs import asdict
 
 from functions.bridge import handler as bridge
 from functions.exchange import handler as exchange
 from functions.links import handler as links
-from sluice.aws.clients import lambda_client
-from sluice.aws.documents import LINKS, DynamoDocument
+from sluice.aws.clients import lambda_client, new_id
+from sluice.aws.documents import LINKS, PEERS, DynamoDocument
+from sluice.federation import peer_store
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import Hello, decode_control, encode_control
+from sluice.federation.links.peers import Peer
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import LinkState, LinkStatus
 from tests.functions.conftest import CONTEXT, Surroundings
 
 ACCOUNT, REGION = "123456789012", "eu-central-1"
+SENDER = DEFAULT_SENDER_ID  # of all that moto's queues are sent
 QUEUES = ("plain", "ingress", "links", "source", "peer-ingress")
-FIFO_QUEUES = ("ingress.fifo", "trusted.fifo", "control.fifo", "peer-control.fifo", "peer-ingress.fifo", "route.fifo")
+FIFO_QUEUES = (
+    "ingress.fifo",
+    "trusted.fifo",
+    "peers.fifo",
+    "control.fifo",
+    "peer-control.fifo",
+    "peer-ingress.fifo",
+    "route.fifo",
+)
 
 
 @pytest.fixture
@@ -34,10 +46,12 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
         "ingress": {"fifo": False},
         "ingress.fifo": {"fifo": True},
         "trusted.fifo": {"fifo": True, "trusted": True},
+        "peers.fifo": {"fifo": True, "from_links": True},
     }
     dead_arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"
     for name, value in {
         "SITE": "HERE",
+        "ACCOUNT": ACCOUNT,
         "TICKS_QUEUE_URL": surroundings.timeouts_url,
         "INGRESSES": json.dumps(ingresses),
         "HERE": json.dumps(asdict(address(surroundings, "HERE"))),
@@ -51,8 +65,15 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
     }.items():
         monkeypatch.setenv(name, value)
     forget()
+    know(surroundings, Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=(SENDER,)))
     yield surroundings
     forget()
+
+
+def know(federation: Surroundings, *peers: Peer) -> None:
+    """Have these peers, and no others."""
+    document = DynamoDocument(client=federation.dynamodb, table="t", name=PEERS, new_token=new_id)
+    assert document.save(peer_store.PEERS.pack({peer.tag: peer for peer in peers}), after=document.version())
 
 
 def forget() -> None:
@@ -344,7 +365,8 @@ def test_a_site_of_a_strange_account_is_not_listened_to(federation: Surroundings
     strange = json.loads(hello(federation))
     strange["value"]["sender"]["account"] = "999999999999"
     assert hear(federation, json.dumps(strange)) == []
-    assert "not one of this site's peers" in letters(federation)[json.dumps(strange)]
+    reason = f"THERE: is at {ACCOUNT}/{REGION}, not at 999999999999/{REGION}"
+    assert reason in letters(federation)[json.dumps(strange)]
     assert ask(op="site")["links"] == []
 
 
@@ -368,12 +390,47 @@ def test_a_hello_that_asks_for_what_cannot_be_is_refused_with_the_reason(
     assert ask(op="site")["bridges"] == []
 
 
-def test_a_sites_own_tag_is_refused(federation: Surroundings) -> None:
+def test_a_tag_that_is_no_peers_is_not_listened_to(federation: Surroundings) -> None:
     said = json.loads(hello(federation))
     said["value"]["sender"]["tag"] = "HERE"
     assert hear(federation, json.dumps(said)) == []
+    assert "'HERE' is no peer of this site" in letters(federation)[json.dumps(said)]
+    assert federation.messages(url_of(federation, "peer-control.fifo")) == []
+
+
+def test_what_a_peer_may_not_pull_its_answer_says_and_the_rest_goes_on(federation: Surroundings) -> None:
+    know(federation, Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=(SENDER,), pulls=("amq.topic:eu.#",)))
+    assert hear(federation, hello(federation)) == []
     [answer] = federation.messages(url_of(federation, "peer-control.fifo"))
-    assert "no two sites have one tag" in answer["Body"]
+    said = "THERE may not pull amq.fanout: its peer rule here says amq.topic:eu.#"
+    assert decode_control(answer["Body"]).bridges == {"pulled": f"Failed: {said}"}  # type: ignore[union-attr]  # an answer
+    assert (ask(op="site")["bridges"], letters(federation)) == ([], {})
+
+
+def test_what_a_peer_sends_is_marked_as_its_own(federation: Surroundings) -> None:
+    ask(op="bind", exchange="amq.fanout", queue="orders")
+    send_fifo(federation, "peers.fifo", "m", x_qpid='{"exchange": "amq.fanout", "key": "", "trace": ["FAR"]}')
+    assert exchange.handler(federation.event(url_of(federation, "peers.fifo")), CONTEXT) == {"batchItemFailures": []}
+    [arrived] = federation.messages(url_of(federation, "plain"))
+    assert json.loads(arrived["MessageAttributes"]["x-qpid"]["StringValue"])["trace"] == ["FAR", "THERE"]
+
+
+def test_what_a_stranger_or_who_may_not_sends_over_a_link_is_a_dead_letter(federation: Surroundings) -> None:
+    ask(op="bind", exchange="amq.fanout", queue="orders")
+    for peer, reason in (
+        (Peer(tag="THERE", account=ACCOUNT, region=REGION), f"NoPeer: sent by '{SENDER}', which is no peer's role"),
+        (
+            Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=(SENDER,), pushes=("events",)),
+            "NotPermitted: THERE may not push to amq.fanout: its peer rule here says events",
+        ),
+    ):
+        know(federation, peer)
+        forget()
+        send_fifo(federation, "peers.fifo", reason, group=reason[:6], x_qpid='{"exchange": "amq.fanout"}')
+        event = federation.event(url_of(federation, "peers.fifo"))
+        assert exchange.handler(event, CONTEXT) == {"batchItemFailures": []}
+        assert letters(federation)[reason] == reason
+    assert federation.messages(url_of(federation, "plain")) == []
 
 
 def test_a_link_is_tried_and_a_tick_armed(federation: Surroundings) -> None:

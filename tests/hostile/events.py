@@ -23,9 +23,10 @@ def record(
     place: int = 0,
     receives: int = 1,
     group: str | None = None,
+    sender_id: str = "AIDA",
 ) -> dict[str, Any]:
     """One message of a queue."""
-    system = {"ApproximateReceiveCount": str(receives), "SentTimestamp": str(NOW_MS), "SenderId": "AIDA"}
+    system = {"ApproximateReceiveCount": str(receives), "SentTimestamp": str(NOW_MS), "SenderId": sender_id}
     return {
         "messageId": f"m{place}",
         "receiptHandle": f"handle {place}",

@@ -13,6 +13,7 @@ from sluice.federation.declared import Declared
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import with_binding
 from sluice.federation.links.links import Bridge
+from sluice.federation.links.peers import KnownPeers
 from sluice.federation.links.transitions import BridgeAdded, LinkAdded
 from sluice.federation.matching.bindings import Binding, Bindings, Destination
 from sluice.federation.matching.routing import RoutingTable
@@ -23,7 +24,7 @@ from sluice.federation.registrar import Registrar
 from sluice.federation.router import Ingress, route
 from sluice.federation.settings import SiteNames
 from sluice.message import Message, Value
-from tests.federation_fakes import FakeDocument, Site, World
+from tests.federation_fakes import FakeDocument, Site, World, role_of
 from tests.functions.conftest import CONTEXT
 from tests.functions.ways import Inline
 from tests.hostile.events import NOW_MS, Given, became, event, put_together, record, reporter
@@ -51,11 +52,18 @@ def table() -> RoutingTable:
 TABLE = table()
 
 
+def no_peers() -> KnownPeers:
+    """What an ingress of publishers never asks."""
+    raise AssertionError("nobody asked for peers")
+
+
 def routed(client: StrictClient, messages: Sequence[tuple[str, Given]], *, trusted: bool = False) -> Sequence[str]:
     """What the exchange function makes of a batch, beside what it sends."""
 
     def through(batch: Sequence[Message], ingress: Ingress) -> Any:
-        return route(batch, ingress, TABLE, site="HERE", now_ms=NOW_MS, queues=client, executor=Inline())
+        return route(
+            batch, ingress, TABLE, site="HERE", peers=no_peers, now_ms=NOW_MS, queues=client, executor=Inline()
+        )
 
     parts = SimpleNamespace(
         ingress=lambda _: Ingress(fifo=False, trusted=trusted), route=through, reporter=reporter(client)
@@ -140,6 +148,7 @@ class Sites(World):
 
     def __post_init__(self) -> None:
         self.sites = {tag: DynamicSite(tag, self) for tag in self.tags}
+        self.introduce()
 
     def __getitem__(self, tag: str) -> DynamicSite:
         site = self.sites[tag]
@@ -173,6 +182,8 @@ class Links:
     def administration(self, registrar: Registrar, dynamics: Dynamics) -> Administration:
         return Administration(
             registrar=registrar,
+            senders=(),
+            peers=(),
             names=SiteNames(queues={"orders": "ingress"}, patterns=("source*",)),
             declared=Declared(),
             applied=FakeDocument(),
@@ -183,10 +194,12 @@ class Links:
     def arm_tick(self, registrar: Registrar) -> None:
         registrar.next_tick_ms(registrar.registry())
 
-    def hear(self, *bodies: str, receives: int = 1) -> list[str]:
-        """What peers say, in order."""
+    def hear(self, *bodies: str, receives: int = 1, by: str = "THERE") -> list[str]:
+        """What a peer says, in order."""
         records = [
-            record(body, queue="control.fifo", place=place, group="THERE/link", receives=receives)
+            record(
+                body, queue="control.fifo", place=place, group=f"{by}/link", receives=receives, sender_id=role_of(by)
+            )
             for place, body in enumerate(bodies)
         ]
         with put_together(links, self):

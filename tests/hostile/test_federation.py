@@ -76,6 +76,8 @@ ASKED: list[dict[str, Any]] = [
     {"op": "exchange_del", "name": TOPIC},
     {"op": "bind", "exchange": "amq.match", "queue": "orders", "key": "k", "arguments": {"x-match": "all", "a": 1}},
     {"op": "unbind", "exchange": TOPIC, "queue": "orders", "key": "k"},
+    {"op": "peer_add", "peer": {"tag": "P", "account": "123456789012", "region": "eu-west-1", "senders": ["AROAP"]}},
+    {"op": "peer_del", "name": "THERE"},
     {"op": "link_add", "link": {"name": "l", "peer": "P", "endpoints": [ENDPOINT], "durable": True}},
     {"op": "link_del", "name": "to-HERE@THERE"},
     {"op": "link_tell", "name": "to-HERE@THERE", "what": "pause"},

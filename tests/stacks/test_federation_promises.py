@@ -162,7 +162,8 @@ def test_or_they_assume_a_role_with_the_external_id(synth: Callable[..., Templat
         if id_.startswith("PeerRole")
     )
     assert text(trust["Principal"]["AWS"]) == f"arn:{{AWS::Partition}}:iam::{PEER}:root"
-    assert trust["Condition"] == {"StringEquals": {"sts:ExternalId": "ours-and-theirs"}}
+    named = {"sts:ExternalId": "ours-and-theirs", "sts:RoleSessionName": "${aws:PrincipalAccount}"}
+    assert trust["Condition"] == {"StringEquals": named}
     assert allowed(statements(templates, "Peer")) == pairs(
         (SEND, {"FederationLinks.Arn", "FederationLinkIngress.Arn", "FederationFifoLinkIngress.Arn"})
     )

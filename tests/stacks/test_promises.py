@@ -533,8 +533,10 @@ def test_every_function_reads_what_its_stack_writes(templates: Templates) -> Non
                 assert own == set(found[name].environment()), name
     assert set(found) == set(SETTINGS)
     assert cast("LinksSettings", found["Links"]).here.control_queue_url == "FederationLinks"
+    assert cast("LinksSettings", found["Links"]).senders == ("LinksRole.RoleId", "BridgeRole.RoleId")
     ingresses = cast("ExchangeSettings", found["Exchange"]).ingresses.values()
-    assert sorted((each.fifo, each.trusted) for each in ingresses) == [
+    assert not any(each.trusted for each in ingresses)
+    assert sorted((each.fifo, each.from_links) for each in ingresses) == [
         (False, False),
         (False, True),
         (True, False),

@@ -16,7 +16,7 @@ from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.states import Command
 from sluice.federation.links.transitions import BridgeAdded, BridgeClosed, LinkAdded, LinkTold
 from sluice.federation.matching.bindings import Binding, Destination
-from tests.federation_fakes import FakeDocument, Site, World
+from tests.federation_fakes import FakeDocument, Site, World, role_of
 
 TOPIC = "amq.topic"
 
@@ -31,12 +31,13 @@ class DynamicSite(Site):
     def hear(self) -> None:
         if not self.control:
             return
-        control = decode_control(self.control[0][1])
+        group, body = self.control[0]
+        control, sender_id = decode_control(body), role_of(group.partition("/")[0])
         try:
             if isinstance(control, DynamicMessage):
-                self.dynamics().hear(control)
+                self.dynamics().hear(control, sender_id=sender_id)
             else:
-                self.registrar().hear(control)
+                self.registrar().hear(control, sender_id=sender_id)
                 self.dynamics().sync()
         except DestinationFault:
             return
@@ -62,6 +63,7 @@ class DynamicSite(Site):
 class DynamicWorld(World):
     def __post_init__(self) -> None:
         self.sites = {tag: DynamicSite(tag, self) for tag in self.tags}
+        self.introduce()
 
     def __getitem__(self, tag: str) -> DynamicSite:
         site = self.sites[tag]
@@ -165,11 +167,14 @@ def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:
 def test_what_cannot_be_read_is_counted_and_strangers_are_refused(line: DynamicWorld) -> None:
     dynamics = line["A"].dynamics()
     for said in (b"{", b'{"op": "X"}', b"[]"):
-        dynamics.hear(DynamicMessage(link="l", sender=line["B"].address, said=Raw(said)))
+        said_by = DynamicMessage(link="l", sender=line["B"].address, said=Raw(said))
+        dynamics.hear(said_by, sender_id=role_of("B"))
     assert dynamics.ignored == {"malformed": 3}
-    stranger = replace(line["B"].address, account="999999999999")
-    with pytest.raises(BadRoute, match="not one of this site's peers"):
-        dynamics.hear(DynamicMessage(link="l", sender=stranger, said=Raw(b"{}")))
+    stranger = replace(line["B"].address, tag="STRANGER")
+    with pytest.raises(BadRoute, match="'STRANGER' is no peer of this site"):
+        dynamics.hear(DynamicMessage(link="l", sender=stranger, said=Raw(b"{}")), sender_id=role_of("STRANGER"))
+    with pytest.raises(BadRoute, match="B: sent by 'AROAC', which is none of its roles"):
+        dynamics.hear(DynamicMessage(link="l", sender=line["B"].address, said=Raw(b"{}")), sender_id=role_of("C"))
 
 
 def test_the_state_comes_back_as_it_was(line: DynamicWorld) -> None:

@@ -63,6 +63,8 @@ class Desk:
         """As the wire has it."""
         administration = Administration(
             registrar=self.here.registrar(),
+            senders=(),
+            peers=(),
             names=NAMES,
             declared=self.declared,
             applied=self.applied,

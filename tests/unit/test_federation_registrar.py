@@ -370,17 +370,17 @@ def test_an_existing_queue_and_its_other_bindings_stay_when_its_route_goes() -> 
     assert SOURCE in here.queues.queues
 
 
-def test_two_sites_with_one_tag_are_refused_and_told_why() -> None:
+def test_a_site_that_takes_anothers_tag_is_not_heard() -> None:
     world = World(("A", "B"))
     advance(world["A"], LinkAdded(world.link("A", "B")))
     world.talk()
     impostor = Site("A", world)
-    impostor.queues.base = "https://sqs.B/other"
+    impostor.peers.here = "IMPOSTOR"
     impostor.registrar().take_in([LinkAdded(world.link("A", "B", name="other"))])
     impostor.registrar().advance()
     world["B"].hear()
     assert "other@A" not in world["B"].registry().links
-    assert "two sites have this tag" in world["B"].peers.told[-1][1]
+    assert world["B"].deaf == ["BadRoute: A: sent by 'AROAIMPOSTOR', which is none of its roles"]
 
 
 def test_a_route_over_no_link_is_refused_and_nothing_is_written() -> None:

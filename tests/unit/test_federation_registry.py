@@ -278,9 +278,9 @@ def test_a_served_link_that_hears_nothing_asks() -> None:
         (greeting(replace(PULL, src_is_local=True)), "isn't pulled"),
         (greeting(PULL, replace(PULL, name="twice")), "duplicate"),
         (greeting(PULL, replace(PULL, key="other")), "duplicate"),
-        (Greeted(link="link", peer=replace(PEER, tag="HERE")), "no two sites have one tag"),
-        (Greeted(link="link", peer=replace(PEER, tag="A@B")), "is no site's tag"),
-        (Greeted(link="link", peer=replace(PEER, control_queue_url="other")), "two sites have this tag"),
+        (Greeted(link="a link", peer=PEER), "'a link': a name is 1 to 128 printable characters"),
+        (Greeted(link="", peer=PEER), "'': a name is 1 to 128"),
+        (greeting(replace(PULL, name="p" * 129)), "a name is 1 to 128"),
     ],
 )
 def test_what_cannot_be_is_refused(event: RegistryEvent, error: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange
+from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason
@@ -72,7 +73,17 @@ def run(
     messages: Sequence[Message], to: RoutingTable, queues: Fickle, *, fifo: bool = False, **how: Any
 ) -> RoutingOutcome:
     ingress = Ingress(fifo=fifo, **how)
-    return route(messages, ingress, to, site="HERE", now_ms=NOW, queues=queues, executor=Inline())
+    known = {"THERE": Peer(tag="THERE", account="1", region="r", senders=("AROATHERE",))}
+    return route(
+        messages,
+        ingress,
+        to,
+        site="HERE",
+        peers=lambda: KnownPeers(known),
+        now_ms=NOW,
+        queues=queues,
+        executor=Inline(),
+    )
 
 
 @given(

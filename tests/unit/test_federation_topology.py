@@ -1,6 +1,5 @@
 """What is found wrong with a topology, and how it is drawn."""
 
-from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise, product
 from typing import Any
@@ -20,7 +19,6 @@ from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.topics import TopicIndex
-from sluice.federation.matching.tracing import Crossing, Trace, crossed, held_back
 
 TYPES = {"x": ExchangeType.TOPIC, "other": ExchangeType.FANOUT, "direct": ExchangeType.DIRECT}
 UP = {"to-B": LinkStatus(state=LinkState.OPERATIONAL)}
@@ -384,58 +382,3 @@ def test_fifty_sites_are_looked_through_at_once() -> None:
     assert len(found(joined(ring, max_hops=49), Concern.MULTI_PATH)) == 50 * 2
     few_hops = joined(ring)
     assert (found(few_hops, Concern.MULTI_PATH), len(found(few_hops, Concern.HOPS))) == ([], 100)
-
-
-TAGS = st.sampled_from([None, None, "t"])
-EXCLUDES = st.sampled_from([frozenset(), frozenset(), frozenset("A"), frozenset("t")])
-
-
-def routes_of(tags: st.SearchStrategy[str | None], excludes: st.SearchStrategy[frozenset[str]]) -> Any:
-    """Up to six routes between four sites."""
-    ends = st.sampled_from([(a, b) for a in "ABCD" for b in "ABCD" if a != b])
-    route = st.tuples(ends, st.sampled_from(["a", "b", "#", "*"]), tags, excludes, st.sampled_from([1, 2, 8]))
-    return st.lists(route, unique_by=lambda each: each[:2], max_size=6)
-
-
-def with_routes(routes: list[Any], *, hops: int | None = None) -> Topology:
-    return sites_with(
-        *((source, push(dest, key=key, tag=tag, excludes=excludes, max_hops=hops or own))
-          for (source, dest), key, tag, excludes, own in routes)
-    )  # fmt: skip
-
-
-def copies(topology: Topology, origin: str, key: str) -> Counter[str]:
-    """How many copies each site's exchange gets of a message, each sent on as bridges do, as if nobody knew any."""
-    arrived: Counter[str] = Counter()
-    to_send: list[tuple[str, Trace]] = [(origin, ())]
-    while to_send:
-        here, trace = to_send.pop()
-        for route in topology.routes:
-            bridge = route.bridge
-            crossing = Crossing(
-                peer=route.dest, tag=bridge.tag or here, excludes=bridge.excludes, max_hops=bridge.max_hops
-            )
-            takes = route.source == here and TopicIndex([(bridge.key, 0)]).matches(key)
-            if takes and held_back(trace, crossing) is None:
-                arrived[route.dest] += 1
-                to_send.append((route.dest, crossed(trace, crossing)))
-    return arrived
-
-
-KEYS = ("a", "b", "c", "a.b")
-
-
-@given(routes_of(TAGS, EXCLUDES))
-def test_something_is_doubled_exactly_where_an_exchange_gets_two_copies(routes: list[Any]) -> None:
-    topology = with_routes(routes)
-    some = [(origin, copies(topology, origin, key)) for origin in topology.tags for key in KEYS]
-    is_doubled = any(number > 1 or site == origin for origin, arrived in some for site, number in arrived.items())
-    assert any(finding.effect is Effect.DOUBLED for finding in findings(topology)) == is_doubled
-
-
-@given(routes_of(st.none(), st.just(frozenset())))
-def test_something_is_lost_for_its_hops_exactly_where_an_exchange_would_have_a_copy_without(routes: list[Any]) -> None:
-    topology, unlimited = with_routes(routes), with_routes(routes, hops=64)
-    some = [(origin, key) for origin in topology.tags for key in KEYS]
-    is_lost = any(copies(topology, *each).keys() != copies(unlimited, *each).keys() for each in some)
-    assert bool(found(topology, Concern.HOPS)) == is_lost

@@ -46,15 +46,18 @@ REFUSALS = GONE | {
 KMS_REFUSALS = ("KMS.", "KmsAccessDenied", "KmsDisabled", "KmsNotFound", "KmsInvalidState", "KmsOptInRequired")
 PASSING = frozenset({"RequestThrottled", "ThrottlingException", "Throttling", "OverLimit", "ServiceUnavailable"})
 SERVER_ERROR = 500
-ROLE_SESSION = "sluice"
 
 _Key = tuple[str, str | None, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PeerQueues:
-    """Clients are kept: one for each region, endpoint and role. Safe for threads once a client is there."""
+    """Clients are kept: one for each region, endpoint and role. Safe for threads once a client is there.
 
+    `account` is the site's own, and the name of its sessions where it assumes a peer's role: peers know it by that.
+    """
+
+    account: str
     _clients: dict[_Key, "SQSClient"] = field(default_factory=dict)
 
     def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
@@ -85,7 +88,9 @@ class PeerQueues:
     def _client(self, link: Link, endpoint: Endpoint) -> "SQSClient":
         key = endpoint.region, endpoint.sqs_url, link.role_arn, link.external_id
         if key not in self._clients:
-            session = get_session() if link.role_arn is None else _as_role(link.role_arn, link.external_id)
+            session = (
+                get_session() if link.role_arn is None else _as_role(link.role_arn, link.external_id, self.account)
+            )
             made: Any = session.create_client(
                 "sqs", region_name=endpoint.region, endpoint_url=endpoint.sqs_url, config=CONFIG
             )
@@ -93,10 +98,10 @@ class PeerQueues:
         return self._clients[key]
 
 
-def _as_role(role_arn: str, external_id: str | None) -> Session:
+def _as_role(role_arn: str, external_id: str | None, session_name: str) -> Session:
     """Return a session whose credentials are the role's, and are renewed before they end."""
     own, session = get_session(), get_session()
-    arguments = {"RoleSessionName": ROLE_SESSION} | ({"ExternalId": external_id} if external_id else {})
+    arguments = {"RoleSessionName": session_name} | ({"ExternalId": external_id} if external_id else {})
     fetcher = AssumeRoleCredentialFetcher(
         client_creator=own.create_client,
         source_credentials=own.get_credentials(),
@@ -115,6 +120,8 @@ def _outages(operation: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise _classified(operation, error) from error
+    except ValueError as error:  # botocore's, of an endpoint that is no URL
+        raise PeerRefused(f"{operation}: {error}") from error
     except BotoCoreError as error:
         raise PeerUnreachable(f"{operation}: {type(error).__name__}: {error}") from error
 

@@ -55,6 +55,12 @@ class Address(Struct, frozen=True, kw_only=True):
         )
 
 
+class Introduction(Address, frozen=True, kw_only=True):
+    """What an operator tells another of a site. `senders` are ids of its functions' roles: its messages are theirs."""
+
+    senders: tuple[str, ...] = ()
+
+
 class Link(Struct, frozen=True, kw_only=True):
     """A link to the site with the tag `peer`. `endpoints` are tried in turn.
 

@@ -3,6 +3,7 @@
 `apply` takes an event into the registry. Events that come late or twice change nothing.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,7 +24,10 @@ from sluice.federation.links.states import (
     is_to_be_told,
     step,
 )
-from sluice.federation.matching.tracing import is_tag
+
+MAX_LINKS_OF_A_PEER = 16
+MAX_NAME_CHARACTERS = 128  # of a peer's link or route: a link's is the group of what is said over it
+NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class LinkTold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeted:
-    """A peer's hello over a link of its own: who it is, and all that it pulls."""
+    """A peer's hello over a link of its own: who it is, as was checked, and all that it pulls and may."""
 
     link: str
     peer: Address
@@ -132,8 +136,8 @@ class Counted:
 
 
 RegistryEvent = (
-    LinkAdded | BridgeAdded | BridgeClosed | BridgeTold | LinkTold | Greeted | HelloAnswered | Parted | HelloSent | Done
-    | BridgeGone | Counted
+    LinkAdded | BridgeAdded | BridgeClosed | BridgeTold | LinkTold | Greeted | HelloAnswered
+    | Parted | HelloSent | Done | BridgeGone | Counted
 )  # fmt: skip
 
 
@@ -342,14 +346,12 @@ def _greeted(registry: Registry, event: Greeted, now: _Now) -> Registry:
 def _check_greeting(registry: Registry, event: Greeted) -> None:
     """Check who asks, and for what: its own checks are its own. Raises `BadRoute`."""
     peer = event.peer
-    if not is_tag(peer.tag):
-        raise BadRoute(f"{peer.tag!r} is no site's tag")
-    if peer.tag == registry.here:
-        raise BadRoute(f"{peer.tag}: a site isn't linked to itself, and no two sites have one tag")
-    for record in registry.links.values():
-        known = record.address
-        if known is not None and known.tag == peer.tag and known.control_queue_url != peer.control_queue_url:
-            raise BadRoute(f"{peer.tag}: two sites have this tag: {known.control_queue_url}, {peer.control_queue_url}")
+    served = {name for name, each in registry.links.items() if each.served and each.link.peer == peer.tag}
+    if len(served - {served_name(event.link, peer.tag)}) >= MAX_LINKS_OF_A_PEER:
+        raise BadRoute(f"{peer.tag}: has {len(served)} links here, as many as a peer may have")
+    wrong = [name for name in (event.link, *(pull.name for pull in event.pulls)) if not NAME.fullmatch(name)]
+    if wrong:
+        raise BadRoute(f"{wrong[0][:MAX_NAME_CHARACTERS]!r}: a name is 1 to {MAX_NAME_CHARACTERS} printable characters")
     over = Link.to(peer, name=event.link)
     pulls = [replace(pull, link=over.name) for pull in event.pulls]
     for pull in pulls:

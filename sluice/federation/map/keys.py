@@ -1,4 +1,4 @@
-"""Keys of topic patterns: that several have in common, and that one has for itself. Pure."""
+"""Keys that several topic patterns have in common. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -26,15 +26,6 @@ def common_key(patterns: Sequence[str]) -> str | None:
                 seen.add(after)
                 to_visit.append((after, [*key, word]))
     return None
-
-
-def own_key(pattern: str, others: Iterable[str]) -> str:
-    """Make a key of the pattern that few of the others match: of unknown words, and for each `#` more than any has."""
-    split = [each.split(SEPARATOR) for each in (pattern, *others)]
-    word = _word_beside({token for tokens in split for token in tokens})
-    many = [word] * (max(map(len, split)) + 1)
-    words = [many if token == ANY else [word] if token == ONE else [token] for token in pattern.split(SEPARATOR)]
-    return SEPARATOR.join(word for some in words for word in some)
 
 
 def _word_beside(words: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
-from sluice.federation.map.keys import common_key, own_key
+from sluice.federation.map.keys import common_key
 from sluice.federation.map.topology import Route, Topology
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.topics import TopicIndex
@@ -194,10 +194,7 @@ def _condition(edge: Edge) -> Callable[[str], bool]:
 
 
 def _keys(edges: Iterable[Edge]) -> list[str]:
-    """Give keys of messages: of each pattern as far as can be alone, and of each two or three where there are such.
-
-    What several have in common is doubled by the ways of all of them, what one has alone is lost where it stops.
-    """
+    """Give keys of messages: one for each pattern, and each two or three at once, as far as there are such keys."""
     found, patterns = dict[str, None](), set[str]()
     for edge in edges:
         if edge.key is not None and edge.type is ExchangeType.DIRECT:
@@ -210,5 +207,4 @@ def _keys(edges: Iterable[Edge]) -> list[str]:
             key = common_key(some)
             if key is not None:
                 found[key] = None
-    found.update(dict.fromkeys(own_key(pattern, patterns) for pattern in patterns))
     return sorted(found) or [ANY_KEY]

@@ -44,6 +44,28 @@ def overlap(one: str, other: str) -> bool:
     return reachable[-1]
 
 
+def covers(pattern: str, other: str) -> bool:
+    """Whether every key that matches `other`, a pattern too, matches `pattern`."""
+    tokens = _tokens(pattern)
+    # reached: after how many of the pattern's tokens one may be, past those of `other` so far.
+    reached = _past_any(tokens, {0})
+    for token in _tokens(other):
+        stays = {place for place in reached if place < len(tokens) and tokens[place] == ANY}
+        goes = {
+            place + 1 for place in reached if place < len(tokens) and token != ANY and tokens[place] in {token, ONE}
+        }
+        reached = _past_any(tokens, stays | goes)
+    return len(tokens) in reached
+
+
+def _past_any(tokens: list[str], reached: set[int]) -> set[int]:
+    """Add where one is past a `#` that takes nothing."""
+    for place, token in enumerate(tokens):
+        if place in reached and token == ANY:
+            reached.add(place + 1)
+    return reached
+
+
 class _Node:
     """Where patterns with the same first tokens meet. `after_any` is where a `#` leads.
 

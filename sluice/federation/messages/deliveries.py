@@ -4,11 +4,13 @@
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from sluice.errors import Malformed
+from sluice.errors import Malformed, SenderFault
+from sluice.federation.links.peers import Peer, marked
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS, Destination
 from sluice.federation.matching.routing import Publication, RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason, crossed, held_back, turned_away
@@ -25,6 +27,10 @@ from sluice.federation.messages.metadata import (
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
 DEST_CHARACTERS = 16  # of the hash of a route's destination
+
+
+class NotPermitted(SenderFault):
+    """A peer's message for an exchange that the peer may not push to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +72,35 @@ class Published:
     drops: tuple[Drop, ...] = ()
 
 
-def publish(receipt: Receipt, *, table: RoutingTable, trusted: bool, exchange: str | None = None) -> Published:
+def publish(
+    receipt: Receipt,
+    *,
+    table: RoutingTable,
+    trusted: bool,
+    senders: Sequence[Peer] | None = None,
+    exchange: str | None = None,
+) -> Published:
     """Decide what the exchange does with a message; where `exchange` is None, the one that the message names.
 
-    `trusted` is for what came over a link, or where a site chooses to trust its publishers. Otherwise the trace, the id
-    and the times that a message claims are forgotten, as if it had none.
+    `senders` are the peers one of which it came from, over a link. What they say is believed, and what is said where a
+    site chooses to trust its publishers. Otherwise the trace, the id and the times that a message claims are forgotten,
+    as if it had none.
 
     Raises `SenderFault` for a message that can never succeed: its metadata can't be read, its key is too long, it is
-    too large with metadata, the exchange isn't there.
+    too large with metadata, the exchange isn't there, or isn't one that the peer may push to.
     """
     message, opened = receipt.message, open_attributes(receipt.message.attributes)
     claimed = opened.metadata or Metadata()
-    if not trusted:
+    if senders is not None:
+        claimed = replace(claimed, trace=marked(claimed.trace, senders))
+    elif not trusted:
         claimed = Metadata(exchange=claimed.exchange, key=claimed.key, ttl_ms=claimed.ttl_ms, headers=claimed.headers)
     metadata, message_id = _stamped(claimed, opened.attributes, receipt)
     named = exchange or claimed.exchange or _text(opened.attributes, EXCHANGE_ATTRIBUTE)
     if not named:
         raise Malformed(f"names no exchange: neither {ATTRIBUTE} nor an attribute `{EXCHANGE_ATTRIBUTE}` does")
+    if senders and not any(each.may_push(named) for each in senders):
+        raise NotPermitted(senders[0].push_refusal(named))
     reason = turned_away(metadata.trace, site=receipt.site) or metadata.expired(receipt.now_ms)
     if reason is not None:
         return Published(message_id=message_id, drops=(Drop(reason=reason, message_id=message_id),))

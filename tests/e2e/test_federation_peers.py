@@ -1,0 +1,152 @@
+"""Three accounts that let each other send: each is heard as itself alone, and has what it may have.
+
+A serves, C pulls from it, and M, whose account may send as well, says that it is C.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.federation.links.links import Address, Bridge
+from sluice.federation.links.messages import Hello, LinkMessage, Parting, encode_control
+from sluice.federation.links.peers import Peer
+from sluice.federation.messages.metadata import ATTRIBUTE
+from sluice.federation.operations import AddPeer, ListBindings
+from sluice.local.cloud import Cloud
+from sluice.local.deployer import Deployer
+from sluice.local.sites import Site
+from tests.e2e.federated import PREFIX, FederatedSite
+
+ACCOUNTS = ("666666666666", "777777777777", "888888888888")
+FIVE = [f"Message {number}" for number in range(1, 6)]
+FANOUT, TOPIC = "amq.fanout", "amq.topic"
+
+
+@pytest.fixture(scope="module")
+def deployed_sites(cloud: Cloud) -> list[FederatedSite]:
+    parameters = {
+        "sluice.rendezvous.keep_state": False,
+        "sluice.splitting.queues": [],
+        "sluice.federation.peer_accounts": list(ACCOUNTS),
+        "sluice.federation.queue_names": [f"{PREFIX}*"],
+        "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
+        # Nothing is declared, so that after a test there is nothing.
+        "sluice.rendezvous.events_exchange": None,
+        "sluice.federation.exchanges": [],
+    }
+    places = [Site(account=account, region="eu-west-1") for account in ACCOUNTS]
+    deployed = Deployer(cloud=cloud, context=parameters).deploy(*places)
+    return [FederatedSite(deployed, place) for place in places]
+
+
+@pytest.fixture
+def sites(deployed_sites: list[FederatedSite]) -> Iterator[list[FederatedSite]]:
+    yield deployed_sites
+    for site in deployed_sites:
+        site.close_all()
+        site.forget()
+
+
+def says(speaker: FederatedSite, to: FederatedSite, message: LinkMessage) -> str:
+    """Have whoever is the root of an account send what is a peer's to send; the message's body."""
+    body = encode_control(message)
+    speaker.sqs.send_message(
+        QueueUrl=to.address.control_queue_url,
+        MessageBody=body,
+        MessageGroupId=message.link,
+        MessageDeduplicationId=uuid.uuid4().hex,
+    )
+    return body
+
+
+def in_the_name_of(site: FederatedSite, **fields: Any) -> Address:
+    """Where a site is, as a message would say it."""
+    known = {name: getattr(site.address, name) for name in Address.__struct_fields__}
+    return replace(Address(**known), **fields)
+
+
+@pytest.mark.parametrize("what", ["hello that leads elsewhere", "hello that pulls nothing", "parting"])
+def test_nobody_speaks_for_another(sites: list[FederatedSite], what: str) -> None:
+    a, c, m = sites
+    queue = c.bound(FANOUT)
+    route = c.pull(a, FANOUT)
+    link = next(each.link for each in c.ask_site().bridges if each.name == route)
+    sender = in_the_name_of(c)
+    if what == "hello that leads elsewhere":
+        sender = in_the_name_of(c, fifo_ingress_url=m.address.fifo_ingress_url, sqs_url=m.cloud.endpoint)
+        pulls = (Bridge(name=route, link=link, src=FANOUT, dest=FANOUT),)
+        forged: LinkMessage = Hello(link=link, sender=sender, pulls=pulls)
+    elif what == "parting":
+        forged = Parting(link=link, sender=sender)
+    else:
+        forged = Hello(link=link, sender=sender)
+    for speaker in (m, c):  # nor does another role of its own account: it isn't its functions'
+        body = says(speaker, a, forged)
+        [reason] = a.dead_letters(body)
+        assert f"{c.tag}: sent by '{speaker.site.account}', which is none of its roles" in reason
+    a.publish(FANOUT, "", FIVE)
+    assert c.bodies(queue, 5) == FIVE
+
+
+def test_nobody_who_is_no_peer_gets_anything_in_by_a_link(sites: list[FederatedSite]) -> None:
+    a, c, m = sites
+    queue = a.bound(FANOUT)
+    c.introduce(a)
+    said = {"exchange": FANOUT, "trace": [c.tag], "id": f"{c.tag}.01J00000000000000000000000"}
+    m.sqs.send_message(
+        QueueUrl=a.address.fifo_ingress_url,
+        MessageBody="let me in",
+        MessageGroupId="g",
+        MessageDeduplicationId=uuid.uuid4().hex,
+        MessageAttributes={ATTRIBUTE: {"DataType": "String", "StringValue": json.dumps(said)}},
+    )
+    [reason] = a.dead_letters("let me in")
+    assert f"NoPeer: sent by '{m.site.account}', which is no peer's role" in reason
+    assert a.bodies(queue, 1, within_s=2) == []
+
+
+# What it may, what it asks for, and why not: the matrix.
+RULES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"src": TOPIC, "key": "eu.#"}, ""),
+    ({}, {"src": TOPIC, "dynamic": True}, ""),
+    ({"pulls": (f"{TOPIC}:eu.#",)}, {"src": TOPIC, "key": "eu.fr"}, ""),
+    ({"pulls": (f"{TOPIC}:eu.#",)}, {"src": TOPIC, "key": "#"}, "may not pull amq.topic by '#'"),
+    ({"pulls": (f"{TOPIC}:eu.#",)}, {"src": TOPIC, "dynamic": True}, "may not pull amq.topic"),
+    ({"pulls": ()}, {"src": FANOUT}, "may not pull amq.fanout"),
+    ({}, {"src": "QUEUE", "src_is_queue": True}, "may not take from the queue QUEUE"),
+    ({"queues": ("QUEUE",)}, {"src": "QUEUE", "src_is_queue": True}, ""),
+]
+
+
+@pytest.mark.parametrize(("rules", "wanted", "refusal"), RULES)
+def test_a_peer_has_what_its_rules_let_it(
+    sites: list[FederatedSite], rules: dict[str, Any], wanted: dict[str, Any], refusal: str
+) -> None:
+    a, c, _ = sites
+    queue = a.queue("asked")
+    named = {name: tuple(each.replace("QUEUE", queue) for each in rule) for name, rule in rules.items()}
+    link = c.link(a)
+    a.ask(AddPeer(peer=Peer.at(c.address, **named)))
+    dest = TOPIC if wanted.get("src_is_queue") else wanted["src"]
+    c.declare("asked", link, dest=dest, **{**wanted, "src": wanted["src"].replace("QUEUE", queue)})
+    state = "Operational"
+    if refusal:
+        state = f"Failed: {c.tag} {refusal.replace('QUEUE', queue)}: its peer rule here says "
+    c.until(lambda site: any(each.name == "asked" and each.state.startswith(state) for each in site.bridges))
+    if not refusal:  # and what it may no longer goes at once
+        a.ask(AddPeer(peer=Peer.at(c.address, pulls=())))
+        a.until(lambda site: not site.bridges)
+        assert a.ask(ListBindings()).bindings == ()
+
+
+def test_what_a_peer_may_not_push_is_a_dead_letter(sites: list[FederatedSite]) -> None:
+    a, c, _ = sites
+    c.push(a, FANOUT)
+    a.ask(AddPeer(peer=Peer.at(c.address, pushes=("events",))))
+    c.publish(FANOUT, "", ["pushed"])
+    [reason] = a.dead_letters("pushed")
+    assert f"{c.tag} may not push to {FANOUT}: its peer rule here says events" in reason

@@ -1,0 +1,192 @@
+"""A peer is who SQS says that it is, may what its rules say, and leads to nothing outside its account and region."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.errors import BadRoute
+from sluice.federation.links.links import Address, Bridge, Introduction
+from sluice.federation.links.peers import KnownPeers, Peer, check_peer, marked, url_beside, vouched
+from sluice.federation.matching.topics import covers
+
+ACCOUNT, REGION = "111111111111", "eu-west-1"
+URLS = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/"
+ADDRESS = Address(
+    tag="THERE",
+    region=REGION,
+    account=ACCOUNT,
+    control_queue_url=f"{URLS}links.fifo",
+    ingress_url=f"{URLS}ingress",
+    fifo_ingress_url=f"{URLS}ingress.fifo",
+)
+THERE = Peer(tag="THERE", account=ACCOUNT, region=REGION, senders=("AROALINKS", "AROABRIDGE"))
+FAR = Peer(tag="FAR", account="222222222222", region=REGION, senders=("AROAFAR",))
+EU = {"pulls": ("amq.topic:eu.#",)}
+URL_OF = url_beside("https://sqs.us-east-1.amazonaws.com/000000000000/links.fifo", here="us-east-1")
+
+
+def known(*peers: Peer, role_id: str | None = None) -> KnownPeers:
+    return KnownPeers({peer.tag: peer for peer in peers}, role_id)
+
+
+def pull(src: str = "amq.topic", **fields: Any) -> Bridge:
+    return Bridge(name="route", link="link", src=src, dest=src, **fields)
+
+
+# Who it is
+
+
+@pytest.mark.parametrize("sender_id", ["AROALINKS:links", "AROABRIDGE:bridge", "AROABRIDGE"])
+def test_a_message_is_the_peers_whose_role_sent_it(sender_id: str) -> None:
+    assert known(THERE, FAR).sent_by(sender_id) == [THERE]
+    assert known(THERE, FAR).named("THERE", sender_id=sender_id) == THERE
+
+
+@pytest.mark.parametrize("sender_id", ["AROAFAR:bridge", "AROAOTHER:links", "", ":", ACCOUNT, f"AROAMINE:{ACCOUNT}"])
+def test_a_tag_is_not_believed_of_another_role(sender_id: str) -> None:
+    with pytest.raises(BadRoute, match=r"THERE: sent by .* which is none of its roles"):
+        known(THERE, FAR).named("THERE", sender_id=sender_id)
+
+
+def test_who_assumes_this_sites_role_is_of_the_account_that_its_session_has_for_a_name() -> None:
+    peers = known(THERE, FAR, role_id="AROAMINE")
+    assert peers.sent_by(f"AROAMINE:{ACCOUNT}") == [THERE]
+    assert peers.sent_by("AROAMINE:222222222222") == [FAR]
+    assert peers.sent_by("AROAMINE:") == peers.sent_by("AROAMINE:sluice") == []
+
+
+def test_a_site_that_is_no_peer_is_told_how_it_becomes_one() -> None:
+    with pytest.raises(BadRoute, match="'STRANGER' is no peer of this site: `sluice peer add` makes it one"):
+        known(THERE).named("STRANGER", sender_id="AROASTRANGER:links")
+
+
+# Where it is
+
+
+def test_queues_are_those_of_the_peers_account_and_region_whatever_it_says() -> None:
+    said = replace(
+        ADDRESS,
+        control_queue_url="http://127.0.0.1:1/222222222222/links.fifo",
+        ingress_url="https://evil.example/x/ingress",
+        sqs_url="http://127.0.0.1:1",
+    )
+    assert vouched(said, THERE, url_of=URL_OF) == ADDRESS
+    at_endpoint = replace(THERE, sqs_url="https://vpce-1.sqs.eu-west-1.vpce.amazonaws.com")
+    assert vouched(said, at_endpoint, url_of=URL_OF).sqs_url == at_endpoint.sqs_url
+
+
+def test_where_there_is_one_endpoint_peers_are_there_too() -> None:
+    url_of = url_beside("http://127.0.0.1:4566/000000000000/links.fifo", here="us-east-1")
+    assert vouched(ADDRESS, THERE, url_of=url_of).ingress_url == f"http://127.0.0.1:4566/{ACCOUNT}/ingress"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"account": "222222222222"}, f"is at {ACCOUNT}/{REGION}, not at 222222222222/{REGION}"),
+        ({"region": "us-east-1"}, "not at 111111111111/us-east-1"),
+        ({"role_arn": "arn:aws:iam::222222222222:role/r"}, "is no role of account 111111111111"),
+        ({"role_arn": "x"}, "'x' is no role of account"),
+        ({"ingress_url": ""}, "'' is no queue's URL"),
+        ({"control_queue_url": "https://x/a b"}, "'https://x/a b' is no queue's URL"),
+        ({"fifo_ingress_url": "https://x/ingress?x=y"}, "is no queue's URL"),
+    ],
+)
+def test_an_address_that_leads_elsewhere_is_refused(fields: dict[str, str], reason: str) -> None:
+    with pytest.raises(BadRoute, match=f"THERE: .*{reason}"):
+        vouched(replace(ADDRESS, **fields), THERE, url_of=URL_OF)
+
+
+# What it may
+
+
+@pytest.mark.parametrize(
+    ("rules", "bridge", "refusal"),
+    [
+        ({}, pull(key="a.#"), None),
+        ({}, pull(dynamic=True), None),
+        ({"pulls": ("amq.*",)}, pull(), None),
+        ({"pulls": ("amq.*",)}, pull("events"), "pull events: its peer rule here says amq.*"),
+        ({"pulls": ("amq.topic:eu.#",)}, pull(key="eu.fr.*"), None),
+        (
+            {"pulls": ("amq.topic:eu.#",)},
+            pull(key="#"),
+            "pull amq.topic by '#': its peer rule here says amq.topic:eu.#",
+        ),
+        ({"pulls": ("amq.topic:eu.#",)}, pull(dynamic=True), "pull amq.topic: its peer rule here says amq.topic:eu.#"),
+        ({"pulls": ()}, pull(), "pull amq.topic: its peer rule here says nothing"),
+        ({}, pull("orders", src_is_queue=True), "take from the queue orders: its peer rule here says nothing"),
+        ({"queues": ("ord*",)}, pull("orders", src_is_queue=True), None),
+    ],
+)
+def test_a_peer_pulls_what_its_rules_let_it(rules: dict[str, Any], bridge: Bridge, refusal: str | None) -> None:
+    said = replace(THERE, **rules).refusal_of(bridge)
+    assert said == (None if refusal is None else f"THERE may not {refusal}")
+
+
+def test_a_peer_pushes_to_the_exchanges_that_its_rules_name() -> None:
+    peer = replace(THERE, pushes=("events", "amq.t*"))
+    assert [peer.may_push(each) for each in ("events", "amq.topic", "amq.fanout")] == [True, True, False]
+
+
+def test_what_a_peer_sends_has_been_there() -> None:
+    assert marked(("THERE",), [THERE]) == ("THERE",)
+    assert marked((), [THERE]) == ("THERE",)
+    assert marked(("FAR", "OTHER"), [THERE]) == ("FAR", "OTHER", "THERE")
+    assert marked(("FAR",), [THERE, FAR]) == ("FAR",)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other", "is_covered"),
+    [
+        ("#", "a.b.#", True),
+        ("#", "#", True),
+        ("a.#", "a", True),
+        ("a.#", "a.*.b", True),
+        ("a.#", "#", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a.*", True),
+        ("a.*", "a.#", False),
+        ("*.#", "#.*", True),
+        ("a.#.z", "a.b.#.z", True),
+        ("a.#.z", "a.b.#", False),
+        ("", "", True),
+        ("", "a", False),
+        ("*", "", True),
+    ],
+)
+def test_a_pattern_covers_another_where_it_matches_all_of_its_keys(
+    pattern: str, other: str, *, is_covered: bool
+) -> None:
+    assert covers(pattern, other) is is_covered
+
+
+# Who can be one
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"tag": "no tag"}, "'no tag' is no site's tag"),
+        ({"tag": "HERE"}, "a site is no peer of its own"),
+        ({"account": "1"}, "'1' is no account"),
+        ({"account": "333333333333"}, "federation.peer_accounts at HERE doesn't list 333333333333, THERE's"),
+        ({"region": "mars"}, "'mars' is no region"),
+        ({"senders": ("a b",)}, "an id of a role is letters and digits"),
+        ({"senders": ("AROAFAR",)}, "THERE and FAR: one site has one tag"),
+        ({"sqs_url": "file:///etc/passwd"}, "'file:///etc/passwd' is no address of SQS"),
+        ({"sqs_url": "http://"}, "is no address of SQS"),
+    ],
+)
+def test_a_peer_that_cant_be_is_refused(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRoute, match=reason):
+        check_peer(replace(THERE, **fields), here="HERE", accounts=[ACCOUNT, FAR.account], existing=[FAR])
+    check_peer(THERE, here="HERE", accounts=[ACCOUNT], existing=[FAR, THERE])
+
+
+def test_a_peer_is_declared_by_what_its_site_says_of_itself() -> None:
+    said = Introduction(
+        **{name: getattr(ADDRESS, name) for name in Address.__struct_fields__}, senders=("AROALINKS", "AROABRIDGE")
+    )
+    assert Peer.at(said) == THERE
