@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.dynamic.paths import Way
 from sluice.federation.exchange_store import with_binding, with_exchange, without_binding, without_exchange
-from sluice.federation.links.links import Introduction, Link, check_link
+from sluice.federation.links.links import Bridge, Introduction, Link, check_link
 from sluice.federation.links.peers import Peer, check_peer, no_peer
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkRecord, fed_queues, state_of
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
@@ -139,10 +139,7 @@ class Administration:
             case TellLink(name=name, what=command):
                 self.tell_link(name, command)
             case AddBridge(bridge=bridge):
-                existing = bridge.src if bridge.src_is_queue else bridge.queue
-                if bridge.src_is_local and existing is not None:
-                    self.names.readable(existing)  # said at once; of one that is pulled the source says it
-                self.registrar.advance([BridgeAdded(bridge)])
+                self.add_bridge(bridge)
                 return bridge
             case CloseBridge():
                 self.close_bridge(operation)
@@ -234,7 +231,8 @@ class Administration:
 
         def added(known: ByTag) -> ByTag:
             check_peer(peer, here=here, accounts=accounts, existing=known.values())
-            return {**known, peer.tag: peer}
+            tags = known[peer.tag].tags if peer.tag in known else ()
+            return {**known, peer.tag: replace(peer, tags=tuple(sorted({*tags, *peer.tags})))}
 
         self.registrar.known.change(added)
         # What the peer may have no longer goes at once, and not with its next hello.
@@ -243,6 +241,21 @@ class Administration:
         of_peer = [bridge for bridge in served if registry.links[bridge.link].link.peer == peer.tag]
         gone = [BridgeClosed(bridge.name) for bridge in of_peer if peer.refusal_of(bridge) is not None]
         self.registrar.advance(gone, ticks=False)
+
+    def note_tag(self, bridge: Bridge) -> None:
+        """Know a route's own tag for its peer's, where messages come here over it."""
+        record = self.registrar.registry().links.get(bridge.link)
+        tag = bridge.tag
+        if bridge.src_is_local or tag is None or record is None:
+            return
+
+        def noted(known: ByTag) -> ByTag:
+            peer = known.get(record.link.peer)
+            if peer is None or tag in {peer.tag, *peer.tags}:
+                return known
+            return {**known, peer.tag: replace(peer, tags=(*peer.tags, tag))}
+
+        self.registrar.known.change(noted)
 
     def remove_peer(self, tag: str) -> None:
         """Let a site be no peer any more. Raises `NoSuch`, or `BadRoute` for one that links of this site go to."""
@@ -273,6 +286,14 @@ class Administration:
         if name not in self.registrar.registry().links:
             raise NoSuch(f"no such link: {name}")
         self.registrar.advance([LinkTold(name, news)])
+
+    def add_bridge(self, bridge: Bridge) -> None:
+        """Declare a route. Raises `BadRoute` or `BadBinding` for one that can't be."""
+        existing = bridge.src if bridge.src_is_queue else bridge.queue
+        if bridge.src_is_local and existing is not None:
+            self.names.readable(existing)  # said at once; of one that is pulled the source says it
+        self.registrar.advance([BridgeAdded(bridge)])
+        self.note_tag(bridge)
 
     def close_bridge(self, asked: CloseBridge) -> None:
         """Take a route away. Raises `NoSuch`."""
@@ -341,6 +362,7 @@ class Administration:
             self.add_link(link, declared=True)
         for route in declared.routes:
             self.registrar.take_in([BridgeAdded(route, declared=True)])
+            self.note_tag(route)
         if before != declared:
             self.applied.save(DECLARED.text(declared).encode(), after=version)
 

@@ -13,14 +13,19 @@ from sluice.federation.administration import Administration
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge, Link
+from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import Command, LinkState
+from sluice.federation.links.transitions import BridgeAdded, LinkAdded
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.operations import (
     OPERATIONS,
     AddBridge,
     AddLink,
+    AddPeer,
     BindQueue,
     CloseBridge,
+    CloseLink,
+    DeletePeer,
     ListBindings,
     Redrive,
     ReportOutage,
@@ -53,6 +58,7 @@ class Desk:
     declared: Declared = field(default_factory=Declared)
     applied: FakeDocument = field(default_factory=FakeDocument)
     redriven: list[str] = field(default_factory=list)
+    peers: tuple[Peer, ...] = ()
 
     def __post_init__(self) -> None:
         self.here = self.world["A"]
@@ -64,7 +70,7 @@ class Desk:
         administration = Administration(
             registrar=self.here.registrar(),
             senders=(),
-            peers=(),
+            peers=self.peers,
             names=NAMES,
             declared=self.declared,
             applied=self.applied,
@@ -169,6 +175,64 @@ def test_a_link_and_a_route_are_told(what: Command) -> None:
     # Nothing is queued: what drains is done with it at once.
     assert (record.links["to-B"].status.state is LinkState.PAUSED) is (what in {"pause", "drain"})
     assert record.links["to-B"].status.draining is (what == "drain")
+
+
+# Peers
+
+
+def test_a_peer_that_is_declared_again_has_other_rules_and_what_they_forbid_goes() -> None:
+    desk = Desk()
+    desk.world["B"].registrar().advance([LinkAdded(desk.world.link("B", "A"))])
+    pull = Bridge(name="pull", link="to-A", src="amq.fanout", dest="amq.direct")
+    desk.world["B"].registrar().advance([BridgeAdded(pull)])
+    desk.world.settle(60_000)
+    assert desk.names("bridges") == ["pull@B"]
+    [peer] = desk.ask(ShowSite()).peers
+    desk.ask(AddPeer(peer=replace(peer, pulls=("amq.topic",))))
+    desk.world.settle()
+    assert desk.names("bridges") == []
+    remote = desk.world["B"].registry().links["to-A"].remote["pull"]
+    assert remote == "Failed: B may not pull amq.fanout: its peer rule here says amq.topic"
+
+
+def test_a_peer_goes_with_what_it_asked_for_and_not_while_links_of_this_site_go_there() -> None:
+    desk = Desk().linked(PUSH)
+    with pytest.raises(BadRoute, match="B: links of this site go there: to-B"):
+        desk.ask(DeletePeer(name="B"))
+    desk.ask(CloseLink(name="to-B"))
+    desk.world.settle()
+    desk.world["B"].registrar().advance([LinkAdded(desk.world.link("B", "A"))])
+    desk.world.settle(60_000)
+    assert desk.names("links") == ["to-A@B"]
+    desk.ask(DeletePeer(name="B"))
+    desk.world.settle()
+    assert (desk.names("links"), desk.ask(ShowSite()).peers) == ([], ())
+    assert desk.here.deaf[-1].startswith("BadRoute: 'B' is no peer of this site")
+    with pytest.raises(BadConfiguration, match="no such peer: B"):
+        desk.ask(DeletePeer(name="B"))
+
+
+def test_peers_that_are_declared_are_there_and_go_with_their_declaration() -> None:
+    desk = Desk()
+    east = Peer(tag="EAST", account="123456789012", region="us-east-1", declared=True)
+    desk.peers = (east,)
+    desk.ask(SweepSite())
+    assert [each.tag for each in desk.ask(ShowSite()).peers] == ["B", "EAST"]
+    desk.peers = (replace(east, queues=("orders",)),)
+    desk.ask(SweepSite())
+    assert desk.ask(ShowSite()).peers[1].queues == ("orders",)
+    desk.peers = ()
+    desk.ask(SweepSite())
+    assert [each.tag for each in desk.ask(ShowSite()).peers] == ["B"]
+
+
+def test_a_tag_that_a_route_has_of_its_own_is_known_of_its_peer() -> None:
+    pull = Bridge(name="pull", link="to-B", src="amq.fanout", dest="amq.direct", tag="a-route")
+    desk = Desk().linked(pull)
+    [peer] = desk.ask(ShowSite()).peers
+    assert peer.tags == ("a-route",)
+    desk.ask(AddPeer(peer=replace(peer, tags=())))
+    assert desk.ask(ShowSite()).peers == (peer,)
 
 
 def test_redriving_is_of_the_routes_own_queue() -> None:

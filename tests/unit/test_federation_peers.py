@@ -135,6 +135,7 @@ def test_what_a_peer_sends_has_been_there() -> None:
     assert marked((), [THERE]) == ("THERE",)
     assert marked(("FAR", "OTHER"), [THERE]) == ("FAR", "OTHER", "THERE")
     assert marked(("FAR",), [THERE, FAR]) == ("FAR",)
+    assert marked(("a-route",), [replace(THERE, tags=("a-route",))]) == ("a-route",)
 
 
 @pytest.mark.parametrize(

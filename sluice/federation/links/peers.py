@@ -42,8 +42,8 @@ class Peer(Struct, frozen=True, kw_only=True):
 
     What it may, in patterns with `*` and `?` for names: `pulls` are exchanges whose messages it may have, each with a
     topic pattern of keys after a colon, or all keys; `pushes` exchanges that it may send to; `queues` those that it may
-    empty. `sqs_url` is where this site reaches the peer's SQS, if not at the usual address. `declared` where the
-    configuration says so.
+    empty. `tags` are those that routes from there have in place of its own. `sqs_url` is where this site reaches the
+    peer's SQS, if not at the usual address. `declared` where the configuration says so.
     """
 
     tag: str
@@ -53,6 +53,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     pulls: Rules = (EVERYTHING,)
     pushes: Rules = (EVERYTHING,)
     queues: Rules = ()
+    tags: Rules = ()
     sqs_url: str | None = None
     declared: bool = False
 
@@ -212,6 +213,6 @@ def url_beside(own_url: str, *, here: str) -> Callable[[Peer, str], str]:
 
 
 def marked(trace: Trace, peers: Iterable[Peer]) -> Trace:
-    """Return where a message of a peer's has been: at the peer, whatever it says."""
-    tags = [peer.tag for peer in peers]
+    """Return where a message of a peer's has been: at the peer, whatever it says, or over a route with its own tag."""
+    tags = [tag for peer in peers for tag in (peer.tag, *peer.tags)]
     return trace if not tags or not set(tags).isdisjoint(trace) else (*trace, tags[0])
