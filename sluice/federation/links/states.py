@@ -19,7 +19,7 @@ from sluice.codec import Struct
 BACK_OFF_MIN_S = 2
 BACK_OFF_MAX_S = 64
 JITTER_SHARE = 0.25  # of a wait, at most, is taken off, so that links don't come back all at once
-PROBE_MS = 15 * 60_000
+PROBE_MS = 2 * 60_000
 HEARTBEAT_MS = 60_000
 STALLED_AFTER_MS = 2 * HEARTBEAT_MS
 ANSWER_MS = 60_000  # a peer that hasn't answered for so long is unreachable
