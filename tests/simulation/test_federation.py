@@ -87,9 +87,6 @@ def test_a_link_that_has_mended_stays_so_whatever_is_heard_late():
         run(OldReport, seed)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="a link that is well misses each other heartbeat, and is Stalled now and then"
-)
 def test_a_link_that_is_well_is_operational_all_the_time():
     for seed in range(5):
         run(Stalling, seed)

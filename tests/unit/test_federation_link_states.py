@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.federation.links.states import (
+    BEATS_AFTER_MS,
     CARRYING,
     ENDING,
-    HEARTBEAT_MS,
     PROBE_MS,
     STALLED_AFTER_MS,
     AccessRefused,
@@ -107,14 +107,14 @@ def test_a_retry_connects_at_once(state: LinkState) -> None:
 
 
 def test_a_heartbeat_goes_out_every_minute() -> None:
-    assert not told(UP, after(UP, TimePassed(), now_ms=NOW + HEARTBEAT_MS - 1))
-    beat = after(UP, TimePassed(), now_ms=NOW + HEARTBEAT_MS)
+    assert not told(UP, after(UP, TimePassed(), now_ms=NOW + BEATS_AFTER_MS - 1))
+    beat = after(UP, TimePassed(), now_ms=NOW + BEATS_AFTER_MS)
     assert told(UP, beat)
-    assert not told(beat, after(beat, TimePassed(), now_ms=NOW + HEARTBEAT_MS + 1))
+    assert not told(beat, after(beat, TimePassed(), now_ms=NOW + BEATS_AFTER_MS + 1))
 
 
 def test_a_served_link_has_its_peers_heartbeats_and_sends_its_own_when_they_stop() -> None:
-    beat = after(UP, TimePassed(), now_ms=NOW + HEARTBEAT_MS)
+    beat = after(UP, TimePassed(), now_ms=NOW + BEATS_AFTER_MS)
     assert not is_to_be_told(UP, beat, served=True)
     stalled = after(beat, TimePassed(), now_ms=NOW + STALLED_AFTER_MS + 1)
     assert is_to_be_told(beat, stalled, served=True)

@@ -25,6 +25,7 @@ from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.registry import Registry, fed_queues, forwards_of, pulls_over, state_of
 from sluice.federation.links.states import (
     ANSWER_MS,
+    BEATS_AFTER_MS,
     HEARTBEAT_MS,
     PROBE_MS,
     AccessRefused,
@@ -178,8 +179,8 @@ def test_a_refused_link_is_probed_after_a_while_and_on_request() -> None:
 def test_a_paused_link_goes_on_saying_so() -> None:
     paused = after(up(PULL), LinkTold("link", Command.PAUSE), HelloSent("link"))
     assert [each.paused for each in pulls_over(paused, "link")] == [True]
-    assert not tick(paused, now_ms=HEARTBEAT_MS - 1, jitter=0).links["link"].hello_due
-    assert actions(tick(paused, now_ms=HEARTBEAT_MS, jitter=0)) == [SendHello("link")]
+    assert not tick(paused, now_ms=BEATS_AFTER_MS - 1, jitter=0).links["link"].hello_due
+    assert actions(tick(paused, now_ms=BEATS_AFTER_MS, jitter=0)) == [SendHello("link")]
 
 
 def test_what_drains_over_there_is_not_paused_by_us() -> None:

@@ -21,6 +21,7 @@ BACK_OFF_MAX_S = 64
 JITTER_SHARE = 0.25  # of a wait, at most, is taken off, so that links don't come back all at once
 PROBE_MS = 2 * 60_000
 HEARTBEAT_MS = 60_000
+BEATS_AFTER_MS = 45_000  # since the last one: whoever looks comes each minute, give or take
 STALLED_AFTER_MS = 2 * HEARTBEAT_MS
 ANSWER_MS = 60_000  # a peer that hasn't answered for so long is unreachable
 
@@ -167,7 +168,7 @@ def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStat
     if state in CARRYING:
         heard_ms = max(status.carrying_since_ms, status.last_answer_ms or 0, status.last_forward_ms or 0)
         state = LinkState.STALLED if now_ms - heard_ms > STALLED_AFTER_MS else LinkState.OPERATIONAL
-    is_due = sent_ms is None or now_ms - sent_ms >= HEARTBEAT_MS
+    is_due = sent_ms is None or now_ms - sent_ms >= BEATS_AFTER_MS
     return replace(status, state=state, heartbeat_sent_ms=now_ms if is_due else sent_ms)
 
 
