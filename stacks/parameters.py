@@ -229,7 +229,7 @@ class FederationParameters(Model):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         try:
-            size = len(self.declared.to_json().encode()) + len(encode(self.known_peers))
+            size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)
         except BadRoute as error:
             raise ValueError(str(error)) from error
         if size > DECLARED_MAX_BYTES:
