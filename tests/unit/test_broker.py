@@ -17,6 +17,7 @@ from sluice.rendezvous.protocol.bridges import by_fingerprint, parse_bridges
 from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, DEFAULT_FINGERPRINT, NO_PROXIES, TIMED_OUT
 from tests.fakes import Clock, FakeOfferStore, FakePools, Meeting, recorder_of, url
+from tests.federation_fakes import Inline
 
 RELAY = "wss://relay.example/"
 BRIDGES = by_fingerprint(
@@ -165,7 +166,7 @@ class DeadlyPools(FakePools):
 
 def test_a_client_whose_broker_dies_hears_in_the_end() -> None:
     """The answer queue is there by then; the offer comes again after its visibility timeout of a minute."""
-    world = World(pools=DeadlyPools())
+    world = World(pools=DeadlyPools(), executor=Inline())
     with pytest.raises(Died):
         world.serve(post())
     world.clock.ms += 60_000
