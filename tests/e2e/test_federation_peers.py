@@ -120,9 +120,13 @@ RULES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"src": "QUEUE", "src_is_queue": True}, "may not take from the queue QUEUE"),
     ({"queues": ("QUEUE",)}, {"src": "QUEUE", "src_is_queue": True}, ""),
 ]
+OFTEN = {3, 6, 7}  # of these, in every run
 
 
-@pytest.mark.parametrize(("rules", "wanted", "refusal"), RULES)
+@pytest.mark.parametrize(
+    ("rules", "wanted", "refusal"),
+    [each if number in OFTEN else pytest.param(*each, marks=pytest.mark.slow) for number, each in enumerate(RULES)],
+)
 def test_a_peer_has_what_its_rules_let_it(
     sites: list[FederatedSite], rules: dict[str, Any], wanted: dict[str, Any], refusal: str
 ) -> None:
