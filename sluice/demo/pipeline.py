@@ -54,7 +54,7 @@ FOLDER = BUILD / "demo"
 DATABASE = FOLDER / "countries.mmdb"
 PLOT = FOLDER / "statistics.svg"
 QUIET_S = 4.0  # longer than a message takes from site to site
-ARRIVED_WITHIN_S = 90.0
+ARRIVED_WITHIN_S = 300.0  # an offer that was denied is told of when its queue is swept
 DELETED_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.25
 JOB_WITHIN_S = 240.0
@@ -175,7 +175,7 @@ class Joined:
     def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Reconciled:
         """Once all has arrived: lands, counts, draws. `offers`: by site."""
         progress("what was published arrives")
-        seen = _Audits(self.source, self.dest).until_quiet()
+        seen = _Audits(self.source, self.dest).until_quiet(offers=sum(offers.values()))
         deadline = time.monotonic() + ARRIVED_WITHIN_S
         while _count(self.dest, self._split().source) and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
@@ -264,15 +264,20 @@ class _Audits:
     source: SiteAccess
     dest: SiteAccess
 
-    def until_quiet(self) -> Mapping[SiteAccess, Arrived]:
-        """Give what came to each, once nothing more comes and the second site has all of the first's."""
+    def until_quiet(self, *, offers: int) -> Mapping[SiteAccess, Arrived]:
+        """Give what came to each, once nothing more comes and the second site has all of the first's.
+
+        And an event of each of so many offers: of one that was denied it comes when its queue is swept.
+        """
         messages: dict[SiteAccess, dict[str, Message]] = {self.source: {}, self.dest: {}}
         deadline, quiet_since = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic()
         while time.monotonic() < deadline:
             if sum(self._received(site, into) for site, into in messages.items()):
                 quiet_since = time.monotonic()
             elif (
-                time.monotonic() - quiet_since > QUIET_S and messages[self.source].keys() <= messages[self.dest].keys()
+                time.monotonic() - quiet_since > QUIET_S
+                and messages[self.source].keys() <= messages[self.dest].keys()
+                and sum(map(_tells_of_offer, messages[self.dest].values())) >= offers
             ):
                 break
             else:
@@ -292,6 +297,11 @@ class _Audits:
             queues.delete_batch(name, found)
         into |= {_id(message): message for message in found}
         return len(found)
+
+
+def _tells_of_offer(message: Message) -> bool:
+    body = json.loads(message.body)
+    return isinstance(body, dict) and body.get("kind") == "offer"
 
 
 def _id(message: Message) -> str:
