@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import boto3
+from botocore.config import Config
 
 from sluice.aws.clients import CONFIG, MAX_CONNECTIONS, calls
 from sluice.aws.queues import SqsQueues
@@ -19,6 +20,9 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
     from mypy_boto3_sqs import SQSClient
 
 T = TypeVar("T")
+
+# Nobody delivers a client's call again where it fails: a function's message comes again, a client's isn't there yet.
+ALONE = CONFIG.merge(Config(retries={"mode": "standard", "total_max_attempts": 6}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +95,4 @@ def open_client(credentials: ClientCredentials, *, region: str, endpoint_url: st
         aws_access_key_id=credentials.access_key_id,
         aws_secret_access_key=credentials.secret_key,
         region_name=region,
-    ).client("sqs", endpoint_url=endpoint_url, config=CONFIG)
+    ).client("sqs", endpoint_url=endpoint_url, config=ALONE)
