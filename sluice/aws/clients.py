@@ -35,6 +35,8 @@ CONFIG = Config(
 
 # Where somebody waits for seconds, a call that hangs is given up in time to make it again.
 QUICK = CONFIG.merge(Config(connect_timeout=1, read_timeout=2))
+# What is sent may depend on when, as a delay does: who sends it makes it anew each time.
+ONCE = QUICK.merge(Config(retries={"mode": "standard", "total_max_attempts": 1}))
 # A poll is held for ten seconds.
 HOLDING = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
 
@@ -66,8 +68,8 @@ def dynamodb_client() -> "DynamoDBClient":
 
 @cache
 def quick_sqs_client() -> "SQSClient":
-    """Give the environment's SQS client for calls that somebody waits for; safe for threads."""
-    client: SQSClient = make_client("sqs", config=QUICK)
+    """Give the environment's SQS client for calls that somebody waits for, and makes again; safe for threads."""
+    client: SQSClient = make_client("sqs", config=ONCE)
     return client
 
 

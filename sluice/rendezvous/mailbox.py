@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.errors import QueueGone
+from sluice.rendezvous.persistence import Persistence
 from sluice.rendezvous.ports import MailboxStore, NowMs, Queues
 
 PREFIX = "sluice-mailbox-"
@@ -20,6 +21,7 @@ USED_FOR_MS = 60 * 60_000
 SWEPT_AFTER_MS = USED_FOR_MS + 15 * 60_000
 
 SHORTEST_WAIT_MS = 500
+MADE_WITHIN_MS = 2_000
 APPEARS_WITHIN_MS = 5_000  # after it was made; AWS asks to wait for a second
 LOOKED_AGAIN_AFTER_MS = 250
 
@@ -45,7 +47,9 @@ class Mailbox:
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
             name = PREFIX + self.new_id()
             self.mailboxes.note(name, created_at_ms=now_ms)
-            self._url = self.queues.create(name, ATTRIBUTES)
+            persistence = Persistence(self.now_ms, self.sleep)
+            until_ms = now_ms + MADE_WITHIN_MS
+            self._url = persistence.persist(lambda: self.queues.create(name, ATTRIBUTES), until_ms=until_ms)
             self._created_at_ms = now_ms
         return self._url
 

@@ -1,7 +1,7 @@
 """Does again what fails for a moment, as long as somebody waits for it.
 
-botocore's own attempts last a second or two, and it doesn't try a queue again that isn't there: one that has just been
-made may not be found for a second.
+botocore would send the same again, and what is sent may depend on when: a delay does. Nor does it try a queue again
+that isn't there: one that has just been made may not be found for a second.
 """
 
 from collections.abc import Callable

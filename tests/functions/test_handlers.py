@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from moto.core.botocore_stubber import MockRawResponse
 
 from functions.broker import handler as broker
 from functions.proxy import handler as proxy
 from functions.sweeper import handler as sweeper
+from sluice.aws.clients import now_ms, quick_sqs_client
 from sluice.aws.dead_letters import REASON, SOURCE
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.errors import BadSetting
@@ -54,6 +58,30 @@ def test_an_offer_without_proxies_waits_and_is_counted(
     depth = surroundings.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessagesDelayed"])
     assert depth["Attributes"]["ApproximateNumberOfMessagesDelayed"] == "1"
     assert metrics(capsys) == {"OffersWaiting": 1.0}
+
+
+def test_a_reply_that_sqs_refuses_is_sent_again_with_the_delay_that_is_left(
+    surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were botocore to send it again as it was, two refusals would have the client wait for two seconds longer."""
+    later_ms, delays_s = 0, list[int]()
+    monkeypatch.setattr("functions.broker.parts.now_ms", lambda: now_ms() + later_ms)
+
+    def refuse_twice(request: Any, **_: Any) -> AWSResponse | None:
+        nonlocal later_ms
+        delays_s.append(json.loads(request.body)["DelaySeconds"])
+        if len(delays_s) > 2:
+            return None
+        later_ms += 1_000
+        error = json.dumps({"__type": "com.amazonaws.sqs#RequestThrottled", "message": "throttled"})
+        return AWSResponse(request.url, 400, HTTPHeaders(), MockRawResponse(error))
+
+    events = quick_sqs_client().meta.events
+    # The stubs have no hook that answers.
+    events.register_first("before-send.sqs.SendMessage", refuse_twice)  # type: ignore[arg-type]
+    surroundings.send(surroundings.offers_url, OFFER, {"ClientID": "c1"})
+    assert call(broker.handler, surroundings.event(surroundings.offers_url)) == {"batchItemFailures": []}
+    assert delays_s == [5, 4, 3]
 
 
 def test_a_message_without_a_client_id_is_consumed_and_makes_nothing(
