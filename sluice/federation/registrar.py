@@ -35,7 +35,6 @@ from sluice.federation.links.registry import (
 )
 from sluice.federation.links.states import AccessRefused, LinkEvent, LinkState, TimePassed, Unreachable
 from sluice.federation.links.transitions import (
-    Done,
     Greeted,
     HelloAnswered,
     HelloSent,
@@ -48,7 +47,6 @@ from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import (
     DeadLetters,
     Document,
-    MappingGone,
     Mappings,
     NowMs,
     PeerRefused,
@@ -60,6 +58,7 @@ from sluice.federation.ports import (
 MAX_ROUNDS = 8
 MAX_RACES = 50
 SOON_MS = 2_000  # while a bridge or a link closes or drains
+UNFINISHED_MS = 10_000  # while a bridge lacks what AWS didn't let be made
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
 
@@ -168,21 +167,6 @@ class Registrar:
             events.append(LinkTold(name, TimePassed(queued=queued)))
         return events
 
-    def check_mappings(self) -> None:
-        """Note mappings that somebody else has switched, or AWS has, as when a queue was away for a while."""
-        events: list[RegistryEvent] = []
-        for record in self.registry().bridges.values():
-            if record.mapping is None:
-                continue
-            try:
-                on = self.mappings.is_on(record.mapping)
-            except MappingGone:
-                events.append(Done(bridge=record.bridge.name, mapping="", on=False))
-            else:
-                if on != record.on:
-                    events.append(Done(bridge=record.bridge.name, on=on))
-        self.take_in(events)
-
     def next_tick_ms(self, registry: Registry) -> int | None:
         """When somebody should look again, ms since 1970; None where the schedule will do."""
         now_ms, links = self.now_ms(), registry.links.values()
@@ -190,6 +174,8 @@ class Registrar:
         ends = any(each.closing or each.draining for each in registry.bridges.values())
         if ends or any(each.status.draining and each.carries for each in links):
             times.append(now_ms + SOON_MS)
+        if any(each.error is not None and each.bridge.src_is_local for each in registry.bridges.values()):
+            times.append(now_ms + UNFINISHED_MS)
         return max(min(times), now_ms) if times else None
 
     # What peers say

@@ -68,15 +68,16 @@ class Asked(Site):
 
     def reply(self, request: bytes) -> bytes:
         """What the links function says."""
+        registrar = self.registrar()
         administration = Administration(
-            registrar=self.registrar(),
+            registrar=registrar,
             senders=self.introduction.senders,
             peers=(),
             names=NAMES,
             declared=Declared(),
             applied=FakeDocument(),
             ways=lambda: self.known_ways,
-            redrive=self._redrive,
+            upkeep=self.upkeep(registrar, redrive=self._redrive),
         )
         try:
             operation = request_of(request, OPERATIONS)

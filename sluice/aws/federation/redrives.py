@@ -1,6 +1,6 @@
 """Dead letters back to where they came from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,12 @@ class Redrives:
     queues: SqsSiteQueues
     client: "SQSClient"
     dead_letters_url: str
+    may_go_on: Callable[[], bool] = lambda: True
 
     def redrive(self, queue: str) -> int:
         """Put dead letters of the queue back, a thousand at most; how many. What was tried too often starts anew."""
         moved = 0
-        while moved < MAX_LETTERS and (letters := self._received()):
+        while moved < MAX_LETTERS and self.may_go_on() and (letters := self._received()):
             wanted = [letter for letter in letters if letter.source.rsplit(":", 1)[-1] == queue]
             for letter in wanted:
                 self._send(queue, letter.message)
