@@ -148,8 +148,8 @@ class Administration:
                 self.close_bridge(operation)
             case TellBridge():
                 self.tell_bridge(operation)
-            case ReportOutage(link=name, error=error, refused=refused):
-                news = AccessRefused(error) if refused else Unreachable(error)
+            case ReportOutage(link=name, error=error, refused=refused, at_ms=at_ms):
+                news = AccessRefused(error, at_ms) if refused else Unreachable(error, at_ms)
                 self.registrar.advance([LinkTold(name, news)], ticks=False)
             case ReportGone(copies=copies):
                 self.upkeep.report(copies)

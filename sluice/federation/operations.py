@@ -278,11 +278,12 @@ class TellBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_tell"):
 
 
 class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
-    """Of a link, by whoever forwards over it. `refused` where somebody has to put something right."""
+    """Of a link, by whoever forwards over it, at `at_ms`. `refused` where somebody has to put something right."""
 
     link: str
     error: str
     refused: bool = False
+    at_ms: int | None = None
 
 
 class ReportGone(_Change[None], frozen=True, kw_only=True, tag="gone"):

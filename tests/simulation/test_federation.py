@@ -70,9 +70,6 @@ def test_a_route_that_carries_is_not_failed():
     run(ErrorStays, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="a report of an outage that comes again takes a link down that has mended since"
-)
 def test_a_link_that_has_mended_stays_so_whatever_is_heard_late():
     for seed in range(5):
         run(OldReport, seed)

@@ -72,16 +72,18 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """A call failed in a way that may pass."""
+    """A call failed in a way that may pass; at `at_ms`, where that may have been a while ago."""
 
     error: str
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRefused:
-    """A call was refused: access denied, no such queue."""
+    """A call was refused: access denied, no such queue; at `at_ms`, where that may have been a while ago."""
 
     error: str
+    at_ms: int | None = None
 
 
 class Command(StrEnum):
@@ -122,6 +124,8 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     match news:
         case _ if state is LinkState.CLOSED:
             return status
+        case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < _well_at_ms(status):
+            return status  # it is heard late, or again: the link has been well since
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
             return _carried_on(status, news, now_ms)
         case TimePassed() if state is LinkState.CONNECTING and now_ms >= status.due_at_ms:
@@ -158,6 +162,11 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
             return replace(connecting if state is LinkState.PAUSED else status, draining=news is Command.DRAIN)
         case _:
             return status
+
+
+def _well_at_ms(status: LinkStatus) -> int:
+    """Return when the link last began to carry, or was answered since."""
+    return max(status.carrying_since_ms, status.last_answer_ms or 0)
 
 
 def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
