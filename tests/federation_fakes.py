@@ -22,6 +22,7 @@ from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
+from sluice.federation.links.watch import watch_in
 from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
@@ -433,6 +434,7 @@ class Site:
             peer_role_id=None,
             peer_queue_url=lambda peer, name: f"https://sqs.{peer.tag}/{name}",
             last_forwards=lambda: self.forwards,
+            waiting_since=lambda: watch_in(self.watched.content).waiting_since_ms,
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
             readable=self.readable,

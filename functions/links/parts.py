@@ -23,6 +23,7 @@ from sluice.federation.administration import Administration
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links.peers import url_beside
+from sluice.federation.links.watch import watch_in
 from sluice.federation.operations import LookAgain
 from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import Document
@@ -96,6 +97,7 @@ class LinksParts:
             peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
             readable=settings.names.readable,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
+            waiting_since=lambda: watch_in(self.documents[WATCH].load()[0]).waiting_since_ms,
             now_ms=now_ms,
             jitter=random.random,
             may_go_on=may_go_on,

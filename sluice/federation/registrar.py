@@ -85,6 +85,7 @@ class Registrar:
     peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
+    waiting_since: Callable[[], Mapping[str, int]]  # by queue: since when, at least, it hasn't been empty
     now_ms: NowMs
     jitter: Callable[[], float]
     may_go_on: Callable[[], bool]
@@ -154,7 +155,7 @@ class Registrar:
         raise TooBusy(f"lost {MAX_RACES} races to write the registry of links")
 
     def _ticks(self, registry: Registry) -> list[RegistryEvent]:
-        forwards, events = self.last_forwards(), list[RegistryEvent]()
+        forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[RegistryEvent]()
         for name, record in registry.links.items():
             bridges = registry.bridges_of(name)
             last_ms = max((forwards.get(each.bridge.name, 0) for each in bridges), default=0)
@@ -164,7 +165,13 @@ class Registrar:
             if record.status.draining:
                 queued = sum(each.bound for each in bridges)
                 queued += sum(self.works.count(each.queue) for each in bridges if each.queue is not None)
-            events.append(LinkTold(name, TimePassed(queued=queued)))
+            # What was forwarded since was older: so the oldest message has waited for as long, at least.
+            oldest = [
+                max(waiting[each.queue], forwards.get(each.bridge.name, 0))
+                for each in bridges
+                if each.queue in waiting and registry.may_flow(each)
+            ]
+            events.append(LinkTold(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
         return events
 
     def next_tick_ms(self, registry: Registry) -> int | None:

@@ -15,7 +15,7 @@ from sluice.federation.exchange_store import TooBusy, without_queue
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
 from sluice.federation.links.transitions import Done
-from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch
+from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch, watch_in
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.ports import Document, MappingGone
 from sluice.federation.registrar import Registrar
@@ -105,7 +105,7 @@ class Upkeep:
 
     def _stored(self) -> tuple[SiteWatch, int]:
         content, version = self.document.load()
-        return (SiteWatch() if content is None else WATCH.unpack(content)), version
+        return watch_in(content), version
 
     def _change(self, change: Callable[[SiteWatch], SiteWatch]) -> SiteWatch:
         for _ in range(MAX_RACES):
@@ -174,7 +174,7 @@ class Upkeep:
         now_ms = self.registrar.now_ms()
 
         def noted(watch: SiteWatch) -> SiteWatch:
-            known = replace(watch.of(name), messages=0, missing_since_ms=None)
+            known = replace(watch.of(name), messages=0, waiting_since_ms=None, missing_since_ms=None)
             return watch.with_queue(name, known).mended(routes, QUEUE, lost=lost, now_ms=now_ms)
 
         self._change(noted)

@@ -186,3 +186,20 @@ def test_of_very_many_bound_queues_some_are_looked_at_each_time_and_all_in_turn(
         here.world.at_ms += 60_000
         assert len(looked) - before <= MAX_LOOKED_AT
     assert set(looked) == set(names)
+
+
+def test_a_link_over_which_messages_wait_and_none_goes_is_stalled(world: World) -> None:
+    here = world["A"]
+    here.publish("stays")
+    here.queues.queues[QUEUE][0].visible_at_ms = world.at_ms + 600_000  # whoever had it died
+    states = []
+    for _ in range(6):
+        here.upkeep().sweep()
+        here.registrar().advance()
+        world.talk()
+        states.append(state(here))
+        world.at_ms += 60_000
+    assert states == [*[LinkState.OPERATIONAL] * 3, *[LinkState.STALLED] * 3]
+    here.queues.queues[QUEUE][0].visible_at_ms = 0
+    world.settle(60_000)
+    assert (state(here), arrived(world)) == (LinkState.OPERATIONAL, {"stays"})

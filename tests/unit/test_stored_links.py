@@ -207,7 +207,7 @@ DECLARATION = Declared(
 )
 WATCHED = SiteWatch(
     queues={
-        "sluice-bridge-0123": WatchedQueue(messages=7, undelivered=3),
+        "sluice-bridge-0123": WatchedQueue(messages=7, waiting_since_ms=1_700_000_000_017, undelivered=3),
         "sluice-queue-orders": WatchedQueue(missing_since_ms=1_700_000_000_015, unbound=True),
     },
     mends={PULL.name: Mends(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},

@@ -65,9 +65,13 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
-    """Time has gone by. `queued` are the messages in the queues of a link that drains."""
+    """Time has gone by. `queued` are the messages in the queues of a link that drains.
+
+    `waiting_since_ms` is when, at the latest, the oldest message came that waits to go over the link.
+    """
 
     queued: int = 0
+    waiting_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,11 @@ def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStat
     state, sent_ms = status.state, status.heartbeat_sent_ms
     if state in CARRYING:
         heard_ms = max(status.carrying_since_ms, status.last_answer_ms or 0, status.last_forward_ms or 0)
-        state = LinkState.STALLED if now_ms - heard_ms > STALLED_AFTER_MS else LinkState.OPERATIONAL
+        waits_since_ms = max(
+            status.carrying_since_ms, now_ms if passed.waiting_since_ms is None else passed.waiting_since_ms
+        )
+        is_stalled = now_ms - min(heard_ms, waits_since_ms) > STALLED_AFTER_MS
+        state = LinkState.STALLED if is_stalled else LinkState.OPERATIONAL
     is_due = sent_ms is None or now_ms - sent_ms >= BEATS_AFTER_MS
     return replace(status, state=state, heartbeat_sent_ms=now_ms if is_due else sent_ms)
 

@@ -19,11 +19,13 @@ UNBOUND_AFTER_MS = 50_000
 class WatchedQueue(Struct, frozen=True, kw_only=True):
     """A queue that was looked at. `messages` were in it at the last look.
 
-    `missing_since_ms` is of the first look that didn't find it, of those without another in between. `undelivered` are
-    copies that are dead letters for want of it. `unbound` where its bindings are gone with it.
+    `waiting_since_ms` is of the first look that found some, `missing_since_ms` of the first that didn't find the queue, of
+    those without another in between. `undelivered` are copies that are dead letters for want of it. `unbound` where its
+    bindings are gone with it.
     """
 
     messages: int = 0
+    waiting_since_ms: int | None = None
     missing_since_ms: int | None = None
     undelivered: int = 0
     unbound: bool = False
@@ -70,7 +72,10 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
         for name, messages in counts.items():
             known = self.of(name)
             if messages is not None:
-                known = replace(known, messages=messages, missing_since_ms=None, unbound=False)
+                since_ms = (known.waiting_since_ms or now_ms) if messages else None
+                known = replace(
+                    known, messages=messages, waiting_since_ms=since_ms, missing_since_ms=None, unbound=False
+                )
             elif known.missing_since_ms is None:
                 known = replace(known, missing_since_ms=now_ms)
             watch = watch.with_queue(name, known)
@@ -80,6 +85,11 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
         """After so many more copies became dead letters for want of a queue."""
         known = self.of(name)
         return self.with_queue(name, replace(known, undelivered=known.undelivered + copies))
+
+    @property
+    def waiting_since_ms(self) -> Mapping[str, int]:
+        """Say since when, at least, queues haven't been empty."""
+        return {name: since_ms for name, each in self.queues.items() if (since_ms := each.waiting_since_ms) is not None}
 
     def is_gone(self, name: str, *, after_ms: int, now_ms: int) -> bool:
         """Whether a queue has been missing for so long."""
@@ -98,3 +108,8 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
 
 
 WATCH = Format(kind="watch", version=1, type=SiteWatch)
+
+
+def watch_in(content: bytes | None) -> SiteWatch:
+    """Read what the document holds. Raises `BadSnapshot`."""
+    return SiteWatch() if content is None else WATCH.unpack(content)
