@@ -19,9 +19,9 @@ UNBOUND_AFTER_MS = 50_000
 class WatchedQueue(Struct, frozen=True, kw_only=True):
     """A queue that was looked at. `messages` were in it at the last look.
 
-    `waiting_since_ms` is of the first look that found some, `missing_since_ms` of the first that didn't find the queue, of
-    those without another in between. `undelivered` are copies that are dead letters for want of it. `unbound` where its
-    bindings are gone with it.
+    `waiting_since_ms` is of the first look that found some, `missing_since_ms` of the first that didn't find it: of
+    those without another in between. `undelivered` are copies that are dead letters for want of it. `unbound` where
+    its bindings are gone with it.
     """
 
     messages: int = 0
