@@ -94,6 +94,15 @@ def test_a_dead_letter_goes_back_as_it_was(sqs: Any, dead_url: str, attributes: 
     assert (back.body, back.attributes) == (died.body, died.attributes)
 
 
+def test_a_dead_letter_goes_back_to_its_group(sqs: Any, dead_url: str) -> None:
+    source = sqs.create_queue(QueueName="source.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
+    died = replace(message(), system={"MessageGroupId": "orders of 7"})
+    dead.bury(DeadLetter(message=died, reason="r", source=queues.arn("source.fifo")))
+    assert Redrives(queues=queues, client=sqs, dead_letters_url=dead_url).redrive("source.fifo") == 1
+    assert [each.group_id for each in received(sqs, source)] == ["orders of 7"]
+
+
 @pytest.mark.parametrize("said", ["no JSON", "[]", "5", '{"a": 5}', '{"a": {}}'])
 def test_a_senders_attribute_by_the_name_of_packed_ones_stays_the_senders(sqs: Any, dead_url: str, said: str) -> None:
     """A sender who uses the name stops nobody's dead letters from going back."""
