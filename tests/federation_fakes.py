@@ -204,6 +204,11 @@ class FakeQueues:
         self.lost += [(name, held.message.body) for held in self.queues.pop(name, [])]
         self.strike()
 
+    def configure(self, name: str, attributes: Mapping[str, str]) -> bool:
+        self._call("SetQueueAttributes", name)
+        before, self.attributes[name] = self.attributes.get(name), attributes
+        return before != attributes
+
     def count(self, name: str) -> int:
         self._call("GetQueueAttributes", name)
         return len(self.queues[name])

@@ -25,7 +25,7 @@ MAX_LOOKED_AT = 50  # of the bound queues, at one sweep; where there are more, o
 SWEEP_MS = 60_000
 AGAIN_MS = 5_000
 
-QUEUE, MAPPING, BINDING = "queue", "event source mapping", "binding"
+QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source mapping", "binding"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class Upkeep:
     # Routes
 
     def _compare_routes(self) -> None:
-        """Note event source mappings that are gone, or that somebody has switched, and bindings that are gone."""
+        """Note what is gone of each route, or was changed; a queue of its own gets its settings back at once."""
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
         for record in registry.bridges.values():
             name = record.bridge.name
@@ -205,12 +205,17 @@ class Upkeep:
                 continue
             if on is not None and on != record.on:
                 self.registrar.take_in([Done(bridge=name, on=on)])
+            if record.makes_queue and record.queue is not None and not record.closing:
+                wanted = self.registrar.bridge_queue_attributes(record.bridge.fifo)
+                with suppress(QueueGone, CallFailed):  # what is gone, the looks tell
+                    if self.registrar.queues.configure(record.queue, wanted):
+                        self._lacks(record, SETTINGS)
             is_static = record.bridge.kind is RouteKind.STATIC and record.bridge.src_is_local
             if is_static and record.bound and not record.closing and not _is_bound(record, bindings):
                 self._lacks(record, BINDING, Done(bridge=name, bound=False))
 
-    def _lacks(self, record: BridgeRecord, what: str, found: Done) -> None:
-        self.registrar.take_in([found])
+    def _lacks(self, record: BridgeRecord, what: str, *found: Done) -> None:
+        self.registrar.take_in(found)
         routes, now_ms = (record.bridge.name,), self.registrar.now_ms()
         self._change(lambda watch: watch.mended(routes, what, now_ms=now_ms))
         self.mended.append(Mended(what=what, name=record.queue or "", routes=routes))

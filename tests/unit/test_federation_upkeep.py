@@ -120,6 +120,14 @@ def test_a_binding_of_a_route_that_is_taken_away_comes_back(world: World) -> Non
     assert (mends(here).number, mends(here).last) == (1, "binding")
 
 
+def test_a_routes_queue_that_somebody_changed_is_changed_back(world: World) -> None:
+    here = world["A"]
+    here.queues.attributes[QUEUE] = {"FifoQueue": "true", "Policy": "{}"}
+    world.settle(120_000)
+    assert here.queues.attributes[QUEUE] == {"FifoQueue": "true"}
+    assert (mends(here).number, mends(here).last) == (1, "queue's settings")
+
+
 def test_a_mapping_that_is_deleted_comes_back(world: World) -> None:
     here = world["A"]
     here.mappings.made.clear()
