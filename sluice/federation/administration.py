@@ -335,9 +335,11 @@ class Administration:
             self.declare_peers()
             self.declare()
         finally:  # what can't be as it is declared holds up nothing else
-            self.upkeep.sweep()
-            self.registrar.advance()
-            self.registrar.exchanges.fold()
+            try:
+                self.upkeep.sweep()
+            finally:
+                self.registrar.advance()
+                self.registrar.exchanges.fold()
 
     def declare(self) -> None:
         """Make what is declared, and take away what was and is no longer. Raises a `BadConfiguration`."""

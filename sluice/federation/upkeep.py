@@ -53,12 +53,11 @@ class Upkeep:
         return self._stored()[0]
 
     def sweep(self) -> None:
-        """Look at all that routes have, at bound queues in turn, and at what was missing."""
+        """Look at all that routes have, bound queues in turn, and what was missing. Raises `CallFailed`, at the end."""
         registry, bindings, watch = self.registrar.registry(), self.registrar.exchanges.bindings(), self.watch()
         read = {each.queue for each in _open(registry) if each.queue is not None}
         turn = self.registrar.now_ms() // SWEEP_MS
         self._look({*read, *bindings.some_queues(MAX_LOOKED_AT, turn=turn), *_unsettled(watch)})
-        self._compare_routes()
 
         def kept(watch: SiteWatch) -> SiteWatch:
             """Forget what is of no use: queues that nobody reads or binds any more, routes that are gone."""
@@ -72,6 +71,7 @@ class Upkeep:
             )
 
         self._change(kept)
+        self._compare_routes()
 
     def look_again(self) -> None:
         """Look at what was missing a moment ago, and at whose dead letters are to go back."""
@@ -194,25 +194,39 @@ class Upkeep:
     def _compare_routes(self) -> None:
         """Note what is gone of each route, or was changed; a queue of its own gets its settings back at once."""
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
+        failed: list[CallFailed] = []
         for record in registry.bridges.values():
-            name = record.bridge.name
-            try:
-                on = None if record.mapping is None else self.registrar.mappings.is_on(record.mapping)
-            except MappingGone:
-                self._lacks(record, MAPPING, Done(bridge=name, mapping="", on=False))
-                continue
-            except CallFailed:
-                continue
-            if on is not None and on != record.on:
-                self.registrar.take_in([Done(bridge=name, on=on)])
-            if record.makes_queue and record.queue is not None and not record.closing:
-                wanted = self.registrar.bridge_queue_attributes(record.bridge.fifo)
-                with suppress(QueueGone, CallFailed):  # what is gone, the looks tell
-                    if self.registrar.queues.configure(record.queue, wanted):
-                        self._lacks(record, SETTINGS)
             is_static = record.bridge.kind is RouteKind.STATIC and record.bridge.src_is_local
             if is_static and record.bound and not record.closing and not _is_bound(record, bindings):
-                self._lacks(record, BINDING, Done(bridge=name, bound=False))
+                self._lacks(record, BINDING, Done(bridge=record.bridge.name, bound=False))
+            try:
+                self._compare_queue(record)
+                self._compare_mapping(record)
+            except CallFailed as error:
+                failed.append(error)  # it holds up no other route
+        if failed:
+            raise failed[0]
+
+    def _compare_queue(self, record: BridgeRecord) -> None:
+        """Give a queue of a route's own its settings back. Raises `CallFailed`."""
+        if not record.makes_queue or record.queue is None or record.closing:
+            return
+        wanted = self.registrar.bridge_queue_attributes(record.bridge.fifo)
+        with suppress(QueueGone):  # the looks tell
+            if self.registrar.queues.configure(record.queue, wanted):
+                self._lacks(record, SETTINGS)
+
+    def _compare_mapping(self, record: BridgeRecord) -> None:
+        """Note that an event source mapping is gone, or that somebody has switched it. Raises `CallFailed`."""
+        if record.mapping is None:
+            return
+        try:
+            on = self.registrar.mappings.is_on(record.mapping)
+        except MappingGone:
+            self._lacks(record, MAPPING, Done(bridge=record.bridge.name, mapping="", on=False))
+        else:
+            if on != record.on:
+                self.registrar.take_in([Done(bridge=record.bridge.name, on=on)])
 
     def _lacks(self, record: BridgeRecord, what: str, *found: Done) -> None:
         self.registrar.take_in(found)

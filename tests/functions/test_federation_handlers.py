@@ -32,6 +32,7 @@ FIFO_QUEUES = (
     "peer-control.fifo",
     "peer-ingress.fifo",
     "route.fifo",
+    "dead.fifo",
 )
 
 
@@ -57,7 +58,7 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
         "HERE": json.dumps(asdict(address(surroundings, "HERE"))),
         "BRIDGE_FUNCTION": "bridge",
         "BRIDGE_DEAD_LETTERS_ARN": dead_arn,
-        "FIFO_BRIDGE_DEAD_LETTERS_ARN": dead_arn,
+        "FIFO_BRIDGE_DEAD_LETTERS_ARN": f"{dead_arn}.fifo",
         "ACCOUNTS": json.dumps([ACCOUNT]),
         "COUNTS_SETTLE_S": "60",
         "NAMES": json.dumps({"queues": {"orders": "plain"}, "patterns": ["source*", "route*"], "taken": []}),
