@@ -196,8 +196,7 @@ class Upkeep:
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
         failed: list[CallFailed] = []
         for record in registry.bridges.values():
-            is_static = record.bridge.kind is RouteKind.STATIC and record.bridge.src_is_local
-            if is_static and record.bound and not record.closing and not _is_bound(record, bindings):
+            if _lacks_binding(record, bindings):
                 self._lacks(record, BINDING, Done(bridge=record.bridge.name, bound=False))
             try:
                 self._compare_queue(record)
@@ -244,5 +243,8 @@ def _unsettled(watch: SiteWatch) -> set[str]:
     return {name for name, each in watch.queues.items() if each.missing_since_ms is not None or each.undelivered}
 
 
-def _is_bound(record: BridgeRecord, bindings: SiteBindings) -> bool:
-    return record.bridge.key in bindings.keys(record.bridge.src, record.queue or "")
+def _lacks_binding(record: BridgeRecord, bindings: SiteBindings) -> bool:
+    bridge, queue = record.bridge, record.queue
+    if bridge.kind is not RouteKind.STATIC or queue is None or not record.bound or record.closing:
+        return False
+    return bridge.key not in bindings.keys(bridge.src, queue)

@@ -19,6 +19,7 @@ from tests.simulation.scenarios.federation_alone import (
     JustBound,
     NothingKept,
     OldReport,
+    RobbedAmidTraffic,
     Stalling,
 )
 
@@ -34,6 +35,11 @@ def test_a_peer_gets_nothing_by_a_hello_in_anothers_name():
 
 def test_a_route_whose_queue_is_deleted_mends_by_itself():
     run(BridgeQueueGone, 0)
+
+
+def test_a_queue_that_is_deleted_amid_traffic_loses_what_was_in_it_and_nothing_else():
+    for seed in range(5):
+        run(RobbedAmidTraffic, seed)
 
 
 def test_a_bound_queue_that_is_gone_takes_its_bindings_with_it():

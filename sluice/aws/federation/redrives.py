@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
     from mypy_boto3_sqs import SQSClient
 
 FIFO_SUFFIX = ".fifo"
+LOOKS_S = 1  # a poll that doesn't wait asks some servers alone, and may find nothing where there is something
 HELD_S = 30  # how long a dead letter of another queue is held while the rest is looked through
 MAX_LETTERS = 1_000  # that one request moves
 RECEIVED_AT_ONCE = 10
@@ -48,6 +49,7 @@ class Redrives:
                 QueueUrl=self.dead_letters_url,
                 MaxNumberOfMessages=RECEIVED_AT_ONCE,
                 VisibilityTimeout=HELD_S,
+                WaitTimeSeconds=LOOKS_S,
                 MessageSystemAttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )
