@@ -261,8 +261,9 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
 def _mended(mends: Mends) -> str | None:
     if not mends.number:
         return None
-    lost = f"; about {mends.lost} messages were lost with what was deleted" if mends.lost else ""
-    return f"{mends.number} times, the last time its {mends.last}, {time_of(mends.last_ms)}{lost}"
+    often = "once" if mends.number == 1 else f"{mends.number} times, the last time"
+    lost = f"; about {mends.lost} messages were lost with its queue" if mends.lost else ""
+    return f"{often} its {mends.last}, {time_of(mends.last_ms)}{lost}"
 
 
 @app.command()
