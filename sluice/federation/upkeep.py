@@ -64,7 +64,7 @@ class Upkeep:
             queues = {
                 name: queue
                 for name, queue in watch.queues.items()
-                if name in read or name in self.declared or queue.undelivered or bindings.destination(name) is not None
+                if name in read or name in self.declared or bindings.destination(name) is not None
             }
             return SiteWatch(
                 queues=queues, mends={name: each for name, each in watch.mends.items() if name in registry.bridges}

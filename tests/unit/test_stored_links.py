@@ -42,7 +42,7 @@ from sluice.federation.links.messages import (
 )
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.links.watch import WATCH, Mends, SiteWatch, WatchedQueue
+from sluice.federation.links.watch import WATCH, Mends, QueueWatch, SiteWatch
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import Base64
 from sluice.federation.operations import OPERATIONS, FederationOperation, LookAgain, ReportGone, ReportOutage
@@ -207,8 +207,8 @@ DECLARATION = Declared(
 )
 WATCHED = SiteWatch(
     queues={
-        "sluice-bridge-0123": WatchedQueue(messages=7, waiting_since_ms=1_700_000_000_017, undelivered=3),
-        "sluice-queue-orders": WatchedQueue(missing_since_ms=1_700_000_000_015, unbound=True),
+        "sluice-bridge-0123": QueueWatch(messages=7, waiting_since_ms=1_700_000_000_017, undelivered=3),
+        "sluice-queue-orders": QueueWatch(missing_since_ms=1_700_000_000_015, unbound=True),
     },
     mends={PULL.name: Mends(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},
 )

@@ -16,7 +16,7 @@ GONE_AFTER_MS = 5_000
 UNBOUND_AFTER_MS = 50_000
 
 
-class WatchedQueue(Struct, frozen=True, kw_only=True):
+class QueueWatch(Struct, frozen=True, kw_only=True):
     """A queue that was looked at. `messages` were in it at the last look.
 
     `waiting_since_ms` is of the first look that found some, `missing_since_ms` of the first that didn't find it: of
@@ -36,7 +36,7 @@ class WatchedQueue(Struct, frozen=True, kw_only=True):
         return self == _PLAIN
 
 
-_PLAIN = WatchedQueue()
+_PLAIN = QueueWatch()
 
 
 class Mends(Struct, frozen=True, kw_only=True):
@@ -54,14 +54,14 @@ class Mends(Struct, frozen=True, kw_only=True):
 class SiteWatch(Struct, frozen=True, kw_only=True):
     """Of all queues there is something to remember of, by name, and of all routes that were mended."""
 
-    queues: Mapping[str, WatchedQueue] = {}
+    queues: Mapping[str, QueueWatch] = {}
     mends: Mapping[str, Mends] = {}
 
-    def of(self, queue: str) -> WatchedQueue:
+    def of(self, queue: str) -> QueueWatch:
         """Say what is known of a queue."""
         return self.queues.get(queue, _PLAIN)
 
-    def with_queue(self, name: str, queue: WatchedQueue) -> "SiteWatch":
+    def with_queue(self, name: str, queue: QueueWatch) -> "SiteWatch":
         """With what is known of a queue now."""
         others = {each: known for each, known in self.queues.items() if each != name}
         return replace(self, queues=others if queue.is_plain else {**others, name: queue})
