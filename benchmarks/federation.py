@@ -56,7 +56,7 @@ from sluice.federation.matching.routing import Publication, RoutingTable
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.matching.typed_values import TypedValue
 from sluice.federation.messages.deliveries import Receipt, publish
-from sluice.federation.router import Ingress, route
+from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, Cloud, clean_environment, start
 from sluice.local.deployer import Deployer
@@ -410,6 +410,7 @@ def publish_msgs_per_core_s() -> float:
             now_ms=NOW_MS,
             queues=CountingQueues(),
             executor=InPlace(),
+            absent=AbsentQueues(),
         )
         if done.counts["MessagesRouted"] != len(batch):
             raise Wrong(f"{done}")

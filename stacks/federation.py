@@ -28,6 +28,7 @@ BRIDGE_QUEUE_ACTIONS = (
     "CreateQueue",
     "TagQueue",
     "GetQueueAttributes",
+    "SetQueueAttributes",
     "ReceiveMessage",
     "SendMessage",
     "DeleteMessage",
@@ -112,6 +113,7 @@ def _exchange(stack: FederationStack) -> None:
                 peer_role_id=None if stack.peer_role is None else stack.peer_role.role_id,
                 table=state.table.table_name,
                 dead_letters_url=state.dead_letters.queue_url,
+                ticks_queue_url=state.ticks_queue.queue_url,
                 ingresses={
                     each.queue.queue_name: router.Ingress(
                         fifo=each.fifo,
@@ -127,7 +129,8 @@ def _exchange(stack: FederationStack) -> None:
             allowed=[
                 allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
                 allow("sqs", CONSUME_ACTIONS, *ingresses),
-                allow("sqs", ["SendMessage"], stack.bridge_queues, state.dead_letters.queue_arn, *stack.bindable),
+                allow("sqs", ["SendMessage"], stack.bridge_queues, *stack.bindable),
+                allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
             ],
         )
     )
@@ -242,7 +245,7 @@ def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Seque
         allow("sqs", ["GetQueueAttributes"], *stack.bindable),
         allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
         allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
-        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *stack.readable),  # whose dead letters are put back
+        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *stack.bindable),  # whose dead letters are put back
         iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_bridge),
         # It takes neither a resource nor that condition.
         allow("lambda", ["ListEventSourceMappings"], "*"),

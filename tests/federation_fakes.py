@@ -22,13 +22,15 @@ from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.links.states import AccessRefused, Unreachable
 from sluice.federation.links.transitions import LinkTold
+from sluice.federation.links.watch import watch_in
 from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
 from sluice.federation.peer_store import PEERS, PeerStore, peers_in
 from sluice.federation.ports import MappingGone, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
-from sluice.federation.router import Ingress, route
+from sluice.federation.router import AbsentQueues, Ingress, route
+from sluice.federation.upkeep import Upkeep
 from sluice.message import DeadLetter, Message, Value
 
 VISIBILITY_MS = 180_000
@@ -201,6 +203,11 @@ class FakeQueues:
             raise CallFailed("DeleteQueue", "AccessDenied", "by script")
         self.lost += [(name, held.message.body) for held in self.queues.pop(name, [])]
         self.strike()
+
+    def configure(self, name: str, attributes: Mapping[str, str]) -> bool:
+        self._call("SetQueueAttributes", name)
+        before, self.attributes[name] = self.attributes.get(name), attributes
+        return before != attributes
 
     def count(self, name: str) -> int:
         self._call("GetQueueAttributes", name)
@@ -379,6 +386,7 @@ class Site:
     document: FakeDocument = field(default_factory=FakeDocument)
     table: FakeChangeLog = field(default_factory=FakeChangeLog)
     known: FakeDocument = field(default_factory=FakeDocument)
+    watched: FakeDocument = field(default_factory=FakeDocument)
     mappings: FakeMappings = field(default_factory=FakeMappings)
     dead: FakeDeadLetters = field(default_factory=FakeDeadLetters)
     control: list[tuple[str, str]] = field(default_factory=list)  # group and body
@@ -391,6 +399,7 @@ class Site:
     seen_table: SeenReplica[RoutingTable] = field(init=False)
     may_go_on: bool = True
     readable: Callable[[str], str] = str
+    absent: AbsentQueues = field(default_factory=AbsentQueues)
 
     def __post_init__(self) -> None:
         self.queues = FakeQueues(f"https://sqs.{self.tag}", self.world.clock)
@@ -430,15 +439,33 @@ class Site:
             peer_role_id=None,
             peer_queue_url=lambda peer, name: f"https://sqs.{peer.tag}/{name}",
             last_forwards=lambda: self.forwards,
+            waiting_since=lambda: watch_in(self.watched.content).waiting_since_ms,
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
             readable=self.readable,
             may_go_on=lambda: self.may_go_on,
         )
 
+    def upkeep(self, registrar: Registrar | None = None, **how: Any) -> Upkeep:
+        asked = {"document": self.watched, "declared": frozenset(), "redrive": self.redrive, **how}
+        return Upkeep(registrar=registrar or self.registrar(), **asked)
+
+    def redrive(self, queue: str) -> int:
+        """Put the queue's dead letters back."""
+        back = [each for each in self.dead.letters if each.source == self.queues.arn(queue)]
+        for each in back:
+            entry = {"MessageBody": each.message.body, "MessageGroupId": each.message.group_id or each.message.body}
+            self.queues.send_batch(queue, [{"Id": "0", **entry}])
+            self.dead.letters.remove(each)
+        return len(back)
+
     @property
     def introduction(self) -> Introduction:
         return Introduction(**asdict(self.address), senders=(role_of(self.tag).partition(":")[0],))
+
+    def next_tick_ms(self) -> int | None:
+        times = (self.registrar().next_tick_ms(self.registry()), self.upkeep().next_look_ms())
+        return min((each for each in times if each is not None), default=None)
 
     def registry(self) -> Registry:
         return Registry(here=self.tag) if self.document.content is None else REGISTRY.unpack(self.document.content)
@@ -485,10 +512,19 @@ class Site:
             now_ms=self.world.clock(),
             queues=FakeBoundQueues(self.queues),
             executor=Inline(),
+            absent=self.absent,
         )
         self.drops += outcome.drops
-        for position, reason in outcome.undeliverable:
-            self.dead.bury(DeadLetter(message=messages[position], reason=reason, source=INGRESS))
+        for each in outcome.undeliverable:
+            source = self.queues.arn(each.url.rsplit("/", 1)[1])
+            self.dead.bury(DeadLetter(message=messages[each.position], reason=each.reason, source=source))
+        if outcome.absent:
+            self.upkeep().report({url.rsplit("/", 1)[1]: number for url, number in outcome.absent.items()})
+            self.registrar().advance(ticks=False)
+        if outcome.failures:  # they come again
+            system = {"ApproximateReceiveCount": "2"}
+            again = [messages[position] for position in sorted(outcome.failures)]
+            self._route([dataclasses.replace(each, system={**each.system, **system}) for each in again], ingress)
 
     def offer(self, body: str) -> None:
         """Somebody sends to the queue that queue routes read."""
@@ -603,14 +639,15 @@ class World:
             self.talk()
             self.forward()
             self.talk()
-            times = [site.registrar().next_tick_ms(site.registry()) for site in self.sites.values()]
+            times = [site.next_tick_ms() for site in self.sites.values()]
             due = min([time for time in times if time is not None], default=swept + 60_000)
             self.at_ms = max(self.at_ms + 1_000, min(due, swept + 60_000))
             for site, time in zip(self.sites.values(), times, strict=True):
                 if self.at_ms - swept >= 60_000:
-                    site.registrar().check_mappings()
+                    site.upkeep().sweep()
                     site.registrar().advance()
                 elif time is not None and time <= self.at_ms:
+                    site.upkeep().look_again()
                     site.registrar().advance()
             if self.at_ms - swept >= 60_000:
                 swept = self.at_ms

@@ -93,7 +93,7 @@ class BridgeParts:
     def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:
             refused = isinstance(outcome.outage, PeerRefused)
-            said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage))
+            said = ReportOutage(link=route.link.name, refused=refused, error=str(outcome.outage), at_ms=now_ms())
             self.ticks.send(self.settings.ticks_queue_url, encode(said).decode())
         elif outcome.counts["MessagesForwarded"]:
             self._note(route.bridge.name)

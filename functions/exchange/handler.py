@@ -11,6 +11,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from functions.exchange.parts import ExchangeParts
 from sluice.aws.metrics import publish
 from sluice.aws.records import Batch
+from sluice.errors import CallFailed
 from sluice.federation.settings import ExchangeSettings
 
 if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
@@ -38,6 +39,11 @@ def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailur
         publish(SERVICE, {"MessagesDropped": number}, dimensions={"reason": reason})
     for drop in outcome.drops[:SAMPLED_DROPS]:
         logger.info("MessageDropped", message_id=drop.message_id, reason=drop.reason, queue=drop.queue)
-    for position, cause in outcome.undeliverable:
-        parts().reporter.bury(batch, position, cause)
-    return parts().reporter.report(batch, outcome.failures, max_receives=MAX_RECEIVES)
+    failures: dict[int, Exception] = dict(outcome.failures)
+    for each in outcome.undeliverable:
+        try:
+            parts().reporter.bury_copy(batch, each.position, each.outgoing, queue=each.queue, reason=each.reason)
+        except CallFailed as fault:
+            failures[each.position] = fault
+    parts().tell(outcome.absent)
+    return parts().reporter.report(batch, failures, max_receives=MAX_RECEIVES)

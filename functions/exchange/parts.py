@@ -1,23 +1,30 @@
 """Puts the exchange function together: adapters and clock, from its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, PEERS, DynamoDocument
-from sluice.aws.queues import QueuesByUrl, ReceivedQueues
+from sluice.aws.queues import QueuesByUrl, ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
+from sluice.codec import encode
+from sluice.errors import DestinationFault
 from sluice.federation.followed import Followed, SeenReplica
 from sluice.federation.links.peers import KnownPeers
 from sluice.federation.matching.routing import RoutingTable
+from sluice.federation.operations import MAX_REPORTED, ReportGone
 from sluice.federation.peer_store import peers_in
-from sluice.federation.router import Ingress, RoutingOutcome, route
+from sluice.federation.router import AbsentQueues, Ingress, RoutingOutcome, route
 from sluice.federation.seen import Seen
 from sluice.federation.settings import ExchangeSettings
 from sluice.message import Message
+
+logger = Logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +35,10 @@ class ExchangeParts:
     table: SeenReplica[RoutingTable]
     peers: Seen[KnownPeers]
     queues: QueuesByUrl
+    ticks: SqsQueues
     reporter: Reporter
     executor: Executor
+    absent: AbsentQueues = field(default_factory=AbsentQueues)
 
     @classmethod
     def make(cls, settings: ExchangeSettings) -> "ExchangeParts":
@@ -47,6 +56,7 @@ class ExchangeParts:
             peers=Seen(known, peers, now_ms),
             queues=QueuesByUrl(sqs_client()),
             executor=executor,
+            ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             reporter=Reporter(
                 dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
                 executor=executor,
@@ -69,4 +79,15 @@ class ExchangeParts:
             now_ms=now_ms(),
             queues=self.queues,
             executor=self.executor,
+            absent=self.absent,
         )
+
+    def tell(self, absent: Mapping[str, int]) -> None:
+        """Tell the links function which queues don't exist, by URL, and how many copies are dead letters so."""
+        copies = [(url.rsplit("/", 1)[1], number) for url, number in absent.items()]
+        for start in range(0, len(copies), MAX_REPORTED):
+            said = ReportGone(copies=dict(copies[start : start + MAX_REPORTED]))
+            try:
+                self.ticks.send(self.settings.ticks_queue_url, encode(said).decode())
+            except DestinationFault:
+                logger.exception("AbsenceNotTold", queues=sorted(said.copies))

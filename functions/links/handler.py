@@ -20,6 +20,7 @@ from sluice.federation.links.registry import routes_down
 from sluice.federation.operations import OPERATIONS, SweepSite
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
+from sluice.federation.upkeep import Upkeep
 from sluice.message import Message
 from sluice.operations import refusal_of, reply_of, request_of
 
@@ -69,28 +70,28 @@ def messages(batch: Batch, context: LambdaContext) -> "PartialItemFailureRespons
 def hear(message: Message, context: LambdaContext) -> None:
     """One message of a peer."""
     registrar, control = _registrar(context), decode_control(message.body)
-    dynamics = parts().dynamics(registrar)
+    dynamics, upkeep = parts().dynamics(registrar), parts().upkeep(registrar)
     if isinstance(control, DynamicMessage):
         dynamics.hear(control, sender_id=message.sender_id)
     else:
         registrar.hear(control, sender_id=message.sender_id)
         dynamics.sync()
-    _after(registrar, dynamics)
+    _after(registrar, dynamics, upkeep)
 
 
 def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
     """One operation; after one that changes something, dynamic routes follow, and a tick is armed if need be."""
     operation = request_of(request, OPERATIONS)
     registrar = _registrar(context)
-    dynamics = parts().dynamics(registrar)
+    dynamics, upkeep = parts().dynamics(registrar), parts().upkeep(registrar)
     sweeps = isinstance(operation, SweepSite)
     try:
-        return parts().administration(registrar, dynamics).perform(operation)
+        return parts().administration(registrar, dynamics, upkeep).perform(operation)
     finally:
         # A sweep that finds a bad declaration has done the rest.
         if operation.changes:
             dynamics.sync(heartbeat=sweeps)
-            _after(registrar, dynamics)
+            _after(registrar, dynamics, upkeep)
         if sweeps:
             _tell_of_routes(registrar)
 
@@ -103,10 +104,13 @@ def _tell_of_routes(registrar: Registrar) -> None:
         logger.warning("RoutesDown", routes=down)
 
 
-def _after(registrar: Registrar, dynamics: Dynamics) -> None:
+def _after(registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> None:
+    for mended in upkeep.mended:
+        logger.warning("Mended", what=mended.what, queue=mended.name, routes=mended.routes, lost=mended.lost)
+        publish(SERVICE, {"Mended": 1, "MessagesLost": mended.lost})
     for reason, number in dynamics.ignored.items():
         publish(SERVICE, {"OpsIgnored": number}, dimensions={"reason": reason})
-    parts().arm_tick(registrar)
+    parts().arm_tick(registrar, upkeep)
 
 
 def _registrar(context: LambdaContext) -> Registrar:

@@ -23,15 +23,18 @@ from sluice.federation.administration import Administration
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.links.peers import url_beside
+from sluice.federation.links.watch import watch_in
 from sluice.federation.operations import LookAgain
 from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
+from sluice.federation.upkeep import Upkeep
 
 TICK = encode(LookAgain()).decode()
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
 DECLARED = "declared"  # the document with what was last declared
+WATCH = "watch"  # the document with what looks at queues have shown
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
 RETENTION_S = 14 * 24 * 60 * 60  # the longest that SQS keeps a message: an outage may be long
@@ -67,7 +70,7 @@ class LinksParts:
             ),
             documents={
                 name: DynamoDocument(client=dynamodb_client(), table=settings.table, name=name, new_token=new_id)
-                for name in (LINKS, PEERS, DECLARED, DYNAMIC)
+                for name in (LINKS, PEERS, DECLARED, DYNAMIC, WATCH)
             },
             exchanges=ExchangeStore(
                 DynamoChangeLog(client=dynamodb_client(), table=settings.table, name=EXCHANGES, new_token=new_id)
@@ -94,6 +97,7 @@ class LinksParts:
             peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
             readable=settings.names.readable,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
+            waiting_since=lambda: watch_in(self.documents[WATCH].load()[0]).waiting_since_ms,
             now_ms=now_ms,
             jitter=random.random,
             may_go_on=may_go_on,
@@ -118,7 +122,23 @@ class LinksParts:
             }
         return attributes
 
-    def administration(self, registrar: Registrar, dynamics: Dynamics) -> Administration:
+    def upkeep(self, registrar: Registrar) -> Upkeep:
+        """Give what looks after routes and bindings, for the same invocation."""
+        settings = self.settings
+        redrives = Redrives(
+            queues=self.queues,
+            client=sqs_client(),
+            dead_letters_url=settings.dead_letters_url,
+            may_go_on=registrar.may_go_on,
+        )
+        return Upkeep(
+            registrar=registrar,
+            document=self.documents[WATCH],
+            declared=frozenset(settings.names.physical(each.queue) for each in settings.declared.bindings),
+            redrive=redrives.redrive,
+        )
+
+    def administration(self, registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> Administration:
         """Give what performs operations."""
         return Administration(
             registrar=registrar,
@@ -128,19 +148,18 @@ class LinksParts:
             declared=self.settings.declared,
             applied=self.documents[DECLARED],
             ways=dynamics.ways,
-            redrive=Redrives(
-                queues=self.queues, client=sqs_client(), dead_letters_url=self.settings.dead_letters_url
-            ).redrive,
+            upkeep=upkeep,
         )
 
     def dynamics(self, registrar: Registrar) -> Dynamics:
         """Dynamic routes, for the same invocation."""
         return Dynamics(registrar=registrar, document=self.documents[DYNAMIC])
 
-    def arm_tick(self, registrar: Registrar) -> None:
-        """Sees to it that the registry is looked at again in time."""
+    def arm_tick(self, registrar: Registrar, upkeep: Upkeep) -> None:
+        """Sees to it that the registry, and what is missing, is looked at again in time."""
         at_ms = now_ms()
-        due_at_ms = registrar.next_tick_ms(registrar.registry())
+        times = (registrar.next_tick_ms(registrar.registry()), upkeep.next_look_ms())
+        due_at_ms = min((each for each in times if each is not None), default=None)
         if due_at_ms is None:
             return
         delay_s = min(max(-(-(due_at_ms - at_ms) // 1000), 1), MAX_DELAY_S)

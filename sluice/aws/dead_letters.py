@@ -1,6 +1,6 @@
 """Dead letters that say why they are there: one format, written and read here alone.
 
-A dead letter is the message as it was, body, attributes and trace, with two attributes more: `sluice-reason` and
+A dead letter is the message as it was, body, attributes, group and trace, with two attributes more: `sluice-reason` and
 `sluice-source`, the ARN of its queue. Where that is more than SQS carries, all of the message's own attributes travel
 in one, `sluice-attributes`: JSON, spelled as in Lambda's events. The reason's text is its giver's: `records` says the
 error's type and words.
@@ -53,7 +53,12 @@ def outgoing(letter: DeadLetter) -> Outgoing:
     # It may quote what SQS took in an escape of JSON alone, and would refuse here.
     reason = NOT_TEXT.sub("\ufffd", letter.reason[:MAX_REASON])
     said = {REASON: Value("String", reason), SOURCE: Value("String", letter.source)}
-    return Outgoing(body=letter.message.body, attributes={**kept, **said}, trace_header=letter.message.trace_header)
+    return Outgoing(
+        body=letter.message.body,
+        attributes={**kept, **said},
+        group_id=letter.message.group_id,
+        trace_header=letter.message.trace_header,
+    )
 
 
 def read(message: Message) -> DeadLetter:

@@ -6,7 +6,7 @@ reason; the queue's own redrive is the net under it, for functions that die.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.logging import Logger
@@ -15,7 +15,7 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues
 from sluice.batches import HELD_BACK
 from sluice.errors import CallFailed, HeldBack, SenderFault, SluiceError
-from sluice.message import DeadLetter, Message
+from sluice.message import DeadLetter, Message, Outgoing
 
 if TYPE_CHECKING:  # powertools' batches import asyncio, and are for a type's name
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -170,3 +170,12 @@ class Reporter:
     def bury(self, batch: Batch, position: int, reason: str) -> None:
         """Send a message of the batch to the dead letters. Raises `CallFailed`."""
         self.dead_letters.bury(DeadLetter(message=batch.messages[position], reason=reason, source=batch.source))
+
+    def bury_copy(self, batch: Batch, position: int, copy: Outgoing, *, queue: str, reason: str) -> None:
+        """Send what another queue of the site was to have of a message to the dead letters. Raises `CallFailed`.
+
+        It says that it was in that queue: should it be put back, it goes there, and to no other.
+        """
+        message = replace(batch.messages[position], body=copy.body, attributes=copy.attributes)
+        source = f"{batch.source.rsplit(':', 1)[0]}:{queue}"
+        self.dead_letters.bury(DeadLetter(message=message, reason=reason, source=source))

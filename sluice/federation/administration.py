@@ -25,6 +25,7 @@ from sluice.federation.links.transitions import (
     LinkAdded,
     LinkTold,
 )
+from sluice.federation.links.watch import Mends
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.exchanges import Exchange
 from sluice.federation.operations import (
@@ -51,6 +52,7 @@ from sluice.federation.operations import (
     QueueView,
     Redrive,
     Redriven,
+    ReportGone,
     ReportOutage,
     ShowSite,
     SiteView,
@@ -65,6 +67,7 @@ from sluice.federation.peer_store import ByTag
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
+from sluice.federation.upkeep import Upkeep
 
 MAX_KEYS = 100  # shown of a way; all are counted
 
@@ -87,7 +90,7 @@ class Administration:
     declared: Declared
     applied: Document
     ways: Callable[[], Mapping[str, list[Way]]]  # of dynamic routes, by exchange
-    redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
+    upkeep: Upkeep
 
     def perform(self, operation: FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
         """Do what is asked; the operation's result.
@@ -111,7 +114,7 @@ class Administration:
                 queue = self.record(name).queue
                 if queue is None:
                     raise BadRoute(f"{name}: its dead letters are at its source: redrive it there")
-                return Redriven(redriven=self.redrive(queue))
+                return Redriven(redriven=self.upkeep.redrive(queue))
             case AddExchange(name=name, type=type_, alternate=alternate):
                 exchange = Exchange(name=name, type=type_, alternate=alternate)
                 self.registrar.exchanges.change(with_exchange(exchange))
@@ -145,10 +148,13 @@ class Administration:
                 self.close_bridge(operation)
             case TellBridge():
                 self.tell_bridge(operation)
-            case ReportOutage(link=name, error=error, refused=refused):
-                news = AccessRefused(error) if refused else Unreachable(error)
+            case ReportOutage(link=name, error=error, refused=refused, at_ms=at_ms):
+                news = AccessRefused(error, at_ms) if refused else Unreachable(error, at_ms)
                 self.registrar.advance([LinkTold(name, news)], ticks=False)
+            case ReportGone(copies=copies):
+                self.upkeep.report(copies)
             case LookAgain():
+                self.upkeep.look_again()
                 self.registrar.advance()
             case SweepSite():
                 self.sweep()
@@ -159,7 +165,7 @@ class Administration:
     def site(self) -> SiteView:
         """All that the site says of itself."""
         registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
-        forwards, fed = self.registrar.last_forwards(), fed_queues(registry)
+        forwards, fed, mends = self.registrar.last_forwards(), fed_queues(registry), self.upkeep.watch().mends
         return SiteView(
             address=Introduction(**asdict(self.registrar.here), senders=self.senders),
             peer_accounts=self.registrar.peer_accounts,
@@ -177,6 +183,7 @@ class Administration:
                     error=record.error,
                     reads=None if record.queue is None else self.names.shown(record.queue),
                     last_forward_ms=forwards.get(name),
+                    mends=mends.get(name, Mends()),
                 )
                 for name, record in sorted(registry.bridges.items())
                 for link in [registry.links.get(record.bridge.link)]
@@ -328,9 +335,11 @@ class Administration:
             self.declare_peers()
             self.declare()
         finally:  # what can't be as it is declared holds up nothing else
-            self.registrar.check_mappings()
-            self.registrar.advance()
-            self.registrar.exchanges.fold()
+            try:
+                self.upkeep.sweep()
+            finally:
+                self.registrar.advance()
+                self.registrar.exchanges.fold()
 
     def declare(self) -> None:
         """Make what is declared, and take away what was and is no longer. Raises a `BadConfiguration`."""
@@ -356,7 +365,10 @@ class Administration:
                 change(each)
         for exchange in declared.exchanges:
             change(with_exchange(exchange))
-        for binding in declared.bindings:
+        watch = self.upkeep.watch()
+        # One whose queue is gone comes back with that.
+        there = [each for each in declared.bindings if not watch.of(self.names.physical(each.queue)).unbound]
+        for binding in there:
             self.bind(binding)
         for link in declared.links:
             self.add_link(link, declared=True)

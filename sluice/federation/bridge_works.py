@@ -20,7 +20,7 @@ from sluice.federation.links.due import (
     TearDown,
 )
 from sluice.federation.links.links import Bridge, RouteKind
-from sluice.federation.links.registry import BridgeRecord, Registry, bridge_destination, fed_queues
+from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, fed_queues
 from sluice.federation.links.transitions import BridgeGone, Counted, Done
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
@@ -33,6 +33,10 @@ BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 FIFO_SUFFIX = ".fifo"
 FIFO_BATCH = 10
 NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
+# A queue's name is free a minute after it was deleted; a mapping can't be changed while its last change is under way:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
+# https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
+NOT_YET_CODES = frozenset({"QueueDeletedRecently", "ResourceInUseException"})
 # A headers exchange's binding that takes everything.
 EVERYTHING: Headers = {"x-match": "all"}
 
@@ -86,7 +90,8 @@ class BridgeWorks:
         except MappingGone:
             return Done(bridge=name, mapping="", on=False)
         except (CallFailed, BadConfiguration, QueueGone) as error:
-            return Done(bridge=name, error=str(error))
+            not_yet = isinstance(error, CallFailed) and error.code.rpartition(".")[2] in NOT_YET_CODES
+            return Done(bridge=name, error=f"{NOT_YET}{error}" if not_yet else str(error))
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
         """Return the queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""

@@ -1,16 +1,21 @@
 """What operators, ticks and the bridge function ask of the links function, and what it answers. Pure."""
 
 from collections.abc import Mapping
-from typing import ClassVar, cast
+from typing import Annotated, ClassVar, cast
+
+from msgspec import Meta
 
 from sluice.codec import Struct
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Address, Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import ENDING, Command, LinkStatus
+from sluice.federation.links.watch import Mends
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import StoredValue
 from sluice.operations import Operation, R
+
+MAX_REPORTED = 1_000  # queues
 
 # Answers
 
@@ -31,7 +36,10 @@ class LinkView(Link, frozen=True, kw_only=True):
 
 
 class BridgeView(Bridge, frozen=True, kw_only=True):
-    """A bridge and how it is. `state` is a link's, or what the source said; `reads` is its queue, at this site."""
+    """A bridge and how it is. `state` is a link's, or what the source said; `reads` is its queue, at this site.
+
+    `mends` are of what it has at this site.
+    """
 
     served: bool
     declared: bool
@@ -39,6 +47,7 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
     error: str | None
     reads: str | None
     last_forward_ms: int | None
+    mends: Mends = Mends()
 
     def declared_bridge(self) -> Bridge:
         """Return the bridge itself."""
@@ -269,11 +278,21 @@ class TellBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_tell"):
 
 
 class ReportOutage(_Change[None], frozen=True, kw_only=True, tag="outage"):
-    """Of a link, by whoever forwards over it. `refused` where somebody has to put something right."""
+    """Of a link, by whoever forwards over it, at `at_ms`. `refused` where somebody has to put something right."""
 
     link: str
     error: str
     refused: bool = False
+    at_ms: int | None = None
+
+
+class ReportGone(_Change[None], frozen=True, kw_only=True, tag="gone"):
+    """Of bound queues that didn't exist as they were sent to, by the exchange function.
+
+    `copies` are by queue: so many became dead letters so, which go back where the queue is there again.
+    """
+
+    copies: Annotated[Mapping[str, Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_REPORTED)]
 
 
 class LookAgain(_Change[None], frozen=True, kw_only=True, tag="tick"):
@@ -281,13 +300,13 @@ class LookAgain(_Change[None], frozen=True, kw_only=True, tag="tick"):
 
 
 class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
-    """Makes what is declared and missing, looks after event source mappings, and does what is due."""
+    """Makes what is declared and missing, looks after what routes and bindings have, and does what is due."""
 
 
 FederationOperation = (
     ShowSite | ListExchanges | ListQueues | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange
     | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | TellLink | AddBridge | CloseBridge
-    | TellBridge | ReportOutage | LookAgain | SweepSite
+    | TellBridge | ReportOutage | ReportGone | LookAgain | SweepSite
 )  # fmt: skip
 # A union is no type to a type checker.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

@@ -85,6 +85,9 @@ class SiteQueues(Protocol):
     def delete(self, name: str) -> None:
         """Delete a queue; one that doesn't exist is no error."""
 
+    def configure(self, name: str, attributes: Mapping[str, str]) -> bool:
+        """Let a queue have these attributes, and no policy: whether it lacked some. Raises `QueueGone`."""
+
     def count(self, name: str) -> int:
         """Messages in it, in flight and delayed ones too, as SQS counts them: a minute late. Raises `QueueGone`."""
 

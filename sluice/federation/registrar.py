@@ -35,7 +35,6 @@ from sluice.federation.links.registry import (
 )
 from sluice.federation.links.states import AccessRefused, LinkEvent, LinkState, TimePassed, Unreachable
 from sluice.federation.links.transitions import (
-    Done,
     Greeted,
     HelloAnswered,
     HelloSent,
@@ -48,7 +47,6 @@ from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import (
     DeadLetters,
     Document,
-    MappingGone,
     Mappings,
     NowMs,
     PeerRefused,
@@ -60,6 +58,7 @@ from sluice.federation.ports import (
 MAX_ROUNDS = 8
 MAX_RACES = 50
 SOON_MS = 2_000  # while a bridge or a link closes or drains
+UNFINISHED_MS = 10_000  # while a bridge lacks what AWS didn't let be made
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
 
@@ -86,6 +85,7 @@ class Registrar:
     peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
+    waiting_since: Callable[[], Mapping[str, int]]  # by queue: since when, at least, it hasn't been empty
     now_ms: NowMs
     jitter: Callable[[], float]
     may_go_on: Callable[[], bool]
@@ -155,7 +155,7 @@ class Registrar:
         raise TooBusy(f"lost {MAX_RACES} races to write the registry of links")
 
     def _ticks(self, registry: Registry) -> list[RegistryEvent]:
-        forwards, events = self.last_forwards(), list[RegistryEvent]()
+        forwards, waiting, events = self.last_forwards(), self.waiting_since(), list[RegistryEvent]()
         for name, record in registry.links.items():
             bridges = registry.bridges_of(name)
             last_ms = max((forwards.get(each.bridge.name, 0) for each in bridges), default=0)
@@ -165,23 +165,14 @@ class Registrar:
             if record.status.draining:
                 queued = sum(each.bound for each in bridges)
                 queued += sum(self.works.count(each.queue) for each in bridges if each.queue is not None)
-            events.append(LinkTold(name, TimePassed(queued=queued)))
+            # What was forwarded since was older: so the oldest message has waited for as long, at least.
+            oldest = [
+                max(waiting[each.queue], forwards.get(each.bridge.name, 0))
+                for each in bridges
+                if each.queue in waiting and registry.may_flow(each)
+            ]
+            events.append(LinkTold(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
         return events
-
-    def check_mappings(self) -> None:
-        """Note mappings that somebody else has switched, or AWS has, as when a queue was away for a while."""
-        events: list[RegistryEvent] = []
-        for record in self.registry().bridges.values():
-            if record.mapping is None:
-                continue
-            try:
-                on = self.mappings.is_on(record.mapping)
-            except MappingGone:
-                events.append(Done(bridge=record.bridge.name, mapping="", on=False))
-            else:
-                if on != record.on:
-                    events.append(Done(bridge=record.bridge.name, on=on))
-        self.take_in(events)
 
     def next_tick_ms(self, registry: Registry) -> int | None:
         """When somebody should look again, ms since 1970; None where the schedule will do."""
@@ -190,6 +181,8 @@ class Registrar:
         ends = any(each.closing or each.draining for each in registry.bridges.values())
         if ends or any(each.status.draining and each.carries for each in links):
             times.append(now_ms + SOON_MS)
+        if any(each.error is not None and each.bridge.src_is_local for each in registry.bridges.values()):
+            times.append(now_ms + UNFINISHED_MS)
         return max(min(times), now_ms) if times else None
 
     # What peers say

@@ -5,7 +5,7 @@ what isn't reported as failed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,8 +15,10 @@ from sluice.errors import QueueGone, SenderFault, SluiceError
 from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop, Receipt, publish
-from sluice.message import Message
+from sluice.message import Message, Outgoing
 from sluice.ulids import ulid_of
+
+GONE_AFTER_MS = 5_000  # of answers that a queue doesn't exist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +57,53 @@ def senders_of(message: Message, peers: KnownPeers) -> Sequence[Peer]:
 
 
 @dataclass(slots=True)
+class AbsentQueues:
+    """The queues, by URL, that said they don't exist when they were last sent to: what an environment keeps of them.
+
+    SQS says so of a queue in its first second too, so one answer is no proof that it is gone.
+    """
+
+    since_ms: dict[str, int] = field(default_factory=dict)
+
+    def is_gone(self, url: str, now_ms: int) -> bool:
+        """Note that it said so; whether it has for some seconds."""
+        return now_ms - self.since_ms.setdefault(url, now_ms) >= GONE_AFTER_MS
+
+    def there(self, urls: Iterable[str]) -> None:
+        """Forget queues that took something."""
+        for url in self.since_ms.keys() & set(urls):
+            del self.since_ms[url]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undeliverable:
+    """A copy whose queue is gone: of the message at the position."""
+
+    position: int
+    url: str
+    outgoing: Outgoing
+
+    @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self.url.rsplit("/", 1)[1]
+
+    @property
+    def reason(self) -> str:
+        """Why it is a dead letter."""
+        return str(QueueGone(self.url))
+
+
+@dataclass(slots=True)
 class RoutingOutcome:
-    """What became of a batch: by position what comes again or never can; copies without a queue; drops."""
+    """What became of a batch: by position what comes again or never can; copies without a queue; drops.
+
+    `absent` are the URLs of the queues that said they don't exist, each with how many of its copies are undeliverable.
+    """
 
     failures: Mapping[int, SluiceError] = field(default_factory=dict)
-    undeliverable: Sequence[tuple[int, str]] = ()  # the message's position, and why: its queue is gone
+    undeliverable: Sequence[Undeliverable] = ()
+    absent: Mapping[str, int] = field(default_factory=dict)
     drops: Sequence[Drop] = ()
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -74,13 +118,15 @@ def route(
     now_ms: int,
     queues: BoundQueues,
     executor: Executor,
+    absent: AbsentQueues,
 ) -> RoutingOutcome:
     """Send every message of the batch to the queues that its exchange finds. `messages` are in order.
 
     What comes from links is a peer's of those that `peers` knows, or a stranger's, which is refused.
 
-    A copy whose queue is gone is undeliverable, and its message done: the other queues have theirs, and were it to come
-    again, they'd have it twice.
+    A message comes again, once, where a queue says that it doesn't exist and may only be new. A copy whose queue is
+    gone is undeliverable, and its message done: the other queues have theirs, and each time that it came again, they'd
+    have it once more.
     """
     refused: dict[int, SenderFault] = {}
     drops: list[Drop] = []
@@ -103,12 +149,21 @@ def route(
             Entry(position=position, target=copy.destination.url, outgoing=copy.outgoing) for copy in published.copies
         )
     dispatcher = Dispatcher(fifo=ingress.fifo, send=queues.send_batch, executor=executor)
-    undeliverable: list[tuple[int, str]] = []
+    gone: list[Undeliverable] = []
+    said_so: set[str] = set()
     left: Sequence[Entry] = entries
     while left:
         stopped = dispatcher.dispatch(left)
-        undeliverable += [(entry.position, str(QueueGone(entry.target))) for entry in stopped.gone]
+        said_so |= {entry.target for entry in stopped.gone}
+        for entry in stopped.gone:
+            if absent.is_gone(entry.target, now_ms) or messages[entry.position].receives > 1:
+                gone.append(Undeliverable(position=entry.position, url=entry.target, outgoing=entry.outgoing))
+            else:  # at once: what follows in its group is held back
+                dispatcher.fail(entry, QueueGone(entry.target))
         left = stopped.later
+    absent.there(entry.target for entry in dispatcher.sent)
+    undeliverable = [each for each in gone if each.position not in dispatcher.failures]  # else it comes again
+    copies = Counter(each.url for each in undeliverable)
     counts = Counter(
         MessagesReceived=len(messages),
         MessagesRouted=len(dispatcher.sent),
@@ -117,5 +172,9 @@ def route(
         MessagesUndeliverable=len(undeliverable),
     )
     return RoutingOutcome(
-        failures={**dispatcher.failures, **refused}, undeliverable=undeliverable, drops=drops, counts=+counts
+        failures={**dispatcher.failures, **refused},
+        undeliverable=undeliverable,
+        absent={url: copies[url] for url in sorted(said_so)},
+        drops=drops,
+        counts=+counts,
     )

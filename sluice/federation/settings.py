@@ -22,6 +22,7 @@ class ExchangeSettings(Settings, frozen=True, kw_only=True):
     peer_role_id: str | None = None
     table: str
     dead_letters_url: str
+    ticks_queue_url: str
     ingresses: Mapping[str, Ingress]
 
 

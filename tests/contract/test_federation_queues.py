@@ -1,5 +1,6 @@
 """Federation's SQS adapters on moto: the site's queues, bound queues, dead letters and peers."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -77,6 +78,23 @@ def test_a_sites_queues_are_known_by_name(sqs: Any, dead_url: str) -> None:
         queues.count("made.fifo")
 
 
+def test_a_queue_that_somebody_changed_is_as_it_was(sqs: Any, dead_url: str) -> None:
+    queues = site_queues(sqs, dead_url)
+    redrive = json.dumps({"deadLetterTargetArn": queues.arn("dead"), "maxReceiveCount": 1_000})
+    wanted = {"VisibilityTimeout": "180", "SqsManagedSseEnabled": "true", "RedrivePolicy": redrive}
+    queues.create("made", wanted, {})
+    assert not queues.configure("made", wanted)
+    denying = {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Resource": queues.arn("made")}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [denying]})
+    changed = {"Policy": policy, "VisibilityTimeout": "0", "RedrivePolicy": ""}
+    sqs.set_queue_attributes(QueueUrl=queues.url("made"), Attributes=changed)
+    assert queues.configure("made", wanted)
+    assert not queues.configure("made", wanted)
+    assert "Policy" not in queues.describe("made")[0]
+    with pytest.raises(QueueGone):
+        queues.configure("gone", wanted)
+
+
 @pytest.mark.parametrize("attributes", [0, 8, 9, 10])
 def test_a_dead_letter_goes_back_as_it_was(sqs: Any, dead_url: str, attributes: int) -> None:
     source = sqs.create_queue(QueueName="source")["QueueUrl"]
@@ -92,6 +110,15 @@ def test_a_dead_letter_goes_back_as_it_was(sqs: Any, dead_url: str, attributes: 
     assert (redrives.redrive("source"), redrives.redrive("source")) == (1, 0)
     [back] = received(sqs, source)
     assert (back.body, back.attributes) == (died.body, died.attributes)
+
+
+def test_a_dead_letter_goes_back_to_its_group(sqs: Any, dead_url: str) -> None:
+    source = sqs.create_queue(QueueName="source.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
+    died = replace(message(), system={"MessageGroupId": "orders of 7"})
+    dead.bury(DeadLetter(message=died, reason="r", source=queues.arn("source.fifo")))
+    assert Redrives(queues=queues, client=sqs, dead_letters_url=dead_url).redrive("source.fifo") == 1
+    assert [each.group_id for each in received(sqs, source)] == ["orders of 7"]
 
 
 @pytest.mark.parametrize("said", ["no JSON", "[]", "5", '{"a": 5}', '{"a": {}}'])

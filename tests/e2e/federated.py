@@ -192,6 +192,16 @@ class FederatedSite:
             time.sleep(STEP_S)
         return []
 
+    def taken_dead_letters(self) -> list[str]:
+        """The reasons of all dead letters, which are deleted."""
+        url, reasons = self.outputs["FederationDeadLettersUrl"], list[str]()
+        while received := self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=1, MessageAttributeNames=["All"]
+        ).get("Messages", []):
+            reasons += (each["MessageAttributes"]["sluice-reason"]["StringValue"] for each in received)
+            delete_all(self.sqs, url, received)
+        return reasons
+
     def dead_letters_depth(self) -> int:
         """How many there are that nobody holds."""
         url, name = self.outputs["FederationDeadLettersUrl"], "ApproximateNumberOfMessages"

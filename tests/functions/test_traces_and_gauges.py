@@ -70,6 +70,22 @@ def test_what_is_forwarded_is_told_by_route_and_of_all(
     assert found == {(("service", "bridge"),), (("route", "route"), ("service", "bridge"))}
 
 
+def test_what_was_found_missing_of_a_route_is_said_with_what_was_lost(
+    federation: Surroundings, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    routed(federation)  # its queue has been made by hand, and is bound to nothing
+    with pytest.raises(CallFailed, match="GetEventSourceMapping"):
+        links.handler({"op": "sweep"}, CONTEXT)
+    said = capsys.readouterr().out
+    assert metrics(said, "Mended") == [({"service": "links"}, 1.0)] * 2
+    assert metrics(said, "MessagesLost") == [({"service": "links"}, 0.0)] * 2
+    logged = [vars(each) for each in caplog.records if each.message == "Mended"]
+    assert [(each["what"], each["routes"]) for each in logged] == [
+        ("binding", ("route",)),
+        ("queue's settings", ("route",)),
+    ]
+
+
 def test_routes_that_carry_nothing_are_counted_at_every_sweep_also_where_it_fails(
     federation: Surroundings, capsys: pytest.CaptureFixture[str]
 ) -> None:

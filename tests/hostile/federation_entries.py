@@ -21,8 +21,9 @@ from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.tracing import Crossing
 from sluice.federation.messages.deliveries import Drop, Receipt, forward
 from sluice.federation.registrar import Registrar
-from sluice.federation.router import Ingress, route
+from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
+from sluice.federation.upkeep import Upkeep
 from sluice.message import Message, Value
 from tests.federation_fakes import FakeDocument, Site, World, role_of
 from tests.functions.conftest import CONTEXT
@@ -62,11 +63,22 @@ def routed(client: StrictClient, messages: Sequence[tuple[str, Given]], *, trust
 
     def through(batch: Sequence[Message], ingress: Ingress) -> Any:
         return route(
-            batch, ingress, TABLE, site="HERE", peers=no_peers, now_ms=NOW_MS, queues=client, executor=Inline()
+            batch,
+            ingress,
+            TABLE,
+            site="HERE",
+            peers=no_peers,
+            now_ms=NOW_MS,
+            queues=client,
+            executor=Inline(),
+            absent=AbsentQueues(since_ms={OVER: 0}),
         )
 
     parts = SimpleNamespace(
-        ingress=lambda _: Ingress(fifo=False, trusted=trusted), route=through, reporter=reporter(client)
+        ingress=lambda _: Ingress(fifo=False, trusted=trusted),
+        route=through,
+        reporter=reporter(client),
+        tell=lambda _: None,
     )
     records = [
         record(body, attributes, queue="ingress", place=place) for place, (body, attributes) in enumerate(messages)
@@ -179,7 +191,10 @@ class Links:
     def dynamics(self, registrar: Registrar) -> Dynamics:
         return Dynamics(registrar=registrar, document=self.site.states)
 
-    def administration(self, registrar: Registrar, dynamics: Dynamics) -> Administration:
+    def upkeep(self, registrar: Registrar) -> Upkeep:
+        return self.site.upkeep(registrar, redrive=lambda _: 0)
+
+    def administration(self, registrar: Registrar, dynamics: Dynamics, upkeep: Upkeep) -> Administration:
         return Administration(
             registrar=registrar,
             senders=(),
@@ -188,10 +203,11 @@ class Links:
             declared=Declared(),
             applied=FakeDocument(),
             ways=dynamics.ways,
-            redrive=lambda _: 0,
+            upkeep=upkeep,
         )
 
-    def arm_tick(self, registrar: Registrar) -> None:
+    def arm_tick(self, registrar: Registrar, upkeep: Upkeep) -> None:
+        upkeep.next_look_ms()
         registrar.next_tick_ms(registrar.registry())
 
     def hear(self, *bodies: str, receives: int = 1, by: str = "THERE") -> list[str]:

@@ -85,6 +85,7 @@ ASKED: list[dict[str, Any]] = [
     {"op": "bridge_del", "name": "route@THERE", "del_empty_link": True},
     {"op": "bridge_tell", "name": "route@THERE", "what": "pause"},
     {"op": "outage", "link": "to-HERE@THERE", "error": "e", "refused": True},
+    {"op": "gone", "copies": {"bound": 3}},
 ]
 BOMB_BYTES = 1_024 * MIB
 GREATEST = MIB - 2_000  # what leaves room for a reason

@@ -19,6 +19,7 @@ from tests.simulation.scenarios.federation_alone import (
     JustBound,
     NothingKept,
     OldReport,
+    RobbedAmidTraffic,
     Stalling,
 )
 
@@ -32,16 +33,15 @@ def test_a_peer_gets_nothing_by_a_hello_in_anothers_name():
     run(Forged, 0)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=Failed,
-    reason="a bridge queue that is deleted is never made again, and its route is Operational",
-)
 def test_a_route_whose_queue_is_deleted_mends_by_itself():
     run(BridgeQueueGone, 0)
 
 
-@pytest.mark.xfail(strict=True, raises=Failed, reason="a bound queue that is deleted keeps its bindings")
+def test_a_queue_that_is_deleted_amid_traffic_loses_what_was_in_it_and_nothing_else():
+    for seed in range(5):
+        run(RobbedAmidTraffic, seed)
+
+
 def test_a_bound_queue_that_is_gone_takes_its_bindings_with_it():
     run(BoundQueueGone, 0)
 
@@ -53,9 +53,6 @@ def test_by_two_ways_a_message_comes_once_however_long_one_was_down():
     run(AwayForLong, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="a queue that is used within a second of its creation is taken as gone"
-)
 def test_what_is_sent_while_a_route_is_laid_is_no_dead_letter():
     run(JustBound, 0, faults=replace(CALM, new_queue_hidden_s=1.0))
 
@@ -79,9 +76,6 @@ def test_a_route_that_carries_is_not_failed():
     run(ErrorStays, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="a report of an outage that comes again takes a link down that has mended since"
-)
 def test_a_link_that_has_mended_stays_so_whatever_is_heard_late():
     for seed in range(5):
         run(OldReport, seed)

@@ -85,7 +85,7 @@ def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None
     assert allowed(statements(federated, "Exchange")) == pairs(
         ({"dynamodb:GetItem", "dynamodb:Query"}, {"FederationTable.Arn"}),
         (CONSUME, {f"Federation{name}.Arn" for name in INGRESSES}),
-        (SEND, {BRIDGES, "FederationDeadLetters.Arn", *BINDABLE}),
+        (SEND, {BRIDGES, "FederationTicks.Arn", "FederationDeadLetters.Arn", *BINDABLE}),
         (WRITE_LOGS, {"ExchangeLogs.Arn"}),
     )
 
@@ -112,7 +112,8 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
         "ArnLike",
         {"lambda:FunctionArn": "Bridge.Arn"},
     )
-    made = {"CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "SendMessage", "DeleteMessage"}
+    made = {"CreateQueue", "TagQueue", "GetQueueAttributes", "SetQueueAttributes"}
+    made |= {"ReceiveMessage", "SendMessage", "DeleteMessage"}
     assert allowed(each for each in found if each is not conditional) == pairs(
         (
             {f"dynamodb:{action}" for action in ("GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem")},
@@ -122,7 +123,7 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
         ({"sqs:GetQueueAttributes"}, BINDABLE),
         (CONSUME, {"FederationLinks.Arn", "FederationTicks.Arn"}),
         ({"sqs:ReceiveMessage", "sqs:DeleteMessage"}, {"FederationDeadLetters.Arn"}),
-        (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES, *READABLE}),
+        (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES, *BINDABLE}),
         ({"lambda:ListEventSourceMappings"}, {"*"}),
         ({"sts:AssumeRole"}, PEER_ROLES),
         (WRITE_LOGS, {"LinksLogs.Arn"}),

@@ -68,15 +68,16 @@ class Asked(Site):
 
     def reply(self, request: bytes) -> bytes:
         """What the links function says."""
+        registrar = self.registrar()
         administration = Administration(
-            registrar=self.registrar(),
+            registrar=registrar,
             senders=self.introduction.senders,
             peers=(),
             names=NAMES,
             declared=Declared(),
             applied=FakeDocument(),
             ways=lambda: self.known_ways,
-            redrive=self._redrive,
+            upkeep=self.upkeep(registrar, redrive=self._redrive),
         )
         try:
             operation = request_of(request, OPERATIONS)
@@ -385,6 +386,22 @@ def test_routes_are_shown_for_people_and_for_programs(sites: Sites) -> None:
     )
     assert sites.json("route", "status", WEST, name)["tag"] == "TAG"
     assert "no such route at WEST: x" in sites.run("route", "status", WEST, "x", code=1).stderr
+
+
+def test_a_route_says_what_of_it_was_made_anew(sites: Sites) -> None:
+    sites.run("route", "add", WEST, EAST, "amq.topic", "a", "--src-local")
+    name, site = "to-WEST:amq.topic:amq.topic:a", sites[EAST]
+    queue = sites.json("route", "status", EAST, name)["reads"]
+    site.publish("m", exchange="amq.topic", key="a")
+    site.upkeep().sweep()
+    for _ in range(2):
+        site.queues.queues.pop(queue, None)
+        site.upkeep().sweep()
+        sites.world.at_ms += 60_000
+    status = " ".join(sites.run("route", "status", EAST, name).stdout.split())
+    assert "once its queue, 2023-" in status
+    assert "about 1 messages were lost with its queue" in status
+    assert sites.json("route", "status", EAST, name)["mends"]["lost"] == 1
 
 
 # Queue routes

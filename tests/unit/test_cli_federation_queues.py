@@ -36,15 +36,16 @@ class OfMoto(Site):
     late: int = 0
 
     def ask(self, operation: Operation[R], /) -> R:
+        registrar = self.registrar()
         administration = Administration(
-            registrar=self.registrar(),
+            registrar=registrar,
             senders=(),
             peers=(),
             names=NAMES,
             declared=Declared(),
             applied=FakeDocument(),
             ways=dict,
-            redrive=lambda _: 0,
+            upkeep=self.upkeep(registrar, redrive=lambda _: 0),
         )
         try:
             asked = request_of(encode(operation), OPERATIONS)

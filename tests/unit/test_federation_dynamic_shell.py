@@ -83,7 +83,7 @@ class DynamicWorld(World):
             self.at_ms += 60_000
             for tag in self.tags:
                 site = self[tag]
-                site.registrar().check_mappings()
+                site.upkeep().sweep()
                 site.registrar().advance()
                 site.dynamics().sync(heartbeat=True)
             self.talk()

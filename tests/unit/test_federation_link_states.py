@@ -208,3 +208,11 @@ def test_a_link_that_is_neither_paused_nor_closed_comes_back(news: Sequence[tupl
         now += PROBE_MS if status.state in {LinkState.FAILED, LinkState.WAITING} else 1
         status = after(status, each, now_ms=now)
     assert status.state is LinkState.OPERATIONAL
+
+
+def test_a_failure_that_is_heard_late_says_nothing_of_a_link_that_was_well_since() -> None:
+    up = LinkStatus(state=LinkState.OPERATIONAL, carrying_since_ms=1_000, last_answer_ms=5_000)
+    for news in (Unreachable, AccessRefused):
+        late, recent = news("down", 4_999), news("down", 5_001)
+        assert step(up, late, endpoints=1, now_ms=360_000, jitter=0.5) == up
+        assert step(up, recent, endpoints=1, now_ms=360_000, jitter=0.5).state is not LinkState.OPERATIONAL

@@ -67,15 +67,17 @@ class Desk:
 
     def ask(self, operation: Operation[R], /) -> R:
         """As the wire has it."""
+        registrar = self.here.registrar()
+        declared = frozenset(NAMES.physical(each.queue) for each in self.declared.bindings)
         administration = Administration(
-            registrar=self.here.registrar(),
+            registrar=registrar,
             senders=(),
             peers=self.peers,
             names=NAMES,
             declared=self.declared,
             applied=self.applied,
             ways=dict,
-            redrive=self._redrive,
+            upkeep=self.here.upkeep(registrar, redrive=self._redrive, declared=declared),
         )
         reply = reply_of(administration.perform(request_of(encode(operation), OPERATIONS)))
         return result_of(operation, json.dumps(reply))

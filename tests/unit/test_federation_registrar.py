@@ -315,11 +315,6 @@ def test_a_queue_that_cannot_be_made_is_said_and_tried_again() -> None:
     assert (here.registry().bridges["route"].error, leftovers(world)) == (None, [])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="A queue used within a second of its creation fails: its route carries nothing until the next sweep",
-)
 def test_a_route_whose_queue_was_just_made_is_looked_at_within_seconds() -> None:
     """Lambda refuses a mapping to a queue that isn't there yet, and a change of one that is being made."""
     world = linked()
@@ -494,7 +489,7 @@ class Chaos:
         advance(site)
 
     def sweep(self, site: Site) -> None:
-        site.registrar().check_mappings()
+        site.upkeep().sweep()
         advance(site)
 
     def hear(self, site: Site) -> None:

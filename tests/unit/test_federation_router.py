@@ -1,7 +1,7 @@
 """Routing a batch: every bound queue has its copy, in order, whatever goes wrong amid it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason
 from sluice.federation.messages.metadata import ATTRIBUTE
-from sluice.federation.router import Ingress, RoutingOutcome, route
+from sluice.federation.router import AbsentQueues, Ingress, RoutingOutcome, Undeliverable, route
 from sluice.message import Message, Value
 from tests.bindings import bound
 from tests.federation_fakes import Inline
@@ -69,8 +69,19 @@ def message(body: str, *, key: str = "a", group: str | None = None, **attributes
     return Message(message_id=f"id-{body}", body=body, attributes=values, system=system)
 
 
+def missed_before() -> AbsentQueues:
+    """What an environment knows that has been told for long that there are no queues."""
+    return AbsentQueues(since_ms={f"url/{name}{suffix}": 0 for name in NAMES for suffix in ("", ".fifo")})
+
+
 def run(
-    messages: Sequence[Message], to: RoutingTable, queues: Fickle, *, fifo: bool = False, **how: Any
+    messages: Sequence[Message],
+    to: RoutingTable,
+    queues: Fickle,
+    *,
+    fifo: bool = False,
+    absent: AbsentQueues | None = None,
+    **how: Any,
 ) -> RoutingOutcome:
     ingress = Ingress(fifo=fifo, **how)
     known = {"THERE": Peer(tag="THERE", account="1", region="r", senders=("AROATHERE",))}
@@ -83,6 +94,7 @@ def run(
         now_ms=NOW,
         queues=queues,
         executor=Inline(),
+        absent=AbsentQueues() if absent is None else absent,
     )
 
 
@@ -92,19 +104,28 @@ def run(
     groups=st.lists(st.sampled_from(["g", "h"]), min_size=25, max_size=25),
     luck=st.lists(st.sampled_from(LUCK), max_size=12),
     fifo=st.booleans(),
+    missed=st.booleans(),
 )
-@example(keys=["a"] * 12, bindings=[("one", "a"), ("two", "a")], groups=["g"] * 25, luck=["failed"], fifo=True)
-@example(keys=["a", "b"], bindings=[("one", "a"), ("two", "b")], groups=["g"] * 25, luck=["gone"], fifo=True)
+@example(
+    keys=["a"] * 12, bindings=[("one", "a"), ("two", "a")], groups=["g"] * 25, luck=["failed"], fifo=True, missed=True
+)
+@example(
+    keys=["a", "b"], bindings=[("one", "a"), ("two", "b")], groups=["g"] * 25, luck=["gone"], fifo=True, missed=True
+)
 def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
-    *, keys: list[str], bindings: list[tuple[str, str]], groups: list[str], luck: list[str], fifo: bool
+    *, keys: list[str], bindings: list[tuple[str, str]], groups: list[str], luck: list[str], fifo: bool, missed: bool
 ) -> None:
     """The literal oracle: each queue bound by the key has the one copy, or is gone, and that is said."""
     messages = [message(f"{n}", key=key, group=groups[n] if fifo else None) for n, key in enumerate(keys)]
     queues = Fickle(luck=list(luck))
     to = table(bindings, fifo=fifo)
     urls = {name: f"url/{name}{'.fifo' if fifo else ''}" for name in NAMES}
-    outcome = run(messages, to, queues, fifo=fifo)
-    without = {(position, reason.removeprefix("no such queue: ")) for position, reason in outcome.undeliverable}
+    outcome = run(messages, to, queues, fifo=fifo, absent=missed_before() if missed else None)
+    without = {(each.position, each.reason.removeprefix("no such queue: ")) for each in outcome.undeliverable}
+    assert missed or not without  # by one answer nobody is gone
+    assert {position for position, _ in without}.isdisjoint(outcome.failures)
+    assert outcome.absent.keys() == queues.gone
+    assert sum(outcome.absent.values()) == len(without)
     for position, key in enumerate(keys):
         wanted = {urls[queue] for queue, by in bindings if by == key}
         got = {url for url, body in queues.sends if body == f"{position}"}
@@ -146,14 +167,10 @@ def test_a_queue_gets_tens(number: int) -> None:
     assert queues.requests == -(-number // 10)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="A queue used within a second of its creation fails for good: what a new binding is sent is a dead letter",
-)
 def test_what_a_queue_that_is_not_there_yet_was_to_get_comes_again() -> None:
     """SQS says of a queue in its first second that it doesn't exist: nobody can tell by one answer that it is gone."""
     queues, left = Fickle(luck=["gone"]), [message("one")]
-    undeliverable: list[Any] = []
+    undeliverable: list[Undeliverable] = []
     for _ in range(3):
         outcome = run(left, table([("one", "a")]), queues)
         undeliverable += outcome.undeliverable
@@ -161,6 +178,22 @@ def test_what_a_queue_that_is_not_there_yet_was_to_get_comes_again() -> None:
         queues.gone.clear()
     assert undeliverable == []
     assert queues.bodies("url/one") == ["one"]
+
+
+def test_a_queue_that_takes_something_again_has_its_second_anew() -> None:
+    absent, to = missed_before(), table([("one", "a")])
+    run([message("0")], to, Fickle(), absent=absent)
+    outcome = run([message("1")], to, Fickle(luck=["gone"]), absent=absent)
+    assert (outcome.undeliverable, type(outcome.failures[0])) == ([], QueueGone)
+
+
+def test_what_comes_again_and_still_has_no_queue_is_undeliverable() -> None:
+    again = replace(message("0"), system={"ApproximateReceiveCount": "2"})
+    outcome = run([again], table([("one", "a")]), Fickle(luck=["gone"]))
+    assert [(each.position, each.url, each.reason) for each in outcome.undeliverable] == [
+        (0, "url/one", "no such queue: url/one")
+    ]
+    assert outcome.failures == {}
 
 
 def test_after_a_refusal_nothing_more_of_the_group_is_sent() -> None:
@@ -225,5 +258,5 @@ def test_a_bridge_that_would_lead_back_gets_no_copy_and_the_others_do() -> None:
 def test_counts_add_up() -> None:
     messages = [message("0"), message("1", key="b"), message("2", key="none"), claiming("no JSON")]
     to = table([("one", "a"), ("two", "a"), ("three", "b")])
-    counts = run(messages, to, Fickle(luck=["gone"])).counts
+    counts = run(messages, to, Fickle(luck=["gone"]), absent=missed_before()).counts
     assert counts == {"MessagesReceived": 4, "MessagesRouted": 2, "MessagesRefused": 1, "MessagesUndeliverable": 1}

@@ -42,9 +42,10 @@ from sluice.federation.links.messages import (
 )
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import LinkState, LinkStatus
+from sluice.federation.links.watch import WATCH, Mends, QueueWatch, SiteWatch
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
 from sluice.federation.matching.typed_values import Base64
-from sluice.federation.operations import OPERATIONS, FederationOperation, LookAgain, ReportOutage
+from sluice.federation.operations import OPERATIONS, FederationOperation, LookAgain, ReportGone, ReportOutage
 from sluice.operations import request_of
 
 STORED = Path(__file__).parents[1] / "stored" / "federation"
@@ -204,6 +205,13 @@ DECLARATION = Declared(
     links=(LINK,),
     routes=(PUSH,),
 )
+WATCHED = SiteWatch(
+    queues={
+        "sluice-bridge-0123": QueueWatch(messages=7, waiting_since_ms=1_700_000_000_017, undelivered=3),
+        "sluice-queue-orders": QueueWatch(missing_since_ms=1_700_000_000_015, unbound=True),
+    },
+    mends={PULL.name: Mends(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},
+)
 CONTROLS: dict[str, ControlMessage] = {
     "hello": Hello(link="EAST", sender=EAST, served=True, draining=True, pulls=(PULL, DYNAMIC)),
     "answer": HelloAnswer(link="EAST", sender=EAST, exchanges={"amq.topic": "topic"}, bridges={"b": "Failed: no"}),
@@ -232,7 +240,8 @@ OPS: dict[str, DynamicOp] = {
     "ask": AskSnapshot(**OF_PULL, number=13),
 }
 TICKS: dict[str, FederationOperation] = {
-    "outage": ReportOutage(link="EAST", error="AccessDenied", refused=True),
+    "outage": ReportOutage(link="EAST", error="AccessDenied", refused=True, at_ms=1_700_000_000_014),
+    "gone": ReportGone(copies={"sluice-bridge-0123": 3, "sluice-queue-orders": 0}),
     "tick": LookAgain(),
 }
 
@@ -243,7 +252,12 @@ def file(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "format_", "value"),
-    [("links", REGISTRY, LINKS), ("dynamic_routes", ROUTES, DYNAMIC_ROUTES), ("declared", DECLARED, DECLARATION)],
+    [
+        ("links", REGISTRY, LINKS),
+        ("dynamic_routes", ROUTES, DYNAMIC_ROUTES),
+        ("declared", DECLARED, DECLARATION),
+        ("watch", WATCH, WATCHED),
+    ],
 )
 def test_a_stored_kind_is_read_and_written_as_it_was(name: str, format_: Format[object], value: object) -> None:
     assert format_.of_text(file(name)) == value
@@ -269,6 +283,11 @@ def test_what_waits_in_the_ticks_queue_is_read_and_written_as_it_was(name: str) 
     assert encode(TICKS[name]).decode() == file(f"operation_{name}")
 
 
+def test_a_report_of_the_program_before_is_read() -> None:
+    said = '{"op":"outage","link":"EAST","error":"AccessDenied","refused":true}'
+    assert request_of(said, OPERATIONS) == ReportOutage(link="EAST", error="AccessDenied", refused=True)
+
+
 def test_a_snapshot_is_read_and_its_digest_is_what_it_was() -> None:
     # Its bytes are the compressor's; only what they say is a format.
     assert read_snapshot([file("snapshot")]) == {"FAR": REACH}
@@ -284,7 +303,7 @@ def test_another_version_stops_the_reader_and_names_both() -> None:
 
 
 def test_every_file_has_its_test() -> None:
-    names = {"links", "dynamic_routes", "declared", "snapshot"}
+    names = {"links", "dynamic_routes", "declared", "watch", "snapshot"}
     names |= {f"control_{name}" for name in CONTROLS} | {f"op_{name}" for name in OPS}
     names |= {f"operation_{name}" for name in TICKS}
     of_bindings = ("bindings", "x_qpid_")  # their test is test_stored_bindings

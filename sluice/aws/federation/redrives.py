@@ -1,6 +1,6 @@
 """Dead letters back to where they came from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
     from mypy_boto3_sqs import SQSClient
 
 FIFO_SUFFIX = ".fifo"
+LOOKS_S = 1  # a poll that doesn't wait asks some servers alone, and may find nothing where there is something
 HELD_S = 30  # how long a dead letter of another queue is held while the rest is looked through
 MAX_LETTERS = 1_000  # that one request moves
 RECEIVED_AT_ONCE = 10
@@ -26,11 +27,12 @@ class Redrives:
     queues: SqsSiteQueues
     client: "SQSClient"
     dead_letters_url: str
+    may_go_on: Callable[[], bool] = lambda: True
 
     def redrive(self, queue: str) -> int:
         """Put dead letters of the queue back, a thousand at most; how many. What was tried too often starts anew."""
         moved = 0
-        while moved < MAX_LETTERS and (letters := self._received()):
+        while moved < MAX_LETTERS and self.may_go_on() and (letters := self._received()):
             wanted = [letter for letter in letters if letter.source.rsplit(":", 1)[-1] == queue]
             for letter in wanted:
                 self._send(queue, letter.message)
@@ -47,6 +49,7 @@ class Redrives:
                 QueueUrl=self.dead_letters_url,
                 MaxNumberOfMessages=RECEIVED_AT_ONCE,
                 VisibilityTimeout=HELD_S,
+                WaitTimeSeconds=LOOKS_S,
                 MessageSystemAttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )

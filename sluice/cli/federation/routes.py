@@ -28,6 +28,7 @@ from sluice.cli.output import note, show_json, show_pairs, show_table
 from sluice.errors import BadRoute
 from sluice.federation.links.links import BridgeDeclaration, ends
 from sluice.federation.links.states import Command
+from sluice.federation.links.watch import Mends
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 from sluice.federation.operations import BridgeView, CloseBridge, CloseLink, ListWays, Redrive, SiteView, TellBridge
 
@@ -247,6 +248,7 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
         ("link's last error", None if link is None else link.status.last_error),
         ("reads", shown.reads),
         ("last forward", time_of(shown.last_forward_ms)),
+        ("mended", _mended(shown.mends)),
         ("tag", shown.tag or f"{source}, the source's"),
         ("excludes", ", ".join(sorted(shown.excludes))),
         ("acknowledges", f"{shown.sync} at once"),
@@ -254,6 +256,14 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
         ("max hops", shown.max_hops),
         ("declared", "by the peer" if shown.served else "in cdk.json" if shown.declared else "at run time"),
     ]
+
+
+def _mended(mends: Mends) -> str | None:
+    if not mends.number:
+        return None
+    often = "once" if mends.number == 1 else f"{mends.number} times, the last time"
+    lost = f"; about {mends.lost} messages were lost with its queue" if mends.lost else ""
+    return f"{often} its {mends.last}, {time_of(mends.last_ms)}{lost}"
 
 
 @app.command()

@@ -16,6 +16,7 @@ from sluice.federation.links.states import CARRYING, ENDING, LinkState, LinkStat
 from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.tracing import Crossing
 
+NOT_YET = "not yet: "  # so the error begins of what AWS will do in a minute at most
 SERVED_MARK = "@"  # in the names of links and bridges that a peer asked for: `<name>@<peer's tag>`
 
 
@@ -115,7 +116,8 @@ def served_name(name: str, peer: str) -> str:
 def state_of(record: BridgeRecord, link: LinkRecord) -> str:
     """Say a bridge's state in words: its link's, unless it has one of its own."""
     if record.error is not None:
-        return f"{LinkState.FAILED}: {record.error}"
+        state = LinkState.CONNECTING if record.error.startswith(NOT_YET) else LinkState.FAILED
+        return f"{state}: {record.error}"
     if record.closing:
         return LinkState.CLOSING.value
     if record.bridge.paused:

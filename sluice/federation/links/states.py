@@ -65,23 +65,29 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
-    """Time has gone by. `queued` are the messages in the queues of a link that drains."""
+    """Time has gone by. `queued` are the messages in the queues of a link that drains.
+
+    `waiting_since_ms` is when, at the latest, the oldest message came that waits to go over the link.
+    """
 
     queued: int = 0
+    waiting_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """A call failed in a way that may pass."""
+    """A call failed in a way that may pass; at `at_ms`, where that may have been a while ago."""
 
     error: str
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRefused:
-    """A call was refused: access denied, no such queue."""
+    """A call was refused: access denied, no such queue; at `at_ms`, where that may have been a while ago."""
 
     error: str
+    at_ms: int | None = None
 
 
 class Command(StrEnum):
@@ -122,6 +128,8 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
     match news:
         case _ if state is LinkState.CLOSED:
             return status
+        case Unreachable(at_ms=int(at_ms)) | AccessRefused(at_ms=int(at_ms)) if at_ms < _well_at_ms(status):
+            return status  # it is heard late, or again: the link has been well since
         case TimePassed() if state in CARRYING or state is LinkState.PAUSED:
             return _carried_on(status, news, now_ms)
         case TimePassed() if state is LinkState.CONNECTING and now_ms >= status.due_at_ms:
@@ -160,6 +168,11 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case a kind of news
             return status
 
 
+def _well_at_ms(status: LinkStatus) -> int:
+    """Return when the link last began to carry, or was answered since."""
+    return max(status.carrying_since_ms, status.last_answer_ms or 0)
+
+
 def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStatus:
     """Let time go by for a link that carries, or is paused. A paused one has heartbeats too: a pause may get lost."""
     if status.state in CARRYING and status.draining and passed.queued == 0:
@@ -167,7 +180,11 @@ def _carried_on(status: LinkStatus, passed: TimePassed, now_ms: int) -> LinkStat
     state, sent_ms = status.state, status.heartbeat_sent_ms
     if state in CARRYING:
         heard_ms = max(status.carrying_since_ms, status.last_answer_ms or 0, status.last_forward_ms or 0)
-        state = LinkState.STALLED if now_ms - heard_ms > STALLED_AFTER_MS else LinkState.OPERATIONAL
+        waits_since_ms = max(
+            status.carrying_since_ms, now_ms if passed.waiting_since_ms is None else passed.waiting_since_ms
+        )
+        is_stalled = now_ms - min(heard_ms, waits_since_ms) > STALLED_AFTER_MS
+        state = LinkState.STALLED if is_stalled else LinkState.OPERATIONAL
     is_due = sent_ms is None or now_ms - sent_ms >= BEATS_AFTER_MS
     return replace(status, state=state, heartbeat_sent_ms=now_ms if is_due else sent_ms)
 

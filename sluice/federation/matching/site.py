@@ -86,6 +86,12 @@ class SiteBindings:
         short = self._queues.get(queue)
         return None if short is None else self._destinations.whole(short)
 
+    def some_queues(self, number: int, *, turn: int) -> list[str]:
+        """Name so many of the bound queues, others each turn; all of them where there aren't more."""
+        turns = -(-len(self._queues) // number)
+        start = turn % turns * number if turns else 0
+        return list(islice(self._queues, start, start + number))
+
     def keys(self, exchange: str, queue: str) -> BoundKeys:
         """Find the keys by which a queue is bound to an exchange, with the arguments."""
         return self._bound.get(exchange, {}).get(queue, {})

@@ -253,7 +253,7 @@ class Federation(Scenario):
             return "somebody isn't done"
         unbound = self.checks.unbound()
         if unbound:
-            return f"not bound: {unbound}"
+            return f"not bound, or bound and gone: {unbound}"
         return self.checks.busy() or "".join(self._ailing(site) for site in self.sites.values())
 
     def _ailing(self, site: FederatedSite) -> str:

@@ -1,5 +1,6 @@
 """Federation with one thing in its way, and no other fault: what happens then is known, and whether it may."""
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from sluice.federation.links.links import RouteKind
 from sluice.federation.links.messages import Hello, encode_control
 from sluice.federation.links.registry import REGISTRY
 from sluice.federation.links.states import LinkState
-from sluice.federation.operations import SweepSite
+from sluice.federation.operations import ShowSite, SweepSite
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.outages import Answer, Outage
 from tests.simulation.kernel.scheduler import Killed
@@ -119,6 +120,60 @@ class BridgeQueueGone(Alone):
         self.world.sleep(LAID_S)
         [queue] = [each for each in self.world.sqs.queues.values() if each.name.startswith(BRIDGE_QUEUE_PREFIX)]
         self.world.sqs.remove(queue)
+
+
+class RobbedAmidTraffic(BridgeQueueGone):
+    """Somebody deletes the queue of a route amid its messages; its name is taken for a minute then."""
+
+    faulty_s = 200.0
+    mended_within_s = 120.0
+
+    def act(self) -> None:
+        """Publish all the while, and delete the queue when there is something in it."""
+        self.lost: set[str] = set()
+        self.world.sqs.observers.append(self.note)
+        self.world.spawn("publisher", self.publish_all, site=PLACES[A])
+        self.world.sleep(LAID_S + 20)
+        while not any(queue.messages for queue in self.bridge_queues()):
+            self.world.sleep(0.01)
+        [queue] = self.bridge_queues()
+        self.checks.vanished[queue.url] = A, queue.name
+        self.world.sqs.remove(queue)
+        self.world.sleep(self.mended_within_s)
+        self.world.check(self.bridge_queues(), "the queue isn't made anew within two minutes")
+        view = self.world.ask(self.sites[A].links, ShowSite())
+        [route] = view.bridges if view is not None else []
+        self.world.check(route.state == LinkState.OPERATIONAL, f"after two minutes the route is {route.state}")
+        mends = route.mends
+        self.world.check((mends.number, mends.last) == (1, "queue"), f"what was mended is {mends}")
+
+    def publish_all(self) -> None:
+        """Publish five a second, before and after."""
+        self.world.sleep(LAID_S)
+        for _ in range(500):
+            self.publish()
+            self.world.sleep(0.2)
+
+    def bridge_queues(self) -> list[Queue]:
+        """Find the route's queue, where it is there."""
+        return [each for each in self.world.sqs.queues.values() if each.name.startswith(BRIDGE_QUEUE_PREFIX)]
+
+    def note(self, what: str, queue: Queue, message: Stored) -> None:
+        """Note what goes with the queue."""
+        if what == "vanished":
+            self.lost.add(message.body)
+
+    def at_rest(self) -> None:
+        """Check that nothing else is lost."""
+        self.world.check(self.lost, "nothing was in the queue")
+        for body in self.lost:
+            if (B, body) not in self.checks.crossed:
+                self.checks.owed.discard((B, body))
+                here = frozenset(place for place in self.checks.published[body].required if place[0] == A)
+                self.checks.published[body] = dataclasses.replace(self.checks.published[body], required=here)
+        super().at_rest()
+        left = [each.body for each in self.sites[A].dead.messages.values() if each.body in self.checks.published]
+        self.world.check(not left, f"dead letters don't go back: {left}")
 
 
 class BoundQueueGone(Alone):

@@ -300,12 +300,17 @@ class Checks:
         self._few_calls()
 
     def unbound(self) -> list[Bound]:
-        """Find what is to be bound for good, and isn't yet."""
+        """Find what is to be bound for good and isn't yet, or is bound and has vanished."""
         self.look()
+        vanished = set(self.vanished.values())
+
+        def is_bound(each: Bound) -> bool:
+            return each.pattern in self.bindings[each.site][-1][2].keys(each.exchange, each.queue)
+
         return [
             each
             for each in self.plan.bindings
-            if each.lasts and each.pattern not in self.bindings[each.site][-1][2].keys(each.exchange, each.queue)
+            if each.lasts and is_bound(each) is ((each.site, each.queue) in vanished)
         ]
 
     def busy(self) -> str:

@@ -125,7 +125,9 @@ class _Deployment:
         shared = {"table": table, "dead_letters_url": self.dead.url}
         ingresses = {each.name: Ingress(fifo=each.fifo, from_links=each in from_links) for each in (*own, *from_links)}
         exchange = self.function(
-            "exchange", ExchangeSettings(site=self.tag, ingresses=ingresses, **shared), EXCHANGE_TIMEOUT_S
+            "exchange",
+            ExchangeSettings(site=self.tag, ticks_queue_url=ticks.url, ingresses=ingresses, **shared),
+            EXCHANGE_TIMEOUT_S,
         )
         for each in (*own, *from_links):
             batch = {"batch_size": SMALL_BATCH} if each.fifo else {"batch_size": STANDARD_BATCH, "window_s": WINDOW_S}

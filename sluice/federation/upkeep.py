@@ -1,0 +1,250 @@
+"""Looks after what links and bindings have made: compares what should be there with what is.
+
+What a route lacks is taken out of the registry, and so falls due again; a bound queue that is gone takes its bindings
+with it; copies that were dead letters meanwhile go back into their queue. All of it is safe to do again.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from sluice.errors import CallFailed, DestinationFault, QueueGone
+from sluice.federation.exchange_store import TooBusy, without_queue
+from sluice.federation.links.links import RouteKind
+from sluice.federation.links.registry import BridgeRecord, Registry
+from sluice.federation.links.transitions import Done
+from sluice.federation.links.watch import GONE_AFTER_MS, UNBOUND_AFTER_MS, WATCH, SiteWatch, watch_in
+from sluice.federation.matching.site import SiteBindings
+from sluice.federation.ports import Document, MappingGone
+from sluice.federation.registrar import Registrar
+
+MAX_RACES = 50
+MAX_LOOKED_AT = 50  # of the bound queues, at one sweep; where there are more, others each time
+SWEEP_MS = 60_000
+AGAIN_MS = 5_000
+
+QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source mapping", "binding"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended:
+    """What was found missing, and of which routes. `lost` messages, about, went with it."""
+
+    what: str
+    name: str
+    routes: tuple[str, ...] = ()
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """One invocation's. `declared` are the queues that declared bindings name. `mended` is for whoever tells of it."""
+
+    registrar: Registrar
+    document: Document
+    declared: frozenset[str]
+    redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
+    mended: list[Mended] = field(default_factory=list)
+
+    def watch(self) -> SiteWatch:
+        """Return what is known by the looks so far. Raises `BadSnapshot`."""
+        return self._stored()[0]
+
+    def sweep(self) -> None:
+        """Look at all that routes have, bound queues in turn, and what was missing. Raises `CallFailed`, at the end."""
+        registry, bindings, watch = self.registrar.registry(), self.registrar.exchanges.bindings(), self.watch()
+        read = {each.queue for each in _open(registry) if each.queue is not None}
+        turn = self.registrar.now_ms() // SWEEP_MS
+        self._look({*read, *bindings.some_queues(MAX_LOOKED_AT, turn=turn), *_unsettled(watch)})
+
+        def kept(watch: SiteWatch) -> SiteWatch:
+            """Forget what is of no use: queues that nobody reads or binds any more, routes that are gone."""
+            queues = {
+                name: queue
+                for name, queue in watch.queues.items()
+                if name in read or name in self.declared or bindings.destination(name) is not None
+            }
+            return SiteWatch(
+                queues=queues, mends={name: each for name, each in watch.mends.items() if name in registry.bridges}
+            )
+
+        self._change(kept)
+        self._compare_routes()
+
+    def look_again(self) -> None:
+        """Look at what was missing a moment ago, and at whose dead letters are to go back."""
+        names = _unsettled(self.watch())
+        if names:
+            self._look(names)
+
+    def report(self, copies: Mapping[str, int]) -> None:
+        """Take in that bound queues didn't exist when they were sent to, and how many copies are dead letters so."""
+        bindings = self.registrar.exchanges.bindings()
+        known = {name: number for name, number in copies.items() if bindings.destination(name) is not None}
+
+        def missed(watch: SiteWatch) -> SiteWatch:
+            for name, number in known.items():
+                watch = watch.missed(name, number)
+            return watch
+
+        if known:
+            self._change(missed)
+            self._look(known.keys())
+            self.registrar.advance(ticks=False)
+
+    def next_look_ms(self) -> int | None:
+        """When somebody should look again, ms since 1970; None where the schedule will do."""
+        registry = self.registrar.registry()
+        waits = any(
+            each.undelivered > 0 if each.missing_since_ms is None else bool(registry.bridges_reading(name))
+            for name, each in self.watch().queues.items()
+        )
+        return self.registrar.now_ms() + AGAIN_MS if waits else None
+
+    def _stored(self) -> tuple[SiteWatch, int]:
+        content, version = self.document.load()
+        return watch_in(content), version
+
+    def _change(self, change: Callable[[SiteWatch], SiteWatch]) -> SiteWatch:
+        for _ in range(MAX_RACES):
+            before, version = self._stored()
+            after = change(before)
+            if after == before or self.document.save(WATCH.pack(after), after=version):
+                return after
+        raise TooBusy(f"lost {MAX_RACES} races to write what was looked at")
+
+    # Queues
+
+    def _look(self, names: Collection[str]) -> None:
+        """Look whether these queues are there, and do what follows."""
+        registry, counts, now_ms = self.registrar.registry(), self._counts(names), self.registrar.now_ms()
+        # What other queues hold is nobody's business, and would be written each time.
+        noted = {
+            name: messages if messages is None or registry.bridges_reading(name) else 0
+            for name, messages in counts.items()
+        }
+        watch = self._change(lambda watch: watch.seen(noted, now_ms=now_ms))
+        bindings = self.registrar.exchanges.bindings()
+        for name, messages in counts.items():
+            if messages is not None:
+                if watch.of(name).undelivered:
+                    self._deliver(name)
+                continue
+            if registry.bridges_reading(name) and watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms):
+                self._lay_anew(name, registry, lost=watch.of(name).messages)
+            if watch.is_gone(name, after_ms=UNBOUND_AFTER_MS, now_ms=now_ms):
+                self._unbind(name, bindings)
+
+    def _counts(self, names: Collection[str]) -> Mapping[str, int | None]:
+        """Count what is in the queues: None for one that isn't there; nothing is said of one that can't be asked."""
+        counts: dict[str, int | None] = {}
+        for name in sorted(names):
+            if not self.registrar.may_go_on():
+                break
+            with suppress(CallFailed):
+                try:
+                    counts[name] = self.registrar.queues.count(name)
+                except QueueGone:
+                    counts[name] = None
+        return counts
+
+    def _deliver(self, name: str) -> None:
+        """Put back what became dead letters while the queue was away, a part at a time, until there is none."""
+        try:
+            moved = self.redrive(name)
+        except DestinationFault:
+            return  # the rest is still there: the next look goes on
+        if not moved and self.registrar.may_go_on():
+            self._change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0)))
+
+    def _lay_anew(self, name: str, registry: Registry, *, lost: int) -> None:
+        """Forget what routes had of a queue that is gone: so it falls due."""
+        routes = tuple(each.bridge.name for each in registry.bridges_reading(name) if not each.closing)
+        if not routes:
+            return
+        try:
+            self.registrar.mappings.delete(name)  # it is the gone queue's: Lambda may have switched it off for good
+        except CallFailed:
+            return  # it is on its way into another state: the next look goes on
+        error = f"{QueueGone(name)}: it was deleted"
+        gone = [Done(bridge=route, queue="", mapping="", on=False, error=error) for route in routes]
+        self.registrar.take_in(gone)
+        now_ms = self.registrar.now_ms()
+
+        def noted(watch: SiteWatch) -> SiteWatch:
+            known = replace(watch.of(name), messages=0, waiting_since_ms=None, missing_since_ms=None)
+            return watch.with_queue(name, known).mended(routes, QUEUE, lost=lost, now_ms=now_ms)
+
+        self._change(noted)
+        self.mended.append(Mended(what=QUEUE, name=name, routes=routes, lost=lost))
+
+    def _unbind(self, name: str, bindings: SiteBindings) -> None:
+        """Let a queue that is gone take its bindings with it; a route's own queue is made anew instead."""
+        destination = bindings.destination(name)
+        if destination is None or destination.crossing is not None:
+            return
+        self.registrar.exchanges.change(without_queue(name))
+        self._change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0, unbound=True)))
+        self.mended.append(Mended(what=BINDING, name=name))
+
+    # Routes
+
+    def _compare_routes(self) -> None:
+        """Note what is gone of each route, or was changed; a queue of its own gets its settings back at once."""
+        registry, bindings = self.registrar.registry(), self.registrar.exchanges.bindings()
+        failed: list[CallFailed] = []
+        for record in registry.bridges.values():
+            if _lacks_binding(record, bindings):
+                self._lacks(record, BINDING, Done(bridge=record.bridge.name, bound=False))
+            try:
+                self._compare_queue(record)
+                self._compare_mapping(record)
+            except CallFailed as error:
+                failed.append(error)  # it holds up no other route
+        if failed:
+            raise failed[0]
+
+    def _compare_queue(self, record: BridgeRecord) -> None:
+        """Give a queue of a route's own its settings back. Raises `CallFailed`."""
+        if not record.makes_queue or record.queue is None or record.closing:
+            return
+        wanted = self.registrar.bridge_queue_attributes(record.bridge.fifo)
+        with suppress(QueueGone):  # the looks tell
+            if self.registrar.queues.configure(record.queue, wanted):
+                self._lacks(record, SETTINGS)
+
+    def _compare_mapping(self, record: BridgeRecord) -> None:
+        """Note that an event source mapping is gone, or that somebody has switched it. Raises `CallFailed`."""
+        if record.mapping is None:
+            return
+        try:
+            on = self.registrar.mappings.is_on(record.mapping)
+        except MappingGone:
+            self._lacks(record, MAPPING, Done(bridge=record.bridge.name, mapping="", on=False))
+        else:
+            if on != record.on:
+                self.registrar.take_in([Done(bridge=record.bridge.name, on=on)])
+
+    def _lacks(self, record: BridgeRecord, what: str, *found: Done) -> None:
+        self.registrar.take_in(found)
+        routes, now_ms = (record.bridge.name,), self.registrar.now_ms()
+        self._change(lambda watch: watch.mended(routes, what, now_ms=now_ms))
+        self.mended.append(Mended(what=what, name=record.queue or "", routes=routes))
+
+
+def _open(registry: Registry) -> list[BridgeRecord]:
+    return [each for each in registry.bridges.values() if each.bridge.src_is_local and not each.closing]
+
+
+def _unsettled(watch: SiteWatch) -> set[str]:
+    """Find the queues that were missing at the last look, and those whose dead letters are to go back."""
+    return {name for name, each in watch.queues.items() if each.missing_since_ms is not None or each.undelivered}
+
+
+def _lacks_binding(record: BridgeRecord, bindings: SiteBindings) -> bool:
+    bridge, queue = record.bridge, record.queue
+    if bridge.kind is not RouteKind.STATIC or queue is None or not record.bound or record.closing:
+        return False
+    return bridge.key not in bindings.keys(bridge.src, queue)

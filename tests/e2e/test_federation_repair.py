@@ -1,0 +1,185 @@
+"""What somebody deletes amid traffic: it is made anew within two minutes, and only what was in it is lost."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from sluice.aws.change_logs import DynamoChangeLog
+from sluice.aws.clients import new_id
+from sluice.aws.documents import EXCHANGES
+from sluice.federation.exchange_store import ExchangeStore, without_binding
+from sluice.federation.operations import BridgeView, ListBindings
+from tests.deployed import make_queue
+from tests.e2e.federated import FederatedSite
+
+MANY, FEW = 2_000, 200
+ON_ITS_WAY = 40  # messages that come into a queue between its count and its end
+MENDED_WITHIN_S = 150.0  # two minutes, and what a test takes to see it
+KEY = "k"
+
+
+class Traffic:
+    """A route from `there` to `here`, and a publisher that is halfway when something is deleted."""
+
+    def __init__(self, here: FederatedSite, there: FederatedSite, messages: int) -> None:
+        self.here, self.there = here, there
+        there.taken_dead_letters()  # others'
+        self.queue = here.bound("amq.fanout")
+        self.route = here.pull(there, "amq.direct", "amq.fanout", key=KEY)
+        [self.bridge_queue] = there.bridge_queues()
+        bodies = [f"m{number}" for number in range(messages)]
+        self.before, self.after = bodies[: messages // 2], bodies[messages // 2 :]
+
+    def amid(self, delete: Callable[[], object]) -> None:
+        """Publish, delete when half of it is published, and publish the rest."""
+        with ThreadPoolExecutor(1) as executor:
+            self._published(self.before)
+            done: Future[None] = executor.submit(self._published, self.after)
+            delete()
+            done.result()
+
+    def _published(self, bodies: Sequence[str]) -> None:
+        self.there.publish("amq.direct", KEY, bodies)
+
+    def served(self) -> BridgeView:
+        """The route, as its source sees it."""
+        shown = self.there.ask_site().bridge_named(f"{self.route}@{self.here.tag}")
+        assert shown is not None
+        return shown
+
+    def until_mended(self, what: str) -> BridgeView:
+        """Until the source says that it has made the thing anew, and that the route carries again."""
+        deadline = time.monotonic() + MENDED_WITHIN_S
+        while (shown := self.served()).mends.last != what or shown.state != "Operational":
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.2)
+        return shown
+
+    def arrived(self) -> set[str]:
+        """What comes, until all has come, or nothing more does and nothing waits."""
+        everything, found = {*self.before, *self.after}, set[str]()
+        deadline = time.monotonic() + MENDED_WITHIN_S
+        while not everything <= found and time.monotonic() < deadline:
+            more = set(self.here.bodies(self.queue, 1, within_s=5, quiet_s=0))
+            found |= more
+            if not more and not self.there.dead_letters_depth() and not self.there.count(self.bridge_queue):
+                break
+        return found
+
+
+@pytest.fixture
+def traffic(b0: FederatedSite, b1: FederatedSite, request: pytest.FixtureRequest) -> Traffic:
+    return Traffic(b0, b1, getattr(request, "param", MANY))
+
+
+@pytest.mark.parametrize("traffic", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], indirect=True)
+def test_a_bridge_queue_that_is_deleted_is_made_anew_and_loses_what_was_in_it(traffic: Traffic) -> None:
+    there = traffic.there
+    held: list[int] = []
+
+    def delete() -> None:
+        held.append(there.count(traffic.bridge_queue))
+        there.sqs.delete_queue(QueueUrl=there.url(traffic.bridge_queue))
+
+    traffic.amid(delete)
+    shown = traffic.until_mended("queue")
+    everything = {*traffic.before, *traffic.after}
+    lost = everything - traffic.arrived()
+    assert shown.mends.number == 1
+    assert there.taken_dead_letters() == []
+    assert len(lost) <= held[0] + ON_ITS_WAY
+    assert traffic.after[-1] not in lost
+    assert there.mappings().count(traffic.bridge_queue) == 1
+
+
+@pytest.mark.slow
+def test_an_event_source_mapping_that_is_deleted_is_made_anew_and_nothing_is_lost(traffic: Traffic) -> None:
+    lambda_ = traffic.there.connection.client("lambda")
+
+    def delete() -> None:
+        for each in lambda_.list_event_source_mappings()["EventSourceMappings"]:
+            if each["EventSourceArn"].endswith(f":{traffic.bridge_queue}"):
+                lambda_.delete_event_source_mapping(UUID=each["UUID"])
+
+    traffic.amid(delete)
+    assert traffic.arrived() == {*traffic.before, *traffic.after}
+    assert traffic.until_mended("event source mapping").mends.lost == 0
+
+
+@pytest.mark.slow
+def test_a_routes_binding_that_is_deleted_is_made_anew_and_what_matched_nothing_is_counted(traffic: Traffic) -> None:
+    there = traffic.there
+    log = DynamoChangeLog(
+        client=there.connection.client("dynamodb"),
+        table=there.outputs["FederationTableName"],
+        name=EXCHANGES,
+        new_token=new_id,
+    )
+    traffic.amid(lambda: ExchangeStore(log).change(without_binding(("amq.direct", traffic.bridge_queue, KEY))))
+    traffic.until_mended("binding")
+    time.sleep(1.1)  # exchange functions look for a new version every second
+    there.publish("amq.direct", KEY, ["last"])
+    traffic.after.append("last")
+    assert {*traffic.before[: len(traffic.before) // 2], "last"} <= traffic.arrived()
+    assert there.taken_dead_letters() == []  # what no binding matches is dropped, and counted
+
+
+@pytest.mark.slow
+def test_a_bound_queue_that_is_deleted_takes_its_binding_with_it(traffic: Traffic) -> None:
+    here = traffic.here
+    other = here.bound("amq.fanout")
+    deleted = traffic.queue
+
+    def delete() -> None:
+        here.sqs.delete_queue(QueueUrl=here.url(deleted))
+        here.queues.remove(deleted)
+
+    traffic.amid(delete)
+    traffic.queue = other
+    assert traffic.arrived() == {*traffic.before, *traffic.after}
+    deadline = time.monotonic() + MENDED_WITHIN_S
+    while deleted in {each.queue for each in here.ask(ListBindings()).bindings}:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert other in {each.queue for each in here.ask(ListBindings()).bindings}
+    reasons = here.taken_dead_letters()
+    assert reasons
+    assert all(reason.startswith("no such queue: ") and reason.endswith(deleted) for reason in reasons)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["queue", "policy"])
+def test_while_a_link_ingress_is_gone_or_lets_nobody_in_its_peers_keep_what_they_have(
+    traffic: Traffic, what: str
+) -> None:
+    """It is the deployment's: no function may make it, and who puts it back by hand finds that nothing is lost."""
+    here, there = traffic.here, traffic.there
+    url = here.address.fifo_ingress_url
+    name = url.rsplit("/", 1)[1]
+    kept = here.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    wanted = ("FifoQueue", "Policy", "VisibilityTimeout", "RedrivePolicy", "DeduplicationScope", "FifoThroughputLimit")
+    given = {each: kept[each] for each in wanted if each in kept}
+
+    held = [0]
+
+    def delete() -> None:
+        if what == "queue":
+            held[0] = here.count(name) + ON_ITS_WAY
+            here.sqs.delete_queue(QueueUrl=url)
+        else:
+            here.sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": ""})
+
+    try:
+        traffic.amid(delete)
+        there.until_link(traffic.served().link, "Failed")
+        assert traffic.served().state.startswith("Failed")
+    finally:
+        if what == "queue":
+            make_queue(here.sqs, name, given)
+        else:
+            here.sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": given["Policy"]})
+    lost = {*traffic.before, *traffic.after} - traffic.arrived()
+    assert len(lost) <= held[0]
+    assert there.taken_dead_letters() == []

@@ -1,0 +1,213 @@
+"""What somebody deletes: it is made anew, or goes with what depended on it; what was lost with it is counted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sluice.errors import CallFailed
+from sluice.federation.bridge_works import bridge_queue_name
+from sluice.federation.exchange_store import with_binding, without_binding
+from sluice.federation.links.links import Bridge
+from sluice.federation.links.registry import state_of
+from sluice.federation.links.states import LinkState
+from sluice.federation.links.transitions import BridgeAdded, LinkAdded
+from sluice.federation.links.watch import UNBOUND_AFTER_MS, Mends
+from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.upkeep import MAX_LOOKED_AT, Mended
+from tests.federation_fakes import SOURCE, Site, World
+
+ROUTE = Bridge(name="route", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
+QUEUE = bridge_queue_name("A", ROUTE)
+
+
+@pytest.fixture
+def world() -> World:
+    """A route from A to B that is up."""
+    world = World(("A", "B"))
+    world["A"].registrar().advance([LinkAdded(world.link("A", "B"))])
+    world.talk()
+    lay(world["A"], ROUTE)
+    world.talk()
+    return world
+
+
+def lay(here: Site, bridge: Bridge) -> None:
+    here.registrar().advance([BridgeAdded(bridge)])
+
+
+def bind(here: Site, queue: str) -> None:
+    """A queue of somebody's."""
+    here.queues.queues.setdefault(queue, [])
+    binding = Binding(exchange="amq.fanout", queue=queue)
+    here.registrar().exchanges.change(with_binding(binding, Destination(queue=queue, url=here.queues.url(queue))))
+
+
+def bound(here: Site) -> set[str]:
+    return {each.queue for each in here.registrar().exchanges.bindings()}
+
+
+def state(here: Site, name: str = "route") -> str:
+    registry = here.registry()
+    return state_of(registry.bridges[name], registry.links["to-B"])
+
+
+def mends(here: Site, name: str = "route") -> Mends:
+    return here.upkeep().watch().mends.get(name, Mends())
+
+
+def arrived(world: World) -> set[str]:
+    return {body for name, body in world["B"].queues.taken_in if name.startswith("ingress")}
+
+
+def test_a_route_whose_queue_is_deleted_amid_traffic_loses_what_was_in_it_and_nothing_else(world: World) -> None:
+    here = world["A"]
+    for number in range(3):
+        here.publish(f"before{number}")
+    here.upkeep().sweep()
+    del here.queues.queues[QUEUE]
+    for number in range(20):
+        here.publish(f"after{number}")
+        world.at_ms += 1_000
+    world.settle(120_000)
+    assert (state(here), here.dead.letters) == (LinkState.OPERATIONAL, [])
+    assert arrived(world) == {f"after{number}" for number in range(20)}
+    said = mends(here)
+    assert (said.number, said.last, said.lost) == (1, "queue", 3)
+    assert [each.queue for each in here.mappings.made.values()] == [QUEUE]
+
+
+def test_a_route_that_nobody_uses_is_mended_within_two_minutes_and_says_so(world: World) -> None:
+    here = world["A"]
+    del here.queues.queues[QUEUE]
+    upkeep = here.upkeep()
+    upkeep.sweep()
+    assert QUEUE not in here.queues.queues  # by one answer nobody is gone
+    again_ms = upkeep.next_look_ms()
+    assert again_ms is not None
+    world.at_ms = again_ms
+    upkeep.look_again()
+    assert upkeep.mended == [Mended(what="queue", name=QUEUE, routes=("route",))]
+    assert state(here) == f"Failed: no such queue: {QUEUE}: it was deleted"
+    world.settle(60_000)
+    assert (state(here), QUEUE in here.queues.queues) == (LinkState.OPERATIONAL, True)
+
+
+def test_what_aws_does_not_do_yet_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, make, free_at_ms = world["A"], world["A"].queues.create, world.at_ms + 60_000
+
+    def create(name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        if world.at_ms < free_at_ms:
+            raise CallFailed("CreateQueue", "AWS.SimpleQueueService.QueueDeletedRecently", "wait 60 seconds")
+        make(name, attributes, tags)
+
+    monkeypatch.setattr(here.queues, "create", create)
+    del here.queues.queues[QUEUE]
+    for _ in range(2):
+        here.upkeep().sweep()
+        here.registrar().advance()
+        world.at_ms += 5_000
+    assert state(here).startswith("Connecting: not yet: CreateQueue: AWS.SimpleQueueService.QueueDeletedRecently")
+    world.settle(65_000)
+    assert state(here) == LinkState.OPERATIONAL
+
+
+def test_a_binding_of_a_route_that_is_taken_away_comes_back(world: World) -> None:
+    here = world["A"]
+    here.registrar().exchanges.change(without_binding(("amq.fanout", QUEUE, "")))
+    world.settle(60_000)
+    assert bound(here) == {QUEUE}
+    assert (mends(here).number, mends(here).last) == (1, "binding")
+
+
+def test_a_routes_queue_that_somebody_changed_is_changed_back(world: World) -> None:
+    here = world["A"]
+    here.queues.attributes[QUEUE] = {"FifoQueue": "true", "Policy": "{}"}
+    world.settle(120_000)
+    assert here.queues.attributes[QUEUE] == {"FifoQueue": "true"}
+    assert (mends(here).number, mends(here).last) == (1, "queue's settings")
+
+
+def test_a_mapping_that_is_deleted_comes_back(world: World) -> None:
+    here = world["A"]
+    here.mappings.made.clear()
+    world.settle(60_000)
+    assert [each.queue for each in here.mappings.made.values()] == [QUEUE]
+    assert (mends(here).number, mends(here).last) == (1, "event source mapping")
+
+
+def test_a_bound_queue_that_is_gone_for_two_sweeps_takes_its_bindings_with_it(world: World) -> None:
+    here = world["A"]
+    bind(here, "orders")
+    bind(here, "bills")
+    del here.queues.queues["orders"]
+    here.upkeep().sweep()
+    assert bound(here) == {QUEUE, "orders", "bills"}
+    world.at_ms += UNBOUND_AFTER_MS
+    upkeep = here.upkeep()
+    upkeep.sweep()
+    assert bound(here) == {QUEUE, "bills"}
+    assert upkeep.mended == [Mended(what="binding", name="orders")]
+    assert here.upkeep().watch().queues == {}
+
+
+def test_a_queue_that_is_there_again_keeps_its_bindings_and_gets_what_it_missed(world: World) -> None:
+    here = world["A"]
+    bind(here, "orders")
+    del here.queues.queues["orders"]
+    here.publish("missed")
+    assert [each.message.body for each in here.dead.letters] == ["missed"]
+    here.queues.queues["orders"] = []
+    world.settle(60_000)
+    assert (here.queues.bodies("orders"), here.dead.letters) == (["missed"], [])
+    assert "orders" in bound(here)
+
+
+def test_a_source_queue_that_is_gone_fails_its_route_until_it_is_back(world: World) -> None:
+    here = world["A"]
+    lay(here, Bridge(name="feed", link="to-B", src=SOURCE, dest="amq.direct", src_is_local=True, src_is_queue=True))
+    world.settle(60_000)
+    del here.queues.queues[SOURCE]
+    world.settle(120_000)
+    assert state(here, "feed") == f"Failed: no such queue: {SOURCE}"
+    here.queues.queues[SOURCE] = []
+    here.offer("m")
+    world.settle(60_000)
+    assert (state(here, "feed"), arrived(world)) == (LinkState.OPERATIONAL, {"m"})
+
+
+def test_of_very_many_bound_queues_some_are_looked_at_each_time_and_all_in_turn() -> None:
+    here, looked = World(("A",))["A"], list[Any]()
+    names = [f"queue{number}" for number in range(2 * MAX_LOOKED_AT + 1)]
+    for name in names:
+        bind(here, name)
+    count = here.queues.count
+
+    def counted(name: str) -> int:
+        looked.append(name)
+        return count(name)
+
+    here.queues.count = counted  # type: ignore[method-assign]  # to see what is asked
+    for _ in range(3):
+        before = len(looked)
+        here.upkeep().sweep()
+        here.world.at_ms += 60_000
+        assert len(looked) - before <= MAX_LOOKED_AT
+    assert set(looked) == set(names)
+
+
+def test_a_link_over_which_messages_wait_and_none_goes_is_stalled(world: World) -> None:
+    here = world["A"]
+    here.publish("stays")
+    here.queues.queues[QUEUE][0].visible_at_ms = world.at_ms + 600_000  # whoever had it died
+    states = []
+    for _ in range(6):
+        here.upkeep().sweep()
+        here.registrar().advance()
+        world.talk()
+        states.append(state(here))
+        world.at_ms += 60_000
+    assert states == [*[LinkState.OPERATIONAL] * 3, *[LinkState.STALLED] * 3]
+    here.queues.queues[QUEUE][0].visible_at_ms = 0
+    world.settle(60_000)
+    assert (state(here), arrived(world)) == (LinkState.OPERATIONAL, {"stays"})
