@@ -6,11 +6,9 @@ from msgspec.structs import replace
 
 from sluice.errors import Malformed
 from sluice.federation.dynamic.ops import (
-    MAX_ORIGINS,
     NO_WANTS,
     AskSnapshot,
     Bind,
-    Carried,
     Reach,
     SnapshotPart,
     Unbind,
@@ -21,6 +19,7 @@ from sluice.federation.dynamic.ops import (
 from sluice.federation.dynamic.state import DynamicRoutes, DynamicStep, Heard, Ignored, Partial, Pull, Served
 from sluice.federation.dynamic.telling import ask, snapshot
 from sluice.federation.links.registry import served_name
+from sluice.federation.matching.tracing import MAX_ORIGINS
 
 MAX_WANTS = 500_000  # of one origin
 
@@ -28,7 +27,7 @@ MAX_WANTS = 500_000  # of one origin
 def heard(routes: DynamicRoutes, event: Heard) -> DynamicStep:
     """Return the state after the op, and the request for a snapshot where something is missing."""
     op = event.op
-    if isinstance(op, Carried | AskSnapshot):
+    if isinstance(op, AskSnapshot):
         pull = routes.pulls.get(op.bridge)
         if pull is not None and pull.peer == event.peer and op.exchange == routes.exchange:
             return _of_source(routes, pull, op)
@@ -39,16 +38,12 @@ def heard(routes: DynamicRoutes, event: Heard) -> DynamicStep:
     return DynamicStep(routes, ignored=Ignored.UNKNOWN_BRIDGE)
 
 
-def _of_source(routes: DynamicRoutes, pull: Pull, op: Carried | AskSnapshot) -> DynamicStep:
+def _of_source(routes: DynamicRoutes, pull: Pull, op: AskSnapshot) -> DynamicStep:
     version = (op.epoch, op.number)
     if version <= pull.heard:
         return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < pull.heard[0] else Ignored.REPLAYED)
     pull = replace(pull, heard=version)
-    if isinstance(op, AskSnapshot):
-        return DynamicStep(routes.with_pull(pull), snapshot(routes, pull))
-    # What is as it was stays the same object: comparing it later costs nothing.
-    pull = pull if op.senders == pull.senders else replace(pull, senders=op.senders)
-    return DynamicStep(routes.with_pull(pull))
+    return DynamicStep(routes.with_pull(pull), snapshot(routes, pull))
 
 
 def _of_destination(routes: DynamicRoutes, served: Served, op: Wanted | Bind | Unbind | SnapshotPart) -> DynamicStep:
@@ -64,16 +59,7 @@ def _of_destination(routes: DynamicRoutes, served: Served, op: Wanted | Bind | U
 def _hello(routes: DynamicRoutes, served: Served, op: Wanted) -> DynamicStep:
     if (op.epoch, op.number) <= served.hello:
         return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < served.hello[0] else Ignored.REPLAYED)
-    epoch, number = op.heard
-    if epoch == served.epoch and any(each <= number for each in served.unheard.values()):
-        unheard = {origin: each for origin, each in served.unheard.items() if each > number}
-        served = replace(served, unheard=unheard)
-    served = replace(
-        served,
-        hello=(op.epoch, op.number),
-        excludes=served.excludes if op.excludes == served.excludes else op.excludes,
-        ready=served.ready if op.ready == served.ready else op.ready,
-    )
+    served = replace(served, hello=(op.epoch, op.number))
     told = (op.epoch, op.sequence)
     if told < served.version:  # it was overtaken by later ops
         return DynamicStep(routes.with_served(served))
