@@ -63,7 +63,8 @@ class Dynamics:
         except Malformed:
             self.ignored[Ignored.MALFORMED] += 1  # of a newer version, perhaps: heartbeats tell what it would have
             return
-        self.sync(heard={op.exchange: [Heard(message.sender.tag, op)]})
+        type_ = exchange_type(self.registrar.exchanges.bindings(), op.exchange)
+        self.sync(heard={op.exchange: [Heard(message.sender.tag, op, type_)]})
 
     def sync(self, *, heard: Mapping[str, Sequence[Heard]] | None = None, heartbeat: bool = False) -> None:
         """Brings everything in step with the registry and the bindings; where it is so already, two small reads.
@@ -73,8 +74,8 @@ class Dynamics:
         registry, bound = self.registrar.registry(), self.registrar.exchanges.bindings()
         states, sendings = self._taken(registry, bound, heard or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
-            type_ = next((each.type for each in bound.exchanges if each.name == exchange), ExchangeType.TOPIC)
-            self.registrar.exchanges.change(all_of(self._binding(registry, routes, type_)))
+            binding = self._binding(registry, routes, exchange_type(bound, exchange))
+            self.registrar.exchanges.change(all_of(binding))
         self._send(registry, sendings)
 
     def routes(self) -> tuple[RoutesByExchange, int]:
@@ -188,6 +189,11 @@ class Dynamics:
             except (PeerUnreachable, PeerRefused) as error:
                 silent.add(sending.link)
                 self.registrar.take_in([LinkTold(sending.link, news_of(error))])
+
+
+def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
+    """Return the type of an exchange; of one that isn't there any more, one that takes any key."""
+    return next((each.type for each in bound.exchanges if each.name == exchange), ExchangeType.TOPIC)
 
 
 def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:

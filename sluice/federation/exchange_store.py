@@ -176,7 +176,7 @@ def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change
         after: dict[str, dict[str, Arguments]] = {}
         for binding in wanted:
             if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
-                check(binding, site.exchange(binding.exchange))
+                check(binding, site.exchange(binding.exchange).type)
             after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
         if not after:
             return _unbinding(site, queue, before) if before else None

@@ -15,8 +15,8 @@ from typing import Annotated, Any, cast
 from msgspec import Meta
 
 from sluice.codec import Format, Struct, decode, encode
-from sluice.errors import BadSnapshot, Malformed
-from sluice.federation.matching.bindings import MAX_ARGUMENTS, MAX_KEY_CHARACTERS, Binding
+from sluice.errors import BadBinding, BadSnapshot, Malformed
+from sluice.federation.matching.bindings import MAX_ARGUMENTS, MAX_KEY_CHARACTERS, Binding, check
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.tracing import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
 from sluice.federation.matching.typed_values import Headers, of_json, to_json
@@ -83,6 +83,17 @@ def bindings_for(wants: Iterable[Want], *, exchange: str, type_: ExchangeType, q
             Binding(exchange=exchange, queue=queue, key=key, arguments=want.headers) for want, key in hashes.items()
         )
     return tuple(Binding(exchange=exchange, queue=queue, key=key) for key in sorted({want.key for want in wants}))
+
+
+def is_bindable(want: Want, type_: ExchangeType) -> bool:
+    """Whether a queue can be bound so to an exchange of the type."""
+    if type_ is not ExchangeType.HEADERS:
+        return True  # all that counts is a key
+    try:
+        check(Binding(exchange="", queue="", key=want.key, arguments=want.headers), type_)
+    except BadBinding:
+        return False
+    return True
 
 
 class Reach(Struct, frozen=True, kw_only=True, array_like=True):

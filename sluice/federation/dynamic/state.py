@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sluice.codec import Format, Struct
 from sluice.federation.dynamic.ops import NO_WANTS, DynamicOp, Reach, Version, Wants
 from sluice.federation.links.registry import served_name
+from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
 
@@ -166,10 +167,11 @@ class LinkTurned:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A peer says something."""
+    """A peer says something. The exchange's type decides what can be wanted of it."""
 
     peer: str
     op: DynamicOp
+    type: ExchangeType = ExchangeType.TOPIC
 
 
 @dataclass(frozen=True, slots=True)
