@@ -138,7 +138,6 @@ def test_a_link_whose_name_is_no_message_group_is_refused(name: str) -> None:
         assert function.ask({"op": "sweep"}) == {"result": None}
 
 
-@pytest.mark.xfail(strict=True, reason="a great message for a queue that is gone has its whole batch come again")
 def test_a_message_of_the_greatest_size_for_a_queue_that_is_gone_fails_alone() -> None:
     """Were it not buried, the others of the batch, which were sent, would be sent again, and again."""
 
