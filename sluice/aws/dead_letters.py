@@ -4,6 +4,9 @@ A dead letter is the message as it was, body, attributes, group and trace, with 
 `sluice-source`, the ARN of its queue. Where that is more than SQS carries, all of the message's own attributes travel
 in one, `sluice-attributes`: JSON, spelled as in Lambda's events. The reason's text is its giver's: `records` says the
 error's type and words.
+
+All that is the message's own comes first. What a message of almost the greatest size leaves no room for is left out of
+what is said of it: the reason's end, the reason, the source. Then the log has both, with the message's id.
 """
 
 import contextlib
@@ -12,8 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from aws_lambda_powertools.logging import Logger
+
 from sluice.aws.clients import calls
-from sluice.message import MAX_ATTRIBUTES, NOT_TEXT, DeadLetter, Message, Outgoing, Value
+from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, DeadLetter, Message, Outgoing, Value, size_of
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_sqs import SQSClient
@@ -24,6 +29,8 @@ PACKED = "sluice-attributes"
 LAMBDAS_REASON = "ErrorMessage"  # the attribute with which Lambda itself sends a dead letter
 MAX_REASON = 1_000  # characters
 SAID = 2  # attributes that are added
+
+logger = Logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +47,39 @@ class DeadLetters:
     def bury(self, letter: DeadLetter) -> None:
         """Send the message there with the reason. Raises `CallFailed`."""
         letter = replace(letter, message=self.kept(letter.message))
+        sent = outgoing(letter)
         with calls("SendMessage"):
-            self.client.send_message(QueueUrl=self.url, **outgoing(letter).fields())
+            self.client.send_message(QueueUrl=self.url, **sent.fields())
+        said = sent.attributes.get(REASON)
+        if said is None or SOURCE not in sent.attributes or len(said.content) < min(len(letter.reason), MAX_REASON):
+            logger.warning(
+                "DeadLetterSaysLess",
+                message_id=letter.message.message_id,
+                reason=letter.reason,
+                source=letter.source,
+            )
 
 
 def outgoing(letter: DeadLetter) -> Outgoing:
-    """Spell the message as the dead-letter queue gets it. Its reason is cut to a thousand characters."""
-    kept = dict(letter.message.attributes)
-    if len(kept) + SAID > MAX_ATTRIBUTES:
-        packed = {name: value.of_event() for name, value in kept.items()}
-        kept = {PACKED: Value("String", json.dumps(packed))}
+    """Spell the message as the dead-letter queue gets it, with as much of the reason as there is room for."""
+    message = letter.message
+    attributes = dict(message.attributes)
+    if len(attributes) + SAID > MAX_ATTRIBUTES:
+        packed = {PACKED: Value("String", json.dumps({name: each.of_event() for name, each in attributes.items()}))}
+        attributes = packed if size_of(message.body, packed) <= MAX_MESSAGE_BYTES else attributes
     # It may quote what SQS took in an escape of JSON alone, and would refuse here.
     reason = NOT_TEXT.sub("\ufffd", letter.reason[:MAX_REASON])
-    said = {REASON: Value("String", reason), SOURCE: Value("String", letter.source)}
+    # Without a source nobody finds it again to put it back; a part of a reason is better than none.
+    for name, text, least in ((SOURCE, letter.source, len(letter.source)), (REASON, reason, 1)):
+        room = MAX_MESSAGE_BYTES - size_of(message.body, attributes) - size_of(name, {"": Value("String", "")})
+        said = text.encode()[: max(room, 0)].decode(errors="ignore")
+        if len(attributes) < MAX_ATTRIBUTES and len(said) >= max(least, 1):
+            attributes[name] = Value("String", said)
     return Outgoing(
-        body=letter.message.body,
-        attributes={**kept, **said},
-        group_id=letter.message.group_id,
-        trace_header=letter.message.trace_header,
+        body=message.body,
+        attributes=attributes,
+        group_id=message.group_id,
+        trace_header=message.trace_header,
     )
 
 

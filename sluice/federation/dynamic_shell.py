@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from sluice.codec import encode
 from sluice.errors import Malformed
 from sluice.federation.dynamic.ops import NO_WANTS, Want, Wants, bindings_for, decode_op
-from sluice.federation.dynamic.paths import Way, excludes_of, wants_of, ways_of
+from sluice.federation.dynamic.paths import Way, origins_of, wants_of, ways_in_use, ways_of
 from sluice.federation.dynamic.state import (
     ROUTES,
     DynamicEvent,
@@ -34,7 +34,7 @@ from sluice.federation.dynamic.state import (
     Surveyed,
 )
 from sluice.federation.dynamic.steps import step
-from sluice.federation.exchange_store import TooBusy, bound_exactly
+from sluice.federation.exchange_store import Change, TooBusy, all_of, bound_exactly
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.transitions import LinkTold
@@ -63,7 +63,8 @@ class Dynamics:
         except Malformed:
             self.ignored[Ignored.MALFORMED] += 1  # of a newer version, perhaps: heartbeats tell what it would have
             return
-        self.sync(heard={op.exchange: [Heard(message.sender.tag, op)]})
+        type_ = exchange_type(self.registrar.exchanges.bindings(), op.exchange)
+        self.sync(heard={op.exchange: [Heard(message.sender.tag, op, type_)]})
 
     def sync(self, *, heard: Mapping[str, Sequence[Heard]] | None = None, heartbeat: bool = False) -> None:
         """Brings everything in step with the registry and the bindings; where it is so already, two small reads.
@@ -73,10 +74,8 @@ class Dynamics:
         registry, bound = self.registrar.registry(), self.registrar.exchanges.bindings()
         states, sendings = self._taken(registry, bound, heard or {}, heartbeat=heartbeat)
         for exchange, routes in states.items():
-            type_ = next((each.type for each in bound.exchanges if each.name == exchange), ExchangeType.TOPIC)
-            for record in registry.bridges.values():
-                if record.bridge.dynamic and record.bridge.src == exchange and record.queue is not None:
-                    self._bind(registry, record, routes, type_)
+            binding = self._binding(registry, routes, exchange_type(bound, exchange))
+            self.registrar.exchanges.change(all_of(binding))
         self._send(registry, sendings)
 
     def routes(self) -> tuple[RoutesByExchange, int]:
@@ -157,18 +156,25 @@ class Dynamics:
             link = registry.links[record.bridge.link]
             yield LinkTurned(record.bridge.link, up=link.carries, now_ms=now_ms)
 
-    def _bind(self, registry: Registry, record: BridgeRecord, routes: DynamicRoutes, type_: ExchangeType) -> None:
-        """Lets a route's queue be bound by what is wanted over it, and by nothing else."""
-        name, queue = record.bridge.name, record.queue or ""
-        takes_in = not (record.closing or record.draining or registry.links[record.bridge.link].status.draining)
-        is_wanted = name in routes.served and takes_in
-        wants = wants_of(routes, name) if is_wanted else NO_WANTS
-        destination = bridge_destination(registry, record, url=self.registrar.queues.url(queue))
-        if is_wanted and destination.crossing is not None:
-            excludes = destination.crossing.excludes | excludes_of(routes, name)
-            destination = replace(destination, crossing=replace(destination.crossing, excludes=excludes))
-        bindings = bindings_for(wants, exchange=routes.exchange, type_=type_, queue=queue)
-        self.registrar.exchanges.change(bound_exactly(destination, bindings))
+    def _binding(self, registry: Registry, routes: DynamicRoutes, type_: ExchangeType) -> Iterator[Change]:
+        """Let each route's queue be bound by what is wanted over it, and by nothing else.
+
+        All at once: a site whose way changes is at no moment reached by both, or by none.
+        """
+        ways = ways_in_use(routes)
+        for name, record in registry.bridges.items():
+            if not record.bridge.dynamic or record.bridge.src != routes.exchange or record.queue is None:
+                continue
+            takes_in = not (record.closing or record.draining or registry.links[record.bridge.link].status.draining)
+            is_wanted = name in routes.served and takes_in
+            destination = bridge_destination(registry, record, url=self.registrar.queues.url(record.queue))
+            if is_wanted and destination.crossing is not None:
+                leading = replace(destination.crossing, origins=origins_of(ways, name))
+                destination = replace(destination, crossing=leading)
+            wants = wants_of(routes, name, ways) if is_wanted else NO_WANTS
+            yield bound_exactly(
+                destination, bindings_for(wants, exchange=routes.exchange, type_=type_, queue=record.queue)
+            )
 
     def _send(self, registry: Registry, sendings: Sequence[Sending]) -> None:
         """Tells the peers; what can't be told now is asked for later."""
@@ -183,6 +189,11 @@ class Dynamics:
             except (PeerUnreachable, PeerRefused) as error:
                 silent.add(sending.link)
                 self.registrar.take_in([LinkTold(sending.link, news_of(error))])
+
+
+def exchange_type(bound: SiteBindings, exchange: str) -> ExchangeType:
+    """Return the type of an exchange; of one that isn't there any more, one that takes any key."""
+    return next((each.type for each in bound.exchanges if each.name == exchange), ExchangeType.TOPIC)
 
 
 def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:

@@ -5,6 +5,7 @@ A change checks and writes what it changes, and nothing else: it costs by its ow
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from sluice.federation.matching.bindings import (
     Destination,
     check,
     pack,
+    parts_of,
 )
 from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, way
@@ -174,7 +176,7 @@ def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change
         after: dict[str, dict[str, Arguments]] = {}
         for binding in wanted:
             if binding.arguments or binding.key not in before.get(binding.exchange, {}):  # most are there, and good
-                check(binding, site.exchange(binding.exchange))
+                check(binding, site.exchange(binding.exchange).type)
             after.setdefault(binding.exchange, {})[binding.key] = to_stored(binding.arguments)
         if not after:
             return _unbinding(site, queue, before) if before else None
@@ -185,6 +187,31 @@ def bound_exactly(destination: Destination, wanted: Sequence[Binding]) -> Change
         return BindingsChange(queues=queues, unbound=unbound, bound=bound)
 
     return change
+
+
+def all_of(changes: Iterable[Change]) -> Change:
+    """Make changes of different queues' bindings at once."""
+    changes = tuple(changes)
+
+    def change(site: SiteBindings) -> BindingsChange | None:
+        made = [each for each in (one(site) for one in changes) if each is not None]
+        if not made:
+            return None
+        return BindingsChange(
+            queues=tuple(chain.from_iterable(each.queues for each in made)),
+            unbound=_merged(each.unbound for each in made),
+            bound=_merged(each.bound for each in made),
+            forgotten=tuple(chain.from_iterable(each.forgotten for each in made)),
+        )
+
+    return change
+
+
+def _merged(parts: Iterable[Mapping[str, Mapping[str, BoundKeys]]]) -> dict[str, dict[str, BoundKeys]]:
+    merged: dict[str, dict[str, BoundKeys]] = {}
+    for exchange, queue, keys in chain.from_iterable(map(parts_of, parts)):
+        merged.setdefault(exchange, {})[queue] = keys
+    return merged
 
 
 def _lacking(

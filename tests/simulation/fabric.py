@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sluice.codec import encode
 from sluice.federation.dynamic.ops import DynamicOp, Want, decode_op
-from sluice.federation.dynamic.paths import excludes_of, wants_of
+from sluice.federation.dynamic.paths import best_ways, origins_of, wants_of, ways_in_use
 from sluice.federation.dynamic.state import (
     ROUTES,
     DynamicEvent,
@@ -27,7 +27,16 @@ from sluice.federation.dynamic.state import (
 )
 from sluice.federation.dynamic.steps import step
 from sluice.federation.links.registry import served_name
-from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, Crossing, crossed, held_back, turned_away
+from sluice.federation.matching.tracing import (
+    DEFAULT_MAX_HOPS,
+    Crossing,
+    Sites,
+    Trace,
+    crossed,
+    held_back,
+    share,
+    turned_away,
+)
 
 EXCHANGE = "amq.direct"
 MAX_ROUNDS = 60
@@ -51,6 +60,15 @@ class Edge(NamedTuple):
     @property
     def served(self) -> str:
         return served_name(self.name, self.dest)
+
+
+class Flight(NamedTuple):
+    """A copy of a message that comes to a site."""
+
+    here: str
+    key: str
+    trace: Trace = ()
+    to: Sites | None = None
 
 
 @dataclass
@@ -206,51 +224,44 @@ class Fabric:
     def outcome(self) -> list[object]:
         """All that is of interest to others than the protocol."""
         return [
-            (served.reaches, served.excludes, served.ready, served.version)
+            (dict(routes.former), [(served.reaches, served.version) for served in routes.served.values()])
             for routes in self.sites.values()
-            for served in routes.served.values()
         ]
 
     # Messages
 
     def publish(self, site: str, key: str) -> Counter[str]:
         """How often each site's queues with this key get a message; no site sees it twice."""
-        visits = self.visits(site, key)
+        flights, visits = deque([Flight(site, key)]), Counter[str]()
+        got = Counter[str]()
+        while flights:
+            flight = flights.popleft()
+            visits[flight.here] += 1
+            got += self.getting(flight)
+            flights.extend(on for edge, on in self.sent_on(flight) if edge not in self.down)
         assert set(visits.values()) == {1}, f"{visits} of {key} from {site}"
-        return self._getting_of(visits, key)
+        return got
 
-    def publish_at_last(self, site: str, key: str) -> Counter[str]:
-        """The same while things change: what waits for a link goes on when that is back, and may come twice."""
-        return self._getting_of(self.visits(site, key, waits=True), key)
+    def getting(self, flight: "Flight") -> Counter[str]:
+        """Count the site where a message has come to, if its queues get it."""
+        is_bound = any(want.key == flight.key for _, want in self.queues[flight.here])
+        return Counter({flight.here: 1} if is_bound and (flight.to is None or flight.here in flight.to) else {})
 
-    def _getting_of(self, visits: Counter[str], key: str) -> Counter[str]:
-        bound = {tag for tag in self.tags if any(want.key == key for _, want in self.queues[tag])}
-        return Counter({tag: times for tag, times in visits.items() if tag in bound})
-
-    def visits(self, site: str, key: str, *, waits: bool = False) -> Counter[str]:
-        """How often a message comes to each site; where it `waits`, over links that are down too."""
-        found: Counter[str] = Counter()
-        arrivals: deque[tuple[str, tuple[str, ...]]] = deque([(site, ())])
-        while arrivals:
-            here, trace = arrivals.popleft()
-            if turned_away(trace, site=here) is None:
-                found[here] += 1
-                arrivals.extend(self._sent_on(here, key, trace, waits=waits))
-        return found
-
-    def _sent_on(
-        self, here: str, key: str, trace: tuple[str, ...], *, waits: bool
-    ) -> Iterator[tuple[str, tuple[str, ...]]]:
-        routes = self.sites[here]
+    def sent_on(self, flight: "Flight") -> Iterator[tuple[str, "Flight"]]:
+        """Find the bridges that the site puts a message on, and what comes out there."""
+        here, trace = flight.here, flight.trace
+        assert turned_away(trace, site=here) is None, f"{flight.key} comes to {here} by {trace}"
+        routes, is_addressed = self.sites[here], flight.to is not None
+        ways = ways_in_use(routes)
         for name, served in routes.served.items():
             edge = self.edges[served.bridge]
-            if Want(key) not in wants_of(routes, name) or (edge.name in self.down and not waits):
+            if Want(flight.key) not in wants_of(routes, name, ways):
                 continue
-            crossing = Crossing(
-                peer=served.peer, tag=served.tag, excludes=excludes_of(routes, name), max_hops=edge.max_hops
-            )
-            if held_back(trace, crossing) is None:
-                yield served.peer, crossed(trace, crossing)
+            origins = origins_of(ways, name)
+            crossing = Crossing(peer=served.peer, tag=served.tag, max_hops=edge.max_hops, origins=origins)
+            to = share(trace, flight.to, origins)
+            if to and held_back(trace, crossing, addressed=is_addressed) is None:
+                yield edge.name, Flight(served.peer, flight.key, crossed(trace, crossing, addressed=True), to)
 
     # What should be
 
@@ -266,7 +277,7 @@ class Fabric:
 
     def _check_bound(self, tag: str, expected: dict[tuple[str, str], Edge | None]) -> None:
         routes = self.sites[tag]
-        ways = routes.active
+        ways = best_ways(routes)
         by_edge: dict[str, set[Want]] = {name: set() for name in routes.served}
         for origin in self.tags:
             edge = expected[tag, origin]
@@ -278,7 +289,7 @@ class Fabric:
             assert ways.get(origin) == edge.served, f"{tag} to {origin}: {ways.get(origin)}, not {edge.served}"
             by_edge[edge.served] |= {want for _, want in self.queues[origin]}
         for name, wants in by_edge.items():
-            assert wants_of(routes, name) == wants, f"{tag}: {name}"
+            assert wants_of(routes, name, ways) == wants, f"{tag}: {name}"
 
     def _getting(self, tag: str, key: str) -> Counter[str]:
         wanting = [origin for origin in self.tags if any(want.key == key for _, want in self.queues[origin])]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.kernel.faults import CALM
-from tests.simulation.kernel.world import Failed, run
+from tests.simulation.kernel.world import Failed, Scenario, run
 from tests.simulation.runs import FIRST_SEED, GROUPS, SEEDS, holds
 from tests.simulation.scenarios.federation import Federation
 from tests.simulation.scenarios.federation_alone import (
@@ -20,6 +20,7 @@ from tests.simulation.scenarios.federation_alone import (
     NothingKept,
     OldReport,
     RobbedAmidTraffic,
+    SecondWayAway,
     Stalling,
 )
 
@@ -46,11 +47,9 @@ def test_a_bound_queue_that_is_gone_takes_its_bindings_with_it():
     run(BoundQueueGone, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=Failed, reason="by two static ways messages come twice after five minutes of outage"
-)
-def test_by_two_ways_a_message_comes_once_however_long_one_was_down():
-    run(AwayForLong, 0)
+@pytest.mark.parametrize("scenario", [SecondWayAway, AwayForLong])
+def test_by_two_static_ways_a_message_comes_once_where_they_are_less_than_five_minutes_apart(scenario: type[Scenario]):
+    run(scenario, 0)
 
 
 def test_what_is_sent_while_a_route_is_laid_is_no_dead_letter():

@@ -10,7 +10,7 @@ from sluice.errors import Malformed, TooLarge, UnknownExchange
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.tracing import Crossing, DropReason, is_tag
-from sluice.federation.messages.deliveries import Drop, Receipt, forward, publish
+from sluice.federation.messages.deliveries import Drop, Receipt, WentAround, forward, publish
 from sluice.federation.messages.metadata import ATTRIBUTE, KEY_ATTRIBUTE, Metadata, open_attributes, seal
 from sluice.message import MAX_MESSAGE_BYTES, Attributes, Message, Outgoing, Value
 from tests.bindings import bound
@@ -260,3 +260,107 @@ def test_sealed_attributes_are_read_back_by_the_next_site() -> None:
     message = Message(message_id="m", body="", attributes=seal("", {}, metadata))
     arrived = Receipt(message=message, site="HERE", ulid=ULID, now_ms=NOW)
     assert publish(arrived, trusted=True, exchange="amq.fanout", table=TABLE).message_id == OTHER_ID
+
+
+# Copies on dynamic bridges
+
+
+def leading(*origins: str, peer: str, **fields: Any) -> Destination:
+    crossing = Crossing(peer=peer, tag="HERE", origins=frozenset(origins), **fields)
+    return Destination(queue=f"to-{peer}", url=f"https://sqs/to-{peer}.fifo", crossing=crossing)
+
+
+def mesh_table(*bridges: Destination) -> RoutingTable:
+    own = Destination(queue="own", url="https://sqs/own.fifo")
+    static = Destination(queue="static", url="https://sqs/static", crossing=Crossing(peer="STATIC", tag="HERE"))
+    queues = [own, static, *bridges]
+    return RoutingTable(
+        bound(queues=queues, bindings=[Binding(exchange="amq.fanout", queue=each.queue) for each in queues])
+    )
+
+
+MESH = mesh_table(leading("A", "B", peer="A"), leading("C", peer="C"))
+
+
+def shared_out(attributes: Attributes, table: RoutingTable = MESH) -> dict[str, Any]:
+    """By queue, whom its copy is for."""
+    published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=table)
+    assert {drop.reason for drop in published.drops} <= {DropReason.UNROUTABLE}
+    return {copy.destination.queue: metadata_of(copy.outgoing).to for copy in published.copies}
+
+
+def test_the_bridges_share_out_whom_a_message_is_for() -> None:
+    assert shared_out({}) == {
+        "own": None,
+        "static": None,
+        "to-A": frozenset({"A", "B"}),
+        "to-C": frozenset({"C"}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("to", "found"),
+    [
+        (["HERE"], {"own": None, "static": None}),
+        (["B"], {"to-A": frozenset({"B"})}),
+        (["HERE", "B", "C"], {"own": None, "static": None, "to-A": frozenset({"B"}), "to-C": frozenset({"C"})}),
+        (["ELSEWHERE"], {}),
+        ([], {}),
+    ],
+)
+def test_a_copy_goes_on_for_those_alone_whom_it_is_for(to: list[str], found: dict[str, Any]) -> None:
+    assert shared_out(claiming(to=to, trace=["C", "A"])) == found
+
+
+def test_a_copy_that_is_for_nobody_who_is_known_here_is_counted() -> None:
+    attributes = claiming(to=["ELSEWHERE"], id=OTHER_ID)
+    published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=MESH)
+    assert published.drops == (Drop(reason=DropReason.UNROUTABLE, message_id=OTHER_ID),)
+
+
+def test_without_an_address_it_is_for_nobody_who_has_had_it_and_not_put_on_the_bridge_to_where_it_was() -> None:
+    attributes = claiming(trace=["B", "C"])
+    published = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=MESH)
+    assert {copy.destination.queue: metadata_of(copy.outgoing).to for copy in published.copies} == {
+        "own": None,
+        "static": None,
+        "to-A": frozenset({"A"}),
+    }
+    assert [(drop.reason, drop.queue) for drop in published.drops] == [(DropReason.LOOP, "to-C")]
+
+
+def test_an_address_is_believed_of_nobody_but_peers() -> None:
+    published = publish(receipt(claiming(to=[], turns=7)), trusted=False, exchange="amq.fanout", table=MESH)
+    assert len(published.copies) == 4
+    static = crossing_of(receipt(claiming(to=["A"], turns=7)))
+    assert (metadata_of(static).to, metadata_of(static).turns) == (None, 0)
+
+
+def test_a_copy_whose_way_has_turned_back_goes_back_and_is_known_as_another() -> None:
+    back = leading("C", peer="A", max_hops=1)
+    attributes = claiming(trace=["A", "B"], to=["C"], turns=2, id=OTHER_ID)
+    [copy] = publish(receipt(attributes), trusted=True, exchange="amq.fanout", table=mesh_table(back)).copies
+    crossing = back.crossing
+    assert crossing is not None
+    queued = receipt(copy.outgoing.attributes)
+    sent = [crossing_of(queued, crossing=crossing, fifo=True), crossing_of(receipt(attributes), crossing=crossing)]
+    assert (metadata_of(sent[0]).trace, metadata_of(sent[0]).turns) == (("B", "HERE"), 3)
+    ids = [
+        crossing_of(receipt(claiming(to=to, turns=turns, id=OTHER_ID)), crossing=crossing, fifo=True).deduplication_id
+        for to, turns in ((["C"], 2), (["C"], 3), (["C", "B"], 2), (["C"], 2))
+    ]
+    assert len(set(ids)) == 3
+    assert ids[0] == ids[3]
+
+
+def test_an_exclude_of_the_route_holds_for_addressed_copies_too() -> None:
+    table = mesh_table(leading("C", peer="C", excludes=frozenset({"A"})))
+    published = publish(receipt(claiming(trace=["A"], to=["C"])), trusted=True, exchange="amq.fanout", table=table)
+    assert [drop.reason for drop in published.drops] == [DropReason.LOOP]
+
+
+def test_a_copy_that_goes_round_for_ever_is_a_dead_letter() -> None:
+    crossing = leading("C", peer="C").crossing
+    assert crossing is not None
+    with pytest.raises(WentAround, match="has crossed 1000 bridges on its way to C"):
+        forward(receipt(claiming(to=["C"], turns=1_000)), crossing=crossing, dest="x", fifo=True)

@@ -16,22 +16,23 @@ from sluice.errors import BadSnapshot, Malformed
 from sluice.federation.dynamic.ops import (
     AskSnapshot,
     Bind,
-    Carried,
     DynamicOp,
     Reach,
     SnapshotPart,
     Unbind,
     Want,
     Wanted,
+    Wants,
     bindings_for,
     decode_op,
     digest_of,
     read_snapshot,
     snapshot_parts,
 )
-from sluice.federation.dynamic.paths import excludes_of, wants_of, ways_of
+from sluice.federation.dynamic.paths import best_ways, told_to, wants_of, ways_in_use, ways_of
 from sluice.federation.dynamic.state import (
     ROUTES,
+    DynamicEvent,
     DynamicRoutes,
     DynamicStep,
     Heard,
@@ -128,12 +129,15 @@ def hello(
         number=number,
         sequence=sequence,
         digest=found,
-        excludes=frozenset(),
     )
 
 
 def keys(routes: DynamicRoutes, name: str = NAME) -> list[str]:
-    return sorted(want.key for want in wants_of(routes, name))
+    return sorted(want.key for want in bound_by(routes, name))
+
+
+def bound_by(routes: DynamicRoutes, name: str = NAME) -> Wants:
+    return wants_of(routes, name, ways_in_use(routes))
 
 
 BEGUN = snapshot({"D": Reach(path=("D",), hops_left=8, wants=frozenset({Want("a")}))})
@@ -190,7 +194,7 @@ def test_forty_thousand_bindings_take_at_most_ten_messages() -> None:
     told = [encode(op) for op in ops(after(destination(Surveyed(wants)), Heard("S", ask)))]
     assert len(told) <= 10
     assert max(len(text) for text in told) <= 256 * 1024
-    assert len(wants_of(source(*map(decode_op, told)), NAME)) == 40_000
+    assert len(bound_by(source(*map(decode_op, told)))) == 40_000
 
 
 def test_over_a_link_that_is_down_nothing_is_told_and_after_it_a_hello_shows_the_change() -> None:
@@ -227,7 +231,7 @@ def test_ops_in_order_bind_and_unbind() -> None:
         (bind("b", sequence=2, path=("Z", "E")), Ignored.MALFORMED),
         (replace(bind("b", sequence=2), bridge="another"), Ignored.UNKNOWN_BRIDGE),
         (replace(bind("b", sequence=2), exchange="another"), Ignored.UNKNOWN_BRIDGE),
-        (Carried(exchange=EXCHANGE, bridge="pull", epoch=9, number=9, senders={}), Ignored.UNKNOWN_BRIDGE),
+        (AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=9, number=9), Ignored.UNKNOWN_BRIDGE),
         (BEGUN[0], Ignored.REPLAYED),
     ],
 )
@@ -296,7 +300,7 @@ def test_a_snapshot_counts_when_all_its_parts_are_there_in_whatever_order() -> N
     first, *others = [Heard("D", op) for op in reversed(parts)]
     begun = after(source(), first, first, *others[:-1]).routes
     assert keys(begun) == []
-    assert wants_of(after(begun, others[-1]).routes, NAME) == many
+    assert bound_by(after(begun, others[-1]).routes) == many
 
 
 def test_a_snapshot_that_cannot_be_read_changes_nothing() -> None:
@@ -334,38 +338,36 @@ def test_ways_show_the_active_one_first_and_who_stands_by() -> None:
     assert keys(routes, "pull@E") == []
     down = after(routes, LinkTurned("of-D", False, 0)).routes
     assert [(way.bridge, way.outages, way.active) for way in ways_of(down)] == [
-        ("pull@E", 0, False),
-        ("pull@D", 1, True),
+        ("pull@E", 0, True),
+        ("pull@D", 1, False),
     ]
 
 
-def test_a_way_takes_over_when_all_sites_along_it_are_ready_or_the_former_is_gone() -> None:
+def test_of_two_ways_one_is_bound_at_any_time() -> None:
     start = after(source(*BEGUN), ServedAdded(served(peer="E"))).routes
     by_e = snapshot({"D": Reach(path=("D", "E"), hops_left=7, wants=frozenset({Want("a")}))})
-    start = after(start, *(Heard("E", op) for op in by_e), LinkTurned("of-D", False, 0)).routes
-    assert (keys(start, "pull@D"), keys(start, "pull@E")) == (["a"], [])
-    early = replace(hello(start, number=1), ready={"D": frozenset({"S"})})
-    assert keys(after(start, Heard("E", early)).routes, "pull@E") == []
-    ready = replace(early, heard=(1, start.served["pull@E"].number))
-    for event in [Heard("E", ready), ServedRemoved("pull@D")]:
-        assert keys(after(start, event).routes, "pull@E") == ["a"]
+    start = after(start, *(Heard("E", op) for op in by_e)).routes
+    found = []
+    down, up = (LinkTurned("of-D", is_up, 0) for is_up in (False, True))
+    events: list[DynamicEvent] = [down, up, ServedRemoved("pull@D")]
+    for event in events:
+        start = step(start, event).routes
+        found.append([name for name in start.served if keys(start, name) == ["a"]])
+    assert found == [["pull@E"], ["pull@D"], ["pull@E"]]
 
 
-def test_a_destination_lets_a_bridge_exclude_who_comes_by_another() -> None:
-    start = destination(PullAdded(replace(pull(), bridge="other", link="to-T", peer="T")))
-    by_t = Carried(exchange=EXCHANGE, bridge="other", epoch=1, number=1, senders={"D": frozenset({"P", "T"})})
-    told = {op.bridge: op for op in ops(step(start, Heard("T", by_t))) if isinstance(op, Wanted)}
-    assert {bridge: op.excludes for bridge, op in told.items()} == {"pull": {"P", "T"}, "other": frozenset()}
-    assert told["other"].ready == {"D": {"P", "T"}}
-    assert excludes_of(after(source(*BEGUN), Heard("D", told["pull"])).routes, NAME) == {"P", "T"}
-
-
-def test_a_source_that_asks_is_answered_whatever_has_changed() -> None:
-    asking = Carried(exchange=EXCHANGE, bridge="pull", epoch=1, number=1, senders={}, asks=True)
-    first = step(destination(), Heard("S", asking))
-    assert [(type(op), op.heard) for op in ops(first) if isinstance(op, Wanted)] == [(Wanted, (1, 1))]
-    assert not ops(step(first.routes, Heard("S", asking)))
-    assert not ops(step(first.routes, Heard("S", replace(asking, number=2, asks=False))))
+def test_where_nobody_tells_of_a_way_any_more_the_last_one_is_bound_for_two_heartbeats_and_told_to_nobody() -> None:
+    upstream = PullAdded(pull())
+    behind = replace(bind("a", sequence=2, path=("F", "D"), hops_left=7), origin="F")
+    known = after(source(*snapshot({})), upstream, Heard("D", behind)).routes
+    left = after(known, Heard("D", unbind(None, sequence=3, origin="F"))).routes
+    assert ways_of(left) == []
+    assert told_to(left, left.pulls["pull"], best_ways(left)).keys() == {"S"}
+    beats = [keys(after(left, *[Heartbeat(number)] * number).routes) for number in range(4)]
+    assert beats == [["a"], ["a"], ["a"], []]
+    again = replace(behind, want=Want("b"), sequence=4)
+    assert keys(after(left, Heard("D", again)).routes) == ["b"]
+    assert not after(left, ServedRemoved(NAME)).routes.former
 
 
 def test_headers_bindings_with_one_key_and_different_arguments_are_both_bound() -> None:
@@ -423,18 +425,6 @@ some_ops = st.one_of(
         number=numbers,
         sequence=numbers,
         digest=names,
-        excludes=st.frozensets(tags, max_size=4),
-        ready=st.dictionaries(tags, st.frozensets(tags, max_size=3), max_size=3),
-        heard=st.tuples(numbers, numbers),
-    ),
-    st.builds(
-        Carried,
-        exchange=names,
-        bridge=names,
-        epoch=numbers,
-        number=numbers,
-        senders=st.dictionaries(tags, st.frozensets(tags, max_size=3), max_size=3),
-        asks=st.booleans(),
     ),
     st.builds(AskSnapshot, exchange=names, bridge=names, epoch=numbers, number=numbers),
 )
@@ -508,8 +498,8 @@ def stored_and_read(routes: DynamicRoutes) -> DynamicRoutes:
 
 def test_routes_come_out_of_storage_as_they_went_in() -> None:
     routes = destination(bound(("q", Want.of("k", {"x-match": "all", "n": 1.0}))))
-    carried = Carried(exchange=EXCHANGE, bridge="pull", epoch=1, number=1, senders={"D": frozenset({"S"})})
-    routes = after(routes, Heard("S", carried), ServedAdded(served(peer="E")), LinkTurned("of-E", False, 7)).routes
+    asked = AskSnapshot(exchange=EXCHANGE, bridge="pull", epoch=1, number=1)
+    routes = after(routes, Heard("S", asked), ServedAdded(served(peer="E")), LinkTurned("of-E", False, 7)).routes
     routes = after(routes, *(Heard("E", replace(op, parts=2)) for op in BEGUN)).routes
     assert stored_and_read(routes) == routes
     whole = source(*BEGUN, bind("b", sequence=2))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.codec import encode
+from sluice.codec import decode, encode
 from sluice.errors import BadSnapshot
 from sluice.federation.matching.bindings import Bindings, Destination, pack
 from sluice.federation.matching.changes import CHANGE, BindingsChange, follow, replica_of
@@ -54,6 +54,11 @@ BINDINGS = Bindings(
 )
 PLAIN = {"a": Value("String", "x")}
 MANY = {f"a{number}": Value("Number", str(10**12 + number)) for number in range(11)}
+DYNAMIC = Destination(
+    queue="dynamic.fifo",
+    url="https://sqs.us-east-1.amazonaws.com/000000000001/dynamic.fifo",
+    crossing=Crossing(peer="WEST", tag="EAST", origins=frozenset({"WEST", "FAR"})),
+)
 MESSAGES: dict[str, tuple[Attributes, Metadata]] = {
     "stamped": (
         PLAIN,
@@ -75,6 +80,7 @@ MESSAGES: dict[str, tuple[Attributes, Metadata]] = {
             headers={"true": True, "void": None, "empty": "", "bytes": b"", "large": 10**40, "float": 1e300},
         ),
     ),
+    "addressed": (PLAIN, Metadata(key="k", to=frozenset({"WEST", "FAR"}), turns=2)),
     "overflow": ({**MANY, "a0": Value("Binary.png", b"\x00"), "a1": Value("String.json", "é")}, Metadata(key="k")),
 }
 
@@ -106,6 +112,11 @@ def test_a_change_of_bindings_is_read_and_written_as_it_was() -> None:
     read = CHANGE.unpack(zlib.compress(file("bindings_change").encode()))
     assert (read, encode(read)) == (CHANGE_OF_ALL, encode(CHANGE.unpack(CHANGE.pack(CHANGE_OF_ALL))))
     assert zlib.decompress(CHANGE.pack(CHANGE_OF_ALL)).decode() == file("bindings_change")
+
+
+def test_what_a_dynamic_bridge_leads_to_is_read_and_written_as_it_was() -> None:
+    assert decode(file("bindings_dynamic"), Destination, of="a queue") == DYNAMIC
+    assert encode(DYNAMIC).decode() == file("bindings_dynamic")
 
 
 def test_another_version_of_a_change_stops_the_reader_and_names_both() -> None:

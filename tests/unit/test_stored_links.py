@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from sluice.codec import Format, encode
 from sluice.errors import BadSnapshot, Malformed
@@ -17,7 +18,6 @@ from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.dynamic.ops import (
     AskSnapshot,
     Bind,
-    Carried,
     DynamicOp,
     Reach,
     SnapshotPart,
@@ -28,7 +28,7 @@ from sluice.federation.dynamic.ops import (
     digest_of,
     read_snapshot,
 )
-from sluice.federation.dynamic.state import ROUTES, DynamicRoutes, Partial, Pull, Served
+from sluice.federation.dynamic.state import ROUTES, DynamicRoutes, Former, Partial, Pull, Served
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import (
     ControlMessage,
@@ -163,7 +163,6 @@ DYNAMIC_ROUTES = {
                 up=False,
                 sequence=12,
                 number=34,
-                senders={"WEST": frozenset({"EAST", "FAR"})},
                 heard=(1_700_000_000_008, 5),
             )
         },
@@ -182,14 +181,11 @@ DYNAMIC_ROUTES = {
                 reaches={"FAR": REACH},
                 version=(1_700_000_000_011, 2),
                 hello=(1_700_000_000_011, 4),
-                excludes=frozenset({"SOUTH"}),
-                ready={"FAR": frozenset({"WEST"})},
-                unheard={"FAR": 4},
                 asked=True,
                 partial=Partial(version=(1_700_000_000_011, 3), parts=("eJw=", None)),
             )
         },
-        active={"FAR": "pull@EAST"},
+        former={"GONE": Former(bridge="pull@EAST", wants=frozenset({PLAIN}), beats=1)},
     )
 }
 DECLARATION = Declared(
@@ -228,15 +224,11 @@ OPS: dict[str, DynamicOp] = {
         number=5,
         sequence=6,
         digest="0123456789abcdef0123456789abcdef",
-        excludes=frozenset({"SOUTH", "NORTH"}),
-        ready={"FAR": frozenset({"WEST"})},
-        heard=(1_700_000_000_013, 7),
     ),
     "bind": Bind(**OF_PULL, sequence=8, origin="FAR", path=("FAR", "EAST"), hops_left=6, outages=1, want=TYPED),
     "bind_origin": Bind(**OF_PULL, sequence=9, origin="EAST", path=("EAST",), hops_left=8, outages=0, want=None),
     "unbind": Unbind(**OF_PULL, sequence=10, origin="FAR", want=PLAIN),
     "snapshot": SnapshotPart(**OF_PULL, sequence=11, part=1, parts=3, data="eJyrVsrOzEtRslIqT8wrKVbSUSpLLSrOzM9T"),
-    "carried": Carried(**OF_PULL, number=12, senders={"FAR": frozenset({"WEST", "SOUTH"})}, asks=True),
     "ask": AskSnapshot(**OF_PULL, number=13),
 }
 TICKS: dict[str, FederationOperation] = {
@@ -277,6 +269,14 @@ def test_an_op_of_dynamic_routes_is_read_and_written_as_it_was(name: str) -> Non
     assert encode(OPS[name]).decode() == file(f"op_{name}")
 
 
+def test_what_was_stored_and_told_of_excludes_before_is_skipped() -> None:
+    routes = DYNAMIC_ROUTES["amq.topic"]
+    assert ROUTES.of_text(file("dynamic_routes_before")) == {"amq.topic": replace(routes, former={})}
+    assert decode_op(file("op_wanted_before")) == OPS["wanted"]
+    with pytest.raises(Malformed):  # it is counted and ignored, as what is of a newer version
+        decode_op(file("op_carried_before"))
+
+
 @pytest.mark.parametrize("name", TICKS)
 def test_what_waits_in_the_ticks_queue_is_read_and_written_as_it_was(name: str) -> None:
     assert request_of(file(f"operation_{name}"), OPERATIONS) == TICKS[name]
@@ -305,6 +305,10 @@ def test_another_version_stops_the_reader_and_names_both() -> None:
 def test_every_file_has_its_test() -> None:
     names = {"links", "dynamic_routes", "declared", "watch", "snapshot"}
     names |= {f"control_{name}" for name in CONTROLS} | {f"op_{name}" for name in OPS}
-    names |= {f"operation_{name}" for name in TICKS}
+    names |= {f"operation_{name}" for name in TICKS} | {
+        "dynamic_routes_before",
+        "op_wanted_before",
+        "op_carried_before",
+    }
     of_bindings = ("bindings", "x_qpid_")  # their test is test_stored_bindings
     assert {path.stem for path in STORED.iterdir() if not path.stem.startswith(of_bindings)} == names

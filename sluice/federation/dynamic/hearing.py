@@ -6,21 +6,22 @@ from msgspec.structs import replace
 
 from sluice.errors import Malformed
 from sluice.federation.dynamic.ops import (
-    MAX_ORIGINS,
     NO_WANTS,
     AskSnapshot,
     Bind,
-    Carried,
     Reach,
     SnapshotPart,
     Unbind,
     Wanted,
     digest_of,
+    is_bindable,
     read_snapshot,
 )
 from sluice.federation.dynamic.state import DynamicRoutes, DynamicStep, Heard, Ignored, Partial, Pull, Served
 from sluice.federation.dynamic.telling import ask, snapshot
 from sluice.federation.links.registry import served_name
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.matching.tracing import MAX_ORIGINS
 
 MAX_WANTS = 500_000  # of one origin
 
@@ -28,52 +29,41 @@ MAX_WANTS = 500_000  # of one origin
 def heard(routes: DynamicRoutes, event: Heard) -> DynamicStep:
     """Return the state after the op, and the request for a snapshot where something is missing."""
     op = event.op
-    if isinstance(op, Carried | AskSnapshot):
+    if isinstance(op, AskSnapshot):
         pull = routes.pulls.get(op.bridge)
         if pull is not None and pull.peer == event.peer and op.exchange == routes.exchange:
             return _of_source(routes, pull, op)
     else:
         served = routes.served.get(served_name(op.bridge, event.peer))
         if served is not None and op.exchange == routes.exchange:
-            return _of_destination(routes, served, op)
+            return _of_destination(routes, served, op, event.type)
     return DynamicStep(routes, ignored=Ignored.UNKNOWN_BRIDGE)
 
 
-def _of_source(routes: DynamicRoutes, pull: Pull, op: Carried | AskSnapshot) -> DynamicStep:
+def _of_source(routes: DynamicRoutes, pull: Pull, op: AskSnapshot) -> DynamicStep:
     version = (op.epoch, op.number)
     if version <= pull.heard:
         return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < pull.heard[0] else Ignored.REPLAYED)
     pull = replace(pull, heard=version)
-    if isinstance(op, AskSnapshot):
-        return DynamicStep(routes.with_pull(pull), snapshot(routes, pull))
-    # What is as it was stays the same object: comparing it later costs nothing.
-    pull = pull if op.senders == pull.senders else replace(pull, senders=op.senders)
-    return DynamicStep(routes.with_pull(pull))
+    return DynamicStep(routes.with_pull(pull), snapshot(routes, pull))
 
 
-def _of_destination(routes: DynamicRoutes, served: Served, op: Wanted | Bind | Unbind | SnapshotPart) -> DynamicStep:
+def _of_destination(
+    routes: DynamicRoutes, served: Served, op: Wanted | Bind | Unbind | SnapshotPart, type_: ExchangeType
+) -> DynamicStep:
     match op:
         case Wanted():
             return _hello(routes, served, op)
         case SnapshotPart():
-            return _part(routes, served, op)
+            return _part(routes, served, op, type_)
         case Bind() | Unbind():
-            return _change(routes, served, op)
+            return _change(routes, served, op, type_)
 
 
 def _hello(routes: DynamicRoutes, served: Served, op: Wanted) -> DynamicStep:
     if (op.epoch, op.number) <= served.hello:
         return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < served.hello[0] else Ignored.REPLAYED)
-    epoch, number = op.heard
-    if epoch == served.epoch and any(each <= number for each in served.unheard.values()):
-        unheard = {origin: each for origin, each in served.unheard.items() if each > number}
-        served = replace(served, unheard=unheard)
-    served = replace(
-        served,
-        hello=(op.epoch, op.number),
-        excludes=served.excludes if op.excludes == served.excludes else op.excludes,
-        ready=served.ready if op.ready == served.ready else op.ready,
-    )
+    served = replace(served, hello=(op.epoch, op.number))
     told = (op.epoch, op.sequence)
     if told < served.version:  # it was overtaken by later ops
         return DynamicStep(routes.with_served(served))
@@ -82,7 +72,7 @@ def _hello(routes: DynamicRoutes, served: Served, op: Wanted) -> DynamicStep:
     return ask(routes, served)
 
 
-def _change(routes: DynamicRoutes, served: Served, op: Bind | Unbind) -> DynamicStep:
+def _change(routes: DynamicRoutes, served: Served, op: Bind | Unbind, type_: ExchangeType) -> DynamicStep:
     epoch, sequence = served.version
     if op.epoch < epoch:
         return DynamicStep(routes, ignored=Ignored.EPOCH)
@@ -99,7 +89,7 @@ def _change(routes: DynamicRoutes, served: Served, op: Bind | Unbind) -> Dynamic
         if op.want is not None and op.want not in wants:
             wants |= {op.want}
         reaches[op.origin] = Reach(path=op.path, hops_left=op.hops_left, outages=op.outages, wants=wants)
-        refused = _refused(routes, served, reaches)
+        refused = _refused(routes, served, reaches, type_)
     elif op.want is None:
         reaches.pop(op.origin, None)
     elif known is not None:
@@ -109,7 +99,9 @@ def _change(routes: DynamicRoutes, served: Served, op: Bind | Unbind) -> Dynamic
     return DynamicStep(routes.with_served(taken), ignored=refused)
 
 
-def _refused(routes: DynamicRoutes, served: Served, reaches: Mapping[str, Reach]) -> Ignored | None:
+def _refused(
+    routes: DynamicRoutes, served: Served, reaches: Mapping[str, Reach], type_: ExchangeType
+) -> Ignored | None:
     """Why a peer can't be believed."""
     if any(routes.here in reach.path for reach in reaches.values()):
         return Ignored.LOOP
@@ -117,10 +109,15 @@ def _refused(routes: DynamicRoutes, served: Served, reaches: Mapping[str, Reach]
         return Ignored.MALFORMED
     if len(reaches) > MAX_ORIGINS or any(len(reach.wants) > MAX_WANTS for reach in reaches.values()):
         return Ignored.LIMIT
+    for origin, reach in reaches.items():
+        known = served.reaches.get(origin)
+        new = reach.wants if known is None else reach.wants - known.wants if reach is not known else NO_WANTS
+        if not all(is_bindable(want, type_) for want in new):
+            return Ignored.MALFORMED
     return None
 
 
-def _part(routes: DynamicRoutes, served: Served, op: SnapshotPart) -> DynamicStep:
+def _part(routes: DynamicRoutes, served: Served, op: SnapshotPart, type_: ExchangeType) -> DynamicStep:
     version = (op.epoch, op.sequence)
     if version < served.version or (version == served.version and not served.asked):
         return DynamicStep(routes, ignored=Ignored.EPOCH if op.epoch < served.version[0] else Ignored.REPLAYED)
@@ -138,7 +135,7 @@ def _part(routes: DynamicRoutes, served: Served, op: SnapshotPart) -> DynamicSte
         reaches = read_snapshot(part for part in parts if part is not None)
     except Malformed:
         return DynamicStep(routes.with_served(served), ignored=Ignored.MALFORMED)
-    refused = _refused(routes, served, reaches)
+    refused = _refused(routes, served, reaches, type_)
     if refused:
         return DynamicStep(routes.with_served(served), ignored=refused)
     # What is as it was stays the same object: comparing it later costs nothing.

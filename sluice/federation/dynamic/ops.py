@@ -1,7 +1,8 @@
 """What sites tell each other about dynamic routes. Pure.
 
-A dynamic bridge has a destination, which pulls, and a source, which serves it. The destination tells what it wants, the
-source for whom it sends over the bridge: one op a control message, `bridge` being the destination's name for it.
+A dynamic bridge has a destination, which pulls, and a source, which serves it. The destination tells what it wants, and
+the source asks for all of that where it has missed some: one op a control message, `bridge` being the destination's
+name for it.
 """
 
 import base64
@@ -11,19 +12,17 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, cast
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from sluice.codec import Format, Struct, decode, encode
-from sluice.errors import BadSnapshot, Malformed
-from sluice.federation.matching.bindings import MAX_ARGUMENTS, MAX_KEY_CHARACTERS, Binding
+from sluice.errors import BadBinding, BadSnapshot, Malformed
+from sluice.federation.matching.bindings import MAX_ARGUMENTS, MAX_KEY_CHARACTERS, Binding, check
 from sluice.federation.matching.exchanges import ExchangeType
-from sluice.federation.matching.tracing import MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
+from sluice.federation.matching.tracing import MAX_ORIGINS, MAX_TAG_CHARACTERS, MAX_TRACE_TAGS
 from sluice.federation.matching.typed_values import Headers, of_json, to_json
 
 MAX_NAME_CHARACTERS = 512  # of a bridge or an exchange
 MAX_NUMBER = 1 << 62
-MAX_ORIGINS = 1_000  # sites that can be known by one bridge
-MAX_TAGS = 4_096  # in a list of tags
 MAX_PARTS = 64
 PART_BYTES = 240 * 1024  # of base64: with the rest of the message within SQS's former limit
 FULL_PART_BYTES = 1_000 * 1024  # the most that a message holds
@@ -33,11 +32,9 @@ HASH_CHARACTERS = 32
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 Number = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
-Version = tuple[Number, Number]  # an epoch and a number
+Version = tuple[Number, Number]  # an epoch and a number or a sequence
 Hops = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 Tag = Annotated[str, Meta(pattern=rf"\A[A-Za-z0-9_-]{{1,{MAX_TAG_CHARACTERS}}}\Z")]
-Tags = Annotated[frozenset[Tag], Meta(max_length=MAX_TAGS)]
-TagsByOrigin = Annotated[Mapping[Tag, Tags], Meta(max_length=MAX_ORIGINS)]
 Path = Annotated[tuple[Tag, ...], Meta(min_length=1, max_length=MAX_TRACE_TAGS)]
 
 
@@ -88,6 +85,17 @@ def bindings_for(wants: Iterable[Want], *, exchange: str, type_: ExchangeType, q
     return tuple(Binding(exchange=exchange, queue=queue, key=key) for key in sorted({want.key for want in wants}))
 
 
+def is_bindable(want: Want, type_: ExchangeType) -> bool:
+    """Whether a queue can be bound so to an exchange of the type."""
+    if type_ is not ExchangeType.HEADERS:
+        return True  # all that counts is a key
+    try:
+        check(Binding(exchange="", queue="", key=want.key, arguments=want.headers), type_)
+    except BadBinding:
+        return False
+    return True
+
+
 class Reach(Struct, frozen=True, kw_only=True, array_like=True):
     """How an origin is reached through a site, and what it wants.
 
@@ -114,19 +122,12 @@ class _Op(Struct, frozen=True, kw_only=True, tag_field="op"):
     epoch: Number
 
 
-class Wanted(_Op, frozen=True, kw_only=True, tag="wanted"):
-    """The destination's hello.
-
-    `sequence` is the last op's. `excludes` are the tags whose messages come by another bridge, `ready` by origin those
-    whose messages nobody excludes on the way to it, as of the source's hello `heard`.
-    """
+class Wanted(_Op, frozen=True, kw_only=True, tag="wanted", forbid_unknown_fields=False):
+    """The destination's hello. `sequence` is the last op's. What sites said in it before is skipped."""
 
     number: Number
     sequence: Number
     digest: Name
-    excludes: Tags = frozenset()
-    ready: TagsByOrigin = field(default_factory=dict)
-    heard: Version = (0, 0)
 
 
 class Bind(_Op, frozen=True, kw_only=True, tag="bind"):
@@ -171,24 +172,13 @@ class SnapshotPart(_Op, frozen=True, kw_only=True, tag="snapshot"):
             raise ValueError(f"part {self.part} of {self.parts}")
 
 
-class Carried(_Op, frozen=True, kw_only=True, tag="carried"):
-    """The source's hello: by origin, the tags of the sites whose messages for that origin go over the bridge.
-
-    The destination answers one that `asks` with a hello of its own.
-    """
-
-    number: Number
-    senders: TagsByOrigin
-    asks: bool = False
-
-
 class AskSnapshot(_Op, frozen=True, kw_only=True, tag="ask"):
     """The source asks for a snapshot."""
 
     number: Number
 
 
-DynamicOp = Wanted | Bind | Unbind | SnapshotPart | Carried | AskSnapshot
+DynamicOp = Wanted | Bind | Unbind | SnapshotPart | AskSnapshot
 
 
 def decode_op(text: str | bytes) -> DynamicOp:

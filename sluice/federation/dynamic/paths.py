@@ -1,6 +1,6 @@
 """Which way leads to whom, what is bound for it, and whose messages come by: all of that follows from the state. Pure.
 
-How each message arrives once, in whatever topology:
+How each message arrives once, in whatever topology, also while that changes:
 
 - Each site wants things for its own queues: it is their *origin*. What it wants goes upstream over the bridges that
   pull, from site to site, with the path that it came.
@@ -8,11 +8,14 @@ How each message arrives once, in whatever topology:
   then the fewest hops, then the first tag of a peer (and of several bridges to one peer the one that allows the most
   hops, then the first by name). Only that is bound, and only that is told upstream. As each site
   chooses by the same rule, a part of an active path is the active path between its ends.
-- Messages for several origins part somewhere, and a site where they meet again would send them on once more. So each
-  source tells the destination, by origin, whose messages go over the bridge, and a destination that hears of a sender
-  over another bridge lets this one exclude the sender's tag. Without such evidence nothing is excluded.
-- Before another way becomes active, all sites along it have said that they exclude none of those who will use it. Until
-  then the former one stays, so that what is published meanwhile may come twice, but isn't lost.
+- At each site every origin has one active path, so a site's bridges share the origins out among them, and the copies
+  of a message that it sends on share out whom the message is for. Each copy says so, and whoever gets it sends it on
+  for those alone, by the ways of then. So it doesn't matter when a site learns that a way has changed, nor how long a
+  message was under way meanwhile: at any time one copy is for each origin, and it goes on until it is there.
+
+- Two sites may each rely on a third one between them, and that on them, until they have heard of each other's links
+  that went down. For that long nobody has a way to tell of, and all keep the one that they had last: copies go to and
+  fro there, and arrive when somebody remembers the link that is down.
 
 A bridge whose link is down counts as the last choice; where there is no other it stays bound, and its queue keeps.
 """
@@ -20,17 +23,16 @@ A bridge whose link is down counts as the last choice; where there is no other i
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sluice.federation.dynamic.ops import NO_WANTS, Reach, Tags, Wants
-from sluice.federation.dynamic.state import DynamicRoutes, Pull, Served
-from sluice.federation.matching.tracing import MAX_TRACE_TAGS
+from sluice.federation.dynamic.ops import NO_WANTS, Reach, Wants
+from sluice.federation.dynamic.state import DynamicRoutes, Former, Pull, Served
+from sluice.federation.matching.tracing import MAX_TRACE_TAGS, Sites
 
 Ways = Mapping[str, str]  # by origin, the name of the bridge that leads to it
-InUse = frozenset[tuple[str, str]]  # origins with the bridges that carry for them, or are about to
 _Rank = tuple[int, int, str, int, str]  # outages, hops, peer, hops that the bridge lacks, bridge
 
 
 def best_ways(routes: DynamicRoutes) -> Ways:
-    """Return the way to each origin that is known, as the rule has it. It is active once it is ready."""
+    """Return the active way to each origin that is known."""
     ranks: dict[str, _Rank] = {}
     for name, served in routes.served.items():
         for origin, reach in served.reaches.items():
@@ -46,43 +48,20 @@ def _rank(name: str, served: Served, reach: Reach) -> _Rank:
     return reach.outages + (not served.up), len(reach.path), served.peer, -served.max_hops, name
 
 
-def activated(routes: DynamicRoutes) -> Ways:
-    """Return what is bound from now on: of each origin the best way, but the former one until the best is ready."""
-    return {
-        origin: best if _may_take_over(routes, origin, best) else routes.active[origin]
-        for origin, best in best_ways(routes).items()
-    }
+def former_ways(before: DynamicRoutes, after: DynamicRoutes) -> dict[str, Former]:
+    """Keep the last ways to those sites behind others that nobody leads to any more."""
+    known = dict(before.former)
+    for origin, name in best_ways(before).items():
+        reach = before.served[name].reaches[origin]
+        if len(reach.path) > 1:
+            known[origin] = Former(bridge=name, wants=reach.wants)
+    found = best_ways(after)
+    return {origin: each for origin, each in known.items() if origin not in found and each.bridge in after.served}
 
 
-def _may_take_over(routes: DynamicRoutes, origin: str, best: str) -> bool:
-    former = routes.served.get(routes.active.get(origin, ""))
-    if former is None or former.name == best or origin not in former.reaches:
-        return True  # nobody else would do
-    served = routes.served[best]
-    if not served.up:
-        return True  # what is published waits there, and nobody along the way can be heard
-    return coming(routes, origin) <= served.ready_by(origin) - excludes_of(routes, best)
-
-
-def coming(routes: DynamicRoutes, origin: str) -> Tags:
-    """Return the tags of messages for the origin that are sent on from here."""
-    passing = (pull.senders.get(origin, frozenset()) for pull in routes.pulls.values() if pull.up)
-    return own_tags(routes).union(*passing)
-
-
-def own_tags(routes: DynamicRoutes) -> Tags:
-    """Those that messages get when they leave here."""
-    return frozenset(each.tag for each in routes.served.values())
-
-
-def ways_in_use(routes: DynamicRoutes, best: Ways) -> InUse:
-    """Return the best ways, and those that are active meanwhile."""
-    return frozenset(best.items()) | frozenset(routes.active.items())
-
-
-def senders(routes: DynamicRoutes, name: str, used: InUse) -> dict[str, Tags]:
-    """By origin, the tags of messages that go to it over this served bridge: this site's, and of those that pass."""
-    return {origin: coming(routes, origin) for origin, way in used if way == name}
+def ways_in_use(routes: DynamicRoutes) -> Ways:
+    """Return the ways that messages take: the active ones, and the former ones where there is none."""
+    return {origin: each.bridge for origin, each in routes.former.items()} | dict(best_ways(routes))
 
 
 def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> dict[str, Reach]:
@@ -100,45 +79,20 @@ def told_to(routes: DynamicRoutes, pull: Pull, ways: Ways) -> dict[str, Reach]:
     return found
 
 
-def ready_for(routes: DynamicRoutes, pull: Pull) -> dict[str, Tags]:
-    """By origin, those of the bridge's senders whose messages nobody on the way from here on excludes."""
-    found = {}
-    for origin, tags in pull.senders.items():
-        name = routes.active.get(origin)
-        if origin == routes.here:
-            found[origin] = tags
-        elif name is not None:
-            served = routes.served[name]
-            # Behind a link that is down nobody can say so; messages wait there.
-            ready = tags & served.ready_by(origin) if served.up else tags
-            found[origin] = ready - excludes_of(routes, name)
-    return found
-
-
-def excluded_by(routes: DynamicRoutes, pull: Pull) -> Tags:
-    """Return the tags of messages that come here by another bridge than this, and not by this, or that begin here."""
-    others = (each for each in routes.pulls.values() if each.up and each.bridge != pull.bridge)
-    tags = own_tags(routes).union(*(each.senders.get(routes.here, ()) for each in others))
-    return tags - pull.senders.get(routes.here, frozenset())
-
-
 # What others read
 
 
-def wants_of(routes: DynamicRoutes, name: str) -> Wants:
+def origins_of(ways: Ways, name: str) -> Sites:
+    """Return the sites that messages reach over a served bridge now."""
+    return frozenset(origin for origin, way in ways.items() if way == name)
+
+
+def wants_of(routes: DynamicRoutes, name: str, ways: Ways) -> Wants:
     """Return what the queue of a served bridge is to be bound by now."""
     reaches = routes.served[name].reaches
-    return NO_WANTS.union(*(reaches[origin].wants for origin, way in routes.active.items() if way == name))
-
-
-def excludes_of(routes: DynamicRoutes, name: str) -> Tags:
-    """Return the tags whose messages a served bridge doesn't take, beside those of its declaration."""
-    served = routes.served[name]
-    leads_there = bool(served.excludes) and (
-        routes.active.get(served.peer) == name or best_ways(routes).get(served.peer) == name
+    return NO_WANTS.union(
+        *((reaches.get(origin) or routes.former[origin]).wants for origin in origins_of(ways, name)),
     )
-    # Who is to come by here now isn't held back until the peer has heard of it.
-    return served.excludes - coming(routes, served.peer) if leads_there else served.excludes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +112,7 @@ class Way:
 
 def ways_of(routes: DynamicRoutes) -> list[Way]:
     """All ways to all origins: in order of origins, the best one first, the others as they would take over."""
+    best = best_ways(routes)
     found = [
         (origin, _rank(name, served, reach), reach)
         for name, served in routes.served.items()
@@ -170,7 +125,7 @@ def ways_of(routes: DynamicRoutes) -> list[Way]:
             path=reach.path[::-1],
             outages=rank[0],
             wants=reach.wants,
-            active=routes.active.get(origin) == rank[-1],
+            active=best[origin] == rank[-1],
         )
         for origin, rank, reach in sorted(found, key=lambda each: each[:2])
     ]

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec import field
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
-from sluice.federation.dynamic.ops import NO_WANTS, DynamicOp, Reach, Tags, TagsByOrigin, Version, Wants
+from sluice.federation.dynamic.ops import NO_WANTS, DynamicOp, Reach, Version, Wants
 from sluice.federation.links.registry import served_name
+from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
 
@@ -25,11 +25,15 @@ class Ignored(StrEnum):
     MALFORMED = "malformed"
 
 
-class Pull(Struct, frozen=True, kw_only=True):
+class _Stored(Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What was stored before and isn't needed any more is skipped: who wanted what outlives a deployment."""
+
+
+class Pull(_Stored, frozen=True, kw_only=True):
     """A bridge that pulls from `peer` over `link`. Here is its destination, which tells what is wanted.
 
-    `epoch` is larger each time that the bridge is made; `sequence` counts its ops, `number` its hellos. `senders` are
-    those that the peer has told of, as of its hello `heard`.
+    `epoch` is larger each time that the bridge is made; `sequence` counts its ops, `number` its hellos. `heard` is the
+    last time that the peer asked.
     """
 
     bridge: str
@@ -40,7 +44,6 @@ class Pull(Struct, frozen=True, kw_only=True):
     up: bool = True
     sequence: int = 1
     number: int = 0
-    senders: TagsByOrigin = field(default_factory=dict)
     heard: Version = (0, 0)
 
 
@@ -51,13 +54,12 @@ class Partial(Struct, frozen=True, kw_only=True):
     parts: tuple[str | None, ...]
 
 
-class Served(Struct, frozen=True, kw_only=True):
+class Served(_Stored, frozen=True, kw_only=True):
     """A bridge that `peer` pulls by over `link`. Here is its source. `tag` is what messages get on the way.
 
-    `version` is the epoch and the sequence of the last op that `reaches` has; `hello` those of the last hello heard,
-    which had `excludes` and `ready`. `unheard` has, by origin, the number of the hello from here with the last senders
-    that the peer isn't known to have heard of: what is `ready` for that origin is from before. What came over it is
-    forgotten when the link has been down for `expires_ms`, if there is such a limit.
+    `version` is the epoch and the sequence of the last op that `reaches` has, `hello` the epoch and the number of the
+    last hello heard; `number` counts what was asked. What came over it is forgotten when the link has been down for
+    `expires_ms`, if there is such a limit.
     """
 
     bridge: str
@@ -73,9 +75,6 @@ class Served(Struct, frozen=True, kw_only=True):
     reaches: Mapping[str, Reach] = {}
     version: Version = (0, 0)
     hello: Version = (0, 0)
-    excludes: Tags = frozenset()
-    ready: TagsByOrigin = field(default_factory=dict)
-    unheard: Mapping[str, int] = {}
     asked: bool = False
     partial: Partial | None = None
 
@@ -84,16 +83,19 @@ class Served(Struct, frozen=True, kw_only=True):
         """As this site knows it."""
         return served_name(self.bridge, self.peer)
 
-    def ready_by(self, origin: str) -> Tags:
-        """Whose messages for the origin nobody excludes behind the bridge."""
-        return self.ready.get(origin, frozenset()) if origin not in self.unheard else frozenset()
+
+class Former(Struct, frozen=True, kw_only=True):
+    """The last way to an origin to which nobody tells of a way any more, and what it wanted; for so many heartbeats."""
+
+    bridge: str
+    wants: Wants
+    beats: int = 0
 
 
-class DynamicRoutes(Struct, frozen=True, kw_only=True):
+class DynamicRoutes(_Stored, frozen=True, kw_only=True):
     """One exchange's at the site `here`. `local` is what the site's own queues want, dynamic bridges' left out.
 
-    `pulls` are by their names, `served` by the names that they have here. `active` has by origin the name of the served
-    bridge that is bound for it.
+    `pulls` are by their names, `served` by the names that they have here, `former` by origin.
     """
 
     here: str
@@ -101,7 +103,7 @@ class DynamicRoutes(Struct, frozen=True, kw_only=True):
     local: Wants = NO_WANTS
     pulls: Mapping[str, Pull] = {}
     served: Mapping[str, Served] = {}
-    active: Mapping[str, str] = {}
+    former: Mapping[str, Former] = {}
 
     def with_pull(self, pull: Pull) -> "DynamicRoutes":
         """With the bridge as it is now."""
@@ -165,10 +167,11 @@ class LinkTurned:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A peer says something."""
+    """A peer says something. The exchange's type decides what can be wanted of it."""
 
     peer: str
     op: DynamicOp
+    type: ExchangeType = ExchangeType.TOPIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from sluice.federation.dynamic.hearing import heard
-from sluice.federation.dynamic.ops import Carried, Wanted
-from sluice.federation.dynamic.paths import activated
+from sluice.federation.dynamic.paths import former_ways
 from sluice.federation.dynamic.state import (
     DynamicEvent,
     DynamicRoutes,
@@ -25,25 +24,18 @@ from sluice.federation.dynamic.state import (
     ServedRemoved,
     Surveyed,
 )
-from sluice.federation.dynamic.telling import ask, greetings, hello, is_same_for_others, tell_changes, with_unheard
+from sluice.federation.dynamic.telling import ask, greetings, hello, is_same_for_others, tell_changes
+
+MAX_BEATS = 2  # in which sites agree on how an origin is reached, or that it isn't
 
 
 def step(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:
     """Return the state after the event, and what follows. Events that come twice change nothing."""
     taken = _taken(routes, event)
     if not is_same_for_others(routes, taken.routes):
-        after = with_unheard(routes, taken.routes)
-        after = replace(after, active=activated(after))
+        after = replace(taken.routes, former=former_ways(routes, taken.routes))
         taken = taken.then(tell_changes(routes, after))
-    if isinstance(event, Heartbeat):
-        return taken.then(greetings(taken.routes))
-    if isinstance(event, Heard) and isinstance(event.op, Carried) and event.op.asks and not taken.ignored:
-        # The source is answered, if a hello isn't among what is told anyway.
-        bridge = event.op.bridge
-        is_told = any(isinstance(each.op, Wanted) and each.op.bridge == bridge for each in taken.sendings)
-        if not is_told and taken.routes.pulls[bridge].up:
-            return taken.then(hello(taken.routes, taken.routes.pulls[bridge]))
-    return taken
+    return taken.then(greetings(taken.routes)) if isinstance(event, Heartbeat) else taken
 
 
 def _taken(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:  # noqa: C901, PLR0911 - one case an event
@@ -66,6 +58,8 @@ def _taken(routes: DynamicRoutes, event: DynamicEvent) -> DynamicStep:  # noqa: 
         case Heard():
             return heard(routes, event)
         case Heartbeat(now_ms=now_ms):
+            aged = {origin: replace(each, beats=each.beats + 1) for origin, each in routes.former.items()}
+            routes = replace(routes, former={origin: each for origin, each in aged.items() if each.beats <= MAX_BEATS})
             for served in routes.served.values():
                 since_ms, expires_ms = served.down_since_ms, served.expires_ms
                 if (

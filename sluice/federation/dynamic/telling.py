@@ -12,17 +12,15 @@ from sluice.federation.dynamic.ops import (
     NO_WANTS,
     AskSnapshot,
     Bind,
-    Carried,
     Reach,
     SnapshotPart,
-    Tags,
     Unbind,
     Want,
     Wanted,
     digest_of,
     snapshot_parts,
 )
-from sluice.federation.dynamic.paths import InUse, best_ways, excluded_by, ready_for, senders, told_to, ways_in_use
+from sluice.federation.dynamic.paths import best_ways, told_to
 from sluice.federation.dynamic.state import DynamicRoutes, DynamicStep, Pull, Sending, Served
 
 MAX_CHANGES = 200  # told one by one; more of them are told as a snapshot
@@ -38,25 +36,8 @@ def hello(routes: DynamicRoutes, pull: Pull) -> DynamicStep:
         number=pull.number,
         sequence=pull.sequence,
         digest=digest_of(told_to(routes, pull, best_ways(routes))),
-        excludes=excluded_by(routes, pull),
-        ready=ready_for(routes, pull),
-        heard=pull.heard,
     )
     return DynamicStep(routes.with_pull(pull), (Sending(pull.link, op),))
-
-
-def carried(routes: DynamicRoutes, served: Served) -> DynamicStep:
-    """Tells the destination for whom its bridge carries."""
-    served = replace(served, number=served.number + 1)
-    op = Carried(
-        exchange=routes.exchange,
-        bridge=served.bridge,
-        epoch=served.epoch,
-        number=served.number,
-        senders=senders(routes, served.name, ways_in_use(routes, best_ways(routes))),
-        asks=bool(served.unheard),
-    )
-    return DynamicStep(routes.with_served(served), (Sending(served.link, op),))
 
 
 def ask(routes: DynamicRoutes, served: Served) -> DynamicStep:
@@ -92,30 +73,7 @@ def greetings(routes: DynamicRoutes) -> DynamicStep:
     for pull in routes.pulls.values():
         if pull.up:
             told = told.then(hello(told.routes, pull))
-    for served in routes.served.values():
-        if served.up:
-            told = told.then(carried(told.routes, served))
     return told
-
-
-def with_unheard(before: DynamicRoutes, after: DynamicRoutes) -> DynamicRoutes:
-    """Note who is to come by a bridge from now on: the next hello over it says so."""
-    used_before, used = ways_in_use(before, best_ways(before)), ways_in_use(after, best_ways(after))
-    for name, served in after.served.items():
-        told = _told_senders(before, name, used_before)
-        new = {
-            origin: served.number + 1
-            for origin, tags in senders(after, name, used).items()
-            if not tags <= told.get(origin, frozenset())
-        }
-        if new:
-            after = after.with_served(replace(served, unheard={**served.unheard, **new}))
-    return after
-
-
-def _told_senders(routes: DynamicRoutes, name: str, used: InUse) -> Mapping[str, Tags]:
-    served = routes.served.get(name)
-    return {} if served is None or not served.up else senders(routes, name, used)
 
 
 def tell_changes(before: DynamicRoutes, after: DynamicRoutes) -> DynamicStep:
@@ -130,13 +88,8 @@ def tell_changes(before: DynamicRoutes, after: DynamicRoutes) -> DynamicStep:
         if not are_same:
             changes = list(_changes(told_to(before, known, best_before), told_to(after, pull, best)))
             told = told.then(_tell_wants(told.routes, name, changes))
-        said_before = excluded_by(before, known), ready_for(before, known)
-        if pull.up and (not known.up or said_before != (excluded_by(after, pull), ready_for(after, pull))):
+        if pull.up and not known.up:
             told = told.then(hello(told.routes, told.routes.pulls[name]))
-    used_before, used = ways_in_use(before, best_before), ways_in_use(after, best)
-    for name, served in after.served.items():
-        if served.up and senders(after, name, used) != _told_senders(before, name, used_before):
-            told = told.then(carried(told.routes, told.routes.served[name]))
     return told
 
 
@@ -144,15 +97,8 @@ def is_same_for_others(before: DynamicRoutes, after: DynamicRoutes) -> bool:
     """Whether nothing has changed that anyone is told of."""
     if not are_wants_same(before, after) or before.pulls.keys() != after.pulls.keys():
         return False
-    pulls = all(
-        (known := before.pulls[name]).senders is pull.senders and (known.up, known.epoch) == (pull.up, pull.epoch)
-        for name, pull in after.pulls.items()
-    )
-    return pulls and all(
-        (was := before.served[name]).ready is served.ready
-        and was.excludes is served.excludes
-        and was.unheard is served.unheard
-        for name, served in after.served.items()
+    return all(
+        (known := before.pulls[name]).up is pull.up and known.epoch == pull.epoch for name, pull in after.pulls.items()
     )
 
 

@@ -7,6 +7,8 @@ it pushes to the peer. Whatever the way, the forwarder is the source's.
 from collections.abc import Iterable
 from enum import StrEnum
 
+from msgspec import UNSET
+
 from sluice.codec import Struct
 from sluice.errors import BadRoute
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
@@ -144,9 +146,15 @@ def ends(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:
 
 
 def crossing(bridge: Bridge, link: Link, *, here: str) -> Crossing:
-    """Return what the bridge asks of a message's trace."""
+    """Return what the bridge asks of a message's trace; to whom a dynamic one leads its site learns from others."""
     source, dest = ends(bridge, link, here=here)
-    return Crossing(peer=dest, tag=bridge.tag or source, excludes=bridge.excludes, max_hops=bridge.max_hops)
+    return Crossing(
+        peer=dest,
+        tag=bridge.tag or source,
+        excludes=bridge.excludes,
+        max_hops=bridge.max_hops,
+        origins=frozenset() if bridge.dynamic else UNSET,
+    )
 
 
 def check_link(link: Link, *, here: str, existing: Iterable[Link]) -> None:

@@ -105,8 +105,8 @@ def parts_of(bound: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str,
     return ((exchange, queue, keys) for exchange, queues in bound.items() for queue, keys in queues.items())
 
 
-def check(binding: Binding, exchange: Exchange) -> None:
-    """Check a binding to the exchange. Raises `BadBinding` where it can't be one."""
+def check(binding: Binding, type_: ExchangeType) -> None:
+    """Check a binding to an exchange of the type. Raises `BadBinding` where it can't be one."""
     if len(binding.key) > MAX_KEY_CHARACTERS:
         raise BadBinding(f"a key of {len(binding.key)} characters, more than {MAX_KEY_CHARACTERS}")
     if len(binding.arguments) > MAX_ARGUMENTS:
@@ -115,7 +115,7 @@ def check(binding: Binding, exchange: Exchange) -> None:
         encode((binding.key, to_stored(binding.arguments)))
     except UnicodeEncodeError as error:
         raise BadBinding(f"key and arguments are no Unicode text: {error}") from None
-    if exchange.type is ExchangeType.HEADERS:
+    if type_ is ExchangeType.HEADERS:
         Conditions.of(binding.arguments)
 
 

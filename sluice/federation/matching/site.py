@@ -117,7 +117,7 @@ class SiteBindings:
 
         Raises `BadBinding` where it can't be one of its exchange, or is there with other arguments: unbind it first.
         """
-        check(binding, self.exchange(binding.exchange))
+        check(binding, self.exchange(binding.exchange).type)
         existing = self.keys(binding.exchange, binding.queue).get(binding.key)
         if existing is None:
             return True

@@ -7,13 +7,22 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import Malformed, SenderFault
 from sluice.federation.links.peers import Peer, marked
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS, Destination
 from sluice.federation.matching.routing import Publication, RoutingTable
-from sluice.federation.matching.tracing import Crossing, DropReason, crossed, held_back, turned_away
+from sluice.federation.matching.tracing import (
+    MAX_TURNS,
+    Crossing,
+    DropReason,
+    crossed,
+    held_back,
+    share,
+    turned_away,
+)
 from sluice.federation.matching.typed_values import headers_of
 from sluice.federation.messages.metadata import (
     ATTRIBUTE,
@@ -26,11 +35,15 @@ from sluice.federation.messages.metadata import (
 )
 from sluice.message import MAX_ATTRIBUTES, Attributes, Message, Outgoing
 
-DEST_CHARACTERS = 16  # of the hash of a route's destination
+HASH_CHARACTERS = 16  # of what tells a message's copies apart
 
 
 class NotPermitted(SenderFault):
     """A peer's message for an exchange that the peer may not push to."""
+
+
+class WentAround(SenderFault):
+    """A copy whose way has turned so often that sites don't agree, or mean it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +102,7 @@ def publish(
     Raises `SenderFault` for a message that can never succeed: its metadata can't be read, its key is too long, it is
     too large with metadata, the exchange isn't there, or isn't one that the peer may push to.
     """
-    message, opened = receipt.message, open_attributes(receipt.message.attributes)
+    opened = open_attributes(receipt.message.attributes)
     claimed = opened.metadata or Metadata()
     if senders is not None:
         claimed = replace(claimed, trace=marked(claimed.trace, senders))
@@ -108,20 +121,43 @@ def publish(
     destinations = table.route(Publication(exchange=named, key=metadata.key or "", headers=headers))
     if not destinations:
         return Published(message_id=message_id, drops=(Drop(reason=DropReason.UNROUTABLE, message_id=message_id),))
-    sealed = seal(message.body, opened.attributes, replace(metadata, exchange=named))
+    return _shared_out(receipt, opened.attributes, replace(metadata, exchange=named), destinations)
+
+
+def _shared_out(
+    receipt: Receipt, attributes: Attributes, metadata: Metadata, destinations: Sequence[Destination]
+) -> Published:
+    """Give each destination its copy: those on dynamic bridges share out whom the message is for."""
+    message, message_id = receipt.message, metadata.message_id or ""
+    is_addressed, is_for_here = metadata.to is not None, metadata.to is None or receipt.site in metadata.to
+    unaddressed = replace(metadata, to=None, turns=0)
+    sealed = seal(message.body, attributes, unaddressed)
     # SQS's ten are the user's again where the message ends its way: a plain consumer knows nothing of `x-qpid`.
-    fills_up = len(opened.attributes) == MAX_ATTRIBUTES and not metadata.headers
-    at_the_end = opened.attributes if fills_up else sealed
+    fills_up = len(attributes) == MAX_ATTRIBUTES and not metadata.headers
+    at_the_end = attributes if fills_up else sealed
     copies: list[Copy] = []
     drops: list[Drop] = []
     for destination in destinations:
-        held = None if destination.crossing is None else held_back(metadata.trace, destination.crossing)
+        crossing, held, known_as = destination.crossing, None, message_id
+        if crossing is not None and crossing.origins is not UNSET:
+            addressed = replace(metadata, to=share(metadata.trace, metadata.to, crossing.origins))
+            if is_addressed and not addressed.to:
+                continue  # other copies are for those
+            held = held_back(metadata.trace, crossing, addressed=is_addressed)
+            held = held or (None if addressed.to else DropReason.LOOP)
+            carried, known_as = seal(message.body, attributes, addressed), _known_as(addressed)
+        elif is_for_here:
+            held = None if crossing is None else held_back(metadata.trace, crossing)
+            carried = sealed if destination.goes_on else at_the_end
+        else:
+            continue
         if held is not None:
             drops.append(Drop(reason=held, message_id=message_id, queue=destination.queue))
             continue
-        attributes = sealed if destination.goes_on else at_the_end
-        outgoing = _outgoing(message, attributes, message_id, fifo=destination.is_fifo, known_as=message_id)
+        outgoing = _outgoing(message, carried, message_id, fifo=destination.is_fifo, known_as=known_as)
         copies.append(Copy(destination=destination, outgoing=outgoing))
+    if not (copies or drops):
+        drops.append(Drop(reason=DropReason.UNROUTABLE, message_id=message_id))
     return Published(message_id=message_id, copies=tuple(copies), drops=tuple(drops))
 
 
@@ -133,20 +169,36 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
     """
     opened = open_attributes(receipt.message.attributes)
     metadata, message_id = _stamped(opened.metadata or Metadata(), opened.attributes, receipt)
-    reason = held_back(metadata.trace, crossing) or metadata.expired(receipt.now_ms)
+    if crossing.origins is UNSET:  # what isn't put there by an exchange has no address to be believed
+        metadata = replace(metadata, to=None, turns=0)
+    is_addressed = metadata.to is not None
+    reason = held_back(metadata.trace, crossing, addressed=is_addressed) or metadata.expired(receipt.now_ms)
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)
+    if metadata.turns >= MAX_TURNS:
+        raise WentAround(f"has crossed {metadata.turns} bridges on its way to {', '.join(sorted(metadata.to or ()))}")
     gone = replace(
         metadata,
         exchange=dest,
-        trace=crossed(metadata.trace, crossing),
+        trace=crossed(metadata.trace, crossing, addressed=is_addressed),
         ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
         stamped_at_ms=receipt.now_ms,
+        turns=metadata.turns + is_addressed,
     )
     attributes = seal(receipt.message.body, opened.attributes, gone)
-    # By several ways a message comes to one exchange once, and to each of several exchanges.
-    known_as = f"{message_id}.{hashlib.sha256(dest.encode()).hexdigest()[:DEST_CHARACTERS]}"
-    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=known_as)
+    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=_known_as(gone))
+
+
+def _known_as(metadata: Metadata) -> str:
+    """Give the id by which FIFO queues know a copy on its way from site to site.
+
+    By several ways a message comes to one exchange once, and to each of several exchanges. Copies for different sites
+    are none of each other's, and one that has come back isn't the one that went.
+    """
+    said = (
+        f"{metadata.exchange}" if metadata.to is None else f"{metadata.exchange} {sorted(metadata.to)} {metadata.turns}"
+    )
+    return f"{metadata.message_id}.{hashlib.sha256(said.encode()).hexdigest()[:HASH_CHARACTERS]}"
 
 
 def _stamped(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple[Metadata, str]:

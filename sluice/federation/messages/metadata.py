@@ -1,11 +1,13 @@
 """What a message carries from site to site, in its one reserved attribute: `x-qpid`, a JSON object. Pure.
 
     {"exchange": "amq.topic", "key": "a.b", "trace": ["SITE1"], "id": "SITE1.01J…", "published": ms, "stamped": ms,
-     "ttl": ms, "headers": {name: value}, "overflow": {name: [data type, text or {"base64": …}]}}
+     "ttl": ms, "headers": {name: value}, "overflow": {name: [data type, text or {"base64": …}]},
+     "to": ["SITE2"], "turns": 1}
 
 Every field may be missing. `ttl` is what was left when the message was `stamped`. `headers` are those that SQS has no
-type for. `overflow` holds the user's attributes that find no room beside `x-qpid`. The JSON is ASCII, so whatever it
-quotes is text that SQS takes. Attributes come out as they went in, with type and value, byte for byte.
+type for. `overflow` holds the user's attributes that find no room beside `x-qpid`. `to` are the sites that a copy on a
+dynamic bridge is for, `turns` how many such bridges it has crossed. The JSON is ASCII, so whatever it quotes is text
+that SQS takes. Attributes come out as they went in, with type and value, byte for byte.
 """
 
 import base64
@@ -21,7 +23,17 @@ from msgspec import Meta
 from sluice.codec import decode
 from sluice.errors import Malformed, TooLarge
 from sluice.federation.matching.bindings import Key
-from sluice.federation.matching.tracing import MAX_TRACE_TAGS, TAG, DropReason, Tag, Trace, is_tag
+from sluice.federation.matching.tracing import (
+    MAX_ORIGINS,
+    MAX_TRACE_TAGS,
+    MAX_TURNS,
+    TAG,
+    DropReason,
+    Sites,
+    Tag,
+    Trace,
+    is_tag,
+)
 from sluice.federation.matching.typed_values import Base64, Headers, StoredValue, of_stored, to_json
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, Attributes, Value, is_attribute_name, size_of
 from sluice.ulids import ULID, is_ulid
@@ -43,7 +55,10 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What `x-qpid` says. `message_id` is `<tag>.<ulid>` of the first exchange; the times are ms since 1970."""
+    """What `x-qpid` says. `message_id` is `<tag>.<ulid>` of the first exchange; the times are ms since 1970.
+
+    `to` is None where it is for whoever wants it.
+    """
 
     exchange: str | None = None
     key: str | None = None
@@ -53,6 +68,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     stamped_at_ms: int | None = None
     ttl_ms: int | None = None
     headers: Headers = {}
+    to: Sites | None = None
+    turns: int = 0
 
     def ttl_left_ms(self, now_ms: int) -> int | None:
         """Count what is left of the TTL, 0 at least; None where the message lives on."""
@@ -105,6 +122,8 @@ def seal(body: str, attributes: Attributes, metadata: Metadata) -> Attributes:
         "ttl": metadata.ttl_ms,
         "headers": to_json(metadata.headers) or None,
         "overflow": overflow or None,
+        "to": None if metadata.to is None else sorted(metadata.to),
+        "turns": metadata.turns or None,
     }
     said = {name: value for name, value in document.items() if value is not None}
     sealed = {**outside, ATTRIBUTE: Value("String", _ENCODER.encode(said))}
@@ -137,6 +156,8 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     ttl: Ms | None = None
     headers: Annotated[Mapping[str, StoredValue], Meta(max_length=MAX_HEADERS)] | None = None
     overflow: Annotated[Mapping[str, tuple[DataType, str | Base64]], Meta(max_length=MAX_OVERFLOW)] | None = None
+    to: Annotated[frozenset[Tag], Meta(max_length=MAX_ORIGINS)] | None = None
+    turns: Annotated[int, Meta(ge=0, le=MAX_TURNS)] | None = None
 
 
 def open_attributes(attributes: Attributes) -> Opened:
@@ -164,6 +185,8 @@ def open_attributes(attributes: Attributes) -> Opened:
         stamped_at_ms=said.stamped,
         ttl_ms=said.ttl,
         headers=of_stored(said.headers or {}),
+        to=said.to,
+        turns=said.turns or 0,
     )
     return Opened(attributes=user, metadata=metadata)
 

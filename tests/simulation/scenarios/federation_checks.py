@@ -10,11 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from sluice.aws.dead_letters import LAMBDAS_REASON, REASON
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
+from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.changes import follow, replica_of
 from sluice.federation.matching.site import SiteBindings
+from sluice.federation.matching.tracing import Sites
 from sluice.federation.messages.metadata import ATTRIBUTE, KEY_ATTRIBUTE
 from tests.simulation.kernel.world import World
 from tests.simulation.models.dynamodb import Item, Key
@@ -129,8 +134,11 @@ class Checks:
     def _documents(self, tag: str) -> dict[Key, Item]:
         return self.world.dynamodb.tables[self.sites[tag].table].items
 
-    def lasting(self, tag: str) -> Iterator[tuple[SiteBindings, str, str, str]]:
-        """Go through what has been bound at a site for as long as any function may have known it: of each the queue."""
+    def lasting(self, tag: str) -> Iterator[tuple[Destination, str, str]]:
+        """Go through what has been bound at a site for as long as any function may have known it.
+
+        Of each the queue, with the sites that it has led to all the time, the exchange and the key.
+        """
         recent: list[SiteBindings] = []
         for since, _, bindings in reversed(self.bindings[tag]):
             recent.append(bindings)
@@ -140,7 +148,13 @@ class Checks:
             return
         for binding in recent[0]:
             if all(binding.key in each.keys(binding.exchange, binding.queue) for each in recent[1:]):
-                yield recent[0], binding.exchange, binding.queue, binding.key
+                known = [each.destination(binding.queue) for each in recent]
+                queue = next(each for each in known if each is not None)
+                led = [each.crossing.origins for each in known if each is not None and each.crossing is not None]
+                if queue.crossing is not None and queue.crossing.origins is not UNSET:
+                    stays = frozenset.intersection(*(each for each in led if each is not UNSET))
+                    queue = replace(queue, crossing=replace(queue.crossing, origins=stays))
+                yield queue, binding.exchange, binding.key
 
     def _peer_behind(self, queue: Queue) -> str:
         """Find the site that a bridge queue's messages go to, where it is bound, or was."""
@@ -148,8 +162,10 @@ class Checks:
         bound = (each.destination(queue.name) for _, _, each in reversed(known))
         return next(each.crossing.peer for each in bound if each is not None and each.crossing is not None)
 
-    def required(self, tag: str, exchange: str, key: str, trace: tuple[str, ...] = ()) -> set[Place]:
-        """Find who has to get a message that an exchange gets now."""
+    def required(
+        self, tag: str, exchange: str, key: str, trace: tuple[str, ...] = (), to: Sites | None = None
+    ) -> set[Place]:
+        """Find who has to get a message that an exchange gets now, or a copy that is for those sites alone."""
         found: set[Place] = set()
         routes = [each for each in self.plan.routes if each.exchange == exchange]
         stays = {
@@ -157,20 +173,22 @@ class Checks:
             for each in self.plan.bindings
             if (each.site, each.exchange, each.lasts) == (tag, exchange, True)
         }
-        for bindings, at, queue, pattern in self.lasting(tag):
+        for destination, at, pattern in self.lasting(tag):
             if at != exchange or not admits(exchange, pattern, key):
                 continue
-            destination = bindings.destination(queue)
-            crossing = None if destination is None else destination.crossing
-            if crossing is None and (queue, pattern) in stays:
-                found.add((tag, queue))
-            elif (
-                crossing is not None
-                and any((each.source, each.dest, each.lasts) == (tag, crossing.peer, True) for each in routes)
-                and crossing.peer not in trace
-                and crossing.excludes.isdisjoint(trace)
-            ):
-                found |= self.required(crossing.peer, exchange, key, (*trace, crossing.tag))
+            crossing, is_for_here = destination.crossing, to is None or tag in to
+            if crossing is None:
+                if is_for_here and (destination.queue, pattern) in stays:
+                    found.add((tag, destination.queue))
+                continue
+            if not any((each.source, each.dest, each.lasts) == (tag, crossing.peer, True) for each in routes):
+                continue
+            if crossing.origins is UNSET:
+                if is_for_here and crossing.peer not in trace and crossing.excludes.isdisjoint(trace):
+                    found |= self.required(crossing.peer, exchange, key, (*trace, crossing.tag))
+            elif crossing.peer not in trace:  # who sends it back is a moment behind
+                shared = crossing.origins - {*trace, tag} if to is None else crossing.origins & to
+                found |= self.required(crossing.peer, exchange, key, (*trace, crossing.tag), shared)
         return found
 
     # What is sent

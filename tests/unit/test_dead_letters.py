@@ -1,0 +1,60 @@
+"""Dead letters of almost the greatest size: all of the message stays, and as much is said as there is room for."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice.aws.dead_letters import REASON, SOURCE, DeadLetters, outgoing, read
+from sluice.message import MAX_MESSAGE_BYTES, DeadLetter, Message, Value, size_of
+from tests.hostile.strict_sqs import refusal
+
+ARN = "arn:aws:sqs:eu-central-1:123456789012:orders"
+WHOLE = sum(map(len, (REASON, SOURCE, "StringString", ARN)))  # of what is said, without the reason's text
+
+
+def letter(*, room: int, attributes: int = 0, reason: str = "Malformed: why") -> DeadLetter:
+    own = {f"n{number}": Value("String", "v") for number in range(attributes)}
+    body = "b" * (MAX_MESSAGE_BYTES - size_of("", own) - room)
+    return DeadLetter(message=Message(message_id="m", body=body, attributes=own), reason=reason, source=ARN)
+
+
+@settings(max_examples=10)
+@given(room=st.integers(0, 1_500), attributes=st.integers(0, 10), reason=st.text(min_size=1, max_size=300))
+def test_nothing_of_the_message_is_lost_and_sqs_takes_it(room: int, attributes: int, reason: str) -> None:
+    died = letter(room=room, attributes=attributes, reason=reason)
+    sent = outgoing(died)
+    assert refusal(sent.fields()) is None
+    back = read(Message(message_id="n", body=sent.body, attributes=sent.attributes))
+    assert (back.message.body, back.message.attributes) == (died.message.body, died.message.attributes)
+    assert back.source in {"", ARN}
+
+
+@pytest.mark.parametrize(
+    ("room", "source", "reason"),
+    [
+        (0, "", ""),
+        (len(SOURCE + "String" + ARN), ARN, ""),
+        (WHOLE + 3, ARN, "Mal"),
+        (WHOLE + 14, ARN, "Malformed: why"),
+    ],
+)
+def test_of_what_is_said_the_source_comes_first(room: int, source: str, reason: str) -> None:
+    sent = outgoing(letter(room=room))
+    back = read(Message(message_id="n", body=sent.body, attributes=sent.attributes))
+    assert (back.source, back.reason) == (source, reason)
+
+
+@pytest.mark.parametrize(("room", "said"), [(0, 1), (WHOLE + 3, 1), (WHOLE + 14, 0)])
+def test_what_there_was_no_room_for_is_in_the_log(room: int, said: int, caplog: pytest.LogCaptureFixture) -> None:
+    class Taken:
+        def send_message(self, **fields: Any) -> None:
+            assert refusal({key: value for key, value in fields.items() if key != "QueueUrl"}) is None
+
+    sqs: Any = Taken()
+    DeadLetters(sqs, "url").bury(letter(room=room))
+    logged = [vars(each) for each in caplog.records if each.getMessage() == "DeadLetterSaysLess"]
+    assert [(each["reason"], each["source"], each["message_id"]) for each in logged] == [
+        ("Malformed: why", ARN, "m")
+    ] * said
