@@ -6,7 +6,9 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from sluice.errors import Malformed, SenderFault
@@ -33,8 +35,7 @@ class NotPermitted(SenderFault):
     """A peer's message for an exchange that the peer may not push to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(Struct, frozen=True, kw_only=True):
     """A message as it was received: at which site, and when.
 
     `ulid` is for a message without an id. It must be the same each time that the message is received, as `ulid_of` is.
@@ -145,8 +146,14 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
     )
     attributes = seal(receipt.message.body, opened.attributes, gone)
     # By several ways a message comes to one exchange once, and to each of several exchanges.
-    known_as = f"{message_id}.{hashlib.sha256(dest.encode()).hexdigest()[:DEST_CHARACTERS]}"
+    known_as = f"{message_id}.{mark_of(dest)}"
     return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=known_as)
+
+
+@lru_cache  # a route has one destination
+def mark_of(dest: str) -> str:
+    """Hash a route's destination."""
+    return hashlib.sha256(dest.encode()).hexdigest()[:DEST_CHARACTERS]
 
 
 def _stamped(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple[Metadata, str]:
