@@ -10,7 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
+
+import msgspec
 
 from sluice.errors import CallFailed, DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import MAX_MESSAGE_BYTES, Outgoing
@@ -35,8 +38,7 @@ REFUSALS = frozenset(
 Send = Callable[[str, Sequence[dict[str, Any]]], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One message for one target. `position` is the source message's in the batch that was received."""
 
     position: int
@@ -83,14 +85,18 @@ def standard_round(entries: Iterable[Entry]) -> Round:
 def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
     """Make the rounds for FIFO queues. Order by position is kept for each group and target.
 
-    A group's next message goes in the same round as the last one where it has the same targets, else in the next.
+    A group's next message goes in the same round as the last one where it has the same targets, else in the next. So
+    where all goes to one target there is one round.
     """
+    in_order = sorted(entries, key=attrgetter("position"))
+    if len({entry.target for entry in in_order}) == 1:
+        return (standard_round(in_order),)
     of_message: dict[int, list[Entry]] = {}
-    for entry in entries:
+    for entry in in_order:
         of_message.setdefault(entry.position, []).append(entry)
     rounds: defaultdict[int, list[Entry]] = defaultdict(list)
     so_far: dict[str | None, tuple[int, frozenset[str]]] = {}
-    for _, copies in sorted(of_message.items()):
+    for copies in of_message.values():
         group, targets = copies[0].outgoing.group_id, frozenset(copy.target for copy in copies)
         number, last = so_far.get(group, (0, targets))
         number += targets != last

@@ -1,6 +1,7 @@
 """A message of SQS as all of Sluice sees it: what was received, and what is sent. Pure.
 
 Lambda and the SQS API spell the same message in two ways; both are parsed here, once, and only here.
+What is made for each message on its way is a struct: it takes a fifth of the time of a frozen dataclass.
 """
 
 import base64
@@ -8,6 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 MAX_ATTRIBUTES = 10
 MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
@@ -17,8 +20,7 @@ NOT_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # 
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """A message attribute: `data_type` is `String`, `Number` or `Binary`, perhaps with a `.label` of the sender's."""
 
     data_type: str
@@ -66,7 +68,7 @@ class Message:
             message_id=record["messageId"],
             body=record["body"],
             attributes={name: _of_lambda(value) for name, value in (record.get("messageAttributes") or {}).items()},
-            system=dict(record.get("attributes") or {}),
+            system=record.get("attributes") or {},
             receipt_handle=record.get("receiptHandle", ""),
         )
 
@@ -127,12 +129,11 @@ class DeadLetter:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """A message to be sent. A FIFO queue wants a group and a deduplication id, a standard one takes a group alone."""
 
     body: str
-    attributes: Attributes = field(default_factory=dict)
+    attributes: Attributes = {}
     group_id: str | None = None
     deduplication_id: str | None = None
     trace_header: str | None = None

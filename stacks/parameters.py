@@ -5,6 +5,7 @@ and the tables in `docs/` are made of what stands here (`stacks.tables`). What i
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cache
@@ -17,7 +18,7 @@ from pydantic_core import ErrorDetails
 from sluice.codec import convert, encode
 from sluice.errors import BadParameter, BadRoute, Malformed
 from sluice.federation.declared import Declared
-from sluice.federation.links.peers import Peer
+from sluice.federation.links.peers import Peer, check_peer
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
@@ -214,11 +215,22 @@ class FederationParameters(Model):
 
     @property
     def known_peers(self) -> tuple[Peer, ...]:
-        """The peers, as functions know them. Raises `BadRoute`."""
+        """The peers, as functions know them. Raises `Misfit`.
+
+        The site's own account isn't known before it is deployed: it may be the one that `peer_accounts` doesn't list.
+        """
         try:
             peers = convert(self.peers, tuple[Peer, ...], of="federation.peers")
-        except Malformed as error:
-            raise BadRoute(str(error)) from None
+            for place, peer in enumerate(peers):
+                check_peer(peer, here=self.tag or "", accounts=[peer.account], existing=peers[:place])
+        except (Malformed, BadRoute) as error:
+            raise Misfit("peers", str(error)) from None
+        twice = [tag for tag, number in Counter(peer.tag for peer in peers).items() if number > 1]
+        if twice:
+            raise Misfit("peers", f"{', '.join(twice)}: no two sites have one tag")
+        unlisted = sorted({peer.account for peer in peers}.difference(self.peer_accounts))
+        if len(unlisted) > 1:
+            raise Misfit("peers", f"peer_accounts lists none of {', '.join(unlisted)}; one may be the site's own")
         return tuple(replace(peer, declared=True) for peer in peers)
 
     @property

@@ -1,8 +1,9 @@
 """Puts the bridge function together: adapters and clock, from its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
 from aws_lambda_powertools.logging import Logger
 
@@ -33,10 +34,13 @@ logger = Logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeParts:
-    """What an environment of the bridge function keeps between its batches."""
+    """What an environment of the bridge function keeps between its batches.
+
+    `found` gives the bridges that read a queue, and looks for them once for each version of the registry.
+    """
 
     settings: BridgeSettings
-    registry: Seen[Registry]
+    found: Seen[Callable[[str], list[Forward]]]
     peers: PeerQueues
     forwards: Forwards
     ticks: SqsQueues
@@ -49,13 +53,14 @@ class BridgeParts:
         """With AWS behind it."""
         document = DynamoDocument(client=dynamodb_client(), table=settings.table, name=LINKS, new_token=new_id)
 
-        def decode(content: bytes | None) -> Registry:
-            return Registry(here=settings.site) if content is None else REGISTRY.unpack(content)
+        def decode(content: bytes | None) -> Callable[[str], list[Forward]]:
+            registry = Registry(here=settings.site) if content is None else REGISTRY.unpack(content)
+            return lru_cache(partial(forwards_of, registry))
 
         executor = ThreadPoolExecutor(MAX_CONNECTIONS)
         return cls(
             settings=settings,
-            registry=Seen(document, decode, now_ms),
+            found=Seen(document, decode, now_ms),
             peers=PeerQueues(settings.account),
             forwards=Forwards(dynamodb_client(), settings.table),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
@@ -70,7 +75,7 @@ class BridgeParts:
 
     def routes(self, queue: str) -> list[Forward]:
         """Give the bridges that read the queue with this name and can; none where they are gone, or not there yet."""
-        return forwards_of(self.registry.value(), queue)
+        return self.found.value()(queue)
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
         """Forward a batch, and tell the link what that showed."""

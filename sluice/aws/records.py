@@ -106,6 +106,8 @@ class Reporter:
                 return True
             return False
 
+        if not failures:
+            return {"batchItemFailures": []}
         positions = sorted(failures)
         staying = zip(positions, self.executor.map(stays, positions), strict=True)
         again = [batch.messages[position] for position, stay in staying if stay]

@@ -4,9 +4,10 @@ The command line is one asker; a request from anywhere else is checked as strict
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import asdict, replace
 
@@ -330,19 +331,22 @@ class Administration:
     # What comes by itself
 
     def sweep(self) -> None:
-        """Make what is declared, and do what is due. Raises a `BadConfiguration` for what can't be as declared."""
+        """Make what is declared, and do what is due. Raises a `BadConfiguration` for all that can't be as declared."""
+        faults: list[BadConfiguration] = []
         try:
-            self.declare_peers()
-            self.declare()
+            faults += self.declare_peers()
+            faults += self.declare()
         finally:  # what can't be as it is declared holds up nothing else
             try:
                 self.upkeep.sweep()
             finally:
                 self.registrar.advance()
                 self.registrar.exchanges.fold()
+        if faults:
+            raise BadConfiguration("; ".join(map(str, faults)))
 
-    def declare(self) -> None:
-        """Make what is declared, and take away what was and is no longer. Raises a `BadConfiguration`."""
+    def declare(self) -> Sequence[BadConfiguration]:
+        """Make what is declared, and take away what was and is no longer; what can't be, the rest being there."""
         content, version = self.applied.load()
         before, declared, change = Declared(), self.declared, self.registrar.exchanges.change
         if content is not None:
@@ -363,30 +367,45 @@ class Administration:
         for each in withdrawn:
             with suppress(BadBinding):  # taken away at run time, or something was bound to it: then that stays
                 change(each)
-        for exchange in declared.exchanges:
-            change(with_exchange(exchange))
         watch = self.upkeep.watch()
         # One whose queue is gone comes back with that.
         there = [each for each in declared.bindings if not watch.of(self.names.physical(each.queue)).unbound]
-        for binding in there:
-            self.bind(binding)
-        for link in declared.links:
-            self.add_link(link, declared=True)
-        for route in declared.routes:
+
+        def add_route(route: Bridge) -> None:
             self.registrar.take_in([BridgeAdded(route, declared=True)])
             self.note_tag(route)
+
+        faults = _faults(
+            [
+                *(partial(change, with_exchange(exchange)) for exchange in declared.exchanges),
+                *(partial(self.bind, binding) for binding in there),
+                *(partial(self.add_link, link, declared=True) for link in declared.links),
+                *(partial(add_route, route) for route in declared.routes),
+            ]
+        )
         if before != declared:
             self.applied.save(DECLARED.text(declared).encode(), after=version)
+        return faults
 
-    def declare_peers(self) -> None:
-        """Let those be peers that are declared, and those no longer that were. Raises `BadRoute`."""
+    def declare_peers(self) -> Sequence[BadConfiguration]:
+        """Let those be peers that are declared, and those no longer that were; what can't be, the rest being there."""
         known, declared = self.registrar.known.peers(), {peer.tag: peer for peer in self.peers}
-        for tag, peer in declared.items():
-            if peer != known.get(tag):
-                self.add_peer(peer)
+        faults = _faults(partial(self.add_peer, peer) for tag, peer in declared.items() if peer != known.get(tag))
         for tag in [tag for tag, peer in known.items() if peer.declared and tag not in declared]:
             with suppress(BadRoute):  # one that links of this site go to stays
                 self.remove_peer(tag)
+        return faults
+
+
+def _faults(makes: Iterable[Callable[[], object]]) -> Sequence[BadConfiguration]:
+    """Make each, and return what can't be made: it holds up none of the others."""
+    faults: list[BadConfiguration] = []
+    for make in makes:
+        try:
+            make()
+        except BadConfiguration as fault:
+            faults.append(fault)
+    return faults
 
 
 def _shown_link(record: LinkRecord) -> LinkView:

@@ -88,19 +88,21 @@ def forward_all(
     if route.bridge.src_is_queue:
         reason = f"dropped by route {route.bridge.name}"
         dropped = {position: Dropped(f"{reason}: {drop.reason}") for position, drop in drops.items()}
-    gone = [messages[entry.position] for entry in dispatcher.sent]
-    counts = Counter(
-        MessagesForwarded=len(gone),
-        MessagesRetried=len(waiting),
-        MessagesRefused=len(refused),
-    )
-    counts.update(f"MessagesDropped_{drop.reason}" for drop in drops.values())
+    gone = [messages[entry.position].sent_at_ms for entry in dispatcher.sent]
+    counts = Counter(f"MessagesDropped_{drop.reason}" for drop in drops.values())
+    for name, number in {
+        "MessagesForwarded": len(gone),
+        "MessagesRetried": len(waiting),
+        "MessagesRefused": len(refused),
+    }.items():
+        if number:
+            counts[name] = number
     return ForwardOutcome(
         failures={**waiting, **refused, **dropped},
         drops=drops,
         outage=way.outage,
-        counts=+counts,
-        lag_ms=max((now_ms - message.sent_at_ms for message in gone if message.sent_at_ms is not None), default=0),
+        counts=counts,
+        lag_ms=now_ms - min((sent_at_ms for sent_at_ms in gone if sent_at_ms is not None), default=now_ms),
     )
 
 

@@ -167,9 +167,9 @@ class Registrar:
                 queued += sum(self.works.count(each.queue) for each in bridges if each.queue is not None)
             # What was forwarded since was older: so the oldest message has waited for as long, at least.
             oldest = [
-                max(waiting[each.queue], forwards.get(each.bridge.name, 0))
+                max(since_ms, forwards.get(each.bridge.name, 0))
                 for each in bridges
-                if each.queue in waiting and registry.may_flow(each)
+                if (since_ms := waiting.get(each.queue or "")) is not None and registry.may_flow(each)
             ]
             events.append(LinkTold(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
         return events

@@ -57,13 +57,13 @@ class EventRecorder:
 
         Returns metrics, where there is something to count.
         """
-        now_ms, polls = self.now_ms(), list[PollEvent]()
+        now_ms = self.now_ms()
         if self._polls and self._backlog.is_due(now_ms):
             self._backlog.told_at_ms = now_ms
-            polls = self._polls
-        events = (*self._events, *summed(polls))
-        self._events.clear()
-        polls.clear()
+            events = self.take()
+        else:
+            events = tuple(self._events)
+            self._events.clear()
         lost = self.publisher(events) if self.publisher and events else 0
         return Counter({NOT_PUBLISHED: lost} if lost else {})
 

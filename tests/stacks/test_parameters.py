@@ -311,6 +311,37 @@ def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, c
         Parameters.read({f"sluice.federation.{key}": value})
 
 
+PEER = {"tag": "FAR", "account": "111111111111", "region": "eu-west-1", "senders": ["AROAFAR"]}
+
+
+def test_peers_are_declared_one_account_being_the_sites_own_perhaps() -> None:
+    other = {"tag": "NEAR", "account": "222222222222", "region": "eu-west-1"}
+    context = {"sluice.federation.peers": [PEER, other], "sluice.federation.peer_accounts": ["111111111111"]}
+    peers = Parameters.read(context).federation.known_peers
+    assert [(peer.tag, peer.declared) for peer in peers] == [("FAR", True), ("NEAR", True)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({"tag": "a b"}, "'a b' is no site's tag"),
+        ({"tag": "HERE"}, "HERE: a site is no peer of its own"),
+        ({"tag": "FAR"}, "FAR: no two sites have one tag"),
+        ({"account": "5"}, "'5' is no account"),
+        ({"account": "333333333333"}, "peer_accounts lists none of 111111111111, 333333333333"),
+        ({"region": "here"}, "'here' is no region"),
+        ({"senders": ["AROAFAR"]}, "NEAR and FAR: one site has one tag"),
+        ({"senders": ["x"]}, "an id of a role is letters and digits"),
+        ({"sqs_url": "ftp://x"}, "'ftp://x' is no address of SQS"),
+        ({"pushes": 5}, "pushes"),
+    ],
+)
+def test_a_peer_that_cannot_be_is_refused_by_name(changed: dict[str, Any], cause: str) -> None:
+    near = {**PEER, "tag": "NEAR", "senders": [], **changed}
+    with pytest.raises(BadParameter, match=f"^parameter sluice.federation.peers: .*{cause}"):
+        Parameters.read({"sluice.federation.tag": "HERE", "sluice.federation.peers": [PEER, near]})
+
+
 @pytest.mark.parametrize(
     ("context", "cause"),
     [

@@ -312,6 +312,29 @@ def test_a_declaration_that_cannot_be_is_said_and_holds_up_nothing_else() -> Non
     assert [each.on for each in desk.here.mappings.made.values()] == [True]
 
 
+def test_a_peer_that_cannot_be_is_said_and_holds_up_nothing_else() -> None:
+    desk = Desk()
+    east = Peer(tag="EAST", account="123456789012", region="us-east-1", declared=True)
+    west = replace(east, tag="WEST", account="999999999999")
+    to_west = replace(desk.link, name="to-WEST", peer="WEST")
+    desk.peers = (west, east)
+    desk.declared = Declared(exchanges=(OWN,), bindings=(BINDING,), links=(to_west, desk.link), routes=(PUSH,))
+    with pytest.raises(BadConfiguration, match=r"doesn't list 999999999999, WEST's; to-WEST: 'WEST' is no peer"):
+        desk.ask(SweepSite())
+    assert [each.tag for each in desk.ask(ShowSite()).peers] == ["B", "EAST"]
+    assert ("own", "orders", "a.#") in desk.bindings()
+    assert (desk.names("links"), desk.names("bridges")) == (["to-B"], ["push"])
+
+
+def test_what_was_declared_beside_what_cannot_be_goes_with_its_declaration() -> None:
+    desk, bad = Desk(), replace(PUSH, name="bad", link="nowhere")
+    for bindings in ((BINDING,), ()):
+        desk.declared = Declared(exchanges=(OWN,), bindings=bindings, routes=(bad,))
+        with pytest.raises(BadConfiguration, match="nowhere"):
+            desk.ask(SweepSite())
+        assert desk.bindings() == [("own", "orders", "a.#") for _ in bindings]
+
+
 def try_to_sweep(desk: Desk) -> None:
     """What is closing is in the way for a while, and that is said."""
     try:

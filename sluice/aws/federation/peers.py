@@ -14,7 +14,7 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session, get_session
 
-from sluice.aws.clients import GONE, MAX_CONNECTIONS, error_code
+from sluice.aws.clients import GONE, MAX_CONNECTIONS, USER_AGENT, FastBatches, error_code
 from sluice.errors import CallFailed
 from sluice.federation.links.links import Endpoint, Link
 from sluice.federation.ports import PeerRefused, PeerUnreachable
@@ -28,6 +28,7 @@ CONFIG = Config(
     connect_timeout=2,
     read_timeout=6,
     retries={"mode": "standard", "total_max_attempts": 2},
+    user_agent=USER_AGENT,
 )
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html, and the service's own.
 REFUSALS = GONE | {
@@ -94,7 +95,7 @@ class PeerQueues:
             made: Any = session.create_client(
                 "sqs", region_name=endpoint.region, endpoint_url=endpoint.sqs_url, config=CONFIG
             )
-            self._clients[key] = made
+            self._clients[key] = FastBatches.let(made)
         return self._clients[key]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sluice.cli.federation.peers import AddressOption, read_address
-from sluice.cli.federation.route_declarations import Access, Ends, Peer, add_link, delete_link
+from sluice.cli.federation.route_declarations import Access, Ends, FarEnd, add_link, delete_link
 from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_table
 from sluice.federation.links.states import Command
@@ -52,7 +52,7 @@ def add(
     """
     if (src is None) == (address is None):
         raise typer.BadParameter("either SRC or --address")
-    peer = Peer.named(src) if src is not None else Peer.at(read_address(address or Path()))
+    peer = FarEnd.named(src) if src is not None else FarEnd.at(read_address(address or Path()))
     access = Access(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
     made = add_link(Ends.between(dest, peer), name=link, durable=durable, access=access)
     if as_json:
@@ -70,7 +70,7 @@ def delete(
     quiet: Quiet = False,
 ) -> None:
     """Close a link, and with it its routes. What these hold goes over first."""
-    name = delete_link(Ends.between(dest, Peer.named(src)), name=link)
+    name = delete_link(Ends.between(dest, FarEnd.named(src)), name=link)
     if not quiet:
         note(f"{name} is about to go from {dest}")
 

@@ -39,7 +39,7 @@ class NotOperational(SluiceError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class FarEnd:
     """The other site. `site` and `view` are None where it wasn't asked, `address` where only its tag is known."""
 
     tag: str
@@ -48,7 +48,7 @@ class Peer:
     view: SiteView | None = None
 
     @classmethod
-    def named(cls, text: str) -> "Peer":
+    def named(cls, text: str) -> "FarEnd":
         """From a site, which is asked, or from the tag of one that is linked already."""
         if "@" not in text and not SITE.fullmatch(text) and not REGION.fullmatch(text) and is_tag(text):
             return cls(tag=text)
@@ -57,7 +57,7 @@ class Peer:
         return cls(tag=view.tag, address=view.address, site=site, view=view)
 
     @classmethod
-    def at(cls, address: Introduction) -> "Peer":
+    def at(cls, address: Introduction) -> "FarEnd":
         """From what `sluice link address` printed elsewhere."""
         return cls(tag=address.tag, address=address)
 
@@ -68,16 +68,16 @@ class Ends:
 
     site: OpenSite
     view: SiteView
-    peer: Peer
+    peer: FarEnd
 
     @classmethod
     def of(cls, dest: str, src: str, *, src_local: bool) -> "Ends":
         """From what the command names: a push is declared at the source, anything else at the destination."""
         here, there = (src, dest) if src_local else (dest, src)
-        return cls.between(here, Peer.named(there))
+        return cls.between(here, FarEnd.named(there))
 
     @classmethod
-    def between(cls, here: str, peer: Peer) -> "Ends":
+    def between(cls, here: str, peer: FarEnd) -> "Ends":
         """With a peer that is known already."""
         site = open_site(here)
         return cls(site=site, view=site.view(), peer=peer)

@@ -7,9 +7,10 @@ and region, whose names it says.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Annotated
 
 from msgspec import Meta
@@ -142,7 +143,7 @@ def check_peer(peer: Peer, *, here: str, accounts: Iterable[str], existing: Iter
             raise BadRoute(f"{peer.tag} and {other.tag}: one site has one tag, and these have a role in common")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: whose is what is found out once, at the first message
 class KnownPeers:
     """A site's peers by tag. `role_id` is of the role that this site has for them.
 
@@ -152,14 +153,22 @@ class KnownPeers:
     by_tag: Mapping[str, Peer]
     role_id: str | None = None
 
-    def sent_by(self, sender_id: str) -> list[Peer]:
+    def sent_by(self, sender_id: str) -> Sequence[Peer]:
         """Return whose message it may be: of all sites of an account, by this site's own role; none of a stranger.
 
         `sender_id` is SQS's `SenderId`: a role's id, with a session's name after a colon.
         """
-        role, _, session = sender_id.partition(":")
-        account = session if role == self.role_id else None
-        return [each for each in self.by_tag.values() if role in each.senders or each.account == account]
+        return self.by_sender.get(sender_id) or self.by_sender.get(sender_id.partition(":")[0], [])
+
+    @cached_property
+    def by_sender(self) -> Mapping[str, Sequence[Peer]]:
+        """Peers by the ids of their roles; by id and session where the role is this site's own."""
+        found: dict[str, list[Peer]] = {}
+        for peer in self.by_tag.values():
+            of_account = () if self.role_id is None else (f"{self.role_id}:{peer.account}",)
+            for sender in {*peer.senders, *of_account}:
+                found.setdefault(sender, []).append(peer)
+        return found
 
     def named(self, tag: str, *, sender_id: str) -> Peer:
         """Return the peer that says this tag, and is it. Raises `BadRoute`."""

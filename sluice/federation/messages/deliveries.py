@@ -6,8 +6,9 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from sluice.errors import Malformed, SenderFault
@@ -46,8 +47,7 @@ class WentAround(SenderFault):
     """A copy whose way has turned so often that sites don't agree, or mean it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(Struct, frozen=True, kw_only=True):
     """A message as it was received: at which site, and when.
 
     `ulid` is for a message without an id. It must be the same each time that the message is received, as `ulid_of` is.
@@ -195,10 +195,16 @@ def _known_as(metadata: Metadata) -> str:
     By several ways a message comes to one exchange once, and to each of several exchanges. Copies for different sites
     are none of each other's, and one that has come back isn't the one that went.
     """
-    said = (
-        f"{metadata.exchange}" if metadata.to is None else f"{metadata.exchange} {sorted(metadata.to)} {metadata.turns}"
-    )
-    return f"{metadata.message_id}.{hashlib.sha256(said.encode()).hexdigest()[:HASH_CHARACTERS]}"
+    said = metadata.exchange or ""
+    if metadata.to is not None:
+        said = f"{said} {sorted(metadata.to)} {metadata.turns}"
+    return f"{metadata.message_id}.{mark_of(said)}"
+
+
+@lru_cache  # a route has one destination, and few addresses
+def mark_of(said: str) -> str:
+    """Hash where a copy goes."""
+    return hashlib.sha256(said.encode()).hexdigest()[:HASH_CHARACTERS]
 
 
 def _stamped(believed: Metadata, attributes: Attributes, receipt: Receipt) -> tuple[Metadata, str]:

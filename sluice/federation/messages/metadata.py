@@ -14,7 +14,6 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -83,8 +82,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
         return DropReason.TTL if self.ttl_left_ms(now_ms) == 0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """A message's attributes, taken apart: the user's, all of them, and the metadata where there is some."""
 
     attributes: Attributes
@@ -184,7 +182,7 @@ def open_attributes(attributes: Attributes) -> Opened:
         published_at_ms=said.published,
         stamped_at_ms=said.stamped,
         ttl_ms=said.ttl,
-        headers=of_stored(said.headers or {}),
+        headers=of_stored(said.headers) if said.headers else {},
         to=said.to,
         turns=said.turns or 0,
     )

@@ -241,6 +241,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         )
     found += [
         (clients, "_session", calls.Session),
+        (clients.FastBatches, "let", staticmethod(lambda client: client)),
         (metrics, "EphemeralMetrics", CountedMetrics),
         (event_publisher, "os", VirtualOs()),
         # What is stored is read again and again, and values that are read don't change.

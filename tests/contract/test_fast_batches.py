@@ -1,0 +1,148 @@
+"""A batch by the short way is what botocore would have sent, and whatever comes of it is what botocore makes of it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import get_session
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sluice.aws.clients import FastBatches
+from tests.sqs.failures import Script
+from tests.sqs.queues import Queue
+from tests.sqs.server import State, running
+
+CONFIG = Config(read_timeout=0.1, retries={"mode": "standard", "total_max_attempts": 2})
+ENTRIES = [{"Id": str(number), "MessageBody": f"m{number}"} for number in range(3)]
+CALL = "SendMessageBatch"
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    with running() as state:
+        state.queues["q"] = Queue("q")
+        yield state
+
+
+def client_of(url: str) -> Any:
+    return get_session().create_client(
+        "sqs",
+        region_name="eu-central-1",
+        endpoint_url=url,
+        config=CONFIG,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+
+
+def outcome(client: Any, state: State) -> object:
+    """What the caller gets, as far as it doesn't differ from call to call."""
+    try:
+        done = client.send_message_batch(QueueUrl=state.queue_url("q"), Entries=ENTRIES)
+    except ClientError as error:
+        said = error.response["ResponseMetadata"]
+        return error.response["Error"], said["HTTPStatusCode"], said["RetryAttempts"]
+    except BotoCoreError as error:
+        return type(error), str(error)
+    sent = [each["Id"] for each in done.get("Successful", [])]
+    return sent, done.get("Failed"), done["ResponseMetadata"]["HTTPStatusCode"]
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [],
+        [{"status": 400, "code": "com.amazonaws.sqs#QueueDoesNotExist"}],
+        [{"how": "partial"}],
+        [{"status": 400, "code": "RequestThrottled"}],
+        [{"status": 503, "code": "ServiceUnavailable"}],
+        [{"status": 503, "code": "ServiceUnavailable", "count": 5}],
+        [{"status": 403, "code": "AccessDenied"}],
+        [{"status": 400, "code": "ExpiredToken", "count": 2}],
+        [{"how": "lose"}],
+        [{"how": "lose", "count": 2}],
+        [{"how": "hang"}],
+        [{"how": "hang", "count": 2}],
+        [{"how": "lose"}, {"status": 403, "code": "AccessDenied"}],
+    ],
+    ids=str,
+)
+def test_what_goes_wrong_goes_wrong_as_with_botocore(sqs: State, failures: Sequence[dict[str, Any]]) -> None:
+    found = []
+    for client in (client_of(sqs.url), FastBatches.let(client_of(sqs.url))):
+        sqs.calls.clear()
+        for failure in failures:
+            sqs.script.add({"action": CALL, **failure})
+        found.append((outcome(client, sqs), Counter(sqs.calls)))
+        sqs.script = Script()
+        assert outcome(client, sqs) == (["0", "1", "2"], None, 200)  # nothing is left over for the next call
+    assert found[0] == found[1]
+
+
+def test_an_answer_that_is_no_json_is_raised_as_botocore_does(sqs: State) -> None:
+    found = []
+    for let in (lambda client: client, FastBatches.let):
+        client = client_of(sqs.url)
+        client.meta.events.register(f"before-send.sqs.{CALL}", lambda **_: answered(sqs.url, b"<html>"))
+        let(client)
+        found.append(outcome(client, sqs))
+    assert found[0] == found[1]
+
+
+def answered(url: str, content: bytes) -> AWSResponse:
+    answer: Any = AWSResponse(url, 200, HTTPHeaders(), None)
+    answer._content = content
+    return answer
+
+
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)
+VALUES = st.one_of(
+    st.builds(lambda text: {"DataType": "String", "StringValue": text}, TEXTS),
+    st.builds(lambda content: {"DataType": "Binary", "BinaryValue": content}, st.binary(max_size=20)),
+)
+ENTRY = st.fixed_dictionaries(
+    {"Id": st.just("0"), "MessageBody": TEXTS},
+    optional={
+        "MessageAttributes": st.dictionaries(TEXTS, VALUES, max_size=3),
+        "MessageSystemAttributes": st.dictionaries(st.just("AWSTraceHeader"), VALUES, max_size=1),
+        "MessageGroupId": TEXTS,
+        "MessageDeduplicationId": TEXTS,
+        "DelaySeconds": st.integers(0, 900),
+    },
+)
+PLAIN, FAST = client_of("http://127.0.0.1:9"), client_of("http://127.0.0.1:9")
+SENT: list[Any] = []
+
+
+def catch(request: Any, **_: object) -> AWSResponse:
+    """Stand in for AWS."""
+    SENT.append(request)
+    return answered(request.url, b'{"Successful": []}')
+
+
+for each in (PLAIN, FAST):
+    each.meta.events.register(f"before-send.sqs.{CALL}", catch)
+FastBatches.let(FAST)
+
+
+@given(st.lists(ENTRY, min_size=1, max_size=3))
+@example([{"Id": "0", "MessageBody": "half a pair: \ud800"}])
+def test_what_is_sent_says_what_botocores_own_does(entries: Sequence[dict[str, Any]]) -> None:
+    SENT.clear()
+    for client in (PLAIN, FAST):
+        client.send_message_batch(QueueUrl="http://127.0.0.1:9/1/q", Entries=entries)
+    plain, fast = SENT
+    assert json.loads(fast.body) == json.loads(plain.body)
+    unlike = {"User-Agent", "X-Amz-Date", "Authorization", "Content-Length", "amz-sdk-invocation-id", "amz-sdk-request"}
+    said = [{name: each.headers[name] for name in each.headers if name not in unlike} for each in (plain, fast)]
+    assert said[0] == said[1]
+    assert fast.headers["Authorization"].startswith(b"AWS4-HMAC-SHA256 Credential=test/")
