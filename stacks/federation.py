@@ -28,6 +28,7 @@ BRIDGE_QUEUE_ACTIONS = (
     "CreateQueue",
     "TagQueue",
     "GetQueueAttributes",
+    "SetQueueAttributes",
     "ReceiveMessage",
     "SendMessage",
     "DeleteMessage",

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
@@ -20,8 +22,10 @@ from sluice.aws.records import Reporter
 from sluice.aws.ticks import Ticks
 from sluice.codec import encode
 from sluice.federation.administration import Administration
+from sluice.federation.bridge_works import RETENTION
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.peers import url_beside
 from sluice.federation.operations import LookAgain
 from sluice.federation.peer_store import PeerStore
@@ -34,7 +38,6 @@ DYNAMIC = "dynamic"  # the document with the state of dynamic routes
 DECLARED = "declared"  # the document with what was last declared
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
-RETENTION_S = 14 * 24 * 60 * 60  # the longest that SQS keeps a message: an outage may be long
 MAX_RECEIVES = 1_000  # the most that SQS counts to: before that the function says why
 MAX_DELAY_S = 900  # of SQS
 
@@ -100,16 +103,17 @@ class LinksParts:
             empty_for_ms=settings.counts_settle_s * 1000,
         )
 
-    def _bridge_queue_attributes(self, fifo: bool) -> Mapping[str, str]:  # noqa: FBT001 - the port's one argument
+    def _bridge_queue_attributes(self, bridge: Bridge) -> Mapping[str, str]:
         settings = self.settings
-        dead_letters = settings.fifo_bridge_dead_letters_arn if fifo else settings.bridge_dead_letters_arn
+        dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
         attributes = {
-            "MessageRetentionPeriod": str(RETENTION_S),
+            # The longest, unless somebody says otherwise: an outage may be long.
+            RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
             "VisibilityTimeout": str(VISIBILITY_S),
             "SqsManagedSseEnabled": "true",
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
         }
-        if fifo:
+        if bridge.fifo:
             # Each group has its own limits, and each is known by its own ids.
             attributes |= {
                 "FifoQueue": "true",

@@ -20,6 +20,7 @@ from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkReco
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
 from sluice.federation.links.transitions import (
     BridgeAdded,
+    BridgeChanged,
     BridgeClosed,
     BridgeTold,
     LinkAdded,
@@ -35,6 +36,7 @@ from sluice.federation.operations import (
     BindingsView,
     BindQueue,
     BridgeView,
+    ChangeBridge,
     CloseBridge,
     CloseLink,
     DeleteExchange,
@@ -140,6 +142,9 @@ class Administration:
                 self.tell_link(name, command)
             case AddBridge(bridge=bridge):
                 self.add_bridge(bridge)
+                return bridge
+            case ChangeBridge(bridge=bridge):
+                self.change_bridge(bridge)
                 return bridge
             case CloseBridge():
                 self.close_bridge(operation)
@@ -295,6 +300,13 @@ class Administration:
         self.registrar.advance([BridgeAdded(bridge)])
         self.note_tag(bridge)
 
+    def change_bridge(self, bridge: Bridge) -> None:
+        """Give a route other options where it stands. Raises `NoSuch`, or `BadRoute` for one that can't be so."""
+        if self.record(bridge.name).declared:
+            raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
+        self.registrar.advance([BridgeChanged(bridge)])
+        self.note_tag(bridge)
+
     def close_bridge(self, asked: CloseBridge) -> None:
         """Take a route away. Raises `NoSuch`."""
         link = self.record(asked.name).bridge.link
@@ -338,7 +350,12 @@ class Administration:
         before, declared, change = Declared(), self.declared, self.registrar.exchanges.change
         if content is not None:
             before = DECLARED.of_text(content)
-        gone = [BridgeClosed(route.name) for route in before.routes if route not in declared.routes]
+        kept = {route.name: route for route in declared.routes}
+        gone = [
+            BridgeClosed(route.name)
+            for route in before.routes
+            if route.name not in kept or not route.can_become(kept[route.name])
+        ]
         closed_links = [LinkTold(link.name, LinkEvent.CLOSE) for link in before.links if link not in declared.links]
         for closing in gone:
             self.registrar.advance([closing], ticks=False)
@@ -361,10 +378,18 @@ class Administration:
         for link in declared.links:
             self.add_link(link, declared=True)
         for route in declared.routes:
-            self.registrar.take_in([BridgeAdded(route, declared=True)])
-            self.note_tag(route)
+            self.declare_route(route)
         if before != declared:
             self.applied.save(DECLARED.text(declared).encode(), after=version)
+
+    def declare_route(self, route: Bridge) -> None:
+        """Make a route that is declared, or change it where it stands. Raises `BadRoute` for one that can't be."""
+        there = self.registrar.registry().bridges.get(route.name)
+        if there is not None and there.closing:
+            return  # another of its name is about to go: this one is made with the next sweep after that
+        changes = there is not None and there.bridge.can_become(route)
+        self.registrar.take_in([BridgeChanged(route) if changes else BridgeAdded(route, declared=True)])
+        self.note_tag(route)
 
     def declare_peers(self) -> None:
         """Let those be peers that are declared, and those no longer that were. Raises `BadRoute`."""

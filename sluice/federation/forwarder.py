@@ -11,6 +11,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import UNSET
+
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import HeldBack, NotDelivered, QueueGone, SenderFault, SluiceError
 from sluice.federation.links.registry import Forward
@@ -64,12 +66,13 @@ def forward_all(
     drops: dict[int, Drop] = {}
     entries: list[Entry] = []
     url = route.peer.fifo_ingress_url if fifo else route.peer.ingress_url
+    dest, dest_key = route.bridge.dest, None if route.bridge.dest_key is UNSET else route.bridge.dest_key
     for position, message in enumerate(messages):
         sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
         ulid = ulid_of(message.message_id, sent_at_ms=sent_at_ms)
         receipt = Receipt(message=message, site=site, ulid=ulid, now_ms=now_ms)
         try:
-            crossed = forward(receipt, crossing=route.crossing, dest=route.bridge.dest, fifo=fifo)
+            crossed = forward(receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo)
         except SenderFault as fault:
             refused[position] = fault
             continue

@@ -254,6 +254,12 @@ class AddBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_add"):
     bridge: Bridge
 
 
+class ChangeBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_change"):
+    """Gives a route that is there other options; its way and its queue stay, and what is published goes on into it."""
+
+    bridge: Bridge
+
+
 class CloseBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_del"):
     """Takes a route away; what its queue holds goes over first. `del_empty_link` takes the link with its last one."""
 
@@ -286,8 +292,8 @@ class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
 
 FederationOperation = (
     ShowSite | ListExchanges | ListQueues | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange
-    | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | TellLink | AddBridge | CloseBridge
-    | TellBridge | ReportOutage | LookAgain | SweepSite
+    | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | TellLink | AddBridge | ChangeBridge
+    | CloseBridge | TellBridge | ReportOutage | LookAgain | SweepSite
 )  # fmt: skip
 # A union is no type to a type checker.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

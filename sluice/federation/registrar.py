@@ -14,7 +14,7 @@ from sluice.errors import BadRoute
 from sluice.federation.bridge_works import BridgeWorks
 from sluice.federation.exchange_store import ExchangeStore, TooBusy
 from sluice.federation.links.due import EMPTY_FOR_MS, DueAction, SendHello, SendParting, due
-from sluice.federation.links.links import Address, Link
+from sluice.federation.links.links import Address, Bridge, Link
 from sluice.federation.links.messages import (
     Hello,
     HelloAnswer,
@@ -59,7 +59,7 @@ from sluice.federation.ports import (
 
 MAX_ROUNDS = 8
 MAX_RACES = 50
-SOON_MS = 2_000  # while a bridge or a link closes or drains
+SOON_MS = 2_000  # while a bridge or a link closes or drains, or a bridge is being changed
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
 
@@ -79,7 +79,7 @@ class Registrar:
     mappings: Mappings
     peers: Peers
     dead_letters: DeadLetters
-    bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
+    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # of the queue that is made for it
     peer_accounts: frozenset[str]
     known: PeerStore
     peer_role_id: str | None  # of the role that this site has for its peers in other accounts
@@ -187,7 +187,7 @@ class Registrar:
         """When somebody should look again, ms since 1970; None where the schedule will do."""
         now_ms, links = self.now_ms(), registry.links.values()
         times = [each.status.due_at_ms for each in links if each.status.state in _AWAITING]
-        ends = any(each.closing or each.draining for each in registry.bridges.values())
+        ends = any(each.closing or each.draining or each.changed for each in registry.bridges.values())
         if ends or any(each.status.draining and each.carries for each in links):
             times.append(now_ms + SOON_MS)
         return max(min(times), now_ms) if times else None

@@ -237,6 +237,46 @@ def test_a_push_is_declared_at_the_source(sites: Sites) -> None:
     )
 
 
+def test_a_route_is_changed_where_it_stands(sites: Sites) -> None:
+    sites.run("route", "add", WEST, EAST, "amq.topic", "a", "--dest-key", "b", "--ttl", "600")
+    [before] = sites[EAST].registry().bridges.values()
+    assert (before.bridge.dest_key, before.bridge.retention_s) == ("b", 600)
+    name = "from-EAST:amq.topic:amq.topic:a"
+    options = (
+        "--ack",
+        "3",
+        "--excludes",
+        "no,nor",
+        "--dest-key",
+        "c",
+        "--max-hops",
+        "2",
+        "--tag",
+        "TAG",
+        "--ttl",
+        "60",
+    )
+    assert sites.run("route", "change", WEST, name, *options).stderr == f"{name}: Operational\n"
+    [after] = sites[EAST].registry().bridges.values()
+    assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
+    assert sites[EAST].mappings.made[after.mapping or ""].pace.batch_size == 3
+    assert sites[EAST].queues.attributes[after.queue or ""]["MessageRetentionPeriod"] == "60"
+    bridge = after.bridge
+    assert (bridge.sync, bridge.excludes, bridge.dest_key, bridge.max_hops, bridge.tag) == (
+        3,
+        frozenset({"no", "nor"}),
+        "c",
+        2,
+        "TAG",
+    )
+    sites.run("route", "change", WEST, name, "--dest-key", "", "--tag", "", "--ttl", "0")
+    [made] = sites[WEST].bridges().values()
+    assert (made.tag, made.dest_key, made.retention_s, made.sync) == (None, msgspec.UNSET, msgspec.UNSET, 3)
+    assert "no such route" in sites.run("route", "change", WEST, "nobody", "--ack", "3", code=1).stderr
+    [served] = sites[EAST].registry().bridges
+    assert "pulled by WEST: change it there" in sites.run("route", "change", EAST, served, "--ack", "3", code=1).stderr
+
+
 def test_the_same_route_twice_is_refused_and_quietly_passed_over(sites: Sites) -> None:
     add = ("route", "add", WEST, EAST, "amq.topic", "a.#")
     sites.run(*add)

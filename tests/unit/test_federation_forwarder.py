@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from sluice.errors import CallFailed, HeldBack, Malformed, TooLarge
 from sluice.federation.forwarder import Dropped, ForwardOutcome, forward_all, shared_out
@@ -143,6 +144,22 @@ def test_what_is_sent_is_for_the_routes_exchange_with_the_trace_grown_and_the_tt
     metadata = open_attributes({ATTRIBUTE: Value("String", said)}).metadata
     assert metadata is not None
     assert (metadata.exchange, metadata.trace, metadata.ttl_ms) == ("amq.direct", ("A", "B", "HERE"), 5_000)
+
+
+def test_a_route_gives_messages_its_key_and_knows_them_by_that_too() -> None:
+    claims = json.dumps({"key": "a.b", "id": "A.01HF7YAT000000000000000000"})
+    keys, ids = list[str | None](), set[str]()
+    for dest_key in (UNSET, "c", "d"):
+        route = replace(ROUTE, bridge=msgspec.structs.replace(ROUTE.bridge, dest_key=dest_key))
+        run([message("m", claims=claims)], peers := FicklePeers(), route=route)
+        metadata = open_attributes(
+            {ATTRIBUTE: Value("String", peers.took[0]["MessageAttributes"][ATTRIBUTE]["StringValue"])}
+        ).metadata
+        assert metadata is not None
+        keys.append(metadata.key)
+        ids.add(peers.took[0]["MessageDeduplicationId"])
+    assert keys == ["a.b", "c", "d"]
+    assert len(ids) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ from sluice.cli.federation.route_options import (
     Ack,
     Credit,
     DelEmptyLink,
+    DestKey,
     Durable,
     LinkOption,
     MaxHops,
     SrcLocal,
     Timeout,
     declare,
+    if_said,
     tags,
     withdraw,
 )
@@ -50,6 +52,7 @@ def add(
     ack: Ack = DEFAULT_ACK,
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
+    dest_key: DestKey = "",
     link: LinkOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     quiet: Quiet = False,
@@ -67,6 +70,7 @@ def add(
         sync=ack,
         credit=credit,
         max_hops=max_hops,
+        dest_key=if_said(dest_key),
     )
     ends = Ends.of(dest, src, src_local=src_local)
     declare(ends, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)

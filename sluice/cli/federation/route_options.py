@@ -1,8 +1,10 @@
 """What the commands that declare routes have in common: their options, and what they say."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
 
 import typer
+from msgspec import UNSET, UnsetType
 
 from sluice.cli.federation.route_declarations import (
     Duplicate,
@@ -11,10 +13,13 @@ from sluice.cli.federation.route_declarations import (
     find_route,
     wait_until_operational,
 )
+from sluice.cli.federation.sites import OpenSite
 from sluice.cli.output import note, plain, show_json
 from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS
 from sluice.federation.operations import CloseBridge
+
+T = TypeVar("T")
 
 SrcLocal = Annotated[bool, typer.Option("--src-local", help="Push: link and route are the source's, not DEST's.")]
 Durable = Annotated[
@@ -27,10 +32,22 @@ LinkOption = Annotated[
     str | None, typer.Option("--link", metavar="NAME", help="Which link, where several go to the peer; or a new one.")
 ]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait until it is Operational; 0 doesn't wait.")]
+DestKey = Annotated[
+    str, typer.Option("--dest-key", metavar="KEY", help="The key that messages have at DEST.", show_default="their own")
+]
+Ttl = Annotated[
+    int,
+    typer.Option("--ttl", metavar="SECONDS", help="How long the bridge queue keeps a message.", show_default="14 days"),
+]
 DelEmptyLink = Annotated[bool, typer.Option("--del-empty-link", help="With the last of a link's routes, the link.")]
 
 DEFAULT_ACK = 10
 DEFAULT_TIMEOUT_S = 30.0
+
+
+def if_said(value: T) -> T | UnsetType:
+    """Return what an option says, UNSET for one that says nothing."""
+    return value or UNSET
 
 
 def tags(excludes: str) -> frozenset[str]:
@@ -56,11 +73,18 @@ def declare(
     warnings = [str(finding) for finding in warnings_of(ends, route)]
     for warning in warnings:
         note(f"warning: {warning}")
-    shown = wait_until_operational(ends.site, route.name, timeout_s=timeout_s)
+    show_operational(ends.site, route.name, timeout_s=timeout_s, quiet=quiet, as_json=as_json, warnings=warnings)
+
+
+def show_operational(
+    site: OpenSite, name: str, *, timeout_s: float, quiet: bool, as_json: bool, warnings: Sequence[str] = ()
+) -> None:
+    """Wait for a route, and say how it is. Raises `NotOperational`."""
+    shown = wait_until_operational(site, name, timeout_s=timeout_s)
     if as_json:
-        show_json({**plain(shown), "warnings": warnings})
+        show_json({**plain(shown), "warnings": list(warnings)})
     elif not quiet:
-        note(f"{route.name}: {shown.state}")
+        note(f"{name}: {shown.state}")
 
 
 def withdraw(ends: Ends, wanted: BridgeDeclaration, *, link: str | None, del_empty_link: bool, quiet: bool) -> None:

@@ -125,8 +125,12 @@ def publish(
     return Published(message_id=message_id, copies=tuple(copies), drops=tuple(drops))
 
 
-def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> Outgoing | Drop:
+def forward(
+    receipt: Receipt, *, crossing: Crossing, dest: str, dest_key: str | None = None, fifo: bool
+) -> Outgoing | Drop:
     """Decide what a bridge sends to its peer's ingress, FIFO or not, for the exchange `dest`; or why it sends nothing.
+
+    Where `dest_key` is None it keeps its key.
 
     What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
     message on for ever, while a false one only stops the message that has it. Raises `SenderFault`.
@@ -139,13 +143,16 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
     gone = replace(
         metadata,
         exchange=dest,
+        key=metadata.key if dest_key is None else dest_key,
         trace=crossed(metadata.trace, crossing),
         ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
         stamped_at_ms=receipt.now_ms,
     )
     attributes = seal(receipt.message.body, opened.attributes, gone)
-    # By several ways a message comes to one exchange once, and to each of several exchanges.
-    known_as = f"{message_id}.{hashlib.sha256(dest.encode()).hexdigest()[:DEST_CHARACTERS]}"
+    # By several ways a message comes to one exchange once, and to each of several exchanges; by each of several keys
+    # that routes give it, too.
+    end = dest if dest_key is None else f"{dest}\0{dest_key}"
+    known_as = f"{message_id}.{hashlib.sha256(end.encode()).hexdigest()[:DEST_CHARACTERS]}"
     return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=known_as)
 
 
