@@ -52,7 +52,9 @@ class FederationStack(Stack):
         taken = self.state.taken
         self.readable = [queue.queue_arn for name, queue in self.state.bound.items() if name not in taken] + named
         self.bindable = [queue.queue_arn for queue in self.state.bound.values()] + named
-        self.functions = Functions.of(self, parameters, assets, extras=["functions"])
+        self.functions = Functions.of(
+            self, parameters, assets, extras=["functions", "splitter"]
+        )  # whose filters routes have
         self.peer_role = _peer_role(self)
         _exchange(self)
         bridge = _bridge(self)

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -30,6 +31,7 @@ from sluice.federation.peer_store import PEERS, PeerStore, peers_in
 from sluice.federation.ports import MappingGone, MappingPace, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import Ingress, route
+from sluice.federation.sieves import Sieve, problem
 from sluice.message import DeadLetter, Message, Value
 
 VISIBILITY_MS = 180_000
@@ -371,6 +373,10 @@ def role_of(tag: str) -> str:
     return f"AROA{tag}:function"
 
 
+def decided_never(program: str, document: str) -> bool | None:
+    raise AssertionError(f"nobody here runs jq: {program} on {document}")
+
+
 def queue_attributes(bridge: Bridge) -> Mapping[str, str]:
     """What the queue has that is made for a bridge."""
     kept_s = "1209600" if bridge.retention_s is UNSET else str(bridge.retention_s)
@@ -452,6 +458,7 @@ class Site:
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
             readable=self.readable,
+            filter_problem=partial(problem, compile_problem=lambda _: None),
             may_go_on=lambda: self.may_go_on,
         )
 
@@ -539,6 +546,7 @@ class Site:
             now_ms=self.world.clock(),
             peers=self.peers,
             executor=Inline(),
+            lets_over=self._sieve(found),
         )
         self.drops += outcome.drops.values()
         buried = {place: fault for place, fault in outcome.failures.items() if isinstance(fault, SenderFault)}
@@ -554,6 +562,11 @@ class Site:
             self.queues.delete_batch(queue, done)
             for held in batch:
                 held.visible_at_ms = self.world.clock() + (5_000 if outcome.outage is not None else 0)
+
+    def _sieve(self, found: Forward) -> Callable[[Message], bool] | None:
+        if found.bridge.filter is UNSET:
+            return None
+        return Sieve.of(found.bridge.filter, clock=lambda: self.world.clock() / 1_000, decide=decided_never).lets_over
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))

@@ -1,12 +1,13 @@
 """Puts the bridge function together: adapters and clock, from its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from aws_lambda_powertools.logging import Logger
+from msgspec import UNSET
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
@@ -22,6 +23,8 @@ from sluice.federation.ports import PeerRefused
 from sluice.federation.seen import Seen
 from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
+from sluice.splitting.filters.values import Filter
+from sluice.splitting.jq_runner import JqRunner
 
 NOTED_EVERY_MS = 10_000
 # After an outage nobody is to read the queue until the peer is back, once its trigger is off. That takes some seconds,
@@ -42,6 +45,7 @@ class BridgeParts:
     ticks: SqsQueues
     reporter: Reporter
     executor: Executor
+    jq: JqRunner = field(default_factory=JqRunner)  # which starts with the first program
     noted_at_ms: dict[str, int] = field(default_factory=dict)  # by bridge
 
     @classmethod
@@ -82,6 +86,7 @@ class BridgeParts:
             now_ms=now_ms(),
             peers=self.peers,
             executor=self.executor,
+            lets_over=None if route.bridge.filter is UNSET else self._sieve(route.bridge.filter),
         )
         try:
             self._tell(outcome, route)
@@ -89,6 +94,11 @@ class BridgeParts:
             # The messages are where they belong; the next batch tells it as well.
             logger.exception("OutcomeNotTold", bridge=route.bridge.name)
         return outcome
+
+    def _sieve(self, filter_: Filter) -> Callable[[Message], bool]:
+        from sluice.federation.sieves import Sieve  # noqa: PLC0415 - patterns compile where a route has some
+
+        return Sieve.of(filter_, clock=now_s, decide=self.jq, ready=self.jq.ready).lets_over
 
     def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:

@@ -32,6 +32,7 @@ from sluice.federation.peer_store import PeerStore
 from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
+from sluice.splitting.filters.values import Filter
 
 TICK = encode(LookAgain()).decode()
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
@@ -40,6 +41,14 @@ BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
 MAX_RECEIVES = 1_000  # the most that SQS counts to: before that the function says why
 MAX_DELAY_S = 900  # of SQS
+
+
+def filter_problem(filter_: Filter) -> str | None:
+    """Say why no route can have a filter; None where one can."""
+    from sluice.federation.sieves import problem  # noqa: PLC0415 - patterns and jq compile where a route has some
+    from sluice.splitting.jq_compile import compile_problem  # noqa: PLC0415 - see above
+
+    return problem(filter_, compile_problem=compile_problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +105,7 @@ class LinksParts:
             peer_role_id=settings.peer_role_id,
             peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
             readable=settings.names.readable,
+            filter_problem=filter_problem,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
             now_ms=now_ms,
             jitter=random.random,

@@ -294,6 +294,7 @@ class Administration:
 
     def add_bridge(self, bridge: Bridge) -> None:
         """Declare a route. Raises `BadRoute` or `BadBinding` for one that can't be."""
+        self.check_filter(bridge)
         existing = bridge.src if bridge.src_is_queue else bridge.queue
         if bridge.src_is_local and existing is not None:
             self.names.readable(existing)  # said at once; of one that is pulled the source says it
@@ -304,8 +305,15 @@ class Administration:
         """Give a route other options where it stands. Raises `NoSuch`, or `BadRoute` for one that can't be so."""
         if self.record(bridge.name).declared:
             raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
+        self.check_filter(bridge)
         self.registrar.advance([BridgeChanged(bridge)])
         self.note_tag(bridge)
+
+    def check_filter(self, bridge: Bridge) -> None:
+        """Check that a route's filter can be used. Raises `BadRoute`."""
+        reason = self.registrar.filter_refusal(bridge)
+        if reason is not None:
+            raise BadRoute(f"{bridge.name}: {reason}")
 
     def close_bridge(self, asked: CloseBridge) -> None:
         """Take a route away. Raises `NoSuch`."""
@@ -387,6 +395,8 @@ class Administration:
         there = self.registrar.registry().bridges.get(route.name)
         if there is not None and there.closing:
             return  # another of its name is about to go: this one is made with the next sweep after that
+        if there is None or there.bridge.filter != route.filter:
+            self.check_filter(route)
         changes = there is not None and there.bridge.can_become(route)
         self.registrar.take_in([BridgeChanged(route) if changes else BridgeAdded(route, declared=True)])
         self.note_tag(route)

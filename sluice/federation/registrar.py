@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute
@@ -56,6 +57,7 @@ from sluice.federation.ports import (
     PeerUnreachable,
     SiteQueues,
 )
+from sluice.splitting.filters.values import Filter
 
 MAX_ROUNDS = 8
 MAX_RACES = 50
@@ -85,6 +87,7 @@ class Registrar:
     peer_role_id: str | None  # of the role that this site has for its peers in other accounts
     peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
+    filter_problem: Callable[[Filter], str | None]  # why no route can have it, or None
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
     now_ms: NowMs
     jitter: Callable[[], float]
@@ -206,7 +209,8 @@ class Registrar:
                 return self._greet_server(link, sender)
             case Hello(pulls=pulls, draining=draining):
                 rules = self.known.peers()[sender.tag]
-                refused = {pull.name: reason for pull in pulls if (reason := rules.refusal_of(pull)) is not None}
+                reasons = {pull.name: rules.refusal_of(pull) or self.filter_refusal(pull) for pull in pulls}
+                refused = {name: reason for name, reason in reasons.items() if reason is not None}
                 allowed = tuple(pull for pull in pulls if pull.name not in refused)
                 return self._greet(Greeted(link=link, peer=sender, pulls=allowed, draining=draining), refused)
             case HelloAnswer(exchanges=exchanges, bridges=bridges):
@@ -218,6 +222,10 @@ class Registrar:
             case Parting():
                 event = Parted(link, sender.tag)
         return self.advance([event], ticks=False)
+
+    def filter_refusal(self, bridge: Bridge) -> str | None:
+        """Say why a route can't have its filter; None where it can, or has none."""
+        return None if bridge.filter is UNSET else self.filter_problem(bridge.filter)
 
     def checked_sender(self, claimed: Address, *, sender_id: str) -> Address:
         """Return where the peer is who says something. Raises `BadRoute` for what isn't from a peer of that tag."""

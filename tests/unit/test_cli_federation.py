@@ -36,6 +36,7 @@ from sluice.federation.operations import (
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
+from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FakeDocument, Site, World
 
 NAMES = SiteNames(queues={"orders": "stack-orders-1"}, patterns=("sluice-queue-*",))
@@ -275,6 +276,30 @@ def test_a_route_is_changed_where_it_stands(sites: Sites) -> None:
     assert "no such route" in sites.run("route", "change", WEST, "nobody", "--ack", "3", code=1).stderr
     [served] = sites[EAST].registry().bridges
     assert "pulled by WEST: change it there" in sites.run("route", "change", EAST, served, "--ack", "3", code=1).stderr
+
+
+def test_a_routes_filter_is_the_splitters(sites: Sites, tmp_path: Path) -> None:
+    add = ("route", "add", WEST, EAST, "amq.topic")
+    sites.run(*add, "a", "--filter", "author=^me$", "--filter", "size=1", "--jq", ".Body == null")
+    [made] = sites[EAST].registry().bridges.values()
+    assert made.bridge.filter == Filter(attributes=(("author", "^me$"), ("size", "1")), jq=".Body == null")
+    name = "from-EAST:amq.topic:amq.topic:a"
+    assert '"attributes":[["author","^me$"]' in sites.run("route", "status", WEST, name).stdout.replace("\n", "")
+    file = tmp_path / "filter.yaml"
+    file.write_text("split_queues: {any: {filter: {any_of: [{metadata: 'a: 1'}, {metadata: 'b: 2'}]}}}")
+    sites.run("route", "change", WEST, name, "--filter-file", str(file))
+    assert sites[WEST].bridges()[name].filter == Filter(any_of=("a: 1", "b: 2"))
+    sites.run("route", "change", WEST, name, "--no-filter")
+    assert sites[WEST].bridges()[name].filter is msgspec.UNSET
+    for wrong, reason in (
+        (("--filter", "a"), "'a' is not ATTRIBUTE=REGEX"),
+        (("--filter", "a=("), "doesn't compile"),
+        (("--jq", "("), "doesn't compile"),
+        (("--filter-file", str(file), "--jq", "true"), "goes without --filter"),
+    ):
+        assert reason in sites.run(*add, "b", *wrong, code=1).stderr
+    file.write_text("split_queues: {one: {jq_filter: 'true'}, two: {jq_filter: 'true'}}")
+    assert "filters of 2 queues" in sites.run(*add, "b", "--filter-file", str(file), code=1).stderr
 
 
 def test_the_same_route_twice_is_refused_and_quietly_passed_over(sites: Sites) -> None:

@@ -9,6 +9,7 @@ from sluice.codec import decode, encode
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing, ends
 from sluice.federation.matching.tracing import Crossing
+from sluice.splitting.filters.values import Filter
 
 
 def endpoint(name: str) -> Endpoint:
@@ -86,6 +87,13 @@ def test_the_kind_of_a_route_is_where_its_messages_come_from() -> None:
         (replace(STATIC, excludes=frozenset({"", "x"})), "'' is no tag"),
         (replace(STATIC, excludes=frozenset(str(number) for number in range(65))), "65 excludes"),
         (replace(STATIC, key="k" * 257), "257 characters"),
+        (replace(STATIC, filter=Filter()), "filter is empty"),
+        (replace(QUEUE, filter=Filter(jq="true")), "queue route has no filter"),
+        (replace(DYNAMIC, filter=Filter(jq="true")), "dynamic route has no filter"),
+        (replace(STATIC, retention_s=59), "60 to 1209600 s"),
+        (replace(STATIC, retention_s=1_209_601), "60 to 1209600 s"),
+        (replace(QUEUE, retention_s=60), "is its own"),
+        (replace(STATIC, queue="mine", retention_s=60), "is its own"),
         (replace(STATIC, dest_key=""), "1 to 256 characters"),
         (replace(QUEUE, dest_key="k" * 257), "1 to 256 characters"),
         (replace(DYNAMIC, dest_key="k"), "keeps its key"),

@@ -25,6 +25,7 @@ from sluice.federation.links.transitions import (
     RegistryEvent,
 )
 from sluice.federation.matching.bindings import Binding, Destination
+from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World, queue_attributes
 
 DEST = "amq.direct"  # nothing is bound there: what arrives goes no further
@@ -405,6 +406,31 @@ def test_who_loses_a_race_reads_again() -> None:
     advance(world["A"], LinkAdded(world.link("A", "B")))
     world.talk()
     assert world["A"].registry().links["to-B"].status.state is LinkState.OPERATIONAL
+
+
+@pytest.mark.parametrize("src_is_local", [True, False])
+def test_a_changed_filter_holds_for_what_is_queued_already(*, src_is_local: bool) -> None:
+    world = linked(src_is_local=src_is_local)
+    source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
+    for number in range(4):
+        source.publish(f"m{number}", key=f"{number}")
+    odd = Filter(attributes=(("routing-key", "[13]"),))
+    advance(world["A"], BridgeChanged(bridge("route", "to-B", src_is_local=src_is_local, filter=odd)))
+    world.settle(120_000)
+    assert [body for name, body in dest.queues.taken_in if name in ARRIVALS] == ["m1", "m3"]
+    assert [drop.reason for drop in source.drops] == ["filtered", "filtered"]
+    assert leftovers(world) == []
+
+
+def test_a_filter_that_cannot_be_used_fails_its_route_at_the_source_and_no_other() -> None:
+    world = linked()
+    wrong = Filter(attributes=(("a", "("),))
+    advance(world["A"], BridgeAdded(bridge("wrong", "to-B", src="amq.topic", filter=wrong)))
+    world.talk()
+    assert list(world["B"].registry().bridges) == ["route@A"]
+    said = world["A"].registry().links["to-B"].remote
+    assert said["wrong"].startswith("Failed: filter.message_filter.a: '(' doesn't compile")
+    assert said["route"] == "Operational"
 
 
 @pytest.mark.parametrize("src_is_local", [True, False])

@@ -1,6 +1,7 @@
 """What the commands that declare routes have in common: their options, and what they say."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -15,11 +16,15 @@ from sluice.cli.federation.route_declarations import (
 )
 from sluice.cli.federation.sites import OpenSite
 from sluice.cli.output import note, plain, show_json
+from sluice.errors import BadFilter
 from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS
 from sluice.federation.operations import CloseBridge
+from sluice.splitting.filters.values import Filter
 
 T = TypeVar("T")
+
+THE_ROUTE = "route"  # the queue that a route's filter is of, as the splitter reads it
 
 SrcLocal = Annotated[bool, typer.Option("--src-local", help="Push: link and route are the source's, not DEST's.")]
 Durable = Annotated[
@@ -39,6 +44,18 @@ Ttl = Annotated[
     int,
     typer.Option("--ttl", metavar="SECONDS", help="How long the bridge queue keeps a message.", show_default="14 days"),
 ]
+Patterns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter", metavar="ATTRIBUTE=REGEX", help="Only what matches goes over; of several, what matches all."
+    ),
+]
+Program = Annotated[
+    str | None, typer.Option("--jq", metavar="PROGRAM", help="Only what it says true of, beside --filter.")
+]
+FilterFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="In place of both: a filter file of the splitter, of one queue.")
+]
 DelEmptyLink = Annotated[bool, typer.Option("--del-empty-link", help="With the last of a link's routes, the link.")]
 
 DEFAULT_ACK = 10
@@ -48,6 +65,22 @@ DEFAULT_TIMEOUT_S = 30.0
 def if_said(value: T) -> T | UnsetType:
     """Return what an option says, UNSET for one that says nothing."""
     return value or UNSET
+
+
+def filter_of(patterns: Sequence[str], program: str | None, file: Path | None) -> Filter | UnsetType:
+    """Read a route's filter as `split start` reads a queue's; UNSET where nobody asks for one. Raises `BadFilter`."""
+    if not patterns and program is None and file is None:
+        return UNSET
+    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - patterns compile where a route has some
+
+    for pattern in patterns:
+        if not all(pattern.partition("=")[:2]):
+            raise BadFilter("--filter", f"{pattern!r} is not ATTRIBUTE=REGEX")
+    options = [f"{THE_ROUTE}:{pattern}" for pattern in patterns]
+    named = filters_of(file, options, jq=[] if program is None else [f"{THE_ROUTE}:{program}"])
+    if len(named) != 1:
+        raise BadFilter(str(file), f"has filters of {len(named)} queues: a route has one")
+    return next(iter(named.values())).filter
 
 
 def tags(excludes: str) -> frozenset[str]:

@@ -18,12 +18,16 @@ from sluice.cli.federation.route_options import (
     DelEmptyLink,
     DestKey,
     Durable,
+    FilterFile,
     LinkOption,
     MaxHops,
+    Patterns,
+    Program,
     SrcLocal,
     Timeout,
     Ttl,
     declare,
+    filter_of,
     if_said,
     show_operational,
     tags,
@@ -31,6 +35,7 @@ from sluice.cli.federation.route_options import (
 )
 from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_pairs, show_table
+from sluice.codec import encode
 from sluice.errors import BadRoute
 from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration, ends
 from sluice.federation.links.states import Command
@@ -86,6 +91,9 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
     dest_key: DestKey = "",
     ttl: Ttl = 0,
+    patterns: Patterns = None,
+    jq: Program = None,
+    filter_file: FilterFile = None,
     standard: Annotated[
         bool, typer.Option("--standard", help="A bridge queue that keeps no order, knows no duplicates, is cheaper.")
     ] = False,
@@ -114,6 +122,7 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
         max_hops=max_hops,
         dest_key=if_said(dest_key),
         retention_s=if_said(ttl),
+        filter=filter_of(patterns or (), jq, filter_file),
         fifo=existing_queue.endswith(FIFO_SUFFIX) if existing_queue is not None else not standard,
     )
     both = Ends.of(dest, src, src_local=src_local)
@@ -136,6 +145,10 @@ def change(
     ] = None,
     max_hops: Annotated[int | None, typer.Option(min=1, max=MAX_TRACE_TAGS, help="Sites that may be passed.")] = None,
     ttl: Annotated[int | None, typer.Option(metavar="SECONDS", help="Of the bridge queue; 0 is 14 days.")] = None,
+    patterns: Patterns = None,
+    jq: Program = None,
+    filter_file: FilterFile = None,
+    no_filter: Annotated[bool, typer.Option("--no-filter", help="All that the key takes goes over again.")] = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -152,7 +165,12 @@ def change(
         "max_hops": max_hops,
         "retention_s": None if ttl is None else if_said(ttl),
     }
+    asked = filter_of(patterns or (), jq, filter_file)
+    if no_filter and asked is not UNSET:
+        raise typer.BadParameter("--no-filter goes without a filter")
     changes: dict[str, Any] = {option: value for option, value in said.items() if value is not None}
+    if no_filter or asked is not UNSET:
+        changes["filter"] = asked
     if tag == "":
         changes["tag"] = None
     opened.client.ask(ChangeBridge(bridge=replace(shown.declared_bridge(), **changes)))
@@ -300,6 +318,7 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
         ("to", f"{dest} exchange {shown.dest}"),
         ("key", shown.key),
         ("key there", "messages' own" if shown.dest_key is UNSET else shown.dest_key),
+        ("filter", None if shown.filter is UNSET else encode(shown.filter).decode()),
         ("state", shown.state),
         ("error", shown.error),
         ("link", shown.link if link is None else f"{shown.link}, {link.status.state}"),

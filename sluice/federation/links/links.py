@@ -13,6 +13,7 @@ from sluice.codec import Struct
 from sluice.errors import BadRoute
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS, Crossing, is_tag
+from sluice.splitting.filters.values import Filter
 
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
@@ -103,7 +104,7 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     that is acknowledged at once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes:
     how long what is wanted over a link that is down is kept, None for ever. `dest_key` is the key that messages have at
     the destination, where not their own. `retention_s` is how long the queue that is made keeps a message, where not as
-    long as SQS does.
+    long as SQS does. `filter` is what a message must have to go over.
 
     What a release has added isn't written where it isn't asked for: so a peer of an older one reads the rest.
     """
@@ -126,6 +127,7 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     paused: bool = False
     dest_key: str | UnsetType = UNSET
     retention_s: int | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
 
     @property
     def kind(self) -> RouteKind:
@@ -198,7 +200,7 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
     tags = [*sorted(bridge.excludes), *([] if bridge.tag is None else [bridge.tag])]
     wrong_tag = next((tag for tag in tags if not is_tag(tag)), None)
     sync, credit, expires_s = bridge.sync, bridge.credit, bridge.expires_s
-    dest_key = bridge.dest_key
+    dest_key, has_filter = bridge.dest_key, bridge.filter is not UNSET
     refused = {
         f"no such link: {bridge.link}": bridge.link not in {link.name for link in links},
         "a dynamic route is pulled: only the destination knows its bindings": bridge.dynamic and bridge.src_is_local,
@@ -217,6 +219,10 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
         and not LEAST_RETENTION_S <= bridge.retention_s <= MAX_RETENTION_S,
         "how long an existing queue keeps messages is its own": bridge.retention_s is not UNSET
         and (bridge.src_is_queue or bridge.queue is not None),
+        "a queue route has no filter: what doesn't match would have to stay, and SQS can't keep it": has_filter
+        and bridge.src_is_queue,
+        "a dynamic route has no filter: what is wanted decides what goes over it": has_filter and bridge.dynamic,
+        "the filter is empty: nothing would go over": bridge.filter is not UNSET and bridge.filter.matches_nothing,
         f"max hops {bridge.max_hops}, not 1 to {MAX_TRACE_TAGS}": not 1 <= bridge.max_hops <= MAX_TRACE_TAGS,
         f"sync {sync}, not 1 to {MAX_SYNC}": not 1 <= sync <= MAX_SYNC,
         f"credit {credit}, not 0 to {MAX_CREDIT}": not 0 <= credit <= MAX_CREDIT,

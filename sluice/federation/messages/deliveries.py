@@ -3,8 +3,9 @@
 `publish` is the exchange function's decision, `forward` the bridge function's.
 """
 
+import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -126,11 +127,18 @@ def publish(
 
 
 def forward(
-    receipt: Receipt, *, crossing: Crossing, dest: str, dest_key: str | None = None, fifo: bool
+    receipt: Receipt,
+    *,
+    crossing: Crossing,
+    dest: str,
+    dest_key: str | None = None,
+    fifo: bool,
+    lets_over: Callable[[Message], bool] | None = None,
 ) -> Outgoing | Drop:
     """Decide what a bridge sends to its peer's ingress, FIFO or not, for the exchange `dest`; or why it sends nothing.
 
-    Where `dest_key` is None it keeps its key.
+    Where `dest_key` is None it keeps its key. `lets_over` is asked last, with the publisher's own attributes,
+    and what it raises is raised.
 
     What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
     message on for ever, while a false one only stops the message that has it. Raises `SenderFault`.
@@ -138,6 +146,9 @@ def forward(
     opened = open_attributes(receipt.message.attributes)
     metadata, message_id = _stamped(opened.metadata or Metadata(), opened.attributes, receipt)
     reason = held_back(metadata.trace, crossing) or metadata.expired(receipt.now_ms)
+    published = dataclasses.replace(receipt.message, attributes=opened.attributes)
+    if reason is None and lets_over is not None and not lets_over(published):
+        reason = DropReason.FILTERED
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)
     gone = replace(
