@@ -163,7 +163,7 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
             run_time_queues=[BRIDGE_QUEUE_PREFIX],
             wildcards=_patterns(stack) | _peers(stack),
             allowed=[
-                allow("dynamodb", ["GetItem", "PutItem"], state.table.table_arn),
+                allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
                 allow("sqs", CONSUME_ACTIONS, stack.bridge_queues, *stack.readable),
                 allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
                 *_to_peers(stack),

@@ -1,5 +1,6 @@
 """Puts the bridge function together: adapters and clock, from its settings."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.peers import PeerQueues
+from sluice.aws.federation.rates import RouteRates
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
 from sluice.codec import encode
-from sluice.errors import DestinationFault
+from sluice.errors import DestinationFault, HeldBack
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.operations import ReportOutage
@@ -26,6 +28,7 @@ from sluice.message import Message
 from sluice.splitting.filters.values import Filter
 from sluice.splitting.jq_runner import JqRunner
 
+NO_TURN = "too many messages of its route are in line before it"
 NOTED_EVERY_MS = 10_000
 # After an outage nobody is to read the queue until the peer is back, once its trigger is off. That takes some seconds,
 # in which messages come again; each of them counts where the queue has a redrive policy.
@@ -42,10 +45,12 @@ class BridgeParts:
     registry: Seen[Registry]
     peers: PeerQueues
     forwards: Forwards
+    rates: RouteRates
     ticks: SqsQueues
     reporter: Reporter
     executor: Executor
     jq: JqRunner = field(default_factory=JqRunner)  # which starts with the first program
+    sleep: Callable[[float], None] = time.sleep
     noted_at_ms: dict[str, int] = field(default_factory=dict)  # by bridge
 
     @classmethod
@@ -62,6 +67,7 @@ class BridgeParts:
             registry=Seen(document, decode, now_ms),
             peers=PeerQueues(settings.account),
             forwards=Forwards(dynamodb_client(), settings.table),
+            rates=RouteRates(dynamodb_client(), settings.table),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             executor=executor,
             reporter=Reporter(
@@ -77,7 +83,15 @@ class BridgeParts:
         return forwards_of(self.registry.value(), queue)
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
-        """Forward a batch, and tell the link what that showed."""
+        """Forward a batch, in its turn where the route has a rate, and tell the link what that showed."""
+        if route.bridge.rate is not UNSET:
+            began_ms = now_ms()
+            turn_ms = self.rates.turn_ms(
+                route.bridge.name, messages=len(messages), rate=route.bridge.rate, now_ms=began_ms
+            )
+            if turn_ms is None:
+                return ForwardOutcome(failures=dict.fromkeys(range(len(messages)), HeldBack(NO_TURN)))
+            self.sleep(max(turn_ms - began_ms, 0) / 1_000)
         outcome = forward_all(
             messages,
             route,

@@ -4,8 +4,10 @@ All of it is safe to do again: whoever did it may have died before saying so.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec import UNSET
 
 from sluice.errors import BadConfiguration, CallFailed, QueueGone
 from sluice.federation.exchange_store import (
@@ -54,14 +56,17 @@ def bridge_queue_name(tag: str, bridge: Bridge) -> str:
     return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
 
 
-def pace_of(reading: Iterable[BridgeRecord], queue: str) -> MappingPace:
+def pace_of(bridges: Sequence[BridgeRecord], queue: str) -> MappingPace:
     """How the bridge function reads a queue: as the strictest of the bridges asks that read it."""
     batch_size, max_concurrency = FIFO_BATCH if queue.endswith(FIFO_SUFFIX) else MAX_SYNC, list[int]()
-    for bridge in (each.bridge for each in reading):
-        batch_size = min(batch_size, bridge.sync, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
-    for bridge in (each.bridge for each in reading):
+    for bridge in (each.bridge for each in bridges):
+        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch is a second's at most
+        batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
+    for bridge in (each.bridge for each in bridges):
         if bridge.credit:
             max_concurrency.append(max(LEAST_CONCURRENCY, bridge.credit // batch_size))
+        if bridge.rate is not UNSET:
+            max_concurrency.append(LEAST_CONCURRENCY)
     return MappingPace(batch_size=batch_size, max_concurrency=min(max_concurrency, default=None))
 
 

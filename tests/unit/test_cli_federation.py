@@ -33,6 +33,7 @@ from sluice.federation.operations import (
     TellBridge,
     TellLink,
 )
+from sluice.federation.ports import MappingPace
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
@@ -243,24 +244,12 @@ def test_a_route_is_changed_where_it_stands(sites: Sites) -> None:
     [before] = sites[EAST].registry().bridges.values()
     assert (before.bridge.dest_key, before.bridge.retention_s) == ("b", 600)
     name = "from-EAST:amq.topic:amq.topic:a"
-    options = (
-        "--ack",
-        "3",
-        "--excludes",
-        "no,nor",
-        "--dest-key",
-        "c",
-        "--max-hops",
-        "2",
-        "--tag",
-        "TAG",
-        "--ttl",
-        "60",
-    )
+    options = ["--ack", "3", "--excludes", "no,nor", "--dest-key", "c", "--max-hops", "2"]
+    options += ["--tag", "TAG", "--ttl", "60", "--rate", "2"]
     assert sites.run("route", "change", WEST, name, *options).stderr == f"{name}: Operational\n"
     [after] = sites[EAST].registry().bridges.values()
     assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
-    assert sites[EAST].mappings.made[after.mapping or ""].pace.batch_size == 3
+    assert sites[EAST].mappings.made[after.mapping or ""].pace == MappingPace(batch_size=2, max_concurrency=2)
     assert sites[EAST].queues.attributes[after.queue or ""]["MessageRetentionPeriod"] == "60"
     bridge = after.bridge
     assert (bridge.sync, bridge.excludes, bridge.dest_key, bridge.max_hops, bridge.tag) == (

@@ -87,6 +87,8 @@ def test_the_kind_of_a_route_is_where_its_messages_come_from() -> None:
         (replace(STATIC, excludes=frozenset({"", "x"})), "'' is no tag"),
         (replace(STATIC, excludes=frozenset(str(number) for number in range(65))), "65 excludes"),
         (replace(STATIC, key="k" * 257), "257 characters"),
+        (replace(STATIC, rate=0), "1 to 10000 messages a second"),
+        (replace(QUEUE, rate=10_001), "1 to 10000 messages a second"),
         (replace(STATIC, filter=Filter()), "filter is empty"),
         (replace(QUEUE, filter=Filter(jq="true")), "queue route has no filter"),
         (replace(DYNAMIC, filter=Filter(jq="true")), "dynamic route has no filter"),

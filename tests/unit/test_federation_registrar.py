@@ -25,6 +25,7 @@ from sluice.federation.links.transitions import (
     RegistryEvent,
 )
 from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.ports import MappingPace
 from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World, queue_attributes
 
@@ -366,6 +367,19 @@ def test_routes_that_share_a_queue_share_its_mapping_until_the_last_is_gone() ->
     advance(here, LinkTold("to-B", LinkEvent.CLOSE))
     world.settle()
     assert (here.mappings.made, leftovers(world)) == ({}, [])
+
+
+def test_a_queue_is_read_as_the_strictest_asks_of_those_that_share_it() -> None:
+    def pace(queue: str, *asked: dict[str, Any]) -> MappingPace:
+        return pace_of([BridgeRecord(bridge=bridge(f"{n}", "l", **each)) for n, each in enumerate(asked)], queue)
+
+    assert pace("q", {"sync": 100}) == MappingPace(batch_size=100)
+    assert pace("q.fifo", {"sync": 100}) == MappingPace(batch_size=10)
+    assert pace("q", {"sync": 100}, {"sync": 7}) == MappingPace(batch_size=7)
+    assert pace("q", {"sync": 10, "credit": 7}) == MappingPace(batch_size=3, max_concurrency=2)
+    assert pace("q", {"sync": 10, "credit": 90}) == MappingPace(batch_size=10, max_concurrency=9)
+    assert pace("q", {"sync": 100, "rate": 5}, {"credit": 90}) == MappingPace(batch_size=5, max_concurrency=2)
+    assert pace("q", {"sync": 100, "rate": 1_000}) == MappingPace(batch_size=100, max_concurrency=2)
 
 
 def test_an_existing_queue_and_its_other_bindings_stay_when_its_route_goes() -> None:

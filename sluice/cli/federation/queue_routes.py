@@ -16,6 +16,7 @@ from sluice.cli.federation.route_options import (
     Durable,
     LinkOption,
     MaxHops,
+    Rate,
     SrcLocal,
     Timeout,
     declare,
@@ -53,6 +54,7 @@ def add(
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
     dest_key: DestKey = "",
+    rate: Rate = 0,
     link: LinkOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     quiet: Quiet = False,
@@ -71,6 +73,7 @@ def add(
         credit=credit,
         max_hops=max_hops,
         dest_key=if_said(dest_key),
+        rate=if_said(rate),
     )
     ends = Ends.of(dest, src, src_local=src_local)
     declare(ends, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)

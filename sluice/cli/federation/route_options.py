@@ -17,7 +17,7 @@ from sluice.cli.federation.route_declarations import (
 from sluice.cli.federation.sites import OpenSite
 from sluice.cli.output import note, plain, show_json
 from sluice.errors import BadFilter
-from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration
+from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS
 from sluice.federation.operations import CloseBridge
 from sluice.splitting.filters.values import Filter
@@ -44,6 +44,7 @@ Ttl = Annotated[
     int,
     typer.Option("--ttl", metavar="SECONDS", help="How long the bridge queue keeps a message.", show_default="14 days"),
 ]
+Rate = Annotated[int, typer.Option(min=0, max=MAX_RATE, help="Messages a second, at most.", show_default="no limit")]
 Patterns = Annotated[
     list[str] | None,
     typer.Option(

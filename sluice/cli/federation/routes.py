@@ -23,6 +23,7 @@ from sluice.cli.federation.route_options import (
     MaxHops,
     Patterns,
     Program,
+    Rate,
     SrcLocal,
     Timeout,
     Ttl,
@@ -37,7 +38,7 @@ from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, SiteT
 from sluice.cli.output import note, show_json, show_pairs, show_table
 from sluice.codec import encode
 from sluice.errors import BadRoute
-from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration, ends
+from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration, ends
 from sluice.federation.links.states import Command
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS
 from sluice.federation.operations import (
@@ -90,6 +91,7 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
     dest_key: DestKey = "",
+    rate: Rate = 0,
     ttl: Ttl = 0,
     patterns: Patterns = None,
     jq: Program = None,
@@ -122,6 +124,7 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
         max_hops=max_hops,
         dest_key=if_said(dest_key),
         retention_s=if_said(ttl),
+        rate=if_said(rate),
         filter=filter_of(patterns or (), jq, filter_file),
         fifo=existing_queue.endswith(FIFO_SUFFIX) if existing_queue is not None else not standard,
     )
@@ -144,6 +147,7 @@ def change(
         int | None, typer.Option(min=0, max=MAX_CREDIT, help="Messages under way; 0 is no limit.")
     ] = None,
     max_hops: Annotated[int | None, typer.Option(min=1, max=MAX_TRACE_TAGS, help="Sites that may be passed.")] = None,
+    rate: Annotated[int | None, typer.Option(min=0, max=MAX_RATE, help="Messages a second; 0 is no limit.")] = None,
     ttl: Annotated[int | None, typer.Option(metavar="SECONDS", help="Of the bridge queue; 0 is 14 days.")] = None,
     patterns: Patterns = None,
     jq: Program = None,
@@ -163,6 +167,7 @@ def change(
         "sync": ack,
         "credit": credit,
         "max_hops": max_hops,
+        "rate": None if rate is None else if_said(rate),
         "retention_s": None if ttl is None else if_said(ttl),
     }
     asked = filter_of(patterns or (), jq, filter_file)
@@ -329,6 +334,7 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
         ("excludes", ", ".join(sorted(shown.excludes))),
         ("acknowledges", f"{shown.sync} at once"),
         ("credit", shown.credit or "no limit"),
+        ("rate", "no limit" if shown.rate is UNSET else f"{shown.rate} messages a second"),
         ("max hops", shown.max_hops),
         ("declared", "by the peer" if shown.served else "in cdk.json" if shown.declared else "at run time"),
     ]

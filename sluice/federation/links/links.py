@@ -17,6 +17,7 @@ from sluice.splitting.filters.values import Filter
 
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
+MAX_RATE = 10_000  # no function sends more in a second
 MAX_SYNC = 10_000  # an event source mapping's largest batch
 LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's
 MAX_CREDIT = 120_000  # SQS's messages in flight
@@ -104,7 +105,8 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     that is acknowledged at once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes:
     how long what is wanted over a link that is down is kept, None for ever. `dest_key` is the key that messages have at
     the destination, where not their own. `retention_s` is how long the queue that is made keeps a message, where not as
-    long as SQS does. `filter` is what a message must have to go over.
+    long as SQS does. `filter` is what a message must have to go over. `rate` is how many
+    messages go over in a second, at most.
 
     What a release has added isn't written where it isn't asked for: so a peer of an older one reads the rest.
     """
@@ -128,6 +130,7 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     dest_key: str | UnsetType = UNSET
     retention_s: int | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
+    rate: int | UnsetType = UNSET
 
     @property
     def kind(self) -> RouteKind:
@@ -223,6 +226,7 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
         and bridge.src_is_queue,
         "a dynamic route has no filter: what is wanted decides what goes over it": has_filter and bridge.dynamic,
         "the filter is empty: nothing would go over": bridge.filter is not UNSET and bridge.filter.matches_nothing,
+        f"a rate is 1 to {MAX_RATE} messages a second": bridge.rate is not UNSET and not 1 <= bridge.rate <= MAX_RATE,
         f"max hops {bridge.max_hops}, not 1 to {MAX_TRACE_TAGS}": not 1 <= bridge.max_hops <= MAX_TRACE_TAGS,
         f"sync {sync}, not 1 to {MAX_SYNC}": not 1 <= sync <= MAX_SYNC,
         f"credit {credit}, not 0 to {MAX_CREDIT}": not 0 <= credit <= MAX_CREDIT,
