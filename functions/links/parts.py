@@ -120,9 +120,10 @@ class LinksParts:
             # The longest, unless somebody says otherwise: an outage may be long.
             RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
             "VisibilityTimeout": str(VISIBILITY_S),
-            "SqsManagedSseEnabled": "true",
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
         }
+        key_arn = settings.kms_key_arn
+        attributes |= {"SqsManagedSseEnabled": "true"} if key_arn is None else {"KmsMasterKeyId": key_arn}
         if bridge.fifo:
             # Each group has its own limits, and each is known by its own ids.
             attributes |= {
@@ -139,6 +140,7 @@ class LinksParts:
             senders=self.settings.senders,
             peers=self.settings.peers,
             names=self.settings.names,
+            kms_key_arn=self.settings.kms_key_arn,
             declared=self.settings.declared,
             applied=self.documents[DECLARED],
             ways=dynamics.ways,

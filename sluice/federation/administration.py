@@ -89,6 +89,7 @@ class Administration:
     declared: Declared
     applied: Document
     ways: Callable[[], Mapping[str, list[Way]]]  # of dynamic routes, by exchange
+    kms_key_arn: str | None = None  # of the key for queues made at run time
     redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
 
     def perform(self, operation: FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
@@ -199,6 +200,7 @@ class Administration:
         return QueuesView(
             address=self.registrar.here,
             patterns=self.names.patterns,
+            kms_key_arn=self.kms_key_arn,
             queues=tuple(
                 QueueView(
                     name=self.names.shown(queue),

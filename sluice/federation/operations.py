@@ -106,10 +106,14 @@ class QueueView(Struct, frozen=True, kw_only=True):
 
 
 class QueuesView(Struct, frozen=True, kw_only=True):
-    """The queues that a site knows of: deployed, bound or read. Others may be bound whose names match a pattern."""
+    """The queues that a site knows of: deployed, bound or read. Others may be bound whose names match a pattern.
+
+    `kms_key_arn` is of the key to make them with, None for SQS's own.
+    """
 
     address: Address
     patterns: tuple[str, ...]
+    kms_key_arn: str | None = None
     queues: tuple[QueueView, ...]
 
     def named(self, name: str) -> QueueView | None:
