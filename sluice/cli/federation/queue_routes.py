@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.federation import queues
+from sluice.cli.federation import queue_moves, queues
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.route_options import (
     DEFAULT_ACK,
@@ -29,11 +29,13 @@ from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
 app = typer.Typer(
-    no_args_is_help=True, help="Queues to bind: create, delete, list. And add, del: routes from a queue to an exchange."
+    no_args_is_help=True,
+    help="Queues to bind: create, delete, list, move. And add, del: routes from a queue to an exchange.",
 )
 app.command()(queues.create)
 app.command()(queues.delete)
 app.command("list")(queues.list_queues)
+app.command()(queue_moves.move)
 
 DestExchange = Annotated[str, typer.Argument(metavar="DEST-EXCHANGE", help="The exchange at DEST.")]
 SrcQueue = Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="The queue at SRC, by its name.")]
