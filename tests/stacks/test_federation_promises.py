@@ -104,7 +104,7 @@ def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None
 
 def test_the_bridge_function_may_do_exactly_this(federated: Templates) -> None:
     assert allowed(statements(federated, "Bridge")) == pairs(
-        ({"dynamodb:GetItem", "dynamodb:PutItem"}, {"FederationTable.Arn"}),
+        ({f"dynamodb:{action}" for action in ("GetItem", "PutItem", "UpdateItem")}, {"FederationTable.Arn"}),
         (CONSUME, {BRIDGES, *READABLE}),
         (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES}),
         ({"sts:AssumeRole"}, PEER_ROLES),
@@ -124,7 +124,8 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
         "ArnLike",
         {"lambda:FunctionArn": "Bridge.Arn"},
     )
-    made = {"CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "SendMessage", "DeleteMessage"}
+    made = {"CreateQueue", "TagQueue", "GetQueueAttributes", "SetQueueAttributes"}
+    made |= {"ReceiveMessage", "SendMessage", "DeleteMessage"}
     assert allowed(each for each in found if each is not conditional) == pairs(
         (
             {f"dynamodb:{action}" for action in ("GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem")},
