@@ -34,6 +34,9 @@ BRIDGE_QUEUE_ACTIONS = (
     "DeleteMessage",
     "DeleteQueue",
 )
+# Who sends asks SQS for a data key, who receives to have it opened; a sender's may be one that is in use already:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
+RECEIVED_WITH, SENT_WITH = ["Decrypt"], ["Decrypt", "GenerateDataKey"]
 AT_RUN_TIME = "Queues that operators bind and read at run time; which ones, federation.queue_names says."
 OF_PEERS = "Peer sites' queues: their names end in what CloudFormation adds."
 
@@ -52,7 +55,9 @@ class FederationStack(Stack):
         taken = self.state.taken
         self.readable = [queue.queue_arn for name, queue in self.state.bound.items() if name not in taken] + named
         self.bindable = [queue.queue_arn for queue in self.state.bound.values()] + named
-        self.functions = Functions.of(self, parameters, assets, extras=["functions"])
+        self.functions = Functions.of(
+            self, parameters, assets, extras=["functions", "splitter"]
+        )  # whose filters routes have
         self.peer_role = _peer_role(self)
         _exchange(self)
         bridge = _bridge(self)
@@ -131,6 +136,7 @@ def _exchange(stack: FederationStack) -> None:
                 allow("sqs", CONSUME_ACTIONS, *ingresses),
                 allow("sqs", ["SendMessage"], stack.bridge_queues, *stack.bindable),
                 allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
+                *_kms(stack, SENT_WITH),
             ],
         )
     )
@@ -163,9 +169,10 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
             run_time_queues=[BRIDGE_QUEUE_PREFIX],
             wildcards=_patterns(stack) | _peers(stack),
             allowed=[
-                allow("dynamodb", ["GetItem", "PutItem"], state.table.table_arn),
+                allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
                 allow("sqs", CONSUME_ACTIONS, stack.bridge_queues, *stack.readable),
                 allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
+                *_kms(stack, RECEIVED_WITH),
                 *_to_peers(stack),
             ],
         )
@@ -225,6 +232,7 @@ def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSe
         fifo_bridge_dead_letters_arn=state.fifo_dead_letters.queue_arn,
         accounts=tuple(stack.accounts),
         counts_settle_s=parameters.counts_settle_s,
+        kms_key_arn=parameters.kms_key_arn,
         names=SiteNames(
             queues={name: queue.queue_name for name, queue in state.bound.items()},
             patterns=parameters.queue_names,
@@ -249,8 +257,15 @@ def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Seque
         iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_bridge),
         # It takes neither a resource nor that condition.
         allow("lambda", ["ListEventSourceMappings"], "*"),
+        *_kms(stack, SENT_WITH),
         *_to_peers(stack),
     ]
+
+
+def _kms(stack: FederationStack, actions: Sequence[str]) -> Sequence[iam.PolicyStatement]:
+    """Allow to use the customer's key, where queues are made with it at run time."""
+    key = stack.parameters.kms_key_arn
+    return [] if key is None else [allow("kms", actions, key)]
 
 
 def _to_peers(stack: FederationStack) -> Sequence[iam.PolicyStatement]:

@@ -179,6 +179,9 @@ class FederationParameters(Model):
     access: Access = of(Access.POLICY, "how peers in other accounts may send: their queues' policies, or a role")
     external_id: v.ExternalId = of("sluice", "with which that role is assumed")
     sqs_url: v.SqsUrl | None = of(None, "where peers reach the site's SQS, if not at its usual address")
+    kms_key_arn: v.KmsKeyArn | None = of(
+        None, "your own key for queues made at run time, bridge queues among them; else SQS's own encrypts"
+    )
     queues: tuple[BoundQueueParameters, ...] = of(
         (),
         "`{name, fifo, existing_arn}`: queues to bind, made or adopted. A split queue is bound by its `queue_id`; as "

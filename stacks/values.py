@@ -200,6 +200,9 @@ ObjectName = Annotated[
 ]
 Account = Annotated[str, said("an account's twelve digits", pattern=r"^[0-9]{12}$")]
 ExternalId = Annotated[str, said("an external id", pattern=r"^[A-Za-z0-9+=,.@:/_-]{2,128}$")]
+KmsKeyArn = Annotated[
+    str, said("the ARN of a KMS key", pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}$")
+]
 SqsUrl = Annotated[str, said("an http or https URL", pattern=r"^https?://[A-Za-z0-9.:-]{1,253}/?$")]
 QueuePattern = Annotated[str, said("a queue's name with wildcards", pattern=r"^[A-Za-z0-9_*?-]{1,80}(\.fifo)?$")]
 ReleaseLabel = Annotated[str, said("a release label of EMR", pattern=r"^emr-[a-z0-9.-]{1,59}$")]

@@ -7,16 +7,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone, SenderFault, SluiceError
 from sluice.federation.exchange_store import ExchangeStore
 from sluice.federation.followed import Followed, SeenReplica
 from sluice.federation.forwarder import forward_all, shared_out
-from sluice.federation.links.links import Address, Endpoint, Introduction, Link
+from sluice.federation.links.links import Address, Bridge, Endpoint, Introduction, Link
 from sluice.federation.links.messages import decode_control
 from sluice.federation.links.peers import KnownPeers, Peer
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
@@ -27,9 +29,10 @@ from sluice.federation.matching.changes import CHANGE, BindingsChange
 from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.messages.deliveries import Drop
 from sluice.federation.peer_store import PEERS, PeerStore, peers_in
-from sluice.federation.ports import MappingGone, News, PeerRefused, PeerUnreachable
+from sluice.federation.ports import MappingGone, MappingPace, News, PeerRefused, PeerUnreachable
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress, route
+from sluice.federation.sieves import Sieve, problem
 from sluice.federation.upkeep import Upkeep
 from sluice.message import DeadLetter, Message, Value
 
@@ -197,6 +200,11 @@ class FakeQueues:
         self.attributes[name], self.tags[name] = attributes, tags
         self.strike()
 
+    def set_attributes(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._call("SetQueueAttributes", name)
+        self.attributes[name] = {**self.attributes.get(name, {}), **attributes}
+        self.strike()
+
     def delete(self, name: str) -> None:
         self.strike()
         if name in self.failing:
@@ -251,8 +259,7 @@ class FakeMapping:
 
     queue: str
     on: bool
-    batch_size: int
-    max_concurrency: int | None
+    pace: MappingPace
 
 
 @dataclass
@@ -264,13 +271,21 @@ class FakeMappings:
     strike: Callable[[], None] = NEVER_STRUCK
     numbers: Any = field(default_factory=count)
 
-    def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
+    def create(self, queue: str, pace: MappingPace, *, on: bool) -> str:
         self._call("CreateEventSourceMapping")
         there = next((id_ for id_, mapping in self.made.items() if mapping.queue == queue), None)
         id_ = there or f"mapping-{next(self.numbers)}"
-        self.made[id_] = FakeMapping(queue, on, batch_size, max_concurrency)
+        self.made[id_] = FakeMapping(queue, on, pace)
         self.strike()
         return id_
+
+    def pace(self, mapping: str, queue: str, pace: MappingPace) -> None:
+        self._call("UpdateEventSourceMapping")
+        if mapping not in self.made:
+            raise MappingGone(mapping)
+        assert self.made[mapping].queue == queue
+        self.made[mapping].pace = pace
+        self.strike()
 
     def switch(self, mapping: str, *, on: bool) -> None:
         self._call("UpdateEventSourceMapping")
@@ -365,6 +380,16 @@ def role_of(tag: str) -> str:
     return f"AROA{tag}:function"
 
 
+def decided_never(program: str, document: str) -> bool | None:
+    raise AssertionError(f"nobody here runs jq: {program} on {document}")
+
+
+def queue_attributes(bridge: Bridge) -> Mapping[str, str]:
+    """What the queue has that is made for a bridge."""
+    kept_s = "1209600" if bridge.retention_s is UNSET else str(bridge.retention_s)
+    return {"MessageRetentionPeriod": kept_s} | ({"FifoQueue": "true"} if bridge.fifo else {})
+
+
 INGRESS, FIFO_INGRESS, SOURCE = "ingress", "ingress.fifo", "source.fifo"
 
 
@@ -433,7 +458,7 @@ class Site:
             mappings=self.mappings,
             peers=self.peers,
             dead_letters=self.dead,
-            bridge_queue_attributes=lambda fifo: {"FifoQueue": "true"} if fifo else {},
+            bridge_queue_attributes=queue_attributes,
             peer_accounts=frozenset({"123456789012"}),
             known=PeerStore(self.known),
             peer_role_id=None,
@@ -443,6 +468,7 @@ class Site:
             now_ms=self.world.clock,
             jitter=lambda: 0.5,
             readable=self.readable,
+            filter_problem=partial(problem, compile_problem=lambda _: None),
             may_go_on=lambda: self.may_go_on,
         )
 
@@ -534,7 +560,7 @@ class Site:
         """Lambda receives a batch for the bridge function."""
         made = self.mappings.made[mapping]
         if made.on and made.queue in self.queues.queues:
-            held = self.queues.received(made.queue, made.batch_size)
+            held = self.queues.received(made.queue, made.pace.batch_size)
             if held:
                 self.pending.append(Batch(made.queue, held, mapping))
 
@@ -556,6 +582,7 @@ class Site:
             now_ms=self.world.clock(),
             peers=self.peers,
             executor=Inline(),
+            lets_over=self._sieve(found),
         )
         self.drops += outcome.drops.values()
         buried = {place: fault for place, fault in outcome.failures.items() if isinstance(fault, SenderFault)}
@@ -571,6 +598,11 @@ class Site:
             self.queues.delete_batch(queue, done)
             for held in batch:
                 held.visible_at_ms = self.world.clock() + (5_000 if outcome.outage is not None else 0)
+
+    def _sieve(self, found: Forward) -> Callable[[Message], bool] | None:
+        if found.bridge.filter is UNSET:
+            return None
+        return Sieve.of(found.bridge.filter, clock=lambda: self.world.clock() / 1_000, decide=decided_never).lets_over
 
     def _outage(self, link: str, outage: PeerUnreachable | PeerRefused) -> None:
         event = AccessRefused(str(outage)) if isinstance(outage, PeerRefused) else Unreachable(str(outage))

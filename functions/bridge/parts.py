@@ -1,21 +1,24 @@
 """Puts the bridge function together: adapters and clock, from its settings."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from aws_lambda_powertools.logging import Logger
+from msgspec import UNSET
 
-from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
+from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s, sqs_client
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import LINKS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
 from sluice.aws.federation.peers import PeerQueues
+from sluice.aws.federation.rates import RouteRates
 from sluice.aws.queues import ReceivedQueues, SqsQueues
 from sluice.aws.records import Reporter
 from sluice.codec import encode
-from sluice.errors import DestinationFault
+from sluice.errors import DestinationFault, HeldBack
 from sluice.federation.forwarder import FIFO_SUFFIX, ForwardOutcome, forward_all
 from sluice.federation.links.registry import REGISTRY, Forward, Registry, forwards_of
 from sluice.federation.operations import ReportOutage
@@ -23,7 +26,10 @@ from sluice.federation.ports import PeerRefused
 from sluice.federation.seen import Seen
 from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
+from sluice.splitting.filters.values import Filter
+from sluice.splitting.jq_runner import JqRunner
 
+NO_TURN = "too many messages of its route are in line before it"
 NOTED_EVERY_MS = 10_000
 # After an outage nobody is to read the queue until the peer is back, once its trigger is off. That takes some seconds,
 # in which messages come again; each of them counts where the queue has a redrive policy.
@@ -43,9 +49,12 @@ class BridgeParts:
     found: Seen[Callable[[str], list[Forward]]]
     peers: PeerQueues
     forwards: Forwards
+    rates: RouteRates
     ticks: SqsQueues
     reporter: Reporter
     executor: Executor
+    jq: JqRunner = field(default_factory=JqRunner)  # which starts with the first program
+    sleep: Callable[[float], None] = time.sleep
     noted_at_ms: dict[str, int] = field(default_factory=dict)  # by bridge
 
     @classmethod
@@ -63,6 +72,7 @@ class BridgeParts:
             found=Seen(document, decode, now_ms),
             peers=PeerQueues(settings.account),
             forwards=Forwards(dynamodb_client(), settings.table),
+            rates=RouteRates(dynamodb_client(), settings.table),
             ticks=SqsQueues(sqs_client(), settings.ticks_queue_url),
             executor=executor,
             reporter=Reporter(
@@ -78,7 +88,15 @@ class BridgeParts:
         return self.found.value()(queue)
 
     def forward(self, messages: Sequence[Message], route: Forward, *, queue: str) -> ForwardOutcome:
-        """Forward a batch, and tell the link what that showed."""
+        """Forward a batch, in its turn where the route has a rate, and tell the link what that showed."""
+        if route.bridge.rate is not UNSET:
+            began_ms = now_ms()
+            turn_ms = self.rates.turn_ms(
+                route.bridge.name, messages=len(messages), rate=route.bridge.rate, now_ms=began_ms
+            )
+            if turn_ms is None:
+                return ForwardOutcome(failures=dict.fromkeys(range(len(messages)), HeldBack(NO_TURN)))
+            self.sleep(max(turn_ms - began_ms, 0) / 1_000)
         outcome = forward_all(
             messages,
             route,
@@ -87,6 +105,7 @@ class BridgeParts:
             now_ms=now_ms(),
             peers=self.peers,
             executor=self.executor,
+            lets_over=None if route.bridge.filter is UNSET else self._sieve(route.bridge.filter),
         )
         try:
             self._tell(outcome, route)
@@ -94,6 +113,11 @@ class BridgeParts:
             # The messages are where they belong; the next batch tells it as well.
             logger.exception("OutcomeNotTold", bridge=route.bridge.name)
         return outcome
+
+    def _sieve(self, filter_: Filter) -> Callable[[Message], bool]:
+        from sluice.federation.sieves import Sieve  # noqa: PLC0415 - patterns compile where a route has some
+
+        return Sieve.of(filter_, clock=now_s, decide=self.jq, ready=self.jq.ready).lets_over
 
     def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import DeadLetters
@@ -20,8 +22,10 @@ from sluice.aws.records import Reporter
 from sluice.aws.ticks import Ticks
 from sluice.codec import encode
 from sluice.federation.administration import Administration
+from sluice.federation.bridge_works import RETENTION
 from sluice.federation.dynamic_shell import Dynamics
 from sluice.federation.exchange_store import ExchangeStore
+from sluice.federation.links.links import MAX_RETENTION_S, Bridge
 from sluice.federation.links.peers import url_beside
 from sluice.federation.links.watch import watch_in
 from sluice.federation.operations import LookAgain
@@ -30,6 +34,7 @@ from sluice.federation.ports import Document
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import LinksSettings
 from sluice.federation.upkeep import Upkeep
+from sluice.splitting.filters.values import Filter
 
 TICK = encode(LookAgain()).decode()
 DYNAMIC = "dynamic"  # the document with the state of dynamic routes
@@ -37,9 +42,16 @@ DECLARED = "declared"  # the document with what was last declared
 WATCH = "watch"  # the document with what looks at queues have shown
 BRIDGE_TIMEOUT_S = 30
 VISIBILITY_S = 6 * BRIDGE_TIMEOUT_S
-RETENTION_S = 14 * 24 * 60 * 60  # the longest that SQS keeps a message: an outage may be long
 MAX_RECEIVES = 1_000  # the most that SQS counts to: before that the function says why
 MAX_DELAY_S = 900  # of SQS
+
+
+def filter_problem(filter_: Filter) -> str | None:
+    """Say why no route can have a filter; None where one can."""
+    from sluice.federation.sieves import problem  # noqa: PLC0415 - patterns and jq compile where a route has some
+    from sluice.splitting.jq_compile import compile_problem  # noqa: PLC0415 - see above
+
+    return problem(filter_, compile_problem=compile_problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +108,7 @@ class LinksParts:
             peer_role_id=settings.peer_role_id,
             peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),
             readable=settings.names.readable,
+            filter_problem=filter_problem,
             last_forwards=Forwards(dynamodb_client(), settings.table).last,
             waiting_since=lambda: watch_in(self.documents[WATCH].load()[0]).waiting_since_ms,
             now_ms=now_ms,
@@ -104,16 +117,18 @@ class LinksParts:
             empty_for_ms=settings.counts_settle_s * 1000,
         )
 
-    def _bridge_queue_attributes(self, fifo: bool) -> Mapping[str, str]:  # noqa: FBT001 - the port's one argument
+    def _bridge_queue_attributes(self, bridge: Bridge) -> Mapping[str, str]:
         settings = self.settings
-        dead_letters = settings.fifo_bridge_dead_letters_arn if fifo else settings.bridge_dead_letters_arn
+        dead_letters = settings.fifo_bridge_dead_letters_arn if bridge.fifo else settings.bridge_dead_letters_arn
         attributes = {
-            "MessageRetentionPeriod": str(RETENTION_S),
+            # The longest, unless somebody says otherwise: an outage may be long.
+            RETENTION: str(MAX_RETENTION_S if bridge.retention_s is UNSET else bridge.retention_s),
             "VisibilityTimeout": str(VISIBILITY_S),
-            "SqsManagedSseEnabled": "true",
             "RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}),
         }
-        if fifo:
+        key_arn = settings.kms_key_arn
+        attributes |= {"SqsManagedSseEnabled": "true"} if key_arn is None else {"KmsMasterKeyId": key_arn}
+        if bridge.fifo:
             # Each group has its own limits, and each is known by its own ids.
             attributes |= {
                 "FifoQueue": "true",
@@ -145,6 +160,7 @@ class LinksParts:
             senders=self.settings.senders,
             peers=self.settings.peers,
             names=self.settings.names,
+            kms_key_arn=self.settings.kms_key_arn,
             declared=self.settings.declared,
             applied=self.documents[DECLARED],
             ways=dynamics.ways,

@@ -21,6 +21,7 @@ from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, LinkReco
 from sluice.federation.links.states import AccessRefused, Command, LinkEvent, LinkState, Unreachable
 from sluice.federation.links.transitions import (
     BridgeAdded,
+    BridgeChanged,
     BridgeClosed,
     BridgeTold,
     LinkAdded,
@@ -37,6 +38,7 @@ from sluice.federation.operations import (
     BindingsView,
     BindQueue,
     BridgeView,
+    ChangeBridge,
     CloseBridge,
     CloseLink,
     DeleteExchange,
@@ -92,6 +94,7 @@ class Administration:
     applied: Document
     ways: Callable[[], Mapping[str, list[Way]]]  # of dynamic routes, by exchange
     upkeep: Upkeep
+    kms_key_arn: str | None = None  # of the key for queues made at run time
 
     def perform(self, operation: FederationOperation) -> object:  # noqa: C901, PLR0911, PLR0912 - one case an operation
         """Do what is asked; the operation's result.
@@ -112,10 +115,7 @@ class Administration:
                 shown = [_shown_way(exchange, way) for exchange, ways in self.ways().items() for way in ways]
                 return WaysView(ways=tuple(shown))
             case Redrive(name=name):
-                queue = self.record(name).queue
-                if queue is None:
-                    raise BadRoute(f"{name}: its dead letters are at its source: redrive it there")
-                return Redriven(redriven=self.upkeep.redrive(queue))
+                return self.redrive(name)
             case AddExchange(name=name, type=type_, alternate=alternate):
                 exchange = Exchange(name=name, type=type_, alternate=alternate)
                 self.registrar.exchanges.change(with_exchange(exchange))
@@ -144,6 +144,9 @@ class Administration:
                 self.tell_link(name, command)
             case AddBridge(bridge=bridge):
                 self.add_bridge(bridge)
+                return bridge
+            case ChangeBridge(bridge=bridge):
+                self.change_bridge(bridge)
                 return bridge
             case CloseBridge():
                 self.close_bridge(operation)
@@ -202,6 +205,7 @@ class Administration:
         return QueuesView(
             address=self.registrar.here,
             patterns=self.names.patterns,
+            kms_key_arn=self.kms_key_arn,
             queues=tuple(
                 QueueView(
                     name=self.names.shown(queue),
@@ -297,11 +301,26 @@ class Administration:
 
     def add_bridge(self, bridge: Bridge) -> None:
         """Declare a route. Raises `BadRoute` or `BadBinding` for one that can't be."""
+        self.check_filter(bridge)
         existing = bridge.src if bridge.src_is_queue else bridge.queue
         if bridge.src_is_local and existing is not None:
             self.names.readable(existing)  # said at once; of one that is pulled the source says it
         self.registrar.advance([BridgeAdded(bridge)])
         self.note_tag(bridge)
+
+    def change_bridge(self, bridge: Bridge) -> None:
+        """Give a route other options where it stands. Raises `NoSuch`, or `BadRoute` for one that can't be so."""
+        if self.record(bridge.name).declared:
+            raise BadRoute(f"{bridge.name}: it is declared in cdk.json: change it there, and deploy")
+        self.check_filter(bridge)
+        self.registrar.advance([BridgeChanged(bridge)])
+        self.note_tag(bridge)
+
+    def check_filter(self, bridge: Bridge) -> None:
+        """Check that a route's filter can be used. Raises `BadRoute`."""
+        reason = self.registrar.filter_refusal(bridge)
+        if reason is not None:
+            raise BadRoute(f"{bridge.name}: {reason}")
 
     def close_bridge(self, asked: CloseBridge) -> None:
         """Take a route away. Raises `NoSuch`."""
@@ -320,6 +339,13 @@ class Administration:
         is_links = asked.what is Command.RETRY
         link = LinkTold(record.bridge.link, asked.what)
         self.registrar.advance([link if is_links else BridgeTold(asked.name, asked.what)])
+
+    def redrive(self, name: str) -> Redriven:
+        """Put a route's dead letters back. Raises `NoSuch`, or `BadRoute` for one that begins elsewhere."""
+        queue = self.record(name).queue
+        if queue is None:
+            raise BadRoute(f"{name}: its dead letters are at its source: redrive it there")
+        return Redriven(redriven=self.upkeep.redrive(queue))
 
     def record(self, name: str) -> BridgeRecord:
         """Return what is known of a route. Raises `NoSuch`."""
@@ -351,7 +377,12 @@ class Administration:
         before, declared, change = Declared(), self.declared, self.registrar.exchanges.change
         if content is not None:
             before = DECLARED.of_text(content)
-        gone = [BridgeClosed(route.name) for route in before.routes if route not in declared.routes]
+        kept = {route.name: route for route in declared.routes}
+        gone = [
+            BridgeClosed(route.name)
+            for route in before.routes
+            if route.name not in kept or not route.can_become(kept[route.name])
+        ]
         closed_links = [LinkTold(link.name, LinkEvent.CLOSE) for link in before.links if link not in declared.links]
         for closing in gone:
             self.registrar.advance([closing], ticks=False)
@@ -371,21 +402,28 @@ class Administration:
         # One whose queue is gone comes back with that.
         there = [each for each in declared.bindings if not watch.of(self.names.physical(each.queue)).unbound]
 
-        def add_route(route: Bridge) -> None:
-            self.registrar.take_in([BridgeAdded(route, declared=True)])
-            self.note_tag(route)
-
         faults = _faults(
             [
                 *(partial(change, with_exchange(exchange)) for exchange in declared.exchanges),
                 *(partial(self.bind, binding) for binding in there),
                 *(partial(self.add_link, link, declared=True) for link in declared.links),
-                *(partial(add_route, route) for route in declared.routes),
+                *(partial(self.declare_route, route) for route in declared.routes),
             ]
         )
         if before != declared:
             self.applied.save(DECLARED.text(declared).encode(), after=version)
         return faults
+
+    def declare_route(self, route: Bridge) -> None:
+        """Make a route that is declared, or change it where it stands. Raises `BadRoute` for one that can't be."""
+        there = self.registrar.registry().bridges.get(route.name)
+        if there is not None and there.closing:
+            return  # another of its name is about to go: this one is made with the next sweep after that
+        if there is None or there.bridge.filter != route.filter:
+            self.check_filter(route)
+        changes = there is not None and there.bridge.can_become(route)
+        self.registrar.take_in([BridgeChanged(route) if changes else BridgeAdded(route, declared=True)])
+        self.note_tag(route)
 
     def declare_peers(self) -> Sequence[BadConfiguration]:
         """Let those be peers that are declared, and those no longer that were; what can't be, the rest being there."""

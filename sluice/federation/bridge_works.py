@@ -4,34 +4,47 @@ All of it is safe to do again: whoever did it may have died before saying so.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from sluice.errors import BadConfiguration, CallFailed, QueueGone
-from sluice.federation.exchange_store import ExchangeStore, feeding, with_binding, without_binding, without_queue
+from sluice.federation.exchange_store import (
+    ExchangeStore,
+    feeding,
+    known_anew,
+    with_binding,
+    without_binding,
+    without_queue,
+)
 from sluice.federation.links.due import (
     BridgeAction,
     BuryLeftovers,
     CountQueue,
     MakeMapping,
     MakeQueue,
+    Refit,
     SetBinding,
     SwitchMapping,
     TearDown,
 )
-from sluice.federation.links.links import Bridge, RouteKind
+from sluice.federation.links.links import MAX_SYNC, Bridge, RouteKind
 from sluice.federation.links.registry import NOT_YET, BridgeRecord, Registry, bridge_destination, fed_queues
-from sluice.federation.links.transitions import BridgeGone, Counted, Done
+from sluice.federation.links.transitions import BridgeGone, Counted, Done, Refitted
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import Headers
-from sluice.federation.ports import DeadLetters, MappingGone, Mappings, SiteQueues
+from sluice.federation.ports import DeadLetters, MappingGone, MappingPace, Mappings, SiteQueues
 from sluice.message import DeadLetter
 
 SITE_TAG = "sluice:site"  # of every queue that is made at run time: whose it is
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
 FIFO_SUFFIX = ".fifo"
 FIFO_BATCH = 10
+LEAST_CONCURRENCY = 2  # of an event source mapping
+RETENTION = "MessageRetentionPeriod"
+DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # with other attributes: SQS's two names for it
 NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
 # A queue's name is free a minute after it was deleted; a mapping can't be changed while its last change is under way:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
@@ -47,6 +60,25 @@ def bridge_queue_name(tag: str, bridge: Bridge) -> str:
     return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
 
 
+def pace_of(bridges: Sequence[BridgeRecord], queue: str) -> MappingPace:
+    """How the bridge function reads a queue: as the strictest of the bridges asks that read it."""
+    batch_size, max_concurrency = FIFO_BATCH if queue.endswith(FIFO_SUFFIX) else MAX_SYNC, list[int]()
+    for bridge in (each.bridge for each in bridges):
+        rate = MAX_SYNC if bridge.rate is UNSET else bridge.rate  # a batch is a second's at most
+        batch_size = min(batch_size, bridge.sync, rate, max(1, bridge.credit // 2) if bridge.credit else MAX_SYNC)
+    for bridge in (each.bridge for each in bridges):
+        if bridge.credit:
+            max_concurrency.append(max(LEAST_CONCURRENCY, bridge.credit // batch_size))
+        if bridge.rate is not UNSET:
+            max_concurrency.append(LEAST_CONCURRENCY)
+    return MappingPace(batch_size=batch_size, max_concurrency=min(max_concurrency, default=None))
+
+
+def changeable(attributes: Mapping[str, str]) -> Mapping[str, str]:
+    """Of a bridge queue's attributes those that its bridge's options can change."""
+    return {name: value for name, value in attributes.items() if name == RETENTION}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeWorks:
     """One invocation's, at the site `tag`."""
@@ -56,27 +88,33 @@ class BridgeWorks:
     queues: SiteQueues
     mappings: Mappings
     dead_letters: DeadLetters
-    bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
+    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # of the queue that is made for it
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
     may_go_on: Callable[[], bool]
 
     def perform(  # noqa: C901, PLR0911 - one case an action
         self, action: BridgeAction, registry: Registry
-    ) -> Done | Counted | BridgeGone:
+    ) -> Done | Refitted | Counted | BridgeGone:
         """Do what is due; what has become of it, also where AWS refuses it, or it can't be."""
         record, name = registry.bridges[action.bridge], action.bridge
         try:
             match action:
                 case MakeQueue():
-                    return Done(bridge=name, queue=self.make_queue(record.bridge, registry))
+                    return Done(bridge=name, queue=self.make_queue(record.bridge, registry), made_for=record.bridge)
                 case SetBinding(bound=bound):
                     self.set_binding(record, registry, bound=bound)
-                    return Done(bridge=name, bound=bound)
+                    return Done(bridge=name, bound=bound, made_for=record.bridge)
                 case MakeMapping(on=on):
-                    return Done(bridge=name, mapping=self.make_mapping(record, on=on), on=on)
+                    queue = record.queue or ""
+                    pace = pace_of(registry.bridges_reading(queue), queue)
+                    mapping = self.mappings.create(queue, pace, on=on)
+                    return Done(bridge=name, mapping=mapping, on=on, made_for=record.bridge)
                 case SwitchMapping(on=on):
                     self.mappings.switch(record.mapping or "", on=on)
                     return Done(bridge=name, on=on)
+                case Refit():
+                    self.refit(record, registry)
+                    return Refitted(record.bridge)
                 case CountQueue():
                     return Counted(name, self.count(record.queue or ""))
                 case BuryLeftovers():
@@ -103,7 +141,13 @@ class BridgeWorks:
             return queue
         name = bridge_queue_name(self.tag, bridge)
         tags = {SITE_TAG: self.tag, "sluice:bridge": bridge.name}
-        self.queues.create(name, self.bridge_queue_attributes(bridge.fifo), tags)
+        attributes = self.bridge_queue_attributes(bridge)
+        try:
+            self.queues.create(name, attributes, tags)
+        except CallFailed as error:
+            if error.code not in DIFFERS:
+                raise
+            self.queues.set_attributes(name, changeable(attributes))  # it was made before the bridge was changed
         return name
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
@@ -122,14 +166,18 @@ class BridgeWorks:
         id_ = bridge.src, queue, bridge.key
         self.exchanges.change(without_queue(queue) if bridge.dynamic else without_binding(id_, missing_ok=True))
 
-    def make_mapping(self, record: BridgeRecord, *, on: bool) -> str:
-        """Lets the bridge function read the queue; the mapping's id. Raises `CallFailed`."""
-        bridge, queue = record.bridge, record.queue or ""
-        batch_size = min(bridge.sync, max(1, bridge.credit // 2)) if bridge.credit else bridge.sync
-        if queue.endswith(FIFO_SUFFIX):
-            batch_size = min(batch_size, FIFO_BATCH)
-        max_concurrency = max(2, bridge.credit // batch_size) if bridge.credit else None
-        return self.mappings.create(queue, batch_size=batch_size, max_concurrency=max_concurrency, on=on)
+    def refit(self, record: BridgeRecord, registry: Registry) -> None:
+        """Let the queue, its binding and its mapping be as the bridge's options are now: none of them goes meanwhile.
+
+        Raises `QueueGone`, `MappingGone`, `CallFailed`.
+        """
+        queue = record.queue or ""
+        if record.makes_queue:
+            self.queues.set_attributes(queue, changeable(self.bridge_queue_attributes(record.bridge)))
+        if record.bridge.kind is RouteKind.STATIC:
+            self.exchanges.change(known_anew(bridge_destination(registry, record, url=self.queues.url(queue))))
+        if record.mapping is not None:
+            self.mappings.pace(record.mapping, queue, pace_of(registry.bridges_reading(queue), queue))
 
     def count(self, queue: str) -> int:
         """How many messages are in it; none where it is gone. Raises `CallFailed`."""

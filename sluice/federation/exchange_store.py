@@ -135,6 +135,19 @@ def with_binding(binding: Binding, destination: Destination) -> Change:
     return change
 
 
+def known_anew(destination: Destination) -> Change:
+    """Change what is known of a bound queue; one that isn't bound is left alone."""
+
+    def change(site: SiteBindings) -> BindingsChange | None:
+        return (
+            None
+            if site.destination(destination.queue) in {None, destination}
+            else BindingsChange(queues=(destination,))
+        )
+
+    return change
+
+
 def without_binding(id_: BindingId, *, missing_ok: bool = False) -> Change:
     """Take one binding away; one that isn't there is an error unless `missing_ok`."""
     exchange, queue, key = id_

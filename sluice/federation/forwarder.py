@@ -6,10 +6,12 @@ reached, nothing more of the batch is tried: it stays, and the link is told.
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import UNSET
 
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import HeldBack, NotDelivered, QueueGone, SenderFault, SluiceError
@@ -58,20 +60,31 @@ def forward_all(
     now_ms: int,
     peers: Peers,
     executor: Executor,
+    lets_over: Callable[[Message], bool] | None = None,
 ) -> ForwardOutcome:
-    """Forward the batch of a FIFO queue, in order, or of a standard one, requests abreast."""
+    """Forward the batch of a FIFO queue, in order, or of a standard one, requests abreast.
+
+    `lets_over` is the route's filter, where it has one. Once it holds a message back, so it does all later ones.
+    """
     refused: dict[int, SenderFault] = {}
+    unasked: dict[int, SluiceError] = {}
     drops: dict[int, Drop] = {}
     entries: list[Entry] = []
     url = route.peer.fifo_ingress_url if fifo else route.peer.ingress_url
+    dest, dest_key = route.bridge.dest, None if route.bridge.dest_key is UNSET else route.bridge.dest_key
     for position, message in enumerate(messages):
         sent_at_ms = now_ms if message.sent_at_ms is None else message.sent_at_ms
         ulid = ulid_of(message.message_id, sent_at_ms=sent_at_ms)
         receipt = Receipt(message=message, site=site, ulid=ulid, now_ms=now_ms)
         try:
-            crossed = forward(receipt, crossing=route.crossing, dest=route.bridge.dest, fifo=fifo)
+            crossed = forward(
+                receipt, crossing=route.crossing, dest=dest, dest_key=dest_key, fifo=fifo, lets_over=lets_over
+            )
         except SenderFault as fault:
             refused[position] = fault
+            continue
+        except HeldBack as fault:
+            unasked[position] = fault
             continue
         if isinstance(crossed, Drop):
             drops[position] = crossed
@@ -84,6 +97,7 @@ def forward_all(
     waiting: Mapping[int, SluiceError] = dispatcher.failures
     if way.outage is not None:
         waiting = {position: HeldBack(str(fault)) for position, fault in waiting.items()}
+    waiting = {**waiting, **unasked}
     dropped: dict[int, SluiceError] = {}
     if route.bridge.src_is_queue:
         reason = f"dropped by route {route.bridge.name}"

@@ -115,10 +115,14 @@ class QueueView(Struct, frozen=True, kw_only=True):
 
 
 class QueuesView(Struct, frozen=True, kw_only=True):
-    """The queues that a site knows of: deployed, bound or read. Others may be bound whose names match a pattern."""
+    """The queues that a site knows of: deployed, bound or read. Others may be bound whose names match a pattern.
+
+    `kms_key_arn` is of the key to make them with, None for SQS's own.
+    """
 
     address: Address
     patterns: tuple[str, ...]
+    kms_key_arn: str | None = None
     queues: tuple[QueueView, ...]
 
     def named(self, name: str) -> QueueView | None:
@@ -263,6 +267,12 @@ class AddBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_add"):
     bridge: Bridge
 
 
+class ChangeBridge(_Change[Bridge], frozen=True, kw_only=True, tag="bridge_change"):
+    """Gives a route that is there other options; its way and its queue stay, and what is published goes on into it."""
+
+    bridge: Bridge
+
+
 class CloseBridge(_Change[None], frozen=True, kw_only=True, tag="bridge_del"):
     """Takes a route away; what its queue holds goes over first. `del_empty_link` takes the link with its last one."""
 
@@ -305,8 +315,8 @@ class SweepSite(_Change[None], frozen=True, kw_only=True, tag="sweep"):
 
 FederationOperation = (
     ShowSite | ListExchanges | ListQueues | ListBindings | ListWays | Redrive | AddExchange | DeleteExchange
-    | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | TellLink | AddBridge | CloseBridge
-    | TellBridge | ReportOutage | ReportGone | LookAgain | SweepSite
+    | BindQueue | UnbindQueue | AddPeer | DeletePeer | AddLink | CloseLink | TellLink | AddBridge | ChangeBridge
+    | CloseBridge | TellBridge | ReportOutage | ReportGone | LookAgain | SweepSite
 )  # fmt: skip
 # A union is no type to a type checker.
 OPERATIONS = cast("type[FederationOperation]", FederationOperation)

@@ -82,6 +82,9 @@ class SiteQueues(Protocol):
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Make a queue, or find it where it is there with the same attributes."""
 
+    def set_attributes(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Change these of a queue's attributes; the others stay. Raises `QueueGone`."""
+
     def delete(self, name: str) -> None:
         """Delete a queue; one that doesn't exist is no error."""
 
@@ -98,11 +101,22 @@ class SiteQueues(Protocol):
         """Delete received messages."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingPace:
+    """How many messages a function gets at once, and how many functions side by side; None for no limit."""
+
+    batch_size: int
+    max_concurrency: int | None = None
+
+
 class Mappings(Protocol):
     """Event source mappings of the bridge function. Raises `CallFailed`."""
 
-    def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
+    def create(self, queue: str, pace: MappingPace, *, on: bool) -> str:
         """Return the id of a mapping for the queue with this name; one that is there already is taken."""
+
+    def pace(self, mapping: str, queue: str, pace: MappingPace) -> None:
+        """Let the queue's mapping, while it goes on, read with this pace. Raises `MappingGone`."""
 
     def switch(self, mapping: str, *, on: bool) -> None:
         """Enable or disable it. Raises `MappingGone`."""

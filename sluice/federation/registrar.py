@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute
 from sluice.federation.bridge_works import BridgeWorks
 from sluice.federation.exchange_store import ExchangeStore, TooBusy
 from sluice.federation.links.due import EMPTY_FOR_MS, DueAction, SendHello, SendParting, due
-from sluice.federation.links.links import Address, Link
+from sluice.federation.links.links import Address, Bridge, Link
 from sluice.federation.links.messages import (
     Hello,
     HelloAnswer,
@@ -54,10 +55,11 @@ from sluice.federation.ports import (
     PeerUnreachable,
     SiteQueues,
 )
+from sluice.splitting.filters.values import Filter
 
 MAX_ROUNDS = 8
 MAX_RACES = 50
-SOON_MS = 2_000  # while a bridge or a link closes or drains
+SOON_MS = 2_000  # while a bridge or a link closes or drains, or a bridge is being changed
 UNFINISHED_MS = 10_000  # while a bridge lacks what AWS didn't let be made
 _AWAITING = frozenset({LinkState.WAITING, LinkState.FAILED, LinkState.CONNECTING})
 
@@ -78,12 +80,13 @@ class Registrar:
     mappings: Mappings
     peers: Peers
     dead_letters: DeadLetters
-    bridge_queue_attributes: Callable[[bool], Mapping[str, str]]  # of a FIFO queue, or of a standard one
+    bridge_queue_attributes: Callable[[Bridge], Mapping[str, str]]  # of the queue that is made for it
     peer_accounts: frozenset[str]
     known: PeerStore
     peer_role_id: str | None  # of the role that this site has for its peers in other accounts
     peer_queue_url: Callable[[Peer, str], str]  # from a queue's name
     readable: Callable[[str], str]  # the name that SQS knows a queue by; raises `BadBinding` for one out of bounds
+    filter_problem: Callable[[Filter], str | None]  # why no route can have it, or None
     last_forwards: Callable[[], Mapping[str, int]]  # by bridge: ms since 1970
     waiting_since: Callable[[], Mapping[str, int]]  # by queue: since when, at least, it hasn't been empty
     now_ms: NowMs
@@ -178,7 +181,7 @@ class Registrar:
         """When somebody should look again, ms since 1970; None where the schedule will do."""
         now_ms, links = self.now_ms(), registry.links.values()
         times = [each.status.due_at_ms for each in links if each.status.state in _AWAITING]
-        ends = any(each.closing or each.draining for each in registry.bridges.values())
+        ends = any(each.closing or each.draining or each.changed for each in registry.bridges.values())
         if ends or any(each.status.draining and each.carries for each in links):
             times.append(now_ms + SOON_MS)
         if any(each.error is not None and each.bridge.src_is_local for each in registry.bridges.values()):
@@ -199,7 +202,8 @@ class Registrar:
                 return self._greet_server(link, sender)
             case Hello(pulls=pulls, draining=draining):
                 rules = self.known.peers()[sender.tag]
-                refused = {pull.name: reason for pull in pulls if (reason := rules.refusal_of(pull)) is not None}
+                reasons = {pull.name: rules.refusal_of(pull) or self.filter_refusal(pull) for pull in pulls}
+                refused = {name: reason for name, reason in reasons.items() if reason is not None}
                 allowed = tuple(pull for pull in pulls if pull.name not in refused)
                 return self._greet(Greeted(link=link, peer=sender, pulls=allowed, draining=draining), refused)
             case HelloAnswer(exchanges=exchanges, bridges=bridges):
@@ -211,6 +215,10 @@ class Registrar:
             case Parting():
                 event = Parted(link, sender.tag)
         return self.advance([event], ticks=False)
+
+    def filter_refusal(self, bridge: Bridge) -> str | None:
+        """Say why a route can't have its filter; None where it can, or has none."""
+        return None if bridge.filter is UNSET else self.filter_problem(bridge.filter)
 
     def checked_sender(self, claimed: Address, *, sender_id: str) -> Address:
         """Return where the peer is who says something. Raises `BadRoute` for what isn't from a peer of that tag."""

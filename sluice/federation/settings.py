@@ -72,7 +72,7 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     """Settings of the links function. `declaration` is what `Declared.to_json` gives.
 
     `senders` are ids of the roles of this function and of the bridge function. `peer_role_id` is of the role that peers
-    in other accounts assume, where there is one.
+    in other accounts assume, where there is one; `kms_key_arn` of the key that queues are made with, if not SQS's own.
     """
 
     here: Address
@@ -87,6 +87,7 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     fifo_bridge_dead_letters_arn: str
     accounts: tuple[str, ...]
     counts_settle_s: Natural
+    kms_key_arn: str | None = None
     names: SiteNames
     declaration: str
 

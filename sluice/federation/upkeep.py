@@ -210,7 +210,7 @@ class Upkeep:
         """Give a queue of a route's own its settings back. Raises `CallFailed`."""
         if not record.makes_queue or record.queue is None or record.closing:
             return
-        wanted = self.registrar.bridge_queue_attributes(record.bridge.fifo)
+        wanted = self.registrar.bridge_queue_attributes(record.bridge)
         with suppress(QueueGone):  # the looks tell
             if self.registrar.queues.configure(record.queue, wanted):
                 self._lacks(record, SETTINGS)

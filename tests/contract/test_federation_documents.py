@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from random import Random
 from typing import Any
 
 import boto3
@@ -11,6 +12,7 @@ from moto import mock_aws
 
 from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
+from sluice.aws.federation.rates import MAX_WAIT_MS, RouteRates
 from sluice.aws.ticks import Ticks
 from sluice.errors import CallFailed
 from sluice.federation.ports import Document
@@ -183,3 +185,33 @@ def test_the_last_forward_of_each_bridge_is_known(client: Any) -> None:
     for bridge, at_ms in (("a", 5_000), ("b", 6_000), ("a", 7_000)):
         forwards.note(bridge, at_ms=at_ms)
     assert forwards.last() == {"a": 7_000, "b": 6_000}
+
+
+@pytest.mark.parametrize("rate", [1, 3, 7, 1_000])
+def test_turns_of_a_route_follow_each_other_whoever_takes_them(client: Any, rate: int) -> None:
+    luck, at_ms, taken = Random(rate), 1_700_000_000_000, list[tuple[int, int]]()
+    for _ in range(60):
+        at_ms += luck.choice([0, 0, 1, 900 // rate, 20_000])
+        messages = luck.randint(1, rate)
+        turn_ms = RouteRates(client, "t").turn_ms("r", messages=messages, rate=rate, now_ms=at_ms)
+        free_ms = max(at_ms, taken[-1][0] + 1_000 * taken[-1][1] / rate) if taken else at_ms
+        if turn_ms is None:
+            assert free_ms - at_ms > MAX_WAIT_MS - 1
+        else:
+            assert -1 < turn_ms - free_ms < 2  # rounded up to milliseconds
+            taken.append((turn_ms, messages))
+    for first, (began_ms, _) in enumerate(taken):
+        for last in range(first, len(taken)):
+            # All but the last batch have had their time by then.
+            assert sum(number for _, number in taken[first:last]) <= rate * (taken[last][0] - began_ms + 1) / 1_000
+
+
+def test_who_loses_a_race_for_a_turn_takes_the_next(client: Any) -> None:
+    rates = RouteRates(client, "t")
+    assert rates.turn_ms("r", messages=2, rate=1, now_ms=10_000) == 10_000
+    raced: Any = Interrupted(client, "update_item", lambda: rates.turn_ms("r", messages=1, rate=1, now_ms=10_000))
+    assert RouteRates(raced, "t").turn_ms("r", messages=1, rate=1, now_ms=10_000) == 13_000
+    assert rates.turn_ms("other", messages=1, rate=1, now_ms=10_000) == 10_000
+    assert rates.turn_ms("r", messages=2, rate=1, now_ms=14_500) == 14_500
+    assert rates.turn_ms("r", messages=9, rate=1, now_ms=14_500) == 16_500
+    assert rates.turn_ms("r", messages=1, rate=1, now_ms=14_500) is None

@@ -10,7 +10,7 @@ from botocore.stub import ANY, Stubber
 
 from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings
 from sluice.errors import CallFailed
-from sluice.federation.ports import MappingGone, Mappings
+from sluice.federation.ports import MappingGone, MappingPace, Mappings
 from tests.federation_fakes import FakeMappings
 
 PREFIX = "arn:aws:sqs:eu-central-1:123456789012:"
@@ -50,6 +50,8 @@ def scripted() -> Iterator[Scripted]:
     script.stub.assert_no_pending_responses()
 
 
+TEN = MappingPace(batch_size=10)
+PACED = {"BatchSize": 10, "ScalingConfig": {}, "MaximumBatchingWindowInSeconds": 0}
 CREATED = {
     "EventSourceArn": PREFIX + "q",
     "FunctionName": "bridge",
@@ -70,21 +72,52 @@ def test_a_mapping_is_made_as_asked(
 ) -> None:
     expected = CREATED | {"BatchSize": batch_size, "Enabled": False} | more
     scripted.stub.add_response("create_event_source_mapping", {"UUID": ONE}, expected)
-    made = scripted.mappings.create("q", batch_size=batch_size, max_concurrency=max_concurrency, on=False)
+    made = scripted.mappings.create("q", MappingPace(batch_size=batch_size, max_concurrency=max_concurrency), on=False)
     assert made == ONE
 
 
 def test_one_that_is_there_already_is_taken_and_switched(scripted: Scripted) -> None:
     scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
     scripted.listed(ONE)
-    scripted.stub.add_response("update_event_source_mapping", {}, {"UUID": ONE, "Enabled": True})
-    assert scripted.mappings.create("q", batch_size=10, max_concurrency=None, on=True) == ONE
+    scripted.stub.add_response("update_event_source_mapping", {}, PACED | {"UUID": ONE, "Enabled": True})
+    assert scripted.mappings.create("q", TEN, on=True) == ONE
+
+
+@pytest.mark.parametrize(
+    ("queue", "pace", "asked"),
+    [
+        ("q", TEN, PACED),
+        ("q.fifo", TEN, {"BatchSize": 10, "ScalingConfig": {}}),
+        (
+            "q",
+            MappingPace(batch_size=MAX_UNWINDOWED + 1, max_concurrency=2),
+            {
+                "BatchSize": MAX_UNWINDOWED + 1,
+                "MaximumBatchingWindowInSeconds": WINDOW_S,
+                "ScalingConfig": {"MaximumConcurrency": 2},
+            },
+        ),
+    ],
+)
+def test_one_that_reads_at_another_pace_is_changed_where_it_stands(
+    scripted: Scripted, queue: str, pace: MappingPace, asked: dict[str, Any]
+) -> None:
+    scripted.stub.add_response(
+        "get_event_source_mapping", {"BatchSize": 1, "ScalingConfig": {"MaximumConcurrency": 5}}, {"UUID": ONE}
+    )
+    scripted.stub.add_response("update_event_source_mapping", {}, asked | {"UUID": ONE})
+    scripted.mappings.pace(ONE, queue, pace)
+
+
+def test_one_that_reads_so_already_is_left_alone(scripted: Scripted) -> None:
+    scripted.stub.add_response("get_event_source_mapping", {"BatchSize": 10}, {"UUID": ONE})
+    scripted.mappings.pace(ONE, "q", TEN)
 
 
 def test_what_cannot_be_made_says_why(scripted: Scripted) -> None:
     scripted.stub.add_client_error("create_event_source_mapping", "InvalidParameterValueException", "no queue")
     with pytest.raises(CallFailed, match="InvalidParameterValueException: no queue"):
-        scripted.mappings.create("q", batch_size=10, max_concurrency=None, on=True)
+        scripted.mappings.create("q", TEN, on=True)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +168,8 @@ def ask(mappings: Mappings, call: str) -> None:
 
 def test_the_fake_takes_one_that_is_there() -> None:
     fake = FakeMappings()
-    made = fake.create("q", batch_size=10, max_concurrency=None, on=False)
-    assert fake.create("q", batch_size=10, max_concurrency=None, on=True) == made
+    made = fake.create("q", TEN, on=False)
+    assert fake.create("q", TEN, on=True) == made
     assert fake.is_on(made)
     fake.delete("q")
     fake.delete("q")

@@ -11,14 +11,16 @@ from msgspec.structs import asdict
 from functions.bridge import handler as bridge
 from functions.exchange import handler as exchange
 from functions.links import handler as links
-from sluice.aws.clients import lambda_client, new_id
+from sluice.aws.clients import lambda_client, new_id, now_ms
 from sluice.aws.documents import LINKS, PEERS, DynamoDocument
+from sluice.aws.federation.rates import RouteRates
 from sluice.federation import peer_store
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import Hello, decode_control, encode_control
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.registry import REGISTRY, BridgeRecord, LinkRecord, Registry
 from sluice.federation.links.states import LinkState, LinkStatus
+from sluice.splitting.filters.values import Filter
 from tests.functions.conftest import CONTEXT, Surroundings
 
 ACCOUNT, REGION = "123456789012", "eu-central-1"
@@ -236,6 +238,28 @@ def test_what_is_in_a_bridge_queue_goes_to_the_peers_ingress(federation: Surroun
     metadata = json.loads(arrived[0]["MessageAttributes"]["x-qpid"]["StringValue"])
     assert (metadata["exchange"], metadata["trace"]) == ("amq.fanout", ["HERE"])
     assert told(federation) == []
+
+
+def test_a_routes_filter_is_asked_by_the_bridge(federation: Surroundings, capsys: pytest.CaptureFixture[str]) -> None:
+    routed(federation, filter=Filter(attributes=(("author", "^me$"),), jq=".Body | length == 1"))
+    for body, author in (("1", "me"), ("22", "me"), ("3", "you")):
+        send_fifo(federation, "route.fifo", body, author=author)
+    assert forward(federation) == []
+    assert [each["Body"] for each in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["1"]
+    assert '"MessagesDropped_filtered":[2.0]' in capsys.readouterr().out.replace(" ", "")
+    assert letters(federation) == {}
+
+
+def test_a_route_with_a_rate_takes_its_turn_and_waits_for_no_late_one(federation: Surroundings) -> None:
+    routed(federation, rate=1_000)
+    send_fifo(federation, "route.fifo", "1")
+    assert forward(federation) == []
+    rates = RouteRates(federation.dynamodb, "t")
+    assert rates.turn_ms("route", messages=10, rate=1, now_ms=now_ms()) is not None
+    send_fifo(federation, "route.fifo", "2", group="h")
+    assert forward(federation, receives=500) == ["2"]
+    assert [each["Body"] for each in federation.messages(url_of(federation, "peer-ingress.fifo"))] == ["1"]
+    assert letters(federation) == {}
 
 
 def test_an_outage_never_makes_a_dead_letter_and_is_told(federation: Surroundings) -> None:

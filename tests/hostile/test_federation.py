@@ -39,7 +39,7 @@ from tests.hostile.hostile_values import any_texts, attributes, bent, documents,
 from tests.hostile.limits import MIB, told, within
 
 ADDRESS = asdict(World(["THERE"])["THERE"].address)
-BRIDGE = json.loads(encode(Bridge(name="r", link="l", src=FANOUT, dest=FANOUT)))
+BRIDGE = json.loads(encode(Bridge(name="r", link="l", src=FANOUT, dest=FANOUT, dest_key="k")))
 SAID: dict[str, Any] = {
     "exchange": TOPIC,
     "key": "a.b",
@@ -82,6 +82,7 @@ ASKED: list[dict[str, Any]] = [
     {"op": "link_del", "name": "to-HERE@THERE"},
     {"op": "link_tell", "name": "to-HERE@THERE", "what": "pause"},
     {"op": "bridge_add", "bridge": BRIDGE},
+    {"op": "bridge_change", "bridge": BRIDGE},
     {"op": "bridge_del", "name": "route@THERE", "del_empty_link": True},
     {"op": "bridge_tell", "name": "route@THERE", "what": "pause"},
     {"op": "outage", "link": "to-HERE@THERE", "error": "e", "refused": True},

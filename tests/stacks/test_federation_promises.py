@@ -54,6 +54,18 @@ def test_every_ingress_and_what_the_links_function_hears_report_partial_failures
     }
 
 
+def test_who_sends_to_and_reads_queues_made_at_run_time_may_use_the_key(
+    federated: Templates, synth: Callable[..., Templates]
+) -> None:
+    key = "arn:aws:kms:eu-central-1:123456789012:key/k"
+    encrypted = synth(**{"sluice.federation.kms_key_arn": key})
+    sender, receiver = {"kms:Decrypt", "kms:GenerateDataKey"}, {"kms:Decrypt"}
+    for function, actions in (("Exchange", sender), ("Bridge", receiver), ("Links", sender)):
+        of_keys = [each for each in statements(encrypted, function) if "kms:" in str(each["Action"])]
+        assert allowed(of_keys) == pairs((actions, {key}))
+        assert not any("kms:" in str(each["Action"]) for each in statements(federated, function))
+
+
 def test_every_queue_has_dead_letters_of_its_own_kind_and_time_for_a_batch(federated: Templates) -> None:
     queues = resources(federated.state, "AWS::SQS::Queue").items()
     found = {id_[:-8]: queue["Properties"] for id_, queue in queues if id_.startswith("Federation")}
@@ -92,7 +104,7 @@ def test_the_exchange_function_may_do_exactly_this(federated: Templates) -> None
 
 def test_the_bridge_function_may_do_exactly_this(federated: Templates) -> None:
     assert allowed(statements(federated, "Bridge")) == pairs(
-        ({"dynamodb:GetItem", "dynamodb:PutItem"}, {"FederationTable.Arn"}),
+        ({f"dynamodb:{action}" for action in ("GetItem", "PutItem", "UpdateItem")}, {"FederationTable.Arn"}),
         (CONSUME, {BRIDGES, *READABLE}),
         (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES}),
         ({"sts:AssumeRole"}, PEER_ROLES),

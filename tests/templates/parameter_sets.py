@@ -94,6 +94,7 @@ ADOPTED = ParameterSet(
         ],
         "sluice.splitting.s3_bucket_arns": ["arn:aws:s3:::their-bucket"],
         "sluice.federation.queues": [{"name": "orders", "existing_arn": f"{HERE}:their-orders"}],
+        "sluice.federation.kms_key_arn": "arn:aws:kms:ap-southeast-1:123456789012:key/mrk-1234abcd12ab34cd56ef12345678",
         "sluice.pipeline.assume_role_arns": ["arn:aws:iam::123456789012:role/their-role"],
         "sluice.operations.alarm_topic_arn": "arn:aws:sns:ap-southeast-1:123456789012:their-topic",
     },

@@ -33,9 +33,11 @@ from sluice.federation.operations import (
     TellBridge,
     TellLink,
 )
+from sluice.federation.ports import MappingPace
 from sluice.federation.registrar import Registrar
 from sluice.federation.settings import SiteNames
 from sluice.operations import Operation, R, refusal_of, reply_of, request_of, result_of
+from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import FakeDocument, Site, World
 
 NAMES = SiteNames(queues={"orders": "stack-orders-1"}, patterns=("sluice-queue-*",))
@@ -236,6 +238,58 @@ def test_a_push_is_declared_at_the_source(sites: Sites) -> None:
         2,
         False,
     )
+
+
+def test_a_route_is_changed_where_it_stands(sites: Sites) -> None:
+    sites.run("route", "add", WEST, EAST, "amq.topic", "a", "--dest-key", "b", "--ttl", "600")
+    [before] = sites[EAST].registry().bridges.values()
+    assert (before.bridge.dest_key, before.bridge.retention_s) == ("b", 600)
+    name = "from-EAST:amq.topic:amq.topic:a"
+    options = ["--ack", "3", "--excludes", "no,nor", "--dest-key", "c", "--max-hops", "2"]
+    options += ["--tag", "TAG", "--ttl", "60", "--rate", "2"]
+    assert sites.run("route", "change", WEST, name, *options).stderr == f"{name}: Operational\n"
+    [after] = sites[EAST].registry().bridges.values()
+    assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
+    assert sites[EAST].mappings.made[after.mapping or ""].pace == MappingPace(batch_size=2, max_concurrency=2)
+    assert sites[EAST].queues.attributes[after.queue or ""]["MessageRetentionPeriod"] == "60"
+    bridge = after.bridge
+    assert (bridge.sync, bridge.excludes, bridge.dest_key, bridge.max_hops, bridge.tag) == (
+        3,
+        frozenset({"no", "nor"}),
+        "c",
+        2,
+        "TAG",
+    )
+    sites.run("route", "change", WEST, name, "--dest-key", "", "--tag", "", "--ttl", "0")
+    [made] = sites[WEST].bridges().values()
+    assert (made.tag, made.dest_key, made.retention_s, made.sync) == (None, msgspec.UNSET, msgspec.UNSET, 3)
+    assert "no such route" in sites.run("route", "change", WEST, "nobody", "--ack", "3", code=1).stderr
+    [served] = sites[EAST].registry().bridges
+    assert "pulled by WEST: change it there" in sites.run("route", "change", EAST, served, "--ack", "3", code=1).stderr
+
+
+def test_a_routes_filter_is_the_splitters(sites: Sites, tmp_path: Path) -> None:
+    add = ("route", "add", WEST, EAST, "amq.topic")
+    sites.run(*add, "a", "--filter", "author=^me$", "--filter", "size=1", "--jq", ".Body == null")
+    [made] = sites[EAST].registry().bridges.values()
+    assert made.bridge.filter == Filter(attributes=(("author", "^me$"), ("size", "1")), jq=".Body == null")
+    name = "from-EAST:amq.topic:amq.topic:a"
+    assert '"attributes":[["author","^me$"]' in sites.run("route", "status", WEST, name).stdout.replace("\n", "")
+    file = tmp_path / "filter.yaml"
+    file.write_text("split_queues: {any: {filter: {any_of: [{metadata: 'a: 1'}, {metadata: 'b: 2'}]}}}")
+    sites.run("route", "change", WEST, name, "--filter-file", str(file))
+    assert sites[WEST].bridges()[name].filter == Filter(any_of=("a: 1", "b: 2"))
+    sites.run("route", "change", WEST, name, "--no-filter")
+    assert sites[WEST].bridges()[name].filter is msgspec.UNSET
+    for wrong, reason in (
+        (("--filter", "a"), "'a' is not ATTRIBUTE=REGEX"),
+        (("--filter", "a=("), "doesn't compile"),
+        (("--jq", "("), "doesn't compile"),
+        (("--filter-file", str(file), "--jq", "true"), "goes without --filter"),
+    ):
+        assert reason in sites.run(*add, "b", *wrong, code=1).stderr
+    file.write_text("split_queues: {one: {jq_filter: 'true'}, two: {jq_filter: 'true'}}")
+    assert "filters of 2 queues" in sites.run(*add, "b", "--filter-file", str(file), code=1).stderr
 
 
 def test_the_same_route_twice_is_refused_and_quietly_passed_over(sites: Sites) -> None:

@@ -165,3 +165,21 @@ def test_for_an_exchange_that_isnt_there_no_queue_is_made(site: OfMoto) -> None:
     said = site.sluice("binding", "add", REGION, "orderz", NAME, "--create", code=1).stderr
     assert f"no such exchange at {REGION}: orderz; there are amq.direct" in said
     assert NAME not in site.listed()
+
+
+def test_what_a_queue_holds_is_moved_to_another_in_order(site: OfMoto) -> None:
+    for name in (FIFO_NAME, "sluice-queue-new.fifo"):
+        site.sluice("queue", "create", REGION, name)
+    entries = [
+        {"Id": f"{n}", "MessageBody": f"{n}", "MessageGroupId": "g", "MessageDeduplicationId": f"{n}"}
+        for n in range(10)
+    ]
+    assert site.queues.send_batch(FIFO_NAME, entries) == {}
+    source, target = site.queues.url(FIFO_NAME), site.queues.url("sluice-queue-new.fifo")
+    move = ("queue", "move", REGION, source, target)
+    assert site.sluice(*move, "--count", "4").stderr == f"4 moved from {source} to {target}\n"
+    said = json.loads(site.sluice(*move, "--what-is-there", "--json").stdout)
+    assert said == {"moved": 6, "stays": {}, "stopped": False}
+    assert [each.body for each in site.queues.receive_batch("sluice-queue-new.fifo")] == [f"{n}" for n in range(10)]
+    assert "are one queue" in site.sluice("queue", "move", REGION, source, source, code=1).stderr
+    assert "no such queue" in site.sluice("queue", "move", REGION, site.queues.url("nothing"), target, code=1).stderr

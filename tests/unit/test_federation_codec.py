@@ -259,5 +259,5 @@ def test_whatever_a_field_holds_it_is_taken_or_malformed(
 
 def test_a_newer_field_is_not_taken_for_less() -> None:
     """An older site can't do what a bridge with a new field asks for: it says so."""
-    pull = {**PULL, "name": "new", "rate": 5}
-    assert "unknown field `rate`" in refused(said(HELLO | {"pulls": [pull]}))
+    pull = {**PULL, "name": "new", "weather": 5}
+    assert "unknown field `weather`" in refused(said(HELLO | {"pulls": [pull]}))

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from sluice.errors import CallFailed, HeldBack, Malformed, TooLarge
 from sluice.federation.forwarder import Dropped, ForwardOutcome, forward_all, shared_out
@@ -17,7 +18,10 @@ from sluice.federation.links.registry import Forward
 from sluice.federation.matching.tracing import Crossing, DropReason
 from sluice.federation.messages.metadata import ATTRIBUTE, open_attributes
 from sluice.federation.ports import PeerRefused, PeerUnreachable
+from sluice.federation.sieves import BATCH_S, NotSifted, Sieve
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
+from sluice.splitting.filters.jq import NotRunning, ProgramTimedOut
+from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import Inline
 
 NOW = 1_700_000_000_000
@@ -143,6 +147,110 @@ def test_what_is_sent_is_for_the_routes_exchange_with_the_trace_grown_and_the_tt
     metadata = open_attributes({ATTRIBUTE: Value("String", said)}).metadata
     assert metadata is not None
     assert (metadata.exchange, metadata.trace, metadata.ttl_ms) == ("amq.direct", ("A", "B", "HERE"), 5_000)
+
+
+def run_through(sieve: Sieve, messages: Sequence[Message], peers: FicklePeers) -> ForwardOutcome:
+    return forward_all(
+        messages,
+        ROUTE,
+        fifo=True,
+        site="HERE",
+        now_ms=NOW,
+        peers=peers,
+        executor=Inline(),
+        lets_over=sieve.lets_over,
+    )
+
+
+def by(author: str, **claims: Any) -> Message:
+    sealed = {ATTRIBUTE: Value("String", json.dumps(claims))} if claims else {}
+    said = message(author)
+    return replace(said, attributes={"author": Value("String", author), **sealed})
+
+
+def says_yes(program: str, document: str) -> bool | None:
+    """Programs are bodies that they let over."""
+    return bool(json.loads(document)["Body"] == program)
+
+
+def test_only_what_a_routes_filter_matches_goes_over_and_the_rest_is_counted() -> None:
+    sieve = Sieve.of(Filter(attributes=(("Author", "^m"),)), clock=lambda: 0.0, decide=says_yes)
+    outcome = run_through(sieve, [by("me"), by("you"), by("mine"), message("none")], peers := FicklePeers())
+    assert peers.bodies == ["me", "mine"]
+    assert outcome.failures == {}
+    assert outcome.counts == {"MessagesForwarded": 2, "MessagesDropped_filtered": 2}
+    assert {position: drop.reason for position, drop in outcome.drops.items()} == {
+        1: DropReason.FILTERED,
+        3: DropReason.FILTERED,
+    }
+
+
+def test_a_filter_sees_all_of_the_publishers_attributes_and_no_others() -> None:
+    hidden = by("x", overflow={"inside": ["String", "yes"]})
+    for name, found in (("inside", 1), ("x-qpid", 0)):
+        sieve = Sieve.of(Filter(attributes=((name, "."),)), clock=lambda: 0.0, decide=says_yes)
+        assert run_through(sieve, [hidden], FicklePeers()).counts["MessagesForwarded"] == found
+
+
+def test_what_may_not_cross_asks_no_filter() -> None:
+    def asked(program: str, document: str) -> bool | None:
+        raise AssertionError(f"{program} is asked of {document}")
+
+    sieve = Sieve.of(Filter(jq="x"), clock=lambda: 0.0, decide=asked)
+    outcome = run_through(sieve, [message("m", claims='{"trace": ["THERE"]}')], FicklePeers())
+    assert outcome.counts == {"MessagesDropped_loop": 1}
+
+
+def test_a_message_on_which_the_filter_fails_is_a_dead_letter_with_the_reason() -> None:
+    def decide(program: str, document: str) -> bool | None:
+        if json.loads(document)["Body"] == "bad":
+            raise ProgramTimedOut(program)
+        return True
+
+    sieve = Sieve.of(Filter(jq="x"), clock=lambda: 0.0, decide=decide)
+    outcome = run_through(sieve, [message("bad"), message("good")], peers := FicklePeers())
+    assert {position: str(fault) for position, fault in outcome.failures.items()} == {
+        0: "the route's filter: jq timed out"
+    }
+    assert (type(outcome.failures[0]), peers.bodies) == (NotSifted, ["good"])
+
+
+def test_once_the_filters_time_is_up_the_rest_of_the_batch_waits_in_order() -> None:
+    at_s = [0.0]
+
+    def decide(program: str, document: str) -> bool | None:
+        at_s[0] += BATCH_S
+        return bool(program and document)
+
+    sieve = Sieve.of(Filter(jq="x"), clock=lambda: at_s[0], decide=decide)
+    outcome = run_through(sieve, [message(f"{n}") for n in range(4)], peers := FicklePeers())
+    assert (peers.bodies, {type(fault) for fault in outcome.failures.values()}) == (["0"], {HeldBack})
+    assert outcome.counts == {"MessagesForwarded": 1, "MessagesRetried": 3}
+
+
+def test_without_what_runs_programs_all_waits() -> None:
+    def cannot() -> None:
+        raise NotRunning
+
+    sieve = Sieve.of(Filter(jq="x"), clock=lambda: 0.0, decide=says_yes, ready=cannot)
+    outcome = run_through(sieve, [message(f"{n}") for n in range(4)], peers := FicklePeers())
+    assert (peers.bodies, outcome.counts) == ([], {"MessagesRetried": 4})
+
+
+def test_a_route_gives_messages_its_key_and_knows_them_by_that_too() -> None:
+    claims = json.dumps({"key": "a.b", "id": "A.01HF7YAT000000000000000000"})
+    keys, ids = list[str | None](), set[str]()
+    for dest_key in (UNSET, "c", "d"):
+        route = replace(ROUTE, bridge=msgspec.structs.replace(ROUTE.bridge, dest_key=dest_key))
+        run([message("m", claims=claims)], peers := FicklePeers(), route=route)
+        metadata = open_attributes(
+            {ATTRIBUTE: Value("String", peers.took[0]["MessageAttributes"][ATTRIBUTE]["StringValue"])}
+        ).metadata
+        assert metadata is not None
+        keys.append(metadata.key)
+        ids.add(peers.took[0]["MessageDeduplicationId"])
+    assert keys == ["a.b", "c", "d"]
+    assert len(ids) == 3
 
 
 @pytest.mark.parametrize(

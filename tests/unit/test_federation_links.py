@@ -1,11 +1,15 @@
 """Which links and bridges are refused, and what a bridge asks of a trace."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
+from sluice.codec import decode, encode
 from sluice.errors import BadRoute
 from sluice.federation.links.links import Bridge, Endpoint, Link, RouteKind, check_bridge, check_link, crossing, ends
 from sluice.federation.matching.tracing import Crossing
+from sluice.splitting.filters.values import Filter
 
 
 def endpoint(name: str) -> Endpoint:
@@ -45,9 +49,24 @@ def test_a_link_that_cannot_be_is_refused_with_the_reason(link: Link, reason: st
         check_link(link, here="A", existing=[OTHER])
 
 
-@pytest.mark.parametrize("bridge", [STATIC, QUEUE, DYNAMIC, replace(STATIC, src_is_local=True)])
+@pytest.mark.parametrize(
+    "bridge",
+    [
+        STATIC,
+        QUEUE,
+        DYNAMIC,
+        replace(STATIC, src_is_local=True),
+        replace(STATIC, dest_key="k" * 256),
+        replace(QUEUE, dest_key="k"),
+    ],
+)
 def test_a_bridge_of_each_kind_is_taken(bridge: Bridge) -> None:
     check_bridge(bridge, links=[LINK], existing=[])
+
+
+def test_a_route_without_what_a_release_has_added_is_written_as_before() -> None:
+    assert "dest_key" not in json.loads(encode(STATIC))
+    assert decode(encode(replace(STATIC, dest_key="k")), Bridge, of="route").dest_key == "k"
 
 
 def test_the_kind_of_a_route_is_where_its_messages_come_from() -> None:
@@ -68,6 +87,18 @@ def test_the_kind_of_a_route_is_where_its_messages_come_from() -> None:
         (replace(STATIC, excludes=frozenset({"", "x"})), "'' is no tag"),
         (replace(STATIC, excludes=frozenset(str(number) for number in range(65))), "65 excludes"),
         (replace(STATIC, key="k" * 257), "257 characters"),
+        (replace(STATIC, rate=0), "1 to 10000 messages a second"),
+        (replace(QUEUE, rate=10_001), "1 to 10000 messages a second"),
+        (replace(STATIC, filter=Filter()), "filter is empty"),
+        (replace(QUEUE, filter=Filter(jq="true")), "queue route has no filter"),
+        (replace(DYNAMIC, filter=Filter(jq="true")), "dynamic route has no filter"),
+        (replace(STATIC, retention_s=59), "60 to 1209600 s"),
+        (replace(STATIC, retention_s=1_209_601), "60 to 1209600 s"),
+        (replace(QUEUE, retention_s=60), "is its own"),
+        (replace(STATIC, queue="mine", retention_s=60), "is its own"),
+        (replace(STATIC, dest_key=""), "1 to 256 characters"),
+        (replace(QUEUE, dest_key="k" * 257), "1 to 256 characters"),
+        (replace(DYNAMIC, dest_key="k"), "keeps its key"),
         (replace(STATIC, max_hops=0), "max hops"),
         (replace(STATIC, max_hops=65), "max hops"),
         (replace(STATIC, sync=0), "sync"),

@@ -23,6 +23,7 @@ from sluice.federation.operations import (
     AddLink,
     AddPeer,
     BindQueue,
+    ChangeBridge,
     CloseBridge,
     CloseLink,
     DeletePeer,
@@ -109,6 +110,27 @@ class Desk:
 
     def bindings(self) -> list[tuple[str, str, str]]:
         return [(each.exchange, each.queue, each.key) for each in self.ask(ListBindings()).bindings]
+
+
+def test_a_declared_route_is_changed_where_it_stands_and_only_by_a_deployment() -> None:
+    desk = Desk()
+    desk.declare(links=(desk.link,), routes=(PUSH,))
+    desk.world.settle(120_000)
+    before = desk.here.registry().bridges["push"]
+    desk.ask(TellBridge(name="push", what=Command.PAUSE))
+    desk.declare(links=(desk.link,), routes=(replace(PUSH, max_hops=3),))
+    after = desk.here.registry().bridges["push"]
+    assert (after.queue, after.mapping, after.closing) == (before.queue, before.mapping, False)
+    assert (after.bridge.max_hops, after.bridge.paused) == (3, True)
+    with pytest.raises(BadRoute, match=r"declared in cdk\.json"):
+        desk.ask(ChangeBridge(bridge=PUSH))
+    with pytest.raises(BadConfiguration, match="no such route"):
+        desk.ask(ChangeBridge(bridge=replace(PUSH, name="nobody")))
+    desk.declare(links=(desk.link,), routes=(replace(PUSH, fifo=False),))
+    assert desk.here.registry().bridges["push"].closing
+    desk.world.settle()
+    desk.ask(SweepSite())
+    assert not desk.here.registry().bridges["push"].bridge.fifo
 
 
 def test_a_queue_is_known_by_the_stacks_name() -> None:

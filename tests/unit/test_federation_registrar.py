@@ -4,18 +4,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.errors import BadRoute, CallFailed
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX, bridge_queue_name, pace_of
 from sluice.federation.exchange_store import with_binding
 from sluice.federation.links.links import Bridge
-from sluice.federation.links.registry import SERVED_MARK, BridgeRecord
+from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, bridge_destination
 from sluice.federation.links.states import CARRYING, Command, LinkEvent, LinkState
 from sluice.federation.links.transitions import (
     BridgeAdded,
+    BridgeChanged,
     BridgeClosed,
     BridgeTold,
     LinkAdded,
@@ -23,7 +25,9 @@ from sluice.federation.links.transitions import (
     RegistryEvent,
 )
 from sluice.federation.matching.bindings import Binding, Destination
-from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World
+from sluice.federation.ports import MappingPace
+from sluice.splitting.filters.values import Filter
+from tests.federation_fakes import FIFO_INGRESS, INGRESS, SOURCE, Crash, Site, World, queue_attributes
 
 DEST = "amq.direct"  # nothing is bound there: what arrives goes no further
 
@@ -111,6 +115,13 @@ def _missing(site: Site, record: BridgeRecord) -> list[str]:
     mapping = site.mappings.made.get(record.mapping or "")
     bound = {each.queue for each in site.registrar().exchanges.bindings()}
     lacks = [f"{name} has no queue"] if record.queue not in site.queues.queues else []
+    if record.makes_queue and site.queues.attributes.get(record.queue or "") != queue_attributes(record.bridge):
+        lacks.append(f"{name} has a queue of other options")
+    known = site.registrar().exchanges.bindings().destination(record.queue or "") if record.bound else None
+    if known is not None and known != bridge_destination(registry, record, url=known.url):
+        lacks.append(f"{name} is bound with other options")
+    if mapping is not None and mapping.pace != pace_of(sharing, record.queue or ""):
+        lacks.append(f"{name} is read at {mapping.pace}")
     if mapping is None:
         lacks.append(f"{name} has no mapping")
     elif (mapping.queue, mapping.on) != (record.queue, on):
@@ -353,6 +364,19 @@ def test_routes_that_share_a_queue_share_its_mapping_until_the_last_is_gone() ->
     assert (here.mappings.made, leftovers(world)) == ({}, [])
 
 
+def test_a_queue_is_read_as_the_strictest_asks_of_those_that_share_it() -> None:
+    def pace(queue: str, *asked: dict[str, Any]) -> MappingPace:
+        return pace_of([BridgeRecord(bridge=bridge(f"{n}", "l", **each)) for n, each in enumerate(asked)], queue)
+
+    assert pace("q", {"sync": 100}) == MappingPace(batch_size=100)
+    assert pace("q.fifo", {"sync": 100}) == MappingPace(batch_size=10)
+    assert pace("q", {"sync": 100}, {"sync": 7}) == MappingPace(batch_size=7)
+    assert pace("q", {"sync": 10, "credit": 7}) == MappingPace(batch_size=3, max_concurrency=2)
+    assert pace("q", {"sync": 10, "credit": 90}) == MappingPace(batch_size=10, max_concurrency=9)
+    assert pace("q", {"sync": 100, "rate": 5}, {"credit": 90}) == MappingPace(batch_size=5, max_concurrency=2)
+    assert pace("q", {"sync": 100, "rate": 1_000}) == MappingPace(batch_size=100, max_concurrency=2)
+
+
 def test_an_existing_queue_and_its_other_bindings_stay_when_its_route_goes() -> None:
     world = linked(queue=SOURCE, src_is_local=True)
     here = world["A"]
@@ -393,7 +417,58 @@ def test_who_loses_a_race_reads_again() -> None:
     assert world["A"].registry().links["to-B"].status.state is LinkState.OPERATIONAL
 
 
+@pytest.mark.parametrize("src_is_local", [True, False])
+def test_a_changed_filter_holds_for_what_is_queued_already(*, src_is_local: bool) -> None:
+    world = linked(src_is_local=src_is_local)
+    source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
+    for number in range(4):
+        source.publish(f"m{number}", key=f"{number}")
+    odd = Filter(attributes=(("routing-key", "[13]"),))
+    advance(world["A"], BridgeChanged(bridge("route", "to-B", src_is_local=src_is_local, filter=odd)))
+    world.settle(120_000)
+    assert [body for name, body in dest.queues.taken_in if name in ARRIVALS] == ["m1", "m3"]
+    assert [drop.reason for drop in source.drops] == ["filtered", "filtered"]
+    assert leftovers(world) == []
+
+
+def test_a_filter_that_cannot_be_used_fails_its_route_at_the_source_and_no_other() -> None:
+    world = linked()
+    wrong = Filter(attributes=(("a", "("),))
+    advance(world["A"], BridgeAdded(bridge("wrong", "to-B", src="amq.topic", filter=wrong)))
+    world.talk()
+    assert list(world["B"].registry().bridges) == ["route@A"]
+    said = world["A"].registry().links["to-B"].remote
+    assert said["wrong"].startswith("Failed: filter.message_filter.a: '(' doesn't compile")
+    assert said["route"] == "Operational"
+
+
+@pytest.mark.parametrize("src_is_local", [True, False])
+def test_a_route_that_is_changed_where_it_stands_loses_and_doubles_nothing(*, src_is_local: bool) -> None:
+    world = linked(src_is_local=src_is_local)
+    source, dest = (world["A"], world["B"]) if src_is_local else (world["B"], world["A"])
+    made = set(source.queues.queues)
+
+    def publish(number: int) -> None:
+        source.publish(f"m{number}")
+
+    for number in range(30):
+        publish(number)
+        options = {"sync": 1 + number % 10, "max_hops": 1 + number, "retention_s": 60 + number, "dest_key": f"{number}"}
+        advance(world["A"], BridgeChanged(bridge("route", "to-B", src_is_local=src_is_local, **options)))
+        publish(100 + number)
+        world.talk()
+        publish(200 + number)
+        world.forward()
+    world.settle(120_000)
+    assert (set(source.queues.queues), leftovers(world), lost(world)) == (made, [], [])
+    arrived = [body for name, body in dest.queues.taken_in if name in ARRIVALS]
+    assert sorted(arrived) == sorted(f"m{more + number}" for number in range(30) for more in (0, 100, 200))
+
+
 # Whatever happens
+
+
+Happening = Callable[["Chaos", Site], None]
 
 
 @dataclass
@@ -524,16 +599,40 @@ class Chaos:
     def pass_time(self, site: Site) -> None:
         self.world.at_ms += self.random.choice([100, 1_000, 5_000, 70_000, 1_000_000])
 
-    INSIDE = (tick, hear, begin, finish, publish, close_bridge, close_link, tell_link, add_bridge)
-    OUTSIDE = (
+    def change_bridge(self, site: Site) -> None:
+        record = site.registry().bridges.get(self._bridge_name(site))
+        if record is not None:
+            sync, hops = self.random.randint(1, 20), self.random.randint(1, 4)
+            kept = {} if record.bridge.src_is_queue else {"retention_s": self.random.randint(60, 70)}
+            advance(site, BridgeChanged(replace(record.bridge, sync=sync, max_hops=hops, **kept)))
+
+    INSIDE: ClassVar[Sequence[Happening]] = (
+        tick,
+        hear,
+        begin,
+        finish,
+        publish,
+        close_bridge,
+        close_link,
+        tell_link,
+        add_bridge,
+    )
+    OUTSIDE: ClassVar[Sequence[Happening]] = (
         *(add_link, add_bridge, tell_link, tell_bridge, close_bridge, close_link, break_, mend, mend, meddle, sweep),
         *(tick, tick, hear, hear, hear, hear, begin, begin, finish, finish, take_ingress),
         *(publish, publish, publish, pass_time, pass_time),
     )
 
 
-def chaos(seed: int, tags: Sequence[str], **luck: Any) -> Chaos:
-    found = Chaos(World(tags), Random(seed), **luck)
+class Changes(Chaos):
+    """Among all that routes are given other options."""
+
+    INSIDE = (*Chaos.INSIDE, Chaos.change_bridge)
+    OUTSIDE = (*Chaos.OUTSIDE, *[Chaos.change_bridge] * 3)
+
+
+def chaos(seed: int, tags: Sequence[str], kind: type[Chaos] = Chaos, **luck: Any) -> Chaos:
+    found = kind(World(tags), Random(seed), **luck)
     for site in list(found.world.sites.values()):
         for _ in range(2):
             found.perform(Chaos.add_link, site)
@@ -551,12 +650,20 @@ def chaos(seed: int, tags: Sequence[str], **luck: Any) -> Chaos:
     ids=["calm", "crashes", "losses", "concurrency", "all"],
 )
 def test_whatever_happens_it_settles_leaves_nothing_behind_and_loses_nothing(
-    seed: int, tags: tuple[str, ...], luck: dict[str, float]
+    seed: int, tags: tuple[str, ...], luck: dict[str, Any]
 ) -> None:
     after = chaos(seed, tags, **luck)
     assert leftovers(after.world) == []
     assert (lost(after.world), unaccounted(after.world)) == ([], set())
     assert all(letter.reason for site in after.world.sites.values() for letter in site.dead.letters)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("luck", [{"crashes": 0.05}, {"crashes": 0.03, "loses": 0.2, "meanwhile": 0.05}])
+def test_whatever_happens_amid_changes_it_settles_as_it_was_asked_last(seed: int, luck: dict[str, Any]) -> None:
+    after = chaos(seed, ("A", "B"), Changes, **luck)
+    assert leftovers(after.world) == []
+    assert (lost(after.world), unaccounted(after.world)) == ([], set())
 
 
 def test_a_parting_that_comes_amid_a_hello_is_no_error() -> None:

@@ -14,6 +14,7 @@ from sluice.federation.links.due import (
     DueAction,
     MakeMapping,
     MakeQueue,
+    Refit,
     SendHello,
     SendParting,
     SetBinding,
@@ -37,6 +38,7 @@ from sluice.federation.links.states import (
 )
 from sluice.federation.links.transitions import (
     BridgeAdded,
+    BridgeChanged,
     BridgeClosed,
     BridgeGone,
     BridgeTold,
@@ -48,6 +50,7 @@ from sluice.federation.links.transitions import (
     LinkAdded,
     LinkTold,
     Parted,
+    Refitted,
     RegistryEvent,
     apply,
 )
@@ -242,8 +245,35 @@ def test_a_hello_makes_what_it_asks_for_and_closes_the_rest() -> None:
     assert [each.closing for each in again.bridges.values()] == [True]
     paused = after(served, greeting(replace(PULL, paused=True)))
     assert [each.bridge.paused for each in paused.bridges.values()] == [True]
+    another = after(served, greeting(replace(PULL, fifo=False)))
+    assert [each.closing for each in another.bridges.values()] == [True]
+
+
+def test_a_hello_with_other_options_changes_a_route_where_it_stands() -> None:
+    served = after(EMPTY, greeting(PULL), Done(bridge="pull@THERE", queue="q", mapping="m", on=True, bound=True))
+    assert actions(served) == []
     changed = after(served, greeting(replace(PULL, max_hops=3)))
-    assert [each.closing for each in changed.bridges.values()] == [True]
+    [record] = changed.bridges.values()
+    assert (record.queue, record.mapping, record.on, record.bound) == ("q", "m", True, True)
+    assert actions(changed) == [Refit("pull@THERE")]
+    more = after(changed, greeting(replace(PULL, max_hops=4)), Refitted(record.bridge))
+    assert actions(more) == [Refit("pull@THERE")]  # what was done was for the one before
+    assert actions(after(more, Refitted(more.bridges["pull@THERE"].bridge))) == []
+
+
+def test_what_may_not_be_changed_is_refused_with_the_reason() -> None:
+    there = after(up(PUSH))
+    for wrong, reason in (
+        (replace(PUSH, key="other"), "another route"),
+        (replace(PUSH, fifo=False), "another route"),
+        (replace(PUSH, max_hops=0), "max hops"),
+        (replace(PUSH, name="nobody"), "no such route"),
+    ):
+        with pytest.raises(BadRoute, match=reason):
+            after(there, BridgeChanged(wrong))
+    with pytest.raises(BadRoute, match="change it there"):
+        after(after(EMPTY, greeting(PULL)), BridgeChanged(replace(PULL, name="pull@THERE", link="link@THERE")))
+    assert after(there, BridgeChanged(replace(PUSH, paused=True))) == there
 
 
 def test_a_served_link_goes_with_its_peers() -> None:

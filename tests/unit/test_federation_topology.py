@@ -76,6 +76,15 @@ def found(topology: Topology, concern: Concern) -> list[tuple[str, ...]]:
     return [finding.sites for finding in findings(topology) if finding.concern is concern]
 
 
+def test_what_a_route_gives_another_key_goes_on_by_that_key() -> None:
+    given_key = ("A", push("B", key="a.#", dest_key="b.c"))
+    by_own, by_given = ("B", push("C", key="a.#")), ("B", push("C", key="b.#"))
+    direct = ("A", push("C", key="a.#", dest_key="b.c"))
+    assert found(sites_with(given_key, by_own, direct), Concern.MULTI_PATH) == []
+    assert found(sites_with(given_key, by_given, direct), Concern.MULTI_PATH) == [("A", "C")]
+    assert "a.# as b.c" in as_text(sites_with(given_key))
+
+
 def test_a_tree_both_ways_is_as_it_should_be() -> None:
     assert findings(joined(both_ways(("A", "B"), ("B", "C"), ("B", "D"), ("D", "E")))) == ()
 

@@ -124,7 +124,7 @@ def test_a_routes_queue_that_somebody_changed_is_changed_back(world: World) -> N
     here = world["A"]
     here.queues.attributes[QUEUE] = {"FifoQueue": "true", "Policy": "{}"}
     world.settle(120_000)
-    assert here.queues.attributes[QUEUE] == {"FifoQueue": "true"}
+    assert here.queues.attributes[QUEUE] == {"FifoQueue": "true", "MessageRetentionPeriod": "1209600"}
     assert (mends(here).number, mends(here).last) == (1, "queue's settings")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed
-from sluice.federation.ports import MappingGone
+from sluice.federation.ports import MappingGone, MappingPace
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
     from mypy_boto3_lambda import LambdaClient
@@ -16,6 +16,7 @@ EXISTS = "ResourceConflictException"
 GONE = "ResourceNotFoundException"
 MAX_UNWINDOWED = 10  # messages: a larger batch needs a window
 WINDOW_S = 1
+FIFO_SUFFIX = ".fifo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +27,19 @@ class BridgeMappings:
     function: str
     arn_prefix: str
 
-    def create(self, queue: str, *, batch_size: int, max_concurrency: int | None, on: bool) -> str:
+    def create(self, queue: str, pace: MappingPace, *, on: bool) -> str:
         """Make a mapping for the queue, or take the one that is there; its id. Raises `CallFailed`."""
         options: dict[str, Any] = {}
-        if max_concurrency is not None:
-            options["ScalingConfig"] = {"MaximumConcurrency": max_concurrency}
-        if batch_size > MAX_UNWINDOWED:
+        if pace.max_concurrency is not None:
+            options["ScalingConfig"] = {"MaximumConcurrency": pace.max_concurrency}
+        if pace.batch_size > MAX_UNWINDOWED:
             options["MaximumBatchingWindowInSeconds"] = WINDOW_S
         try:
             with calls("CreateEventSourceMapping"):
                 made = self.client.create_event_source_mapping(
                     EventSourceArn=self.arn_prefix + queue,
                     FunctionName=self.function,
-                    BatchSize=batch_size,
+                    BatchSize=pace.batch_size,
                     Enabled=on,
                     FunctionResponseTypes=["ReportBatchItemFailures"],
                     **options,
@@ -48,13 +49,23 @@ class BridgeMappings:
             if error.code != EXISTS:
                 raise
         mapping = self._of(queue)[0]
-        self.switch(mapping, on=on)
+        self._update(mapping, Enabled=on, **_paced(queue, pace))
         return mapping
+
+    def pace(self, mapping: str, queue: str, pace: MappingPace) -> None:
+        """Let the queue's mapping, while it goes on, read with this pace. Raises `MappingGone`, `CallFailed`.
+
+        One that reads so already is left alone: for some seconds after an update nobody may switch it.
+        """
+        with _known(mapping), calls("GetEventSourceMapping"):
+            found = self.client.get_event_source_mapping(UUID=mapping)
+        limit = found.get("ScalingConfig", {}).get("MaximumConcurrency")
+        if (found["BatchSize"], limit) != (pace.batch_size, pace.max_concurrency):
+            self._update(mapping, **_paced(queue, pace))
 
     def switch(self, mapping: str, *, on: bool) -> None:
         """Enable or disable it. Raises `MappingGone`, `CallFailed`."""
-        with _known(mapping), calls("UpdateEventSourceMapping"):
-            self.client.update_event_source_mapping(UUID=mapping, Enabled=on)
+        self._update(mapping, Enabled=on)
 
     def is_on(self, mapping: str) -> bool:
         """Whether it is enabled, or about to be. Raises `MappingGone`, `CallFailed`."""
@@ -68,12 +79,26 @@ class BridgeMappings:
             with suppress(MappingGone), _known(mapping), calls("DeleteEventSourceMapping"):
                 self.client.delete_event_source_mapping(UUID=mapping)
 
+    def _update(self, mapping: str, **options: Any) -> None:
+        with _known(mapping), calls("UpdateEventSourceMapping"):
+            self.client.update_event_source_mapping(UUID=mapping, **options)
+
     def _of(self, queue: str) -> list[str]:
         with calls("ListEventSourceMappings"):
             found = self.client.list_event_source_mappings(
                 EventSourceArn=self.arn_prefix + queue, FunctionName=self.function
             )
         return [mapping["UUID"] for mapping in found["EventSourceMappings"]]
+
+
+def _paced(queue: str, pace: MappingPace) -> dict[str, Any]:
+    """Options that let a mapping read so, however it read before."""
+    # An empty configuration takes a limit away.
+    scaling = {} if pace.max_concurrency is None else {"MaximumConcurrency": pace.max_concurrency}
+    options: dict[str, Any] = {"BatchSize": pace.batch_size, "ScalingConfig": scaling}
+    if not queue.endswith(FIFO_SUFFIX):  # whose mappings have no window
+        options["MaximumBatchingWindowInSeconds"] = WINDOW_S if pace.batch_size > MAX_UNWINDOWED else 0
+    return options
 
 
 @contextmanager

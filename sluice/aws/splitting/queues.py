@@ -41,6 +41,12 @@ class SplitQueues(QueuesByName):
             # boto3's type names every attribute; ours are those of another queue.
             self.client.create_queue(QueueName=name, Attributes=dict(attributes), tags=dict(tags))  # type: ignore[arg-type]
 
+    def set_attributes(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Change these of a queue's attributes; the others stay. Raises `QueueGone`."""
+        with calls("SetQueueAttributes", queue=name):
+            # boto3's type names every attribute; ours are those of another queue.
+            self.client.set_queue_attributes(QueueUrl=self.url(name), Attributes=dict(attributes))  # type: ignore[arg-type]
+
     def delete(self, name: str) -> None:
         """Delete a queue; one that doesn't exist is no error."""
         try:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.federation import queues
+from sluice.cli.federation import queue_moves, queues
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.route_options import (
     DEFAULT_ACK,
@@ -12,12 +12,15 @@ from sluice.cli.federation.route_options import (
     Ack,
     Credit,
     DelEmptyLink,
+    DestKey,
     Durable,
     LinkOption,
     MaxHops,
+    Rate,
     SrcLocal,
     Timeout,
     declare,
+    if_said,
     tags,
     withdraw,
 )
@@ -26,11 +29,13 @@ from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
 app = typer.Typer(
-    no_args_is_help=True, help="Queues to bind: create, delete, list. And add, del: routes from a queue to an exchange."
+    no_args_is_help=True,
+    help="Queues to bind: create, delete, list, move. And add, del: routes from a queue to an exchange.",
 )
 app.command()(queues.create)
 app.command()(queues.delete)
 app.command("list")(queues.list_queues)
+app.command()(queue_moves.move)
 
 DestExchange = Annotated[str, typer.Argument(metavar="DEST-EXCHANGE", help="The exchange at DEST.")]
 SrcQueue = Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="The queue at SRC, by its name.")]
@@ -50,6 +55,8 @@ def add(
     ack: Ack = DEFAULT_ACK,
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
+    dest_key: DestKey = "",
+    rate: Rate = 0,
     link: LinkOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     quiet: Quiet = False,
@@ -67,6 +74,8 @@ def add(
         sync=ack,
         credit=credit,
         max_hops=max_hops,
+        dest_key=if_said(dest_key),
+        rate=if_said(rate),
     )
     ends = Ends.of(dest, src, src_local=src_local)
     declare(ends, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)

@@ -25,7 +25,7 @@ MAX_NAME_CHARACTERS = 80  # SQS's
 THERE_WITHIN_S = 60  # SQS takes a second, as a rule
 POLL_S = 0.5
 # As the queues that the stacks make to be bound: 14 days, and a visibility timeout that a route can read with.
-ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30", "SqsManagedSseEnabled": "true"}
+ATTRIBUTES = {"MessageRetentionPeriod": "1209600", "VisibilityTimeout": "30"}
 FIFO_ATTRIBUTES = {
     "FifoQueue": "true",
     "DeduplicationScope": "messageGroup",
@@ -67,7 +67,8 @@ def make_queue(site: OpenSite, name: str) -> None:
         return
     _check_name(name, view)
     queues = _queues(site, view)
-    attributes = ATTRIBUTES | (FIFO_ATTRIBUTES if name.endswith(FIFO_SUFFIX) else {})
+    own_key = {"SqsManagedSseEnabled": "true"} if view.kms_key_arn is None else {"KmsMasterKeyId": view.kms_key_arn}
+    attributes = ATTRIBUTES | own_key | (FIFO_ATTRIBUTES if name.endswith(FIFO_SUFFIX) else {})
     try:
         queues.count(name)
     except QueueGone:

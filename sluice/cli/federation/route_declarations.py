@@ -257,9 +257,9 @@ def wait_until_operational(site: OpenSite, name: str, *, timeout_s: float) -> Br
         said = _in_words(shown, link)
         differs = shown.dynamic and shown.error is not None  # between exchanges of two types
         if link is None or link.status.state in NOT_BY_WAITING or differs:
-            raise NotOperational(f"{name} was added, but isn't Operational: {said}")
+            raise NotOperational(f"{name} is there, but isn't Operational: {said}")
         if time.monotonic() > deadline:
-            raise NotOperational(f"{name} was added, but isn't Operational after {timeout_s:g} s: {said}")
+            raise NotOperational(f"{name} is there, but isn't Operational after {timeout_s:g} s: {said}")
         time.sleep(POLL_S)
 
 

@@ -1,8 +1,11 @@
 """What the commands that declare routes have in common: their options, and what they say."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import typer
+from msgspec import UNSET, UnsetType
 
 from sluice.cli.federation.route_declarations import (
     Duplicate,
@@ -11,10 +14,17 @@ from sluice.cli.federation.route_declarations import (
     find_route,
     wait_until_operational,
 )
+from sluice.cli.federation.sites import OpenSite
 from sluice.cli.output import note, plain, show_json
-from sluice.federation.links.links import MAX_CREDIT, MAX_SYNC, BridgeDeclaration
+from sluice.errors import BadFilter
+from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS
 from sluice.federation.operations import CloseBridge
+from sluice.splitting.filters.values import Filter
+
+T = TypeVar("T")
+
+THE_ROUTE = "route"  # the queue that a route's filter is of, as the splitter reads it
 
 SrcLocal = Annotated[bool, typer.Option("--src-local", help="Push: link and route are the source's, not DEST's.")]
 Durable = Annotated[
@@ -27,10 +37,51 @@ LinkOption = Annotated[
     str | None, typer.Option("--link", metavar="NAME", help="Which link, where several go to the peer; or a new one.")
 ]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait until it is Operational; 0 doesn't wait.")]
+DestKey = Annotated[
+    str, typer.Option("--dest-key", metavar="KEY", help="The key that messages have at DEST.", show_default="their own")
+]
+Ttl = Annotated[
+    int,
+    typer.Option("--ttl", metavar="SECONDS", help="How long the bridge queue keeps a message.", show_default="14 days"),
+]
+Rate = Annotated[int, typer.Option(min=0, max=MAX_RATE, help="Messages a second, at most.", show_default="no limit")]
+Patterns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter", metavar="ATTRIBUTE=REGEX", help="Only what matches goes over; of several, what matches all."
+    ),
+]
+Program = Annotated[
+    str | None, typer.Option("--jq", metavar="PROGRAM", help="Only what it says true of, beside --filter.")
+]
+FilterFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="In place of both: a filter file of the splitter, of one queue.")
+]
 DelEmptyLink = Annotated[bool, typer.Option("--del-empty-link", help="With the last of a link's routes, the link.")]
 
 DEFAULT_ACK = 10
 DEFAULT_TIMEOUT_S = 30.0
+
+
+def if_said(value: T) -> T | UnsetType:
+    """Return what an option says, UNSET for one that says nothing."""
+    return value or UNSET
+
+
+def filter_of(patterns: Sequence[str], program: str | None, file: Path | None) -> Filter | UnsetType:
+    """Read a route's filter as `split start` reads a queue's; UNSET where nobody asks for one. Raises `BadFilter`."""
+    if not patterns and program is None and file is None:
+        return UNSET
+    from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - patterns compile where a route has some
+
+    for pattern in patterns:
+        if not all(pattern.partition("=")[:2]):
+            raise BadFilter("--filter", f"{pattern!r} is not ATTRIBUTE=REGEX")
+    options = [f"{THE_ROUTE}:{pattern}" for pattern in patterns]
+    named = filters_of(file, options, jq=[] if program is None else [f"{THE_ROUTE}:{program}"])
+    if len(named) != 1:
+        raise BadFilter(str(file), f"has filters of {len(named)} queues: a route has one")
+    return next(iter(named.values())).filter
 
 
 def tags(excludes: str) -> frozenset[str]:
@@ -56,11 +107,18 @@ def declare(
     warnings = [str(finding) for finding in warnings_of(ends, route)]
     for warning in warnings:
         note(f"warning: {warning}")
-    shown = wait_until_operational(ends.site, route.name, timeout_s=timeout_s)
+    show_operational(ends.site, route.name, timeout_s=timeout_s, quiet=quiet, as_json=as_json, warnings=warnings)
+
+
+def show_operational(
+    site: OpenSite, name: str, *, timeout_s: float, quiet: bool, as_json: bool, warnings: Sequence[str] = ()
+) -> None:
+    """Wait for a route, and say how it is. Raises `NotOperational`."""
+    shown = wait_until_operational(site, name, timeout_s=timeout_s)
     if as_json:
-        show_json({**plain(shown), "warnings": warnings})
+        show_json({**plain(shown), "warnings": list(warnings)})
     elif not quiet:
-        note(f"{route.name}: {shown.state}")
+        note(f"{name}: {shown.state}")
 
 
 def withdraw(ends: Ends, wanted: BridgeDeclaration, *, link: str | None, del_empty_link: bool, quiet: bool) -> None:

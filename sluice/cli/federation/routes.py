@@ -2,9 +2,11 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from sluice.cli.federation.links import time_of
 from sluice.cli.federation.route_declarations import Ends
@@ -14,23 +16,42 @@ from sluice.cli.federation.route_options import (
     Ack,
     Credit,
     DelEmptyLink,
+    DestKey,
     Durable,
+    FilterFile,
     LinkOption,
     MaxHops,
+    Patterns,
+    Program,
+    Rate,
     SrcLocal,
     Timeout,
+    Ttl,
     declare,
+    filter_of,
+    if_said,
+    show_operational,
     tags,
     withdraw,
 )
 from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_pairs, show_table
+from sluice.codec import encode
 from sluice.errors import BadRoute
-from sluice.federation.links.links import BridgeDeclaration, ends
+from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration, ends
 from sluice.federation.links.states import Command
 from sluice.federation.links.watch import Mends
-from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
-from sluice.federation.operations import BridgeView, CloseBridge, CloseLink, ListWays, Redrive, SiteView, TellBridge
+from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS
+from sluice.federation.operations import (
+    BridgeView,
+    ChangeBridge,
+    CloseBridge,
+    CloseLink,
+    ListWays,
+    Redrive,
+    SiteView,
+    TellBridge,
+)
 
 FIFO_SUFFIX = ".fifo"
 
@@ -70,6 +91,12 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     ack: Ack = DEFAULT_ACK,
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
+    dest_key: DestKey = "",
+    rate: Rate = 0,
+    ttl: Ttl = 0,
+    patterns: Patterns = None,
+    jq: Program = None,
+    filter_file: FilterFile = None,
     standard: Annotated[
         bool, typer.Option("--standard", help="A bridge queue that keeps no order, knows no duplicates, is cheaper.")
     ] = False,
@@ -100,10 +127,64 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
         credit=credit,
         queue=existing_queue,
         max_hops=max_hops,
+        dest_key=if_said(dest_key),
+        retention_s=if_said(ttl),
+        rate=if_said(rate),
+        filter=filter_of(patterns or (), jq, filter_file),
         fifo=existing_queue.endswith(FIFO_SUFFIX) if existing_queue is not None else not standard,
     )
     both = Ends.of(dest, src, src_local=src_local)
     declare(both, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def change(
+    site: SiteText,
+    name: Name,
+    *,
+    tag: Annotated[str | None, typer.Option(help='Appended to traces; "" is the source\'s.')] = None,
+    excludes: Annotated[
+        str | None, typer.Option(metavar="TAG,TAG", help="Tags that no message's trace may have.")
+    ] = None,
+    dest_key: Annotated[str | None, typer.Option("--dest-key", metavar="KEY", help='At DEST; "" is their own.')] = None,
+    ack: Annotated[int | None, typer.Option(min=1, max=MAX_SYNC, help="Messages acknowledged at once.")] = None,
+    credit: Annotated[
+        int | None, typer.Option(min=0, max=MAX_CREDIT, help="Messages under way; 0 is no limit.")
+    ] = None,
+    max_hops: Annotated[int | None, typer.Option(min=1, max=MAX_TRACE_TAGS, help="Sites that may be passed.")] = None,
+    rate: Annotated[int | None, typer.Option(min=0, max=MAX_RATE, help="Messages a second; 0 is no limit.")] = None,
+    ttl: Annotated[int | None, typer.Option(metavar="SECONDS", help="Of the bridge queue; 0 is 14 days.")] = None,
+    patterns: Patterns = None,
+    jq: Program = None,
+    filter_file: FilterFile = None,
+    no_filter: Annotated[bool, typer.Option("--no-filter", help="All that the key takes goes over again.")] = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a route other options where it stands: its queue stays, and what is published meanwhile goes over once."""
+    opened = open_site(site)
+    shown = _own(opened.view(), name, "change it")
+    said = {
+        "tag": tag or None,
+        "excludes": None if excludes is None else tags(excludes),
+        "dest_key": None if dest_key is None else if_said(dest_key),
+        "sync": ack,
+        "credit": credit,
+        "max_hops": max_hops,
+        "rate": None if rate is None else if_said(rate),
+        "retention_s": None if ttl is None else if_said(ttl),
+    }
+    asked = filter_of(patterns or (), jq, filter_file)
+    if no_filter and asked is not UNSET:
+        raise typer.BadParameter("--no-filter goes without a filter")
+    changes: dict[str, Any] = {option: value for option, value in said.items() if value is not None}
+    if no_filter or asked is not UNSET:
+        changes["filter"] = asked
+    if tag == "":
+        changes["tag"] = None
+    opened.client.ask(ChangeBridge(bridge=replace(shown.declared_bridge(), **changes)))
+    show_operational(opened, name, timeout_s=timeout, quiet=quiet, as_json=as_json)
 
 
 @app.command("del")
@@ -125,20 +206,20 @@ def delete(
     """
     if exchange is None:
         site = open_site(dest)
-        _close(site, _own(site.view(), src), del_empty_link=del_empty_link, quiet=quiet)
+        _close(site, _own(site.view(), src, "take it away"), del_empty_link=del_empty_link, quiet=quiet)
         return
     wanted = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
     both = Ends.of(dest, src, src_local=src_local)
     withdraw(both, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
 
 
-def _own(view: SiteView, name: str) -> BridgeView:
-    """Find a route that is the site's own. Raises `BadRoute` for any other."""
+def _own(view: SiteView, name: str, what: str) -> BridgeView:
+    """Find a route that is the site's own, to do `what`. Raises `BadRoute` for any other."""
     shown = view.bridge_named(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
     if shown.served:
-        raise BadRoute(f"{name}: it is pulled by {name.rpartition('@')[2]}: take it away there")
+        raise BadRoute(f"{name}: it is pulled by {name.rpartition('@')[2]}: {what} there")
     return shown
 
 
@@ -246,6 +327,8 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
         ("from", f"{source} {'queue' if shown.src_is_queue else 'exchange'} {shown.src}"),
         ("to", f"{dest} exchange {shown.dest}"),
         ("key", shown.key),
+        ("key there", "messages' own" if shown.dest_key is UNSET else shown.dest_key),
+        ("filter", None if shown.filter is UNSET else encode(shown.filter).decode()),
         ("state", shown.state),
         ("error", shown.error),
         ("link", shown.link if link is None else f"{shown.link}, {link.status.state}"),
@@ -257,6 +340,7 @@ def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
         ("excludes", ", ".join(sorted(shown.excludes))),
         ("acknowledges", f"{shown.sync} at once"),
         ("credit", shown.credit or "no limit"),
+        ("rate", "no limit" if shown.rate is UNSET else f"{shown.rate} messages a second"),
         ("max hops", shown.max_hops),
         ("declared", "by the peer" if shown.served else "in cdk.json" if shown.declared else "at run time"),
     ]

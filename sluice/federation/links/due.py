@@ -62,6 +62,13 @@ class SwitchMapping:
 
 
 @dataclass(frozen=True, slots=True)
+class Refit:
+    """Let the bridge's queue, binding and mapping be as its options have become. Answer with `Refitted`."""
+
+    bridge: str
+
+
+@dataclass(frozen=True, slots=True)
 class CountQueue:
     """Count what is in the bridge's queue. Answer with `Counted`."""
 
@@ -82,7 +89,7 @@ class TearDown:
     bridge: str
 
 
-BridgeAction = MakeQueue | SetBinding | MakeMapping | SwitchMapping | CountQueue | BuryLeftovers | TearDown
+BridgeAction = MakeQueue | SetBinding | MakeMapping | SwitchMapping | Refit | CountQueue | BuryLeftovers | TearDown
 DueAction = SendHello | SendParting | BridgeAction
 
 
@@ -124,6 +131,8 @@ def _due_of_open(registry: Registry, record: BridgeRecord) -> Iterator[DueAction
         yield MakeMapping(name, on)
     elif record.on != on:
         yield SwitchMapping(name, on)
+    if record.changed:
+        yield Refit(name)
     if record.draining and not record.bridge.paused:
         yield CountQueue(name)
 

@@ -7,16 +7,19 @@ it pushes to the peer. Whatever the way, the forwarder is the source's.
 from collections.abc import Iterable
 from enum import StrEnum
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from sluice.codec import Struct
 from sluice.errors import BadRoute
 from sluice.federation.matching.bindings import MAX_KEY_CHARACTERS
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS, MAX_TRACE_TAGS, Crossing, is_tag
+from sluice.splitting.filters.values import Filter
 
 MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
+MAX_RATE = 10_000  # no function sends more in a second
 MAX_SYNC = 10_000  # an event source mapping's largest batch
+LEAST_RETENTION_S, MAX_RETENTION_S = 60, 14 * 24 * 60 * 60  # SQS's
 MAX_CREDIT = 120_000  # SQS's messages in flight
 
 
@@ -100,7 +103,12 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     existing queue to take for that; else one is made, a FIFO queue where `fifo`: that keeps order, and lets a message
     that comes by several ways within five minutes arrive once. `tag` None is the source site's. `sync` is the batch
     that is acknowledged at once, `credit` the messages under way, 0 for no limit. `expires_s` is for dynamic routes:
-    how long what is wanted over a link that is down is kept, None for ever.
+    how long what is wanted over a link that is down is kept, None for ever. `dest_key` is the key that messages have at
+    the destination, where not their own. `retention_s` is how long the queue that is made keeps a message, where not as
+    long as SQS does. `filter` is what a message must have to go over. `rate` is how many
+    messages go over in a second, at most.
+
+    What a release has added isn't written where it isn't asked for: so a peer of an older one reads the rest.
     """
 
     src: str
@@ -119,6 +127,10 @@ class BridgeDeclaration(Struct, frozen=True, kw_only=True):
     fifo: bool = True
     expires_s: int | None = None
     paused: bool = False
+    dest_key: str | UnsetType = UNSET
+    retention_s: int | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+    rate: int | UnsetType = UNSET
 
     @property
     def kind(self) -> RouteKind:
@@ -138,6 +150,19 @@ class Bridge(BridgeDeclaration, frozen=True, kw_only=True):
     def way(self) -> tuple[str, bool, bool, bool, str, str, str]:
         """What no two bridges share: they would carry every message twice."""
         return self.link, self.src_is_local, self.src_is_queue, self.dynamic, self.src, self.dest, self.key
+
+    def can_become(self, other: "Bridge") -> bool:
+        """Whether it can be changed into the other where it stands: its way and its queue stay.
+
+        What a dynamic route's peers were told of it stays, too.
+        """
+        told = self.dynamic and (self.tag, self.max_hops, self.expires_s) != (
+            other.tag,
+            other.max_hops,
+            other.expires_s,
+        )
+        stays = (self.name, self.way, self.fifo, self.queue) == (other.name, other.way, other.fifo, other.queue)
+        return stays and not told
 
 
 def ends(bridge: Bridge, link: Link, *, here: str) -> tuple[str, str]:
@@ -184,6 +209,7 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
     tags = [*sorted(bridge.excludes), *([] if bridge.tag is None else [bridge.tag])]
     wrong_tag = next((tag for tag in tags if not is_tag(tag)), None)
     sync, credit, expires_s = bridge.sync, bridge.credit, bridge.expires_s
+    dest_key, has_filter = bridge.dest_key, bridge.filter is not UNSET
     refused = {
         f"no such link: {bridge.link}": bridge.link not in {link.name for link in links},
         "a dynamic route is pulled: only the destination knows its bindings": bridge.dynamic and bridge.src_is_local,
@@ -195,6 +221,18 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
         f"{wrong_tag!r} is no tag": wrong_tag is not None,
         f"{len(bridge.excludes)} excludes, more than {MAX_EXCLUDES}": len(bridge.excludes) > MAX_EXCLUDES,
         f"a key of {len(bridge.key)} characters, more than {MAX_KEY_CHARACTERS}": len(bridge.key) > MAX_KEY_CHARACTERS,
+        "what a dynamic route carries keeps its key: it is bound by that": bridge.dynamic and dest_key is not UNSET,
+        f"a key at the destination has 1 to {MAX_KEY_CHARACTERS} characters": dest_key is not UNSET
+        and not 1 <= len(dest_key) <= MAX_KEY_CHARACTERS,
+        f"a queue keeps messages for {LEAST_RETENTION_S} to {MAX_RETENTION_S} s": bridge.retention_s is not UNSET
+        and not LEAST_RETENTION_S <= bridge.retention_s <= MAX_RETENTION_S,
+        "how long an existing queue keeps messages is its own": bridge.retention_s is not UNSET
+        and (bridge.src_is_queue or bridge.queue is not None),
+        "a queue route has no filter: what doesn't match would have to stay, and SQS can't keep it": has_filter
+        and bridge.src_is_queue,
+        "a dynamic route has no filter: what is wanted decides what goes over it": has_filter and bridge.dynamic,
+        "the filter is empty: nothing would go over": bridge.filter is not UNSET and bridge.filter.matches_nothing,
+        f"a rate is 1 to {MAX_RATE} messages a second": bridge.rate is not UNSET and not 1 <= bridge.rate <= MAX_RATE,
         f"max hops {bridge.max_hops}, not 1 to {MAX_TRACE_TAGS}": not 1 <= bridge.max_hops <= MAX_TRACE_TAGS,
         f"sync {sync}, not 1 to {MAX_SYNC}": not 1 <= sync <= MAX_SYNC,
         f"credit {credit}, not 0 to {MAX_CREDIT}": not 0 <= credit <= MAX_CREDIT,

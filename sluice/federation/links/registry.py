@@ -8,6 +8,7 @@ pulled over the link, and makes bridges of its own for that, which push. They be
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
@@ -55,7 +56,8 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     """A bridge and how far it has come. Of one that pulls only the declaration is here.
 
     `queue` is the name of the queue that it reads, `mapping` the event source mapping's id; `on` is whether that is
-    known to be enabled, `bound` whether the queue is known to be bound.
+    known to be enabled, `bound` whether the queue is known to be bound. `changed` where it has other options than those
+    that these were made with.
     """
 
     bridge: Bridge
@@ -69,6 +71,14 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
     draining: bool = False
     empty_since_ms: int | None = None
     error: str | None = None
+    changed: bool | UnsetType = UNSET
+
+    def becoming(self, bridge: Bridge) -> "BridgeRecord":
+        """Return the record of a bridge that is changed where it stands."""
+        if replace(self.bridge, paused=bridge.paused) == bridge:
+            return replace(self, bridge=bridge)
+        has_things = self.bridge.src_is_local and self.queue is not None
+        return replace(self, bridge=bridge, changed=True if has_things else UNSET)
 
     @property
     def makes_queue(self) -> bool:
@@ -124,7 +134,7 @@ def state_of(record: BridgeRecord, link: LinkRecord) -> str:
         return LinkState.PAUSED.value
     if not record.bridge.src_is_local:
         return link.remote.get(record.bridge.name, LinkState.WAITING.value)
-    is_set_up = record.on and (record.bound or record.bridge.kind is not RouteKind.STATIC)
+    is_set_up = record.on and not record.changed and (record.bound or record.bridge.kind is not RouteKind.STATIC)
     return LinkState.CONNECTING.value if link.carries and not is_set_up else link.status.state.value
 
 

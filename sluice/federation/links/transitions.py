@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from sluice.errors import BadRoute
@@ -44,6 +45,13 @@ class BridgeAdded:
 
     bridge: Bridge
     declared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeChanged:
+    """A bridge that is there goes on with other options; whether it is paused stays as it is."""
+
+    bridge: Bridge
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,10 @@ class HelloSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What has become of a bridge's things; None leaves what is known as it is. `mapping` "" is one that is gone."""
+    """What has become of a bridge's things; None leaves what is known as it is. `mapping` "" is one that is gone.
+
+    `made_for` is the bridge as it was known to who made something.
+    """
 
     bridge: str
     queue: str | None = None
@@ -118,6 +129,14 @@ class Done:
     on: bool | None = None
     bound: bool | None = None
     error: str | None = None
+    made_for: Bridge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refitted:
+    """A bridge's things are as its options were when it was `bridge`."""
+
+    bridge: Bridge
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +155,8 @@ class Counted:
 
 
 RegistryEvent = (
-    LinkAdded | BridgeAdded | BridgeClosed | BridgeTold | LinkTold | Greeted | HelloAnswered
-    | Parted | HelloSent | Done | BridgeGone | Counted
+    LinkAdded | BridgeAdded | BridgeChanged | BridgeClosed | BridgeTold | LinkTold | Greeted | HelloAnswered
+    | Parted | HelloSent | Done | Refitted | BridgeGone | Counted
 )  # fmt: skip
 
 
@@ -146,7 +165,7 @@ class _Now(NamedTuple):
     jitter: float
 
 
-def apply(  # noqa: C901 - one case an event
+def apply(  # noqa: C901, PLR0912 - one case an event
     registry: Registry, event: RegistryEvent, *, now_ms: int, jitter: float
 ) -> Registry:
     """Return the registry after the event. Raises `BadRoute` for what can't be."""
@@ -156,6 +175,8 @@ def apply(  # noqa: C901 - one case an event
             registry = _link_added(registry, event)
         case BridgeAdded():
             registry = _bridge_added(registry, event)
+        case BridgeChanged():
+            registry = _bridge_changed(registry, event.bridge)
         case BridgeClosed():
             registry = _changed(registry, event.name, closing=True)
         case BridgeTold():
@@ -177,6 +198,13 @@ def apply(  # noqa: C901 - one case an event
             # Another may have done meanwhile what failed here.
             error = event.error if is_unfinished(registry, event.bridge) else None
             registry = _changed(registry, event.bridge, error=error)
+            if event.made_for is not None and _is_of_another(registry, event.made_for):
+                registry = _changed(registry, event.bridge, changed=True)
+        case Refitted(bridge):
+            if _is_of_another(registry, bridge):
+                registry = _changed(registry, bridge.name, changed=True)
+            else:
+                registry = _changed(registry, bridge.name, changed=UNSET, error=None)
         case BridgeGone():
             registry = _bridge_gone(registry, event.name, now)
         case Counted() if event.bridge in registry.bridges:
@@ -184,6 +212,12 @@ def apply(  # noqa: C901 - one case an event
             empty_since_ms = None if event.messages else now_ms if since_ms is None else since_ms
             registry = _changed(registry, event.bridge, empty_since_ms=empty_since_ms)
     return _settled(registry)
+
+
+def _is_of_another(registry: Registry, bridge: Bridge) -> bool:
+    """Whether the bridge has been given other options since it was so: what was made of it isn't as it should be."""
+    record = registry.bridges.get(bridge.name)
+    return record is not None and replace(bridge, paused=record.bridge.paused) != record.bridge
 
 
 def _settled(registry: Registry) -> Registry:
@@ -241,6 +275,25 @@ def _bridge_added(registry: Registry, event: BridgeAdded) -> Registry:
     links = [each.link for each in registry.links.values() if not each.served and not each.is_ending]
     check_bridge(bridge, links=links, existing=[each.bridge for each in registry.bridges.values()])
     return _announced(registry.with_bridge(BridgeRecord(bridge=bridge, declared=event.declared)), bridge)
+
+
+def _bridge_changed(registry: Registry, bridge: Bridge) -> Registry:
+    record = registry.bridges.get(bridge.name)
+    if record is None or record.closing:
+        raise BadRoute(f"{bridge.name}: no such route, or it is about to go")
+    if record.served:
+        raise BadRoute(f"{bridge.name}: the site that it goes to asked for it: change it there")
+    bridge = replace(bridge, paused=record.bridge.paused)
+    if not record.bridge.can_become(bridge):
+        raise BadRoute(f"{bridge.name}: what it goes from, to and by stays, and its queue: else it is another route")
+    if bridge == record.bridge:
+        return registry
+    check_bridge(bridge, links=[each.link for each in registry.links.values()], existing=())
+    link = registry.links[bridge.link]
+    if not bridge.src_is_local:  # the peer hasn't said yet how the changed one is
+        remote = {name: state for name, state in link.remote.items() if name != bridge.name}
+        registry = registry.with_link(replace(link, remote=remote))
+    return _announced(registry.with_bridge(record.becoming(bridge)), bridge)
 
 
 def _bridge_told(registry: Registry, event: BridgeTold) -> Registry:
@@ -369,6 +422,6 @@ def _served(registry: Registry, bridge: Bridge) -> Registry:
         return registry.with_bridge(BridgeRecord(bridge=bridge, served=True))
     if known.bridge == bridge or known.closing:
         return registry  # one that is closing is made anew with the next hello after it is gone
-    if replace(known.bridge, paused=bridge.paused) == bridge:
-        return registry.with_bridge(replace(known, bridge=bridge))
+    if known.bridge.can_become(bridge):
+        return registry.with_bridge(known.becoming(bridge))
     return _changed(registry, bridge.name, closing=True)

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from html import escape
 
+from msgspec import UNSET
+
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
 from sluice.federation.map.findings import findings
@@ -41,7 +43,12 @@ def as_text(topology: Topology) -> str:
 
 def label_of(route: Route) -> str:
     """Say what a route takes: the exchange, or queue, and the key."""
-    return f"{route.bridge.src} {route.bridge.key}".rstrip()
+    return f"{route.bridge.src} {_keys_of(route)}".rstrip()
+
+
+def _keys_of(route: Route) -> str:
+    given = "" if route.bridge.dest_key is UNSET else f"as {route.bridge.dest_key}"
+    return f"{route.bridge.key} {given}".strip()
 
 
 def state_of(route: Route) -> str:
@@ -70,7 +77,7 @@ def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
     for route in topology.routes:
         if route.source == tag:
             bridge = route.bridge
-            key, arrow = f" {bridge.key} " if bridge.key else "", _ARROWS[bridge.kind]
+            key, arrow = f" {keys} " if (keys := _keys_of(route)) else "", _ARROWS[bridge.kind]
             dest, rest = f"{route.dest} {bridge.dest}", f"{route.name}, {bridge.kind}, {state_of(route)}"
             rows.append((bridge.src, f"{arrow[0]}{key}{arrow}", dest, rest))
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1, 2)]

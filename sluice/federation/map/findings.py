@@ -93,9 +93,9 @@ def _once(found: Iterable[tuple[object, Finding]]) -> Iterator[Finding]:
 
 
 def _of_messages(topology: Topology) -> Iterator[tuple[object, Finding]]:
-    """Follow a message from each stop on."""
+    """Follow a message from each stop on, with the key that it was published with."""
     for graph in graphs(topology):
-        for start in graph:
+        for start in (stop for stop in graph if stop.key is None):
             yield from _of_message(follow(graph, start), start)
 
 

@@ -2,14 +2,17 @@
 
 A message's ways form a graph: from an exchange, or a queue that a route reads, over routes to exchanges of other sites,
 and over bindings on to queues that routes read. One key is followed at a time, from one place on, as a bridge would
-follow it: by the shortest way, and no further where the message has been already.
+follow it: by the shortest way, and no further where the message has been already. What a route gives another key goes
+on as what has that key, at stops of its own.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import NamedTuple
+
+from msgspec import UNSET
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.states import LinkState
@@ -26,18 +29,23 @@ _FIFO_SUFFIX = ".fifo"
 
 
 class Stop(NamedTuple):
-    """A place on a message's way: an exchange, or a queue that a route reads."""
+    """A place on a message's way: an exchange, or a queue that a route reads.
+
+    `key` is the one that a route has given the message on its way, None where it has its own.
+    """
 
     site: str
     name: str
     is_queue: bool
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edge:
     """A way from stop to stop: a route's, with what it asks of a trace, or a binding's.
 
-    `key` None takes any key; `type` is the exchange's that has it.
+    `key` None takes any key; `type` is the exchange's that has it. `dest_key` is what a route makes of it, None where
+    messages keep theirs.
     """
 
     source: Stop
@@ -46,6 +54,7 @@ class Edge:
     type: ExchangeType | None
     route: Route | None = None
     crossing: Crossing | None = None
+    dest_key: str | None = None
 
     @property
     def is_dynamic(self) -> bool:
@@ -94,18 +103,31 @@ Graph = Mapping[Stop, Sequence[Edge]]
 
 def graphs(topology: Topology) -> Iterator[Graph]:
     """Find the ways open to messages: for some keys, so that each way of routes that some message takes is in one."""
-    edges = list(_edges(topology))
+    edges = [_between(edge, None) for edge in _edges(topology)]
     seen: set[frozenset[Edge]] = set()
     takes = [_condition(edge) for edge in edges]
+    given_keys: dict[Stop, list[Edge]] = {}
+    for key in sorted({edge.dest_key for edge in edges if edge.dest_key is not None}):
+        for edge, is_taken in zip(edges, takes, strict=True):
+            if is_taken(key):
+                given_keys.setdefault(edge.source._replace(key=key), []).append(_between(edge, key))
     for key in _keys(edges):
         taking = [edge for edge, is_taken in zip(edges, takes, strict=True) if is_taken(key)]
         if frozenset(taking) in seen:
             continue
         seen.add(frozenset(taking))
-        graph: dict[Stop, list[Edge]] = {}
+        graph = dict(given_keys)
         for edge in taking:
             graph.setdefault(edge.source, []).append(edge)
         yield graph
+
+
+def _between(edge: Edge, key: str | None) -> Edge:
+    """Return the edge between the stops of messages that were given this key, on to those of the key that it gives."""
+    after = key if edge.dest_key is None else edge.dest_key
+    if key is None and after is None:
+        return edge
+    return replace(edge, source=edge.source._replace(key=key), dest=edge.dest._replace(key=after))
 
 
 def follow(graph: Graph, start: Stop) -> Followed:
@@ -168,6 +190,7 @@ def _edges_of(route: Route, topology: Topology) -> Iterator[Edge]:
         type=topology.type_of(site, bridge.src),
         route=route,
         crossing=Crossing(peer=route.dest, tag=bridge.tag or site, excludes=bridge.excludes, max_hops=bridge.max_hops),
+        dest_key=None if bridge.dest_key is UNSET else bridge.dest_key,
     )
 
 

@@ -34,6 +34,7 @@ class DropReason(StrEnum):
     HOPS = "hops"
     TTL = "ttl"
     UNROUTABLE = "unroutable"
+    FILTERED = "filtered"
 
 
 class Crossing(Struct, frozen=True, kw_only=True):

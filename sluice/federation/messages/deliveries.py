@@ -3,8 +3,9 @@
 `publish` is the exchange function's decision, `forward` the bridge function's.
 """
 
+import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -161,8 +162,19 @@ def _shared_out(
     return Published(message_id=message_id, copies=tuple(copies), drops=tuple(drops))
 
 
-def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> Outgoing | Drop:
+def forward(
+    receipt: Receipt,
+    *,
+    crossing: Crossing,
+    dest: str,
+    dest_key: str | None = None,
+    fifo: bool,
+    lets_over: Callable[[Message], bool] | None = None,
+) -> Outgoing | Drop:
     """Decide what a bridge sends to its peer's ingress, FIFO or not, for the exchange `dest`; or why it sends nothing.
+
+    Where `dest_key` is None it keeps its key. `lets_over` is asked last, with the publisher's own attributes,
+    and what it raises is raised.
 
     What the message claims is always believed: a trace that were forgotten here would let opposite queue routes pass a
     message on for ever, while a false one only stops the message that has it. Raises `SenderFault`.
@@ -173,6 +185,9 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
         metadata = replace(metadata, to=None, turns=0)
     is_addressed = metadata.to is not None
     reason = held_back(metadata.trace, crossing, addressed=is_addressed) or metadata.expired(receipt.now_ms)
+    if reason is None and lets_over is not None:
+        published = dataclasses.replace(receipt.message, attributes=opened.attributes)
+        reason = None if lets_over(published) else DropReason.FILTERED
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)
     if metadata.turns >= MAX_TURNS:
@@ -180,22 +195,26 @@ def forward(receipt: Receipt, *, crossing: Crossing, dest: str, fifo: bool) -> O
     gone = replace(
         metadata,
         exchange=dest,
+        key=metadata.key if dest_key is None else dest_key,
         trace=crossed(metadata.trace, crossing, addressed=is_addressed),
         ttl_ms=metadata.ttl_left_ms(receipt.now_ms),
         stamped_at_ms=receipt.now_ms,
         turns=metadata.turns + is_addressed,
     )
     attributes = seal(receipt.message.body, opened.attributes, gone)
-    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=_known_as(gone))
+    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=_known_as(gone, dest_key))
 
 
-def _known_as(metadata: Metadata) -> str:
+def _known_as(metadata: Metadata, dest_key: str | None = None) -> str:
     """Give the id by which FIFO queues know a copy on its way from site to site.
 
-    By several ways a message comes to one exchange once, and to each of several exchanges. Copies for different sites
-    are none of each other's, and one that has come back isn't the one that went.
+    By several ways a message comes to one exchange once, and to each of several exchanges; by each of several keys that
+    routes give it, too. Copies for different sites are none of each other's, and one that has come back isn't the one
+    that went.
     """
     said = metadata.exchange or ""
+    if dest_key is not None:
+        said = f"{said}\0{dest_key}"
     if metadata.to is not None:
         said = f"{said} {sorted(metadata.to)} {metadata.turns}"
     return f"{metadata.message_id}.{mark_of(said)}"

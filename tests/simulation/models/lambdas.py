@@ -24,6 +24,7 @@ WARM_S = 0.003
 POLLED_S = 0.05  # how long a trigger takes to see a message, about
 REUSED = 0.9  # of the invocations that find an environment at rest
 NOT_FOUND = "ResourceNotFoundException"
+PACES = {"BatchSize", "MaximumBatchingWindowInSeconds", "ScalingConfig"}
 OPTIONS = {"MaximumBatchingWindowInSeconds", "ScalingConfig", "FunctionResponseTypes"}
 
 Event = Mapping[str, Any]
@@ -358,10 +359,18 @@ class Lambdas:
         )
         return self._shown(made) | {"State": "Creating"}
 
-    def update_event_source_mapping(self, *, UUID: str, Enabled: bool) -> dict[str, Any]:
+    def update_event_source_mapping(self, *, UUID: str, Enabled: bool | None = None, **options: Any) -> dict[str, Any]:
         trigger = self._known(UUID)
         self._refuse_unsettled(trigger)
-        if trigger.enabled != Enabled:
+        if options.keys() - PACES:
+            raise TypeError(f"UpdateEventSourceMapping with {sorted(options)}")
+        if options:
+            trigger.batch_size = options.get("BatchSize", trigger.batch_size)
+            trigger.window_s = float(options.get("MaximumBatchingWindowInSeconds", trigger.window_s))
+            if "ScalingConfig" in options:
+                trigger.concurrency = options["ScalingConfig"].get("MaximumConcurrency")
+            trigger.settled_at = self.world.now + self.world.faults.mapping_settles_s
+        if Enabled is not None and trigger.enabled != Enabled:
             trigger.enabled = Enabled
             trigger.settled_at = self.world.now + self.world.faults.mapping_settles_s
             self._listen(trigger)
@@ -414,5 +423,6 @@ class Lambdas:
             "EventSourceArn": trigger.queue.arn,
             "FunctionArn": trigger.function.name,
             "BatchSize": trigger.batch_size,
+            "ScalingConfig": {} if trigger.concurrency is None else {"MaximumConcurrency": trigger.concurrency},
             "State": trigger.state(self.world.now),
         }

@@ -1,0 +1,109 @@
+"""Moves messages from one queue to another, once: received, sent, then deleted, ten at a time.
+
+Whoever stops it, and wherever it dies, nothing is lost: a message is deleted when the other queue has it. Who begins
+again goes on with what is left; a FIFO queue knows for five minutes what it has already.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
+from sluice.errors import QueueGone
+from sluice.message import Message, Outgoing
+
+MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
+
+
+class LeftQueue(Protocol):
+    """The queue that messages leave. Raises `QueueGone`, `CallFailed`."""
+
+    def receive(self, *, most: int) -> Sequence[Message]:
+        """Receive up to `most` messages, hidden from others for some minutes; none where there are none for a while."""
+
+    def delete(self, messages: Sequence[Message]) -> None:
+        """Delete received messages, ten at most."""
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """Show received messages to whoever comes next."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Move:
+    """One move, to the queue with the URL `target`, which keeps order where `fifo`.
+
+    It ends after `most` messages, and where there is nothing left to be moved: of what was sent to the queue up to
+    `until_ms`, where that is given. `stays` has the reasons, by id, of what couldn't be sent.
+    """
+
+    source: LeftQueue
+    send: Send
+    target: str
+    fifo: bool
+    most: int | None = None
+    until_ms: int | None = None
+    may_go_on: Callable[[], bool]
+    moved: int = 0
+    stays: dict[str, str] = field(default_factory=dict)
+    _held: set[str] = field(default_factory=set)  # groups of which a message stays: nothing may overtake it
+
+    def run(self) -> Iterator[int]:
+        """Move, and yield the number of what is moved, batch by batch. Raises `QueueGone`, `CallFailed`."""
+        kept: list[Message] = []
+        fruitless = 0
+        try:
+            while self.may_go_on() and fruitless < MAX_FRUITLESS:
+                most = MAX_ENTRIES if self.most is None else min(self.most - self.moved, MAX_ENTRIES)
+                received = self.source.receive(most=most) if most else ()
+                if not received:
+                    return
+                kept += received
+                sent = self._sent([each for each in received if self._is_meant(each)])
+                if sent:
+                    self.source.delete(sent)
+                    ids = {message.message_id for message in sent}
+                    kept = [message for message in kept if message.message_id not in ids]
+                    self.moved += len(sent)
+                    yield self.moved
+                fruitless = 0 if sent else fruitless + 1
+        finally:
+            self.source.give_back(kept)
+
+    def _is_meant(self, message: Message) -> bool:
+        is_newer = self.until_ms is not None and (message.sent_at_ms or 0) > self.until_ms
+        if self.fifo and message.group_id in self._held:
+            self.stays.setdefault(message.message_id, HELD_BACK)
+        return not is_newer and message.message_id not in self.stays
+
+    def _sent(self, messages: Sequence[Message]) -> list[Message]:
+        """Send a batch, in order; what of it the other queue has.
+
+        In a FIFO queue no two of a group go in one request: SQS may refuse the first and take the second.
+        """
+        rounds: list[list[Entry]] = []
+        before: Counter[str | None] = Counter()  # by group
+        for position, message in enumerate(messages):
+            number = before[message.group_id] if self.fifo else 0
+            before[message.group_id] += 1
+            if number == len(rounds):
+                rounds.append([])
+            rounds[number].append(Entry(position=position, target=self.target, outgoing=self._copy(message)))
+        dispatcher = Dispatcher(fifo=self.fifo, send=self.send, executor=None)
+        for each in rounds:
+            if dispatcher.dispatch(each).gone:
+                raise QueueGone(self.target)
+        for position, fault in dispatcher.failures.items():
+            self.stays[messages[position].message_id] = str(fault)
+            self._held.add(messages[position].group_id or "")
+        return [messages[entry.position] for entry in dispatcher.sent]
+
+    def _copy(self, message: Message) -> Outgoing:
+        """Make the message as it is sent; a FIFO queue knows it by the id that it has in the other one."""
+        return Outgoing(
+            body=message.body,
+            attributes=message.attributes,
+            group_id=message.group_id or (message.message_id if self.fifo else None),
+            deduplication_id=message.message_id if self.fifo else None,
+            trace_header=message.trace_header,
+        )
