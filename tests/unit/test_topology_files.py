@@ -1,10 +1,415 @@
-"""`sluice topology` from files to sites that live in memory: what is planned, done, done again, and killed amid it."""
+"""`sluice topology` from files to sites that live in memory: what is planned, done, done again, and killed amid it.
 
-from pathlib import Path
+The sites' operations and registries are the real ones; with each look at a site some of its time goes by.
+"""
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
 import pytest
-import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sluice.federation.operations import Operation
+from sluice.cli.federation.sites import Client, OpenSite, SiteName
+from sluice.cli.federation.topology_steps import Applying, NotThereYet
+from sluice.federation.declared import BindingDeclaration, Declared
+from sluice.federation.links.links import Bridge
+from sluice.federation.links.states import Command
+from sluice.federation.matching.exchanges import Exchange, ExchangeType
+from sluice.federation.operations import ListBindings, ListQueues, ShowSite, TellBridge
+from sluice.federation.topology.desired import (
+    DesiredLink,
+    DesiredPeer,
+    DesiredSite,
+    DesiredTopology,
+    said,
+)
+from sluice.federation.topology.plan import Act, TopologyPlan, plan_of
+from sluice.federation.topology.states import SiteState, described
+from sluice.operations import Operation, R
 from tests.unit.test_cli_federation import Sites
 
+REGIONS = {"EAST": "us-east-1", "WEST": "us-west-2", "NORTH": "eu-west-1", "SOUTH": "eu-central-1"}
+LOOK_MS = 20_000  # of a site's time that a look takes
+
+
+@dataclass
+class Passing:
+    """A site whose time goes by while it is looked at."""
+
+    site: Client
+    sites: Sites
+
+    def ask(self, operation: Operation[R], /) -> R:
+        if isinstance(operation, ShowSite):
+            self.sites.world.settle(LOOK_MS)
+        return self.site.ask(operation)
+
+
+class Four(Sites):
+    """Four sites, by tag."""
+
+    def open(self, name: SiteName) -> Client:
+        return Passing(super().open(name), self)
+
+    def states(self) -> dict[str, SiteState]:
+        found = {}
+        for tag, region in REGIONS.items():
+            ask = self[region].ask
+            found[tag] = SiteState(region, ask(ShowSite()), ask(ListBindings()).bindings, ask(ListQueues()))
+        return found
+
+    def plan(self, desired: DesiredTopology, *, prune: bool = True) -> TopologyPlan:
+        return plan_of(desired, self.states(), prune=prune)
+
+    def applying(self, plan: TopologyPlan) -> Applying:
+        """In the sites' own time."""
+        opened = {tag: OpenSite(SiteName(region), self[region]) for tag, region in REGIONS.items()}
+        return Applying(
+            sites=opened,
+            routes=plan.routes,
+            timeout_s=3_600,
+            now_s=lambda: self.world.at_ms / 1_000,
+            sleep=lambda _: self.world.settle(LOOK_MS),
+        )
+
+    def apply(self, desired: DesiredTopology, *, steps: int | None = None) -> None:
+        """Do all steps, or die after some."""
+        plan = self.plan(desired)
+        assert plan.conflicts == ()
+        list(islice(self.applying(plan).steps(plan.stages), steps))
+
+
+def four() -> Four:
+    sites = Four()
+    for tag, region in REGIONS.items():
+        sites.add(region, tag)
+    return sites
+
+
+@pytest.fixture
+def sites() -> Four:
+    return four()
+
+
+def all_peers(tag: str, **rules: tuple[str, ...]) -> tuple[DesiredPeer, ...]:
+    return tuple(DesiredPeer(tag=other, queues=("*",), **rules) for other in REGIONS if other != tag)
+
+
+def site(tag: str, **entries: Any) -> DesiredSite:
+    given_ = {"peers": all_peers(tag)} | entries
+    return DesiredSite(at=REGIONS[tag], **given_)
+
+
+def topology(**entries: Mapping[str, Any]) -> DesiredTopology:
+    """All four sites, those of which nothing is said with their peers alone."""
+    return DesiredTopology(sites={tag: site(tag, **entries.get(tag, {})) for tag in REGIONS})
+
+
+def pull(peer: str, name: str = "r", **fields: Any) -> Bridge:
+    return Bridge(**{"name": name, "link": peer, "src": "amq.topic", "dest": "amq.topic", "key": "a.#"} | fields)
+
+
+def to(peer: str, **fields: Any) -> DesiredLink:
+    return DesiredLink(**{"name": peer, "peer": peer} | fields)
+
+
+PULLED = {"links": (to("EAST"),), "routes": (pull("EAST"),)}
+
+
+def acts(plan: TopologyPlan) -> list[tuple[str, str, str]]:
+    return [(step.act.value, step.site, step.name) for step in plan.steps]
+
+
+def words(plan: TopologyPlan) -> list[str]:
+    return [str(each) for each in plan.conflicts]
+
+
+# What is planned
+
+
+def test_what_is_as_the_file_says_needs_no_step(sites: Four) -> None:
+    desired = topology(WEST=PULLED)
+    assert len(sites.plan(desired).steps) == 14
+    sites.apply(desired)
+    assert sites.plan(desired) == TopologyPlan(
+        stages=(), leftovers=(), conflicts=(), routes={"EAST": (), "NORTH": (), "SOUTH": (), "WEST": ("r",)}
+    )
+    assert sites[REGIONS["WEST"]].bridges()["r"].link == "EAST"
+
+
+def test_what_is_new_is_made_from_peers_to_routes_and_alternates_come_first(sites: Four) -> None:
+    own = (
+        Exchange(name="a", type=ExchangeType.TOPIC, alternate="b"),
+        Exchange(name="b", type=ExchangeType.FANOUT, alternate="c"),
+        Exchange(name="c", type=ExchangeType.FANOUT),
+    )
+    bindings = (BindingDeclaration(exchange="a", queue="orders", key="k"),)
+    desired = topology(WEST={**PULLED, "exchanges": own, "bindings": bindings})
+    made = [(step.what, step.name) for step in sites.plan(desired).steps if step.site == "WEST"]
+    assert made[3:] == [
+        *(("exchange", name) for name in "cba"),
+        ("binding", "a orders k"),
+        ("link", "EAST"),
+        ("route", "r"),
+    ]
+    sites.apply(desired)
+    gone = [(step.what, step.name) for step in sites.plan(topology()).steps]
+    assert gone == [
+        ("route", "r"),
+        ("link", "EAST"),
+        ("binding", "a orders k"),
+        *(("exchange", name) for name in "abc"),
+    ]
+
+
+def test_without_prune_what_the_file_hasnt_stays_and_is_said(sites: Four) -> None:
+    sites.apply(topology(WEST=PULLED))
+    plan = sites.plan(topology(), prune=False)
+    assert plan.steps == []
+    assert [(each.what, each.name, each.reason) for each in plan.leftovers] == [
+        ("link", "EAST", "--prune takes it away"),
+        ("route", "r", "--prune takes it away"),
+    ]
+
+
+def test_what_the_deployment_declares_is_not_the_files_to_change(sites: Four) -> None:
+    sites.apply(topology(WEST={"exchanges": (Exchange(name="events", type=ExchangeType.TOPIC),)}))
+    states = sites.states()
+    declared = Declared(exchanges=(Exchange(name="events", type=ExchangeType.TOPIC),))
+    view = msgspec.structs.replace(states["WEST"].view, declared=declared)
+    states["WEST"] = SiteState("us-west-2", view, (), states["WEST"].queues)
+    plan = plan_of(topology(), states, prune=True)
+    assert plan.steps == []
+    assert [each.reason for each in plan.leftovers] == ["the deployment declares it"]
+    other = topology(WEST={"exchanges": (Exchange(name="events", type=ExchangeType.FANOUT),)})
+    [conflict] = words(plan_of(other, states, prune=True))
+    assert conflict == (
+        'sites.WEST.exchanges[0]: events: the deployment declares it otherwise, in cdk.json: type "topic" → "fanout"'
+    )
+
+
+def test_a_binding_gets_other_arguments_in_one_change(sites: Four) -> None:
+    def bound(**arguments: Any) -> DesiredTopology:
+        binding = BindingDeclaration(
+            exchange="amq.match", queue="orders", key="k", arguments={"x-match": "all"} | arguments
+        )
+        return topology(WEST={"bindings": (binding,)})
+
+    sites.apply(bound(a=1))
+    plan = sites.plan(bound(a=True))
+    assert [(step.act, step.change) for step in plan.steps] == [
+        (Act.CHANGE, 'arguments {"a":1,"x-match":"all"} → {"a":true,"x-match":"all"}')
+    ]
+    log = sites[REGIONS["WEST"]].table
+    before = log.written
+    sites.apply(bound(a=True))
+    assert log.written == before + 1
+    assert sites.plan(bound(a=True)).steps == []
+
+
+def test_a_route_with_other_options_is_asked_for_and_remade_where_the_site_cant_change_it(sites: Four) -> None:
+    sites.apply(topology(WEST=PULLED))
+    desired = topology(WEST={**PULLED, "routes": (pull("EAST", credit=50),)})
+    [step] = sites.plan(desired).steps
+    assert (step.act, step.change) == (Act.CHANGE, "credit 0 → 50")
+    assert step.costs == "where the site can't change it in place, what is published meanwhile isn't sent"
+    sites.apply(desired)
+    assert sites[REGIONS["WEST"]].bridges()["r"].credit == 50
+    assert sites.plan(desired).steps == []
+
+
+def test_a_link_that_changes_is_remade_with_its_routes(sites: Four) -> None:
+    sites.apply(topology(WEST=PULLED))
+    desired = topology(WEST={**PULLED, "links": (to("EAST", durable=False),)})
+    assert acts(sites.plan(desired)) == [
+        ("remake", "WEST", "EAST"),
+        ("add", "WEST", "EAST"),
+        ("add", "WEST", "r"),
+    ]
+    sites.apply(desired)
+    assert sites.plan(desired).steps == []
+    kept = sites.plan(topology(WEST={"links": (to("EAST"),)}), prune=False)
+    assert "with the old link routes would go that the file hasn't: r" in words(kept)[0]
+
+
+def test_a_route_by_another_name_has_the_old_one_go_first(sites: Four) -> None:
+    sites.apply(topology(WEST=PULLED))
+    desired = topology(WEST={**PULLED, "routes": (pull("EAST", "s"),)})
+    assert words(sites.plan(desired, prune=False)) == [
+        "sites.WEST.routes[0]: s: it goes the way of r, which the file hasn't"
+    ]
+    assert acts(sites.plan(desired)) == [("remake", "WEST", "r"), ("add", "WEST", "s")]
+    sites.apply(desired)
+    assert set(sites[REGIONS["WEST"]].bridges()) == {"s"}
+
+
+def test_what_replaces_something_carries_before_that_goes(sites: Four) -> None:
+    sites.apply(topology(WEST=PULLED))
+    second = {"links": (to("EAST", name="second"),), "routes": (pull("second", "s"),)}
+    desired = topology(WEST=second)
+    assert acts(sites.plan(desired)) == [
+        ("add", "WEST", "second"),
+        ("add", "WEST", "s"),
+        ("remove", "WEST", "r"),
+        ("remove", "WEST", "EAST"),
+    ]
+    sites[REGIONS["WEST"]].peers.unreachable.add("EAST")
+    with pytest.raises(NotThereYet, match="still not Operational, so nothing was taken away: s: Waiting at WEST"):
+        sites.apply(desired)
+    assert set(sites[REGIONS["WEST"]].bridges()) == {"r", "s"}
+    sites[REGIONS["WEST"]].peers.unreachable.clear()
+    sites.apply(desired)
+    assert set(sites[REGIONS["WEST"]].bridges()) == {"s"}
+
+
+def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
+    desired = topology(WEST=PULLED)
+    sites.apply(desired)
+    sites[REGIONS["WEST"]].ask(TellBridge(name="r", what=Command.PAUSE))
+    assert sites.plan(desired).steps == []
+    assert in_order(described(sites.states())) == in_order(desired)
+
+
+@pytest.mark.parametrize(
+    ("entries", "conflict"),
+    [
+        ({"routes": (pull("NONE"),)}, "routes[0]: r: no such link: NONE"),
+        ({**PULLED, "routes": (pull("EAST", sync=0),)}, "routes[0]: r: sync 0, not 1 to 10000"),
+        ({**PULLED, "routes": (pull("EAST", dest="x"),)}, "routes[0]: no such exchange at WEST: x"),
+        ({**PULLED, "routes": (pull("EAST", src="x"),)}, "routes[0]: no such exchange at EAST: x"),
+        ({**PULLED, "routes": (pull("EAST"), pull("EAST"))}, "routes[1]: the same route as routes[0]: r"),
+        ({**PULLED, "routes": (pull("EAST"), pull("EAST", "s"))}, "routes[1]: s: duplicate route: it is r's"),
+        ({"links": (to("MARS"),)}, "links[0]: MARS is no site of this file: the link needs access"),
+        ({"peers": (DesiredPeer(tag="MARS"),)}, "peers[0]: MARS is no site of this file: it needs a place"),
+        ({"peers": (DesiredPeer(tag="WEST"),)}, "peers[0]: WEST: a site is no peer of its own, and no two"),
+        ({**PULLED, "peers": ()}, "links[0]: EAST: EAST is no peer of WEST: it goes into sites.WEST.peers"),
+        (
+            {"bindings": (BindingDeclaration(exchange="amq.topic", queue="x"),)},
+            "bindings[0]: x: WEST may use no such queue; federation.queue_names has sluice-queue-*",
+        ),
+        (
+            {"bindings": (BindingDeclaration(exchange="amq.match", queue="orders"),)},
+            "bindings[0]: ",
+        ),
+        (
+            {"exchanges": (Exchange(name="amq.topic", type=ExchangeType.FANOUT),)},
+            "exchanges[0]: amq.topic: every site has this exchange, and none changes it",
+        ),
+        (
+            {"exchanges": (Exchange(name="a", type=ExchangeType.FANOUT, alternate="b"),)},
+            "exchanges[0]: no such exchange at WEST: b",
+        ),
+    ],
+)
+def test_what_a_site_would_refuse_is_said_with_its_place_before_anything_is_done(
+    sites: Four, entries: Mapping[str, Any], conflict: str
+) -> None:
+    plan = sites.plan(topology(WEST=entries))
+    assert any(each.startswith(f"sites.WEST.{conflict}") for each in words(plan)), words(plan)
+    assert not any(step.site == "WEST" for step in plan.steps)
+
+
+def test_what_a_peer_wouldnt_let_a_route_is_said(sites: Four) -> None:
+    only_events = {"peers": all_peers("EAST", pulls=("events",))}
+    [conflict] = words(sites.plan(topology(EAST=only_events, WEST=PULLED)))
+    assert conflict.endswith("r: at EAST, WEST may not pull amq.topic by 'a.#': its peer rule here says events")
+
+
+def test_exchanges_that_are_each_others_alternates_are_said(sites: Four) -> None:
+    ring = tuple(Exchange(name=a, type=ExchangeType.FANOUT, alternate=b) for a, b in ("ab", "ba"))
+    assert (
+        "sites.WEST.exchanges: each is the other's alternate"
+        in words(sites.plan(topology(WEST={"exchanges": ring})))[0]
+    )
+
+
+def test_an_exchange_of_another_type_needs_another_name(sites: Four) -> None:
+    sites.apply(topology(WEST={"exchanges": (Exchange(name="a", type=ExchangeType.FANOUT),)}))
+    [conflict] = words(sites.plan(topology(WEST={"exchanges": (Exchange(name="a", type=ExchangeType.TOPIC),)})))
+    assert 'a: type "fanout" → "topic": an exchange isn\'t changed' in conflict
+
+
+def test_a_site_with_another_tag_is_not_touched(sites: Four) -> None:
+    desired = DesiredTopology(sites={"EAST": site("WEST")})
+    [conflict] = words(plan_of(desired, {"EAST": sites.states()["WEST"]}, prune=True))
+    assert conflict == "sites.EAST.at: the site at us-west-2 has the tag WEST"
+
+
+# Any topology to any other, killed anywhere
+
+
+OWN = {
+    "one": Exchange(name="one", type=ExchangeType.TOPIC, alternate="amq.fanout"),
+    "two": Exchange(name="two", type=ExchangeType.DIRECT, alternate="one"),
+}
+POOL = [
+    {"key": "a.#"},
+    {"key": "b"},
+    {"src": "amq.fanout", "dest": "amq.direct", "key": "", "src_is_local": True},
+    {"dynamic": True, "key": ""},
+    {"src": "sluice-queue-1", "src_is_queue": True, "key": ""},
+]
+
+
+@st.composite
+def sites_(draw: st.DrawFn, tag: str) -> DesiredSite:
+    names = draw(st.sampled_from([(), ("one",), ("one", "two")]))
+    exchanges = [*names, "amq.topic", "amq.match"]
+    bound = st.tuples(st.sampled_from(exchanges), st.sampled_from(["orders", "sluice-queue-1"]))
+    bindings = tuple(
+        BindingDeclaration(
+            exchange=exchange,
+            queue=queue,
+            key="k",
+            arguments=draw(st.sampled_from([{"x-match": "all"}, {"x-match": "any", "n": 1}])),
+        )
+        for exchange, queue in sorted(draw(st.sets(bound, max_size=3)))
+    )
+    others = [other for other in REGIONS if other != tag]
+    links = tuple(
+        to(other, durable=draw(st.booleans())) for other in sorted(draw(st.sets(st.sampled_from(others), max_size=2)))
+    )
+    routes = tuple(
+        pull(link.name, f"{link.name}-{number}", credit=draw(st.sampled_from([0, 50])), **POOL[number])
+        for link in links
+        for number in sorted(draw(st.sets(st.integers(0, len(POOL) - 1), max_size=2)))
+    )
+    peers = tuple(
+        DesiredPeer(tag=other, queues=("*",), pushes=draw(st.sampled_from([("*",), ("*", "one")]))) for other in others
+    )
+    own = tuple(OWN[name] for name in names)
+    return DesiredSite(at=REGIONS[tag], peers=peers, exchanges=own, bindings=bindings, links=links, routes=routes)
+
+
+topologies = st.builds(DesiredTopology, sites=st.fixed_dictionaries({tag: sites_(tag) for tag in REGIONS}))
+
+
+def in_order(desired: DesiredTopology) -> Any:
+    """What a file says, whatever its order."""
+    return json.loads(json.dumps(said(desired)), object_hook=lambda one: {k: _sorted(v) for k, v in one.items()})
+
+
+def _sorted(value: Any) -> Any:
+    return sorted(value, key=json.dumps) if isinstance(value, list) else value
+
+
+@settings(deadline=None)
+@given(topologies, topologies, st.lists(st.integers(0, 12), max_size=3))
+def test_sites_become_what_the_file_says_also_where_it_is_killed_anywhere(
+    before: DesiredTopology, after: DesiredTopology, kills: list[int]
+) -> None:
+    sites = four()
+    sites.apply(before)
+    for steps in kills:
+        sites.apply(after, steps=steps)
+    sites.apply(after)
+    assert sites.plan(after).steps == []
+    sites.world.settle(120_000)
+    assert in_order(described(sites.states())) == in_order(after)
+    for each in sites.asked.values():
+        assert each.queues.lost == []

@@ -36,7 +36,7 @@ from sluice.federation.operations import (
     DeletePeer,
     UnbindQueue,
 )
-from sluice.federation.topology.desired import DesiredSite, DesiredTopology, said
+from sluice.federation.topology.desired import DesiredSite, DesiredTopology
 from sluice.federation.topology.states import (
     BINDING,
     EXCHANGE,
@@ -206,9 +206,10 @@ class _Comparison:
     def take_in(self, site: DesiredSite, states: Mapping[str, SiteState]) -> None:
         """Read what is wanted, with all that the file's other sites say of themselves."""
         here, addresses = self.state.view.address, {tag: each.view.address for tag, each in states.items()}
-        with self.at("at"):
-            if here.tag != self.tag:
-                raise BadRoute(f"the site at {site.at} has the tag {here.tag}")
+        if here.tag != self.tag:
+            cause = f"the site at {site.at} has the tag {here.tag}"
+            self.conflicts.append(Conflict(place=f"sites.{self.tag}.at", cause=cause))
+            return
         for number, peer in enumerate(site.peers):
             with self.at(place := f"peers[{number}]"):
                 self.want(peer.peer(addresses.get(peer.tag)), place)
@@ -462,9 +463,8 @@ def _differ(one: Entry, other: Entry) -> bool:
 
 def _changes(was: Entry, entry: Entry) -> str:
     """Say which fields change, from what to what."""
-    before, after = said(was), said(entry)
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return ", ".join(f"{name} {_text(getattr(was, name))} → {_text(getattr(entry, name))}" for name in names)
+    shown = {name: (_text(getattr(was, name)), _text(getattr(entry, name))) for name in entry.__struct_fields__}
+    return ", ".join(f"{name} {before} → {after}" for name, (before, after) in shown.items() if before != after)
 
 
 def _text(value: object) -> str:
