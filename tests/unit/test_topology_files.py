@@ -4,29 +4,34 @@ The sites' operations and registries are the real ones; with each look at a site
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 
+from sluice.cli.federation import topology_files
 from sluice.cli.federation.sites import Client, OpenSite, SiteName
 from sluice.cli.federation.topology_steps import Applying, NotThereYet
+from sluice.codec import encode
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.states import Command
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.operations import ListBindings, ListQueues, ShowSite, TellBridge
+from sluice.federation.operations import AddExchange, ListBindings, ListQueues, ShowSite, TellBridge
 from sluice.federation.topology.desired import (
     DesiredLink,
     DesiredPeer,
     DesiredSite,
     DesiredTopology,
-    said,
+    schema,
 )
 from sluice.federation.topology.plan import Act, TopologyPlan, plan_of
 from sluice.federation.topology.states import SiteState, described
@@ -66,12 +71,12 @@ class Four(Sites):
     def plan(self, desired: DesiredTopology, *, prune: bool = True) -> TopologyPlan:
         return plan_of(desired, self.states(), prune=prune)
 
-    def applying(self, plan: TopologyPlan) -> Applying:
+    def applying(self, desired: DesiredTopology) -> Applying:
         """In the sites' own time."""
         opened = {tag: OpenSite(SiteName(region), self[region]) for tag, region in REGIONS.items()}
         return Applying(
             sites=opened,
-            routes=plan.routes,
+            plan=lambda: self.plan(desired),
             timeout_s=3_600,
             now_s=lambda: self.world.at_ms / 1_000,
             sleep=lambda _: self.world.settle(LOOK_MS),
@@ -81,7 +86,7 @@ class Four(Sites):
         """Do all steps, or die after some."""
         plan = self.plan(desired)
         assert plan.conflicts == ()
-        list(islice(self.applying(plan).steps(plan.stages), steps))
+        list(islice(self.applying(desired).steps(plan), steps))
 
 
 def four() -> Four:
@@ -96,7 +101,7 @@ def sites() -> Four:
     return four()
 
 
-def all_peers(tag: str, **rules: tuple[str, ...]) -> tuple[DesiredPeer, ...]:
+def all_peers(tag: str, **rules: Any) -> tuple[DesiredPeer, ...]:
     return tuple(DesiredPeer(tag=other, queues=("*",), **rules) for other in REGIONS if other != tag)
 
 
@@ -181,7 +186,7 @@ def test_what_the_deployment_declares_is_not_the_files_to_change(sites: Four) ->
     sites.apply(topology(WEST={"exchanges": (Exchange(name="events", type=ExchangeType.TOPIC),)}))
     states = sites.states()
     declared = Declared(exchanges=(Exchange(name="events", type=ExchangeType.TOPIC),))
-    view = msgspec.structs.replace(states["WEST"].view, declared=declared)
+    view = replace(states["WEST"].view, declared=declared)
     states["WEST"] = SiteState("us-west-2", view, (), states["WEST"].queues)
     plan = plan_of(topology(), states, prune=True)
     assert plan.steps == []
@@ -287,6 +292,7 @@ def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
         ({"links": (to("MARS"),)}, "links[0]: MARS is no site of this file: the link needs access"),
         ({"peers": (DesiredPeer(tag="MARS"),)}, "peers[0]: MARS is no site of this file: it needs a place"),
         ({"peers": (DesiredPeer(tag="WEST"),)}, "peers[0]: WEST: a site is no peer of its own, and no two"),
+        ({"links": (to("EAST", durable=False),)}, "links[0]: EAST: it isn't durable, and goes with its last route"),
         ({**PULLED, "peers": ()}, "links[0]: EAST: EAST is no peer of WEST: it goes into sites.WEST.peers"),
         (
             {"bindings": (BindingDeclaration(exchange="amq.topic", queue="x"),)},
@@ -340,6 +346,148 @@ def test_a_site_with_another_tag_is_not_touched(sites: Four) -> None:
     assert conflict == "sites.EAST.at: the site at us-west-2 has the tag WEST"
 
 
+# Files and commands
+
+
+def written(sites: Four, tmp_path: Path, desired: DesiredTopology) -> Path:
+    """The file that `export` writes of sites that are as is desired."""
+    sites.apply(desired)
+    file = tmp_path / "topology.yaml"
+    sites.run("topology", "export", *REGIONS.values(), "--out", str(file))
+    return file
+
+
+def edited(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert text.count(old) == 1, text
+    file.write_text(text.replace(old, new))
+
+
+def test_what_is_exported_is_short_the_same_each_time_and_needs_nothing(sites: Four, tmp_path: Path) -> None:
+    file = written(sites, tmp_path, topology(WEST=PULLED))
+    text = file.read_text()
+    assert text == sites.run("topology", "export", *reversed(REGIONS.values())).stdout
+    assert text.startswith("# yaml-language-server: $schema=topology.schema.json\nsites:\n  EAST:\n    at: us-east-1\n")
+    assert text.endswith(
+        """\
+    links:
+    - name: EAST
+      peer: EAST
+    routes:
+    - src: amq.topic
+      dest: amq.topic
+      key: a.#
+      name: r
+      link: EAST
+"""
+    )
+    said_ = sites.run("topology", "plan", str(file))
+    assert (said_.stdout, said_.stderr) == ("", "nothing to do\n")
+    assert sites.json("topology", "plan", str(file)) == {"steps": [], "leftovers": [], "conflicts": []}
+
+
+def test_a_link_to_a_site_outside_of_the_file_has_its_address(sites: Four, tmp_path: Path) -> None:
+    written(sites, tmp_path, topology(WEST=PULLED))
+    file = tmp_path / "west.yaml"
+    sites.run("topology", "export", REGIONS["WEST"], "--out", str(file))
+    west = yaml.safe_load(file.read_text())["sites"]["WEST"]
+    assert west["links"][0]["access"]["endpoints"] == [
+        {"region": "us-east-1", "account": "000000000000", "control_queue_url": "https://sqs.EAST/control.fifo"}
+    ]
+    assert west["peers"][0] == {
+        "tag": "EAST",
+        "queues": ["*"],
+        "place": {"account": "000000000000", "region": "us-east-1", "senders": ["AROAEAST"]},
+    }
+    sites.run("topology", "plan", str(file))
+
+
+def test_a_changed_file_is_planned_applied_and_then_there_is_nothing_to_do(sites: Four, tmp_path: Path) -> None:
+    file = written(sites, tmp_path, topology(WEST=PULLED))
+    edited(file, "      key: a.#\n", "      key: b.#\n")
+    planned = sites.run("topology", "plan", str(file), code=2).stdout.split()
+    assert planned[planned.index("change") :][:7] == ["change", "WEST", "route", "r", "key", '"a.#"', "→"]
+    [step] = json.loads(sites.run("topology", "plan", str(file), "--json", code=2).stdout)["steps"]
+    assert (step["site"], step["act"], step["change"]) == ("WEST", "change", 'key "a.#" → "b.#"')
+    assert step["asks"]["op"] == "bridge_add"
+    assert "Take away, or remake" in sites.run("topology", "apply", str(file), code=1).stderr
+    assert sites[REGIONS["WEST"]].bridges()["r"].key == "a.#"
+    assert sites.run("topology", "apply", str(file), "--yes").stderr.splitlines()[-1] == "done: WEST: add route r"
+    assert sites[REGIONS["WEST"]].bridges()["r"].key == "b.#"
+    assert sites.run("topology", "apply", str(file)).stderr == "nothing to do\n"
+
+
+def test_what_the_file_hasnt_goes_with_prune_and_when_that_was_agreed_to(sites: Four, tmp_path: Path) -> None:
+    file = written(sites, tmp_path, topology())
+    sites.apply(topology(WEST=PULLED))
+    said_ = sites.run("topology", "plan", str(file))
+    assert said_.stderr == "not in the file:\nnothing to do\n"
+    assert "--prune takes it away" in said_.stdout
+    sites.run("topology", "plan", str(file), "--prune", code=2)
+    sites.run("topology", "apply", str(file), "--prune", code=1)
+    assert set(sites[REGIONS["WEST"]].bridges()) == {"r"}
+    done = sites.run("topology", "apply", str(file), "--prune", "--yes", "--quiet")
+    assert (done.output, sites[REGIONS["WEST"]].links()) == ("", {})
+
+
+def test_what_somebody_else_adds_meanwhile_is_not_taken_away_unasked(sites: Four) -> None:
+    sites.apply(topology(WEST=PULLED))
+    steps = sites.applying(topology()).steps(sites.plan(topology()))
+    next(steps)
+    sites[REGIONS["EAST"]].ask(AddExchange(name="new", type=ExchangeType.TOPIC))
+    with pytest.raises(NotThereYet, match="somebody else has changed these sites meanwhile"):
+        list(steps)
+    assert "new" in {each.name for each in sites[REGIONS["EAST"]].ask(ShowSite()).exchanges}
+
+
+def test_what_cant_be_had_is_said_with_its_line_and_nothing_is_done(sites: Four, tmp_path: Path) -> None:
+    file = written(sites, tmp_path, topology(WEST=PULLED))
+    edited(file, "      dest: amq.topic\n", "      dest: nowhere\n")
+    line = file.read_text().splitlines().index("    - src: amq.topic") + 1
+    for command in (("plan",), ("apply", "--yes")):
+        result = sites.run("topology", *command, str(file), code=1)
+        assert result.stderr == f"{file}: line {line}: sites.WEST.routes[0]: no such exchange at WEST: nowhere\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said_"),
+    [
+        ("at: us-east-1", "at: mars", "line 4: sites.EAST.at: 'mars' is no site: REGION"),
+        ("at: us-east-1", "at: eu-north-1", "stack SluiceFederation is not deployed in eu-north-1"),
+        ("at: us-east-1", "at: 5", "line 4: sites.EAST.at: Expected `str`, got `int`"),
+        ("at: us-east-1", "where: us-east-1", "line 3: sites.EAST: Object contains unknown field `where`"),
+        ("  EAST:", "  EA ST:", "line 2: sites: 'EA ST' is no site's tag"),
+        ("key: a.#", "paused: true", "sites.WEST.routes[0].paused: pauses are no file's: `sluice route pause`"),
+        ("key: a.#", "kee: a", "sites.WEST.routes[0]: Object contains unknown field `kee`"),
+        ("key: a.#", "key: 5", "sites.WEST.routes[0].key: Expected `str`, got `int`"),
+        ("key: a.#", "src: a", "the key 'src' is there twice"),
+        ("key: a.#", "key: [", "while parsing"),
+    ],
+)
+def test_a_file_that_cant_be_read_is_said_with_its_place(
+    sites: Four, tmp_path: Path, old: str, new: str, said_: str
+) -> None:
+    file = written(sites, tmp_path, topology(WEST=PULLED))
+    edited(file, old, new)
+    assert said_ in sites.run("topology", "plan", str(file), code=1).stderr
+
+
+def test_a_file_that_isnt_there_is_said(sites: Four, tmp_path: Path) -> None:
+    assert "No such file" in sites.run("topology", "plan", str(tmp_path / "x.yaml"), code=1).stderr
+    assert "is empty" in sites.run("topology", "plan", "/dev/null", code=1).stderr
+    said_ = sites.run("topology", "export", REGIONS["EAST"], "--out", str(tmp_path / "x" / "y"), code=1).stderr
+    assert "No such file or directory" in said_
+
+
+def test_the_schema_that_is_shipped_is_that_of_what_is_read(sites: Four) -> None:
+    """SLUICE_WRITE_SNAPSHOT=1 writes it."""
+    if os.environ.get("SLUICE_WRITE_SNAPSHOT"):
+        Path(topology_files.__file__).with_name(topology_files.SCHEMA).write_text(json.dumps(schema(), indent=2) + "\n")
+    shipped = json.loads(sites.run("topology", "schema").stdout)
+    assert shipped == schema()
+    assert "paused" not in shipped["$defs"]["Bridge"]["properties"]
+
+
 # Any topology to any other, killed anywhere
 
 
@@ -347,7 +495,7 @@ OWN = {
     "one": Exchange(name="one", type=ExchangeType.TOPIC, alternate="amq.fanout"),
     "two": Exchange(name="two", type=ExchangeType.DIRECT, alternate="one"),
 }
-POOL = [
+POOL: list[dict[str, Any]] = [
     {"key": "a.#"},
     {"key": "b"},
     {"src": "amq.fanout", "dest": "amq.direct", "key": "", "src_is_local": True},
@@ -371,14 +519,14 @@ def sites_(draw: st.DrawFn, tag: str) -> DesiredSite:
         for exchange, queue in sorted(draw(st.sets(bound, max_size=3)))
     )
     others = [other for other in REGIONS if other != tag]
-    links = tuple(
-        to(other, durable=draw(st.booleans())) for other in sorted(draw(st.sets(st.sampled_from(others), max_size=2)))
-    )
+    links = tuple(to(other) for other in sorted(draw(st.sets(st.sampled_from(others), max_size=2))))
     routes = tuple(
         pull(link.name, f"{link.name}-{number}", credit=draw(st.sampled_from([0, 50])), **POOL[number])
         for link in links
         for number in sorted(draw(st.sets(st.integers(0, len(POOL) - 1), max_size=2)))
     )
+    used = [route.link for route in routes]
+    links = tuple(replace(each, durable=each.name not in used or draw(st.booleans())) for each in links)
     peers = tuple(
         DesiredPeer(tag=other, queues=("*",), pushes=draw(st.sampled_from([("*",), ("*", "one")]))) for other in others
     )
@@ -391,11 +539,10 @@ topologies = st.builds(DesiredTopology, sites=st.fixed_dictionaries({tag: sites_
 
 def in_order(desired: DesiredTopology) -> Any:
     """What a file says, whatever its order."""
-    return json.loads(json.dumps(said(desired)), object_hook=lambda one: {k: _sorted(v) for k, v in one.items()})
-
-
-def _sorted(value: Any) -> Any:
-    return sorted(value, key=json.dumps) if isinstance(value, list) else value
+    return {
+        tag: {name: sorted(map(encode, entries)) for name, entries in asdict(site).items()}
+        for tag, site in desired.sites.items()
+    }
 
 
 @settings(deadline=None)

@@ -1,6 +1,7 @@
 """`sluice topology`: what sites are, written into a file, and a file made true at its sites."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ import typer
 
 from sluice.cli.federation.sites import AsJson, BadSiteName, OpenSite, Quiet, SiteName, open_named
 from sluice.cli.federation.topology_steps import Applying
-from sluice.cli.output import note, plain, show_json, show_table
+from sluice.cli.output import note, plain, show_error, show_json, show_table
 from sluice.errors import BadConfiguration, BadTopology
 from sluice.federation.operations import ListBindings, ListQueues
 from sluice.federation.topology.desired import DesiredTopology, desired_topology, said
@@ -60,11 +61,12 @@ def plan(file: File, *, prune: Prune = False, as_json: AsJson = False) -> None:
 
     The exit code is 0 where there is nothing to do, 2 where there is, 1 where it can't be done.
     """
-    made, _ = _planned(file, prune=prune)
+    read = TopologyFile.read(file, prune=prune)
+    made = read.plan()
     if as_json:
         show_json(_document(made))
     else:
-        _show(made)
+        _show(made, read)
     if made.conflicts:
         raise typer.Exit(1)
     if made.stages:
@@ -86,16 +88,15 @@ def apply(
     quiet: Quiet = False,
 ) -> None:
     """Do what `plan` says. It may be stopped anywhere, and goes on where it stopped when it is called again."""
-    made, sites = _planned(file, prune=prune)
+    read = TopologyFile.read(file, prune=prune)
+    made = read.plan()
+    if made.conflicts or not quiet:
+        _show(made, read)
     if made.conflicts:
-        _show(made)
         raise typer.Exit(1)
-    if not quiet:
-        _show(made)
     if made.takes_away and not yes:
         typer.confirm("Take away, or remake, what the plan says?", abort=True, err=True)
-    applying = Applying(sites=sites, routes=made.routes, timeout_s=timeout)
-    for step in applying.steps(made.stages):
+    for step in Applying(sites=read.sites, plan=read.plan, timeout_s=timeout).steps(made):
         if not quiet:
             note(f"done: {step.site}: {step.act} {step.what} {step.name}")
 
@@ -116,25 +117,40 @@ def _written(topology: DesiredTopology) -> str:
     return f"# yaml-language-server: $schema={SCHEMA}\n{body}"
 
 
-def _planned(file: Path, *, prune: bool) -> tuple[TopologyPlan, Mapping[str, OpenSite]]:
-    """Read a file, ask its sites, and compare. Raises `BadFile`, and what asking the sites raises."""
-    from sluice.cli.documents import BadFile, located_document_of_file  # noqa: PLC0415 - it imports yaml
+@dataclass(frozen=True, slots=True)
+class TopologyFile:
+    """A file that was read, and its sites, by tag."""
 
-    document, line_of = located_document_of_file(file)
-    sites: dict[str, OpenSite] = {}
+    file: Path
+    line_of: Callable[[str], int]
+    desired: DesiredTopology
+    sites: Mapping[str, OpenSite]
+    prune: bool
+
+    @classmethod
+    def read(cls, file: Path, *, prune: bool) -> "TopologyFile":
+        """Read a file, and find its sites. Raises `BadFile`, and what connecting to the sites raises."""
+        from sluice.cli.documents import BadFile, located_document_of_file  # noqa: PLC0415 - it imports yaml
+
+        document, line_of = located_document_of_file(file)
+        try:
+            desired = desired_topology(document)
+            names = {tag: _name(tag, site.at) for tag, site in desired.sites.items()}
+        except BadTopology as error:
+            raise BadFile(file, f"line {line_of(error.place)}: {error}") from error
+        return cls(file, line_of, desired, {tag: open_named(name) for tag, name in names.items()}, prune)
+
+    def plan(self) -> TopologyPlan:
+        """Compare it with what its sites are now. Raises what asking them raises."""
+        states = {tag: _state(site) for tag, site in self.sites.items()}
+        return plan_of(self.desired, states, prune=self.prune)
+
+
+def _name(tag: str, at: str) -> SiteName:
     try:
-        desired = desired_topology(document)
-        for tag, site in desired.sites.items():
-            try:
-                sites[tag] = open_named(SiteName.parse(site.at))
-            except BadSiteName as error:
-                raise BadTopology(f"sites.{tag}.at", str(error)) from error
-    except BadTopology as error:
-        raise BadFile(file, f"line {line_of(error.place)}: {error}") from error
-    made = plan_of(desired, {tag: _state(site) for tag, site in sites.items()}, prune=prune)
-    for conflict in made.conflicts:
-        note(f"{file}: line {line_of(conflict.place)}: {conflict}")
-    return made, sites
+        return SiteName.parse(at)
+    except BadSiteName as error:
+        raise BadTopology(f"sites.{tag}.at", str(error)) from error
 
 
 def _state(site: OpenSite) -> SiteState:
@@ -149,7 +165,7 @@ def _state(site: OpenSite) -> SiteState:
 # Plans
 
 
-def _show(made: TopologyPlan) -> None:
+def _show(made: TopologyPlan, read: TopologyFile) -> None:
     rows = [
         (step.act, step.site, step.what, step.name, "; ".join(filter(None, (step.change, step.costs))))
         for step in made.steps
@@ -161,6 +177,8 @@ def _show(made: TopologyPlan) -> None:
         show_table(
             ("site", "what", "name", ""), [(each.site, each.what, each.name, each.reason) for each in made.leftovers]
         )
+    for conflict in made.conflicts:
+        show_error(f"{read.file}: line {read.line_of(conflict.place)}: {conflict}")
     if not rows and not made.conflicts:
         note("nothing to do")
 

@@ -96,7 +96,7 @@ WAITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
-    """One thing that a site is asked for. Where it refuses, and there is an `instead`, that comes first.
+    """One thing that a site is asked for. Where it can't do that, it is asked for what is `instead`, and so for a way.
 
     `costs` says what becomes of messages meanwhile, where they aren't simply carried on.
     """
@@ -109,6 +109,16 @@ class PlannedStep:
     costs: str = ""
     operation: Operation[Any]
     instead: Operation[Any] | None = None
+
+    @property
+    def entry(self) -> tuple[str, str, str]:
+        """Of which site, what, and its name."""
+        return self.site, self.what, self.name
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether the entry goes, for good or to be remade, or may have to."""
+        return self.act in {Act.REMOVE, Act.REMAKE} or self.instead is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +167,7 @@ class TopologyPlan:
     @property
     def takes_away(self) -> bool:
         """Whether something goes, for good or to be remade."""
-        return any(step.act in {Act.REMOVE, Act.REMAKE} or step.instead is not None for step in self.steps)
+        return any(step.takes_away for step in self.steps)
 
 
 def plan_of(desired: DesiredTopology, states: Mapping[str, SiteState], *, prune: bool) -> TopologyPlan:
@@ -316,6 +326,9 @@ class _Comparison:
         """Check that its peer is one, and that nobody else's routes would go with what it was. Raises `BadRoute`."""
         if (PEER, link.peer) not in self.there:
             raise BadRoute(f"{link.name}: {link.peer} is no peer of {self.tag}: it goes into sites.{self.tag}.peers")
+        used = {each.link for each in self.there.values() if isinstance(each, Bridge)}
+        if not link.durable and link.name not in used:
+            raise BadRoute(f"{link.name}: it isn't durable, and goes with its last route: there is none")
         if was is None or not _differ(was, link) or self.prune:
             return
         others = [each.name for each in self.routes_over(link.name) if key_of(each) not in self.wanted]
@@ -370,36 +383,41 @@ class _Comparison:
         """Say what is to be done at this site, and when."""
         if self.conflicts:
             return
-        view, going = self.state.view, set(closing(self.state.view))
-        remade_links = {
-            name
-            for (what, name), entry in self.wanted.items()
-            if what == LINK and (name in going or _differ(self.actual.get((what, name), entry), entry))
+        going = set(closing(self.state.view))
+        late_links = {
+            entry.name
+            for key, entry in self.wanted.items()
+            if isinstance(entry, Link) and (key in going or _differ(self.actual.get(key, entry), entry))
         }
         gone = [each for key, each in self.actual.items() if key not in self.there]
-        wanted_ways = {each.way for each in self.wanted.values() if isinstance(each, Bridge)}
-        taken = {each.way for each in gone if isinstance(each, Bridge)}
-        taken |= {each.way for each in view.bridges if each.state == LinkState.CLOSING and not each.served}
+        ways = {each.way for each in self.wanted.values() if isinstance(each, Bridge)}
         for entry in gone:
-            if isinstance(entry, Bridge) and entry.way in wanted_ways:
-                yield self.taken_away(entry, Stage.CHANGE, Act.REMAKE)
+            makes_way = isinstance(entry, Bridge) and entry.way in ways
+            if makes_way or (isinstance(entry, Bridge) and entry.link in late_links):
+                yield self.taken_away(entry, Stage.CHANGE, Act.REMAKE if makes_way else Act.REMOVE)
             else:
                 stage = Stage.CLOSE if isinstance(entry, Link | Bridge) else Stage.REMOVE
                 yield self.taken_away(entry, stage, Act.REMOVE)
+        going_ways = {each.way for each in self.state.view.bridges if each.state == LinkState.CLOSING}
+        taken = going_ways | {each.way for each in gone if isinstance(each, Bridge)}
         for key, entry in self.wanted.items():
-            was = self.actual.get(key)
-            if isinstance(entry, Bridge) and entry.link in remade_links:
-                if isinstance(was, Bridge) and was.link not in remade_links:
-                    yield self.taken_away(was, Stage.CHANGE, Act.REMAKE)
-                yield self.made(entry, Stage.REMAKE)
-            elif was is None:
-                waits = key[1] in going or (isinstance(entry, Bridge) and entry.way in taken)
-                yield self.made(entry, Stage.REMAKE if waits else Stage.MAKE)
-            elif _differ(was, entry) and isinstance(was, Link):
+            waits = key in going or (isinstance(entry, Bridge) and (entry.way in taken or entry.link in late_links))
+            yield from self.turns_of(entry, waits=waits, late_links=late_links)
+
+    def turns_of(self, entry: Entry, *, waits: bool, late_links: set[str]) -> Iterator[Turn]:
+        """Say what is to be done for an entry that is wanted. One that isn't there `waits` where others have to go."""
+        was = self.actual.get(key_of(entry))
+        if was is None:
+            yield self.made(entry, Stage.REMAKE if waits else Stage.MAKE)
+        elif isinstance(entry, Bridge) and isinstance(was, Bridge) and entry.link in late_links:
+            if was.link not in late_links:  # else it goes with its link
                 yield self.taken_away(was, Stage.CHANGE, Act.REMAKE)
-                yield self.made(entry, Stage.REMAKE)
-            elif _differ(was, entry):
-                yield self.made(entry, Stage.CHANGE if isinstance(entry, Bridge) else Stage.MAKE, was=was)
+            yield self.made(entry, Stage.REMAKE)
+        elif isinstance(entry, Link) and _differ(was, entry):
+            yield self.taken_away(was, Stage.CHANGE, Act.REMAKE)
+            yield self.made(entry, Stage.REMAKE)
+        elif _differ(was, entry):
+            yield self.made(entry, Stage.CHANGE if isinstance(entry, Bridge) else Stage.MAKE, was=was)
 
     def made(self, entry: Entry, stage: Stage, *, was: Entry | None = None) -> Turn:
         """Plan to make an entry, or to change it from what it was."""

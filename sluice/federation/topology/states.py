@@ -52,8 +52,13 @@ class SiteState:
 
     @cached_property
     def entries(self) -> Entries:
-        """All of the site's own that isn't about to go: what peers asked for is theirs, and goes with that."""
+        """All of the site's own that isn't about to go.
+
+        What peers asked for is theirs, and a link that isn't durable is its routes': it is there where they are.
+        """
         view = self.view
+        used = {each.link for each in view.bridges if each.state != LinkState.CLOSING}
+        links = [each for each in view.links if not each.served and not each.is_ending]
         return by_key(
             [
                 *(
@@ -61,7 +66,7 @@ class SiteState:
                 ),  # its routes' tags are noted by itself
                 *(each for each in view.exchanges if each not in STANDARD_EXCHANGES),
                 *self.bindings,
-                *(each.declared_link() for each in view.links if not each.served and not each.is_ending),
+                *(each.declared_link() for each in links if each.durable or each.name in used),
                 *(
                     replace(each.declared_bridge(), **{PAUSED: False})
                     for each in view.bridges
@@ -97,10 +102,10 @@ class SiteState:
         return queue if known is None else known.name
 
 
-def closing(view: SiteView) -> list[str]:
-    """Return what is about to go, of the site's own and of what peers asked for: the names of routes and links."""
-    routes = [each.name for each in view.bridges if each.state == LinkState.CLOSING]
-    return [*routes, *(each.name for each in view.links if each.is_ending)]
+def closing(view: SiteView) -> list[Key]:
+    """Return what is about to go, of the site's own and of what peers asked for."""
+    routes = [(ROUTE, each.name) for each in view.bridges if each.state == LinkState.CLOSING]
+    return [*routes, *((LINK, each.name) for each in view.links if each.is_ending)]
 
 
 def idle(view: SiteView, routes: Iterable[str]) -> list[str]:
