@@ -139,7 +139,7 @@ def test_a_binding_with_other_arguments_is_refused_but_where_it_replaces_the_old
 
 def test_a_binding_is_asked_for_as_sites_of_before_know_it() -> None:
     asked = BindQueue.to(BindingDeclaration(exchange="amq.topic", queue="orders", key="k"))
-    assert encode(asked) == b'{"op":"bind","exchange":"amq.topic","key":"k","queue":"orders"}'
+    assert encode(asked) == b'{"op":"bind","exchange":"amq.topic","queue":"orders","key":"k"}'
 
 
 def test_a_site_says_what_its_deployment_declares() -> None:

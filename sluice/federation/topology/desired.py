@@ -176,7 +176,8 @@ _LISTS: Mapping[str, Any] = {
 def _converted(document: object, type_: type[T], place: str) -> T:
     try:
         value: T = msgspec.convert(document, type_)
-        encode(value)  # as sites are told it
+        if isinstance(value, Struct) and not isinstance(value, _Outline):
+            encode(value)  # as sites are told it
     except msgspec.ValidationError as error:
         found = _PLACE.fullmatch(str(error))
         cause, within = (found["cause"], found["place"]) if found else (str(error), "")
