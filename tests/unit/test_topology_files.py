@@ -5,6 +5,7 @@ The sites' operations and registries are the real ones; with each look at a site
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -31,6 +32,7 @@ from sluice.federation.topology.desired import (
     DesiredPeer,
     DesiredSite,
     DesiredTopology,
+    desired_topology,
     schema,
 )
 from sluice.federation.topology.plan import Act, TopologyPlan, plan_of
@@ -486,6 +488,12 @@ def test_the_schema_that_is_shipped_is_that_of_what_is_read(sites: Four) -> None
         Path(topology_files.__file__).with_name(topology_files.SCHEMA).write_text(current)
     assert sites.run("topology", "schema").stdout == current
     assert "paused" not in schema()["$defs"]["Bridge"]["properties"]
+
+
+def test_the_guides_example_is_one() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "federation.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    assert list(desired_topology(yaml.safe_load(example)).sites) == ["shop", "depot"]
 
 
 # Any topology to any other, killed anywhere
