@@ -328,6 +328,16 @@ def test_what_a_peer_wouldnt_let_a_route_is_said(sites: Four) -> None:
     assert conflict.endswith("r: at EAST, WEST may not pull amq.topic by 'a.#': its peer rule here says events")
 
 
+def test_a_dynamic_route_between_exchanges_of_two_types_is_said(sites: Four) -> None:
+    def own(type_: ExchangeType) -> dict[str, Any]:
+        return {"exchanges": (Exchange(name="own", type=type_),)}
+
+    route = pull("EAST", src="own", dest="own", key="", dynamic=True)
+    west = {**own(ExchangeType.TOPIC), "links": (to("EAST"),), "routes": (route,)}
+    [conflict] = words(sites.plan(topology(EAST=own(ExchangeType.DIRECT), WEST=west)))
+    assert conflict.endswith("r: own is direct and topic at its two ends: a dynamic route needs one type")
+
+
 def test_exchanges_that_are_each_others_alternates_are_said(sites: Four) -> None:
     ring = tuple(Exchange(name=a, type=ExchangeType.FANOUT, alternate=b) for a, b in ("ab", "ba"))
     assert (

@@ -268,11 +268,8 @@ class _Comparison:
                     )
                 match entry:
                     case Peer():
-                        accounts, others = (
-                            self.state.view.peer_accounts,
-                            [each for each in done if isinstance(each, Peer)],
-                        )
-                        check_peer(entry, here=self.tag, accounts=accounts, existing=others)
+                        others = [each for each in done if isinstance(each, Peer)]
+                        check_peer(entry, here=self.tag, accounts=self.state.view.peer_accounts, existing=others)
                     case Exchange():
                         self.check_exchange(entry, was)
                     case BindingDeclaration():
@@ -349,10 +346,12 @@ class _Comparison:
         [peer] = [each.peer for each in links if each.name == route.link]
         there = sites.get(peer)
         source, dest = (self, there) if route.src_is_local else (there, self)
-        if dest is not None:
-            dest.need_exchange(route.dest)
+        exchanges = [] if dest is None else [dest.need_exchange(route.dest)]
         if source is not None and not route.src_is_queue:
-            source.need_exchange(route.src)
+            exchanges.append(source.need_exchange(route.src))
+        if route.dynamic and len({each.type for each in exchanges}) > 1:
+            types = " and ".join(sorted(each.type.value for each in exchanges))
+            raise BadRoute(f"{route.name}: {route.src} is {types} at its two ends: a dynamic route needs one type")
         if there is None:
             return
         rules = there.there.get((PEER, self.tag))
