@@ -22,6 +22,7 @@ from sluice.cli.federation import topology_files
 from sluice.cli.federation.sites import Client, OpenSite, SiteName
 from sluice.cli.federation.topology_steps import Applying, NotThereYet
 from sluice.codec import encode
+from sluice.errors import RequestRefused
 from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.states import Command
@@ -219,15 +220,39 @@ def test_a_binding_gets_other_arguments_in_one_change(sites: Four) -> None:
     assert sites.plan(bound(a=True)).steps == []
 
 
-def test_a_route_with_other_options_is_asked_for_and_remade_where_the_site_cant_change_it(sites: Four) -> None:
-    sites.apply(topology(WEST=PULLED))
-    desired = topology(WEST={**PULLED, "routes": (pull("EAST", credit=50),)})
-    [step] = sites.plan(desired).steps
-    assert (step.act, step.change) == (Act.CHANGE, "credit 0 → 50")
-    assert step.costs == "where the site can't change it in place, what is published meanwhile isn't sent"
+def test_a_route_with_other_options_is_remade_and_that_is_said(sites: Four) -> None:
+    queue = pull("EAST", "q", src="sluice-queue-1", src_is_queue=True, key="")
+    sites.apply(topology(WEST={**PULLED, "routes": (pull("EAST"), queue)}))
+    routes = (pull("EAST", credit=50), replace(queue, credit=50))
+    desired = topology(WEST={**PULLED, "routes": routes})
+    remade = [(step.name, step.change, step.costs) for step in sites.plan(desired).steps if step.act is Act.REMAKE]
+    assert remade == [
+        ("q", "credit 0 → 50", "what comes meanwhile waits in its queue"),
+        ("r", "credit 0 → 50", "what is published meanwhile isn't sent"),
+    ]
+    sites.apply(desired)
+    assert {each.credit for each in sites[REGIONS["WEST"]].bridges().values()} == {50}
+    assert sites.plan(desired).steps == []
+
+
+def test_a_link_that_went_with_the_last_of_its_routes_is_made_again_for_the_next(sites: Four) -> None:
+    west = {"links": (to("EAST", durable=False),), "routes": (pull("EAST"),)}
+    sites.apply(topology(WEST=west))
+    desired = topology(WEST={**west, "routes": (pull("EAST", credit=50),)})
+    assert acts(sites.plan(desired)) == [("remake", "WEST", "r"), ("add", "WEST", "r")]
     sites.apply(desired)
     assert sites[REGIONS["WEST"]].bridges()["r"].credit == 50
-    assert sites.plan(desired).steps == []
+
+
+def test_what_a_site_refuses_is_said_and_what_was_done_stays(sites: Four) -> None:
+    queue = BindingDeclaration(exchange="amq.fanout", queue="sluice-queue-new")
+    desired = topology(WEST={**PULLED, "bindings": (queue,)})
+    with pytest.raises(RequestRefused, match="no such queue: sluice-queue-new"):
+        sites.apply(desired)
+    assert set(sites[REGIONS["WEST"]].bridges()) == set()
+    sites[REGIONS["WEST"]].queues.queues["sluice-queue-new"] = []
+    sites.apply(desired)
+    assert set(sites[REGIONS["WEST"]].bridges()) == {"r"}
 
 
 def test_a_link_that_changes_is_remade_with_its_routes(sites: Four) -> None:
@@ -418,10 +443,10 @@ def test_a_changed_file_is_planned_applied_and_then_there_is_nothing_to_do(sites
     file = written(sites, tmp_path, topology(WEST=PULLED))
     edited(file, "      key: a.#\n", "      key: b.#\n")
     planned = sites.run("topology", "plan", str(file), code=2).stdout.split()
-    assert planned[planned.index("change") :][:7] == ["change", "WEST", "route", "r", "key", '"a.#"', "→"]
-    [step] = json.loads(sites.run("topology", "plan", str(file), "--json", code=2).stdout)["steps"]
-    assert (step["site"], step["act"], step["change"]) == ("WEST", "change", 'key "a.#" → "b.#"')
-    assert step["asks"]["op"] == "bridge_add"
+    assert planned[planned.index("remake") :][:7] == ["remake", "WEST", "route", "r", "key", '"a.#"', "→"]
+    [step, _] = json.loads(sites.run("topology", "plan", str(file), "--json", code=2).stdout)["steps"]
+    assert (step["site"], step["act"], step["change"]) == ("WEST", "remake", 'key "a.#" → "b.#"')
+    assert step["asks"] == {"op": "bridge_del", "name": "r", "del_empty_link": False}
     assert "Take away, or remake" in sites.run("topology", "apply", str(file), code=1).stderr
     assert sites[REGIONS["WEST"]].bridges()["r"].key == "a.#"
     assert sites.run("topology", "apply", str(file), "--yes").stderr.splitlines()[-1] == "done: WEST: add route r"

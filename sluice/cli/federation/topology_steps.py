@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from sluice.cli.federation.sites import OpenSite
 from sluice.errors import RequestRefused, SluiceError
-from sluice.federation.links.links import DUPLICATE, NAME_TAKEN
 from sluice.federation.topology.plan import PlannedStep, TopologyPlan, Until
 from sluice.federation.topology.states import closing, idle
 
 POLL_S = 0.5
 FOLLOWS_WITHIN_S = 1.1  # exchange functions look for new bindings every second
-MAX_PLANS = 3  # and one for each route: that it has to be remade may show only when it is to be changed
+MAX_PLANS = 10  # a second one finds that all is done, unless somebody else changes something, too
 
 
 class NotThereYet(SluiceError):
@@ -37,7 +36,7 @@ class Applying:
         """
         going = {step.entry for step in agreed.steps if step.takes_away}
         plan = agreed
-        for _ in range(MAX_PLANS + sum(map(len, agreed.routes.values()))):
+        for _ in range(MAX_PLANS):
             if plan.conflicts or any(step.takes_away and step.entry not in going for step in plan.steps):
                 raise NotThereYet("somebody else has changed these sites meanwhile: apply it again")
             if not plan.stages:
@@ -59,13 +58,10 @@ class Applying:
                 client = self.sites[step.site].client
                 try:
                     client.ask(step.operation)
-                except RequestRefused as error:
-                    if step not in self.plan().steps:
-                        return  # it came about otherwise, as where a link goes with the last of its routes
-                    if step.instead is None or not any(each in str(error) for each in (DUPLICATE, NAME_TAKEN)):
+                except RequestRefused:
+                    if self.plan().steps[:1] == [step]:
                         raise
-                    client.ask(step.instead)
-                    return
+                    return  # it came about otherwise, or needs what has gone: a link may go with the last of its routes
                 yield step
 
     def wait(self, what: str, left: Callable[[], list[str]]) -> None:

@@ -16,8 +16,6 @@ MAX_ENDPOINTS = 8
 MAX_EXCLUDES = 64
 MAX_SYNC = 10_000  # an event source mapping's largest batch
 MAX_CREDIT = 120_000  # SQS's messages in flight
-DUPLICATE = "duplicate route"  # in refusals of a route that is there
-NAME_TAKEN = "there is a bridge of this name"
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -201,6 +199,6 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
             raise BadRoute(f"{bridge.name}: {reason}")
     for other in existing:
         if bridge.way == other.way:
-            raise BadRoute(f"{bridge.name}: {DUPLICATE}: it is {other.name}'s")
+            raise BadRoute(f"{bridge.name}: duplicate route: it is {other.name}'s")
         if bridge.name == other.name:
-            raise BadRoute(f"{bridge.name}: {NAME_TAKEN}")
+            raise BadRoute(f"{bridge.name}: there is a bridge of this name")

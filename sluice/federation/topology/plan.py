@@ -14,9 +14,10 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
-from sluice.codec import encode
+from sluice.codec import decode, encode
 from sluice.errors import BadBinding, BadRoute, Malformed
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Bridge, Link, check_bridge, check_link
@@ -71,7 +72,7 @@ class Stage(IntEnum):
     """When a step's turn comes."""
 
     MAKE = 0
-    CHANGE = 1  # of routes; and what is remade goes
+    MAKE_WAY = 1  # what is remade goes
     REMAKE = 2  # what has a name, or a way, of something that had to go
     CLOSE = 3
     REMOVE = 4
@@ -87,7 +88,7 @@ class Until(StrEnum):
 
 WAITS = {
     Stage.MAKE: Until.NOTHING,
-    Stage.CHANGE: Until.NOTHING,
+    Stage.MAKE_WAY: Until.NOTHING,
     Stage.REMAKE: Until.GONE,
     Stage.CLOSE: Until.CARRYING,
     Stage.REMOVE: Until.GONE,
@@ -96,7 +97,7 @@ WAITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
-    """One thing that a site is asked for. Where it can't do that, it is asked for what is `instead`, and so for a way.
+    """One thing that a site is asked for.
 
     `costs` says what becomes of messages meanwhile, where they aren't simply carried on.
     """
@@ -108,7 +109,6 @@ class PlannedStep:
     change: str = ""
     costs: str = ""
     operation: Operation[Any]
-    instead: Operation[Any] | None = None
 
     @property
     def entry(self) -> tuple[str, str, str]:
@@ -117,8 +117,8 @@ class PlannedStep:
 
     @property
     def takes_away(self) -> bool:
-        """Whether the entry goes, for good or to be remade, or may have to."""
-        return self.act in {Act.REMOVE, Act.REMAKE} or self.instead is not None
+        """Whether the entry goes, for good or to be remade."""
+        return self.act in {Act.REMOVE, Act.REMAKE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +393,7 @@ class _Comparison:
         for entry in gone:
             makes_way = isinstance(entry, Bridge) and entry.way in ways
             if makes_way or (isinstance(entry, Bridge) and entry.link in late_links):
-                yield self.taken_away(entry, Stage.CHANGE, Act.REMAKE if makes_way else Act.REMOVE)
+                yield self.taken_away(entry, Stage.MAKE_WAY, Act.REMAKE if makes_way else Act.REMOVE)
             else:
                 stage = Stage.CLOSE if isinstance(entry, Link | Bridge) else Stage.REMOVE
                 yield self.taken_away(entry, stage, Act.REMOVE)
@@ -410,13 +410,13 @@ class _Comparison:
             yield self.made(entry, Stage.REMAKE if waits else Stage.MAKE)
         elif isinstance(entry, Bridge) and isinstance(was, Bridge) and entry.link in late_links:
             if was.link not in late_links:  # else it goes with its link
-                yield self.taken_away(was, Stage.CHANGE, Act.REMAKE)
+                yield self.taken_away(was, Stage.MAKE_WAY, Act.REMAKE)
             yield self.made(entry, Stage.REMAKE)
-        elif isinstance(entry, Link) and _differ(was, entry):
-            yield self.taken_away(was, Stage.CHANGE, Act.REMAKE)
+        elif isinstance(was, Link | Bridge) and _differ(was, entry):
+            yield self.taken_away(was, Stage.MAKE_WAY, Act.REMAKE)
             yield self.made(entry, Stage.REMAKE)
         elif _differ(was, entry):
-            yield self.made(entry, Stage.CHANGE if isinstance(entry, Bridge) else Stage.MAKE, was=was)
+            yield self.made(entry, Stage.MAKE, was=was)
 
     def made(self, entry: Entry, stage: Stage, *, was: Entry | None = None) -> Turn:
         """Plan to make an entry, or to change it from what it was."""
@@ -432,16 +432,13 @@ class _Comparison:
                 operation = AddLink(link=entry)
             case Bridge():
                 operation = AddBridge(bridge=entry)
-        in_place = was is None or not isinstance(entry, Bridge)
         step = PlannedStep(
             site=self.tag,
             act=Act.ADD if was is None else Act.CHANGE,
             what=what,
             name=name,
             change=_shown(entry) if was is None else _changes(was, entry),
-            costs="" if in_place else f"where the site can't change it in place, {_costs(entry)}",
             operation=operation,
-            instead=None if in_place else CloseBridge(name=name),
         )
         place = self.exchanges_in_order().index(name) if what == EXCHANGE else 0
         return stage, (MADE_IN_ORDER.index(what), place, self.tag, name), step
@@ -465,7 +462,7 @@ class _Comparison:
             act=act,
             what=what,
             name=name,
-            change=_shown(entry),
+            change=_changes(entry, self.wanted[key_of(entry)]) if key_of(entry) in self.wanted else _shown(entry),
             costs=_costs(entry) if act is Act.REMAKE else "",
             operation=operation,
         )
@@ -480,12 +477,13 @@ def _differ(one: Entry, other: Entry) -> bool:
 
 def _changes(was: Entry, entry: Entry) -> str:
     """Say which fields change, from what to what."""
-    shown = {name: (_text(getattr(was, name)), _text(getattr(entry, name))) for name in entry.__struct_fields__}
-    return ", ".join(f"{name} {before} → {after}" for name, (before, after) in shown.items() if before != after)
+    before, after = (decode(encode(each), dict[str, Raw], of="an entry") for each in (was, entry))
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(f"{name} {_text(before.get(name))} → {_text(after.get(name))}" for name in names)
 
 
-def _text(value: object) -> str:
-    return encode(value).decode()
+def _text(value: Raw | None) -> str:
+    return "unset" if value is None else bytes(value).decode()
 
 
 def _shown(entry: Entry) -> str:
@@ -496,7 +494,7 @@ def _shown(entry: Entry) -> str:
         case Exchange():
             return str(entry.type) + (f", else {entry.alternate}" if entry.alternate else "")
         case BindingDeclaration():
-            return _text(entry.arguments) if entry.arguments else ""
+            return encode(entry.arguments).decode() if entry.arguments else ""
         case Link():
             return f"to {entry.peer}"
         case Bridge():
