@@ -299,6 +299,26 @@ def test_what_replaces_something_carries_before_that_goes(sites: Four) -> None:
     assert set(sites[REGIONS["WEST"]].bridges()) == {"s"}
 
 
+def test_a_peer_may_more_at_once_and_less_when_what_takes_its_place_carries(sites: Four) -> None:
+    def only(exchange: str) -> DesiredTopology:
+        route = pull("EAST", exchange, src=exchange, dest=exchange, key="")
+        east = {"peers": all_peers("EAST", pulls=(exchange,))}
+        return topology(EAST=east, WEST={"links": (to("EAST"),), "routes": (route,)})
+
+    sites.apply(only("amq.fanout"))
+    desired = only("amq.direct")
+    assert [(step.act.value, step.name) for step in sites.plan(desired).steps] == [
+        *(("change", peer) for peer in ("NORTH", "SOUTH", "WEST")),
+        ("add", "amq.direct"),
+        ("remove", "amq.fanout"),
+        *(("change", peer) for peer in ("NORTH", "SOUTH", "WEST")),
+    ]
+    sites.apply(desired)
+    assert sites.plan(desired).steps == []
+    rules = {each.tag: each.pulls for each in sites[REGIONS["EAST"]].ask(ShowSite()).peers}
+    assert rules["WEST"] == ("amq.direct",)
+
+
 def test_a_pause_is_neither_written_nor_changed(sites: Four) -> None:
     desired = topology(WEST=PULLED)
     sites.apply(desired)
@@ -571,7 +591,8 @@ def sites_(draw: st.DrawFn, tag: str) -> DesiredSite:
     used = [route.link for route in routes]
     links = tuple(replace(each, durable=each.name not in used or draw(st.booleans())) for each in links)
     peers = tuple(
-        DesiredPeer(tag=other, queues=("*",), pushes=draw(st.sampled_from([("*",), ("*", "one")]))) for other in others
+        DesiredPeer(tag=other, queues=("*",), pushes=draw(st.sampled_from([("*",), ("*", "one"), ("amq.*",)])))
+        for other in others
     )
     own = tuple(OWN[name] for name in names)
     return DesiredSite(at=REGIONS[tag], peers=peers, exchanges=own, bindings=bindings, links=links, routes=routes)

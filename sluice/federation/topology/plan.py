@@ -415,6 +415,13 @@ class _Comparison:
         elif isinstance(was, Link | Bridge) and _differ(was, entry):
             yield self.taken_away(was, Stage.MAKE_WAY, Act.REMAKE)
             yield self.made(entry, Stage.REMAKE)
+        elif isinstance(entry, Peer) and isinstance(was, Peer):
+            # What it may no longer closes its routes at once: that comes when all is there that takes their place.
+            both = entry.with_rules_of(was)
+            if _differ(was, both):
+                yield self.made(both, Stage.MAKE, was=was)
+            if _differ(both, entry):
+                yield self.made(entry, Stage.CLOSE, was=both)
         elif _differ(was, entry):
             yield self.made(entry, Stage.MAKE, was=was)
 
@@ -441,7 +448,8 @@ class _Comparison:
             operation=operation,
         )
         place = self.exchanges_in_order().index(name) if what == EXCHANGE else 0
-        return stage, (MADE_IN_ORDER.index(what), place, self.tag, name), step
+        rank = TAKEN_IN_ORDER.index(what) if stage is Stage.CLOSE else MADE_IN_ORDER.index(what)
+        return stage, (rank, place, self.tag, name), step
 
     def taken_away(self, entry: Entry, stage: Stage, act: Act) -> Turn:
         """Plan to take an entry away."""
