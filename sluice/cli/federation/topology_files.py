@@ -13,7 +13,7 @@ from sluice.cli.federation.topology_steps import Applying
 from sluice.cli.output import note, plain, show_error, show_json, show_table
 from sluice.errors import BadConfiguration, BadTopology
 from sluice.federation.operations import ListBindings, ListQueues
-from sluice.federation.topology.desired import DesiredTopology, desired_topology, said
+from sluice.federation.topology.desired import DesiredTopology, as_document, desired_topology
 from sluice.federation.topology.plan import TopologyPlan, plan_of
 from sluice.federation.topology.states import SiteState, described
 
@@ -113,7 +113,7 @@ def schema() -> None:
 def _written(topology: DesiredTopology) -> str:
     import yaml  # noqa: PLC0415 - only for this command
 
-    body = yaml.safe_dump(said(topology), sort_keys=False, allow_unicode=True, width=120)
+    body = yaml.safe_dump(as_document(topology), sort_keys=False, allow_unicode=True, width=120)
     return f"# yaml-language-server: $schema={SCHEMA}\n{body}"
 
 

@@ -194,7 +194,7 @@ def _converted(document: object, type_: type[T], place: str) -> T:
     return value
 
 
-def said(value: object) -> Any:
+def as_document(value: object) -> Any:
     """Return what a YAML writer takes: fields that have their defaults are left out, and sets are in order."""
     if isinstance(value, Struct):
         shown = {}
@@ -202,12 +202,12 @@ def said(value: object) -> Any:
             own = getattr(value, field.name)
             default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
             if own != default:
-                shown[field.encode_name] = said(own)
+                shown[field.encode_name] = as_document(own)
         return shown
     if isinstance(value, Mapping):
-        return {name: said(each) for name, each in value.items()}
+        return {name: as_document(each) for name, each in value.items()}
     if isinstance(value, tuple):
-        return [said(each) for each in value]
+        return [as_document(each) for each in value]
     return msgspec.to_builtins(value, order="deterministic")
 
 
