@@ -27,7 +27,7 @@ from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.states import Command
 from sluice.federation.matching.exchanges import Exchange, ExchangeType
-from sluice.federation.operations import AddExchange, ListBindings, ListQueues, ShowSite, TellBridge
+from sluice.federation.operations import AddExchange, CloseBridge, ListBindings, ListQueues, ShowSite, TellBridge
 from sluice.federation.topology.desired import (
     DesiredLink,
     DesiredPeer,
@@ -242,6 +242,15 @@ def test_a_link_that_went_with_the_last_of_its_routes_is_made_again_for_the_next
     assert acts(sites.plan(desired)) == [("remake", "WEST", "r"), ("add", "WEST", "r")]
     sites.apply(desired)
     assert sites[REGIONS["WEST"]].bridges()["r"].credit == 50
+
+
+def test_a_link_that_stays_after_its_routes_takes_the_place_of_one_that_goes_with_them(sites: Four) -> None:
+    sites.apply(topology(WEST={"links": (to("EAST", durable=False),), "routes": (pull("EAST", src_is_local=True),)}))
+    sites[REGIONS["WEST"]].ask(CloseBridge(name="r"))
+    assert sites[REGIONS["WEST"]].links().keys() == {"EAST"}  # as long as the route sends what it holds
+    assert sites.plan(topology()).steps == []
+    sites.apply(topology(WEST={"links": (to("EAST"),)}))
+    assert sites[REGIONS["WEST"]].links()["EAST"].durable
 
 
 def test_what_a_site_refuses_is_said_and_what_was_done_stays(sites: Four) -> None:

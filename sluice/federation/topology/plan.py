@@ -372,7 +372,7 @@ class _Comparison:
 
     def leftovers(self) -> Iterator[Leftover]:
         """Say what stays though the file hasn't it."""
-        for key in sorted(self.actual.keys() - self.wanted.keys()):
+        for key in sorted(self.state.kept.keys() - self.wanted.keys()):
             is_declared = key in self.state.declared
             if is_declared or not self.prune:
                 reason = "the deployment declares it" if is_declared else "--prune takes it away"
@@ -388,7 +388,7 @@ class _Comparison:
             for key, entry in self.wanted.items()
             if isinstance(entry, Link) and (key in going or _differ(self.actual.get(key, entry), entry))
         }
-        gone = [each for key, each in self.actual.items() if key not in self.there]
+        gone = [each for key, each in self.state.kept.items() if key not in self.there]
         ways = {each.way for each in self.wanted.values() if isinstance(each, Bridge)}
         for entry in gone:
             makes_way = isinstance(entry, Bridge) and entry.way in ways

@@ -52,13 +52,8 @@ class SiteState:
 
     @cached_property
     def entries(self) -> Entries:
-        """All of the site's own that isn't about to go.
-
-        What peers asked for is theirs, and a link that isn't durable is its routes': it is there where they are.
-        """
+        """All of the site's own that isn't about to go: what peers asked for is theirs, and goes with that."""
         view = self.view
-        used = {each.link for each in view.bridges if each.state != LinkState.CLOSING}
-        links = [each for each in view.links if not each.served and not each.is_ending]
         return by_key(
             [
                 *(
@@ -66,7 +61,7 @@ class SiteState:
                 ),  # its routes' tags are noted by itself
                 *(each for each in view.exchanges if each not in STANDARD_EXCHANGES),
                 *self.bindings,
-                *(each.declared_link() for each in links if each.durable or each.name in used),
+                *(each.declared_link() for each in view.links if not each.served and not each.is_ending),
                 *(
                     replace(each.declared_bridge(), **{PAUSED: False})
                     for each in view.bridges
@@ -74,6 +69,14 @@ class SiteState:
                 ),
             ]
         )
+
+    @cached_property
+    def kept(self) -> Entries:
+        """The same without links that are there for routes, and have none: they go by themselves."""
+        used = {each.link for each in self.entries.values() if isinstance(each, Bridge)}
+        passing = [each for each in self.entries.values() if isinstance(each, Link) and not each.durable]
+        gone = {key_of(each) for each in passing if each.name not in used}
+        return {key: each for key, each in self.entries.items() if key not in gone}
 
     @property
     def bindings(self) -> list[BindingDeclaration]:
@@ -127,7 +130,7 @@ def described(states: Mapping[str, SiteState]) -> DesiredTopology:
 def _described(state: SiteState, states: Mapping[str, SiteState]) -> DesiredSite:
     addresses = {tag: each.view.address for tag, each in states.items()}
     here = state.view.address
-    listed = [entry for _, entry in sorted(state.entries.items())]
+    listed = [entry for _, entry in sorted(state.kept.items())]
     return DesiredSite(
         at=state.at,
         peers=tuple(DesiredPeer.of(each, address=addresses.get(each.tag)) for each in listed if isinstance(each, Peer)),
