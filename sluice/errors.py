@@ -22,6 +22,7 @@ SluiceError
     ├── BadRoute         a link or a route that is refused
     ├── BadSetting       one environment variable of a function
     ├── BadSnapshot      a routing snapshot that this version can't read
+    ├── BadTopology      one place of a topology file
     └── RequestRefused   a function says what is wrong with what it was asked
 """
 
@@ -168,6 +169,16 @@ class BadSetting(BadConfiguration):
         """`name` is the variable's."""
         super().__init__(f"environment variable {name}: {cause}")
         self.name = name
+
+
+class BadTopology(BadConfiguration):
+    """A place in a topology file that can't be used; nothing was changed at any site."""
+
+    def __init__(self, place: str, cause: str) -> None:
+        """`place` is a path with dots, for example `sites.eu.routes[3].key`."""
+        super().__init__(f"{place}: {cause}" if place else cause)
+        self.place = place
+        self.cause = cause
 
 
 class RequestRefused(BadConfiguration):

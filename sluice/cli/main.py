@@ -7,7 +7,17 @@ import typer
 from typer.core import TyperGroup
 
 from sluice.cli import local, site_status
-from sluice.cli.federation import bindings, dynamic_routes, exchanges, links, peers, publishing, queue_routes, routes
+from sluice.cli.federation import (
+    bindings,
+    dynamic_routes,
+    exchanges,
+    links,
+    peers,
+    publishing,
+    queue_routes,
+    routes,
+    topology_files,
+)
 from sluice.cli.output import show_error
 from sluice.cli.pipeline import commands as pipeline
 from sluice.cli.rendezvous import commands as rendezvous
@@ -60,6 +70,7 @@ app.add_typer(links.app, name="link")
 app.add_typer(routes.app, name="route")
 app.add_typer(queue_routes.app, name="queue")
 app.add_typer(dynamic_routes.app, name="dynamic")
+app.add_typer(topology_files.app, name="topology")
 app.command()(publishing.publish)
 app.command()(publishing.consume)
 app.add_typer(pipeline.app, name="pipeline")

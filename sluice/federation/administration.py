@@ -126,7 +126,7 @@ class Administration:
                 declaration = operation.declaration()
                 queue = self.names.physical(declaration.queue)
                 self.registrar.queues.count(queue)  # it has to be there
-                self.bind(declaration)
+                self.bind(declaration, replaces=operation.replaces)
                 return BindingDeclaration.of(declaration.binding(queue=queue))
             case UnbindQueue(exchange=name, queue=queue, key=key):
                 self.registrar.exchanges.change(without_binding((name, self.names.physical(queue), key)))
@@ -192,6 +192,7 @@ class Administration:
                 for name, record in sorted(registry.bridges.items())
                 for link in [registry.links.get(record.bridge.link)]
             ),
+            declared=self.declared,
         )
 
     def queues(self) -> QueuesView:
@@ -230,12 +231,13 @@ class Administration:
 
     # Bindings, links and routes
 
-    def bind(self, declaration: BindingDeclaration) -> None:
-        """Binds a queue. Raises `BadBinding`."""
+    def bind(self, declaration: BindingDeclaration, *, replaces: bool = False) -> None:
+        """Binds a queue, also in place of a binding with other arguments where it `replaces`. Raises `BadBinding`."""
         queue = self.names.physical(declaration.queue)
         feeds_route = queue in fed_queues(self.registrar.registry())
         destination = Destination(queue=queue, url=self.registrar.queues.url(queue), feeds_route=feeds_route)
-        self.registrar.exchanges.change(with_binding(declaration.binding(queue=queue), destination))
+        binding = declaration.binding(queue=queue)
+        self.registrar.exchanges.change(with_binding(binding, destination, replaces=replaces))
 
     def add_peer(self, peer: Peer) -> None:
         """Declare a peer, or what it may from now on. Raises `BadRoute` for one that can't be."""

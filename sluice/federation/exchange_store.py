@@ -122,14 +122,22 @@ def without_exchange(name: str) -> Change:
     return change
 
 
-def with_binding(binding: Binding, destination: Destination) -> Change:
-    """Bind a queue; the same binding once more changes nothing but what is known of the queue."""
+def with_binding(binding: Binding, destination: Destination, *, replaces: bool = False) -> Change:
+    """Bind a queue; the same binding once more changes nothing but what is known of the queue.
+
+    One with other arguments is refused, but where this one `replaces` it, in one change.
+    """
 
     def change(site: SiteBindings) -> BindingsChange | None:
         queues = () if site.destination(binding.queue) == destination else (destination,)
+        bound = {binding.exchange: {binding.queue: {binding.key: to_stored(binding.arguments)}}}
+        known = site.keys(binding.exchange, binding.queue).get(binding.key)
+        if replaces and known is not None and _differ(to_stored(binding.arguments), known):
+            check(binding, site.exchange(binding.exchange).type)
+            unbound = {binding.exchange: {binding.queue: {binding.key: known}}}
+            return BindingsChange(queues=queues, unbound=unbound, bound=bound)
         if site.lacks(binding):
-            keys = {binding.key: to_stored(binding.arguments)}
-            return BindingsChange(queues=queues, bound={binding.exchange: {binding.queue: keys}})
+            return BindingsChange(queues=queues, bound=bound)
         return BindingsChange(queues=queues) if queues else None
 
     return change

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, cast
 from msgspec import Meta
 
 from sluice.codec import Struct
-from sluice.federation.declared import BindingDeclaration
+from sluice.federation.declared import BindingDeclaration, Declared
 from sluice.federation.links.links import Address, Bridge, Introduction, Link
 from sluice.federation.links.peers import Peer
 from sluice.federation.links.states import ENDING, Command, LinkStatus
@@ -34,6 +34,10 @@ class LinkView(Link, frozen=True, kw_only=True):
         """Whether no route can be added to it any more."""
         return self.status.state in ENDING
 
+    def declared_link(self) -> Link:
+        """Return the link itself."""
+        return Link(**{name: getattr(self, name) for name in Link.__struct_fields__})
+
 
 class BridgeView(Bridge, frozen=True, kw_only=True):
     """A bridge and how it is. `state` is a link's, or what the source said; `reads` is its queue, at this site.
@@ -55,7 +59,10 @@ class BridgeView(Bridge, frozen=True, kw_only=True):
 
 
 class SiteView(Struct, frozen=True, kw_only=True):
-    """What a site says of itself. `bindings` are counted; `feeds` are those of queues that its queue routes read."""
+    """What a site says of itself. `bindings` are counted; `feeds` are those of queues that its queue routes read.
+
+    `declared` is what the deployment declares, which isn't to be changed at run time.
+    """
 
     address: Introduction
     peer_accounts: frozenset[str]
@@ -65,6 +72,7 @@ class SiteView(Struct, frozen=True, kw_only=True):
     feeds: tuple[BindingDeclaration, ...]
     links: tuple[LinkView, ...]
     bridges: tuple[BridgeView, ...]
+    declared: Declared = Declared()
 
     @property
     def tag(self) -> str:
@@ -204,18 +212,29 @@ class DeleteExchange(_Change[None], frozen=True, kw_only=True, tag="exchange_del
     name: str
 
 
-class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bind"):
-    """Binds a queue; the same binding once more changes nothing."""
+class BindQueue(_Change[BindingDeclaration], frozen=True, kw_only=True, tag="bind", omit_defaults=True):
+    """Binds a queue; the same binding once more changes nothing.
+
+    One with other arguments is refused, but where it `replaces`: then there is no moment without a binding. Defaults
+    aren't said: so a site that doesn't know `replaces` yet takes all else.
+    """
 
     exchange: str
     queue: str
     key: str = ""
     arguments: Mapping[str, StoredValue] = {}
+    replaces: bool = False
 
     @classmethod
-    def to(cls, binding: BindingDeclaration) -> "BindQueue":
+    def to(cls, binding: BindingDeclaration, *, replaces: bool = False) -> "BindQueue":
         """Return what asks for the binding."""
-        return cls(exchange=binding.exchange, queue=binding.queue, key=binding.key, arguments=binding.arguments)
+        return cls(
+            exchange=binding.exchange,
+            queue=binding.queue,
+            key=binding.key,
+            arguments=binding.arguments,
+            replaces=replaces,
+        )
 
     def declaration(self) -> BindingDeclaration:
         """Return the binding that is asked for."""

@@ -66,6 +66,7 @@ ENTRIES: Mapping[str, Serve] = {
     "operations_sessions": operation(splitting.asked, splitting.queued),
     "operations_federation": operation(federation.asked, federation.queued),
     "operations_jobs": operation(pipeline.asked),
+    "topologies": federation.topology,
     "filters_yaml": splitting.filters,
     "filters_json": lambda content: splitting.filters(content, ending=".json"),
     "registry": text(splitting.stored),

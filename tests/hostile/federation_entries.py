@@ -1,13 +1,16 @@
 """Federation's entries: messages at an exchange and on a bridge, what peers say, and what operators ask."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from functions.exchange import handler as exchange
 from functions.links import handler as links
-from sluice.errors import SenderFault
+from sluice.cli.documents import BadFile, located_document_of_file
+from sluice.errors import BadTopology, SenderFault
 from sluice.federation.administration import Administration
 from sluice.federation.declared import Declared
 from sluice.federation.dynamic_shell import Dynamics
@@ -23,6 +26,7 @@ from sluice.federation.messages.deliveries import Drop, Receipt, forward
 from sluice.federation.registrar import Registrar
 from sluice.federation.router import AbsentQueues, Ingress, route
 from sluice.federation.settings import SiteNames
+from sluice.federation.topology.desired import desired_topology
 from sluice.federation.upkeep import Upkeep
 from sluice.message import Message, Value
 from tests.federation_fakes import FakeDocument, Site, World, role_of
@@ -267,3 +271,18 @@ def queued(body: str) -> str:
     """A message of the ticks queue: a tick, or an outage that the bridge function reports."""
     said = Links(sites()["HERE"]).take(body)
     return said[0] if said else "done"
+
+
+def topology(content: bytes) -> str:
+    """A topology file: its sites, or which place is wrong, and in which line that is."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "topology.yaml"
+        file.write_bytes(content)
+        try:
+            document, line_of = located_document_of_file(file)
+        except BadFile as fault:
+            return f"refused: {fault}".replace(f"{folder}/", "")
+    try:
+        return f"sites: {', '.join(desired_topology(document).sites)}"
+    except BadTopology as fault:
+        return f"refused: line {line_of(fault.place)}: {fault}"

@@ -103,10 +103,9 @@ class StrictClient:
         return [fields["MessageBody"] for queue, fields in self.taken if queue == url]
 
     def reasons(self, url: str) -> list[str]:
-        """Those of dead letters."""
-        return [
-            fields["MessageAttributes"]["sluice-reason"]["StringValue"] for queue, fields in self.taken if queue == url
-        ]
+        """Those of dead letters; nothing where a message leaves no room for it."""
+        letters = [fields["MessageAttributes"] for queue, fields in self.taken if queue == url]
+        return [letter["sluice-reason"]["StringValue"] if "sluice-reason" in letter else "" for letter in letters]
 
 
 def as_json(said: object) -> str:

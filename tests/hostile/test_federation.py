@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, get_args
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
@@ -34,6 +35,7 @@ from tests.hostile.federation_entries import (
     metadata,
     queued,
     sites,
+    topology,
 )
 from tests.hostile.hostile_values import any_texts, attributes, bent, documents, spelled, sqs_texts
 from tests.hostile.limits import MIB, told, within
@@ -75,6 +77,7 @@ ASKED: list[dict[str, Any]] = [
     {"op": "exchange_add", "name": "e", "type": "topic", "alternate": FANOUT},
     {"op": "exchange_del", "name": TOPIC},
     {"op": "bind", "exchange": "amq.match", "queue": "orders", "key": "k", "arguments": {"x-match": "all", "a": 1}},
+    {"op": "bind", "exchange": TOPIC, "queue": "orders", "key": "k", "arguments": {"a": 1}, "replaces": True},
     {"op": "unbind", "exchange": TOPIC, "queue": "orders", "key": "k"},
     {"op": "peer_add", "peer": {"tag": "P", "account": "123456789012", "region": "eu-west-1", "senders": ["AROAP"]}},
     {"op": "peer_del", "name": "THERE"},
@@ -88,6 +91,19 @@ ASKED: list[dict[str, Any]] = [
     {"op": "outage", "link": "to-HERE@THERE", "error": "e", "refused": True},
     {"op": "gone", "copies": {"bound": 3}},
 ]
+FILE: dict[str, Any] = {
+    "sites": {
+        "HERE": {
+            "at": "eu-west-1",
+            "peers": [{"tag": "THERE", "queues": ["*"]}, {"tag": "P", "place": {"account": "1", "region": "r"}}],
+            "exchanges": [{"name": "e", "type": "topic", "alternate": FANOUT}],
+            "bindings": [{"exchange": "amq.match", "queue": "q", "arguments": {"x-match": "all", "a": 1.5, "b": None}}],
+            "links": [{"name": "l", "peer": "THERE", "access": {"endpoints": [ENDPOINT], "role_arn": "a"}}],
+            "routes": [BRIDGE],
+        },
+        "THERE": {"at": "000000000001/us-east-1"},
+    }
+}
 BOMB_BYTES = 1_024 * MIB
 GREATEST = MIB - 2_000  # what leaves room for a reason
 REFUSALS = ("Malformed: ", "TooLarge: ", "UnknownExchange: ")
@@ -212,3 +228,17 @@ def test_metadata_of_a_mebibyte_takes_bounded_memory(body: str) -> None:
     given_ = {"x-qpid": Value("String", body)}
     assert record("b", given_, queue="ingress")["messageAttributes"].keys() == {"x-qpid"}
     assert within(32, lambda: told(lambda given: message("b", given), given_)).startswith("dead letter: Malformed: ")
+
+
+@given(
+    st.one_of(bent(FILE).map(yaml.safe_dump), spelled(bent(FILE)), any_texts, st.text("&*!<:-[]{}|>'\"%@ \n\tsite01"))
+)
+def test_a_topology_file_is_taken_or_the_place_is_named(text: str) -> None:
+    said = told(topology, text.encode(errors="surrogatepass"))
+    assert said.startswith(("sites: ", "refused: line ", "refused: topology.yaml: ")), said
+
+
+def test_a_topology_file_of_any_size_takes_no_memory() -> None:
+    content = b"sites: {}\n" * MIB
+    refused = "refused: topology.yaml: has more than 1,048,576 bytes"
+    assert within(4, lambda: told(topology, content)) == refused

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from sluice.cli.splitting.documents import documents_of
+from sluice.cli.documents import documents_of
 from sluice.cli.splitting.registration import section_of
 from sluice.cli.splitting.resources import imported
 

@@ -142,6 +142,36 @@ def test_a_queue_is_known_by_the_stacks_name() -> None:
     assert desk.bindings() == []
 
 
+def test_a_binding_with_other_arguments_is_refused_but_where_it_replaces_the_old_one() -> None:
+    desk = Desk()
+    bound = BindQueue(exchange="amq.match", queue="orders", arguments={"x-match": "all", "a": 1})
+    other = replace(bound, arguments={"x-match": "all", "a": True})
+    desk.ask(bound)
+    with pytest.raises(BadBinding, match="with other arguments"):
+        desk.ask(other)
+    desk.ask(replace(other, replaces=True))
+    [binding] = desk.ask(ListBindings()).bindings
+    assert binding.arguments == {"x-match": "all", "a": True}
+    written = desk.here.table.written
+    desk.ask(replace(other, replaces=True))
+    assert desk.here.table.written == written
+    with pytest.raises(BadBinding, match="x-match must be all or any"):
+        desk.ask(replace(other, arguments={"x-match": "some"}, replaces=True))
+    desk.ask(UnbindQueue(exchange="amq.match", queue="orders"))
+    assert desk.here.registrar().exchanges.bindings().queues == ()
+
+
+def test_a_binding_is_asked_for_as_sites_of_before_know_it() -> None:
+    asked = BindQueue.to(BindingDeclaration(exchange="amq.topic", queue="orders", key="k"))
+    assert encode(asked) == b'{"op":"bind","exchange":"amq.topic","queue":"orders","key":"k"}'
+
+
+def test_a_site_says_what_its_deployment_declares() -> None:
+    desk = Desk()
+    desk.declare(exchanges=(Exchange(name="own", type=ExchangeType.TOPIC),))
+    assert [each.name for each in desk.ask(ShowSite()).declared.exchanges] == ["own"]
+
+
 def test_a_sweep_makes_a_snapshot_of_many_changes_also_where_it_finds_a_bad_declaration() -> None:
     desk = Desk()
     desk.here.table.long = 2

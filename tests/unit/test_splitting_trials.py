@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
+from sluice.cli.documents import BadFile
 from sluice.cli.main import app
-from sluice.cli.splitting.documents import BadFile
 from sluice.cli.splitting.messages import sight_of_file
 from sluice.message import Message, Value
 from sluice.splitting.filters.jq import ProgramTimedOut

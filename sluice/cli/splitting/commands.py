@@ -152,7 +152,7 @@ def import_resources(
 
     What can't be taken over is noted on standard error.
     """
-    from sluice.cli.splitting.documents import documents_of  # noqa: PLC0415 - only for this command
+    from sluice.cli.documents import documents_of  # noqa: PLC0415 - only for this command
     from sluice.cli.splitting.registration import section_of  # noqa: PLC0415 - see above
     from sluice.cli.splitting.resources import imported  # noqa: PLC0415 - see above
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sluice.cli.documents import BadFile, document_of_file
 from sluice.cli.output import note
-from sluice.cli.splitting.documents import BadFile, document_of_file
 from sluice.errors import BadFilter
 from sluice.splitting.filters.files import document_of, parse_filters
 from sluice.splitting.filters.mirrord import KEY_FILTER, ROOT, left_out_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from sluice.cli.splitting.documents import BadFile, document_of_file
+from sluice.cli.documents import BadFile, document_of_file
 from sluice.codec import convert
 from sluice.errors import Malformed
 from sluice.message import Message, Value

@@ -79,6 +79,14 @@ class Peer(Struct, frozen=True, kw_only=True):
             sqs_url=address.sqs_url,
         )
 
+    def with_rules_of(self, other: "Peer") -> "Peer":
+        """Return the peer with all that it may, and that the other may, as far as there may be so many rules."""
+        rules = {
+            name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
+            for name in ("pulls", "pushes", "queues")
+        }
+        return replace(self, **{name: each for name, each in rules.items() if len(each) <= MAX_RULES})
+
     def refusal_of(self, bridge: Bridge) -> str | None:
         """Say why the peer may not have what a route pulls; None where it may."""
         if bridge.kind is RouteKind.QUEUE:
