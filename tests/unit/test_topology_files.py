@@ -609,7 +609,13 @@ def sites_(draw: st.DrawFn, tag: str) -> DesiredSite:
     others = [other for other in REGIONS if other != tag]
     links = tuple(to(other) for other in sorted(draw(st.sets(st.sampled_from(others), max_size=2))))
     routes = tuple(
-        pull(link.name, f"{link.name}-{number}", credit=draw(st.sampled_from([0, 50])), **POOL[number])
+        pull(
+            link.name,
+            f"{link.name}-{number}",
+            credit=draw(st.sampled_from([0, 50])),
+            fifo=draw(st.booleans()),
+            **POOL[number],
+        )
         for link in links
         for number in sorted(draw(st.sets(st.integers(0, len(POOL) - 1), max_size=2)))
     )
