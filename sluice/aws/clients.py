@@ -10,20 +10,28 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
-from functools import cache
+from functools import cache, cached_property
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from ssl import SSLContext, create_default_context
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import botocore
 import msgspec
 from botocore.awsrequest import AWSResponse, create_request_object
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.hooks import first_non_none_response
+from botocore.httpsession import get_cert_path
 from botocore.session import Session, get_session
+from botocore.utils import get_environ_proxies
+from urllib3.util import wait_for_read
 
 from sluice.errors import CallFailed, QueueGone
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
+    from botocore.compat import HTTPHeaders
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_sqs import SQSClient
@@ -55,11 +63,18 @@ HOLDING = CONFIG.merge(Config(connect_timeout=1, read_timeout=13))
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(dict[str, Any])
 
 
+class _Kept(threading.local):
+    """What a thread has: a connection, and, of a call whose fast attempt failed, its answer or what was raised."""
+
+    connection: HTTPConnection | None = None
+    answer: AWSResponse | BotoCoreError | None = None
+
+
 class FastBatches:
     """A client's SendMessageBatch by a shorter way: functions that pass messages on spend most of their time in it.
 
     botocore checks and spells each field of each message by its model of shapes, and reads the answer by it again. Here
-    msgspec does, between botocore's own events; botocore's signer signs, its connections carry the request. An answer
+    msgspec does, between botocore's own events, and each thread keeps a connection; botocore's signer signs. An answer
     that isn't plainly good, or none, is handed to botocore as that of its first attempt: what is tried again, and what
     is raised, is decided there alone. Safe for threads, as clients are.
     """
@@ -67,13 +82,15 @@ class FastBatches:
     def __init__(self, client: "SQSClient") -> None:
         # Who looks on at what botocore sends, or stands in for AWS, isn't passed over.
         self._onlookers = copy(client.meta.events)
-        # botocore has no public way to a client's connections; others would need a second handshake.
-        self._endpoint = client._endpoint  # type: ignore[attr-defined]  # noqa: SLF001
-        self._had = threading.local()  # of a call whose fast attempt failed: its answer, or what it raised
+        self._endpoint = endpoint_of(client)
+        self._limits: Any = client.meta.config  # whose fields the stubs don't know
+        self._kept = _Kept()
 
     @classmethod
     def let(cls, client: "SQSClient") -> "SQSClient":
-        """Let the client send batches so; it is called as before."""
+        """Let the client send batches so; it is called as before. Through a proxy botocore knows the way."""
+        if get_environ_proxies(client.meta.endpoint_url):
+            return client
         fast, events = cls(client), cast("Any", client.meta.events)  # by the stubs handlers give nothing back
         events.register(f"provide-client-params.sqs.{SEND_BATCH}", fast.spell)
         events.register_last("before-call", fast.send)  # after all others: some add headers
@@ -92,33 +109,65 @@ class FastBatches:
         self, params: dict[str, Any], request_signer: Any, context: Mapping[str, Any], **_: object
     ) -> tuple[AWSResponse, Mapping[str, Any]] | None:
         """Send what was spelled. None where botocore is to go on with the call, as it is for calls of other kinds."""
-        self._had.answer = None
+        self._kept.answer = None
         if SPELLED not in context:
             return None
         params["body"] = context[SPELLED]
         request = create_request_object(params)
         request_signer.sign(SEND_BATCH, request)
         prepared = self._endpoint.prepare_request(request)
+        kept = self._kept
         try:
             answers = self._onlookers.emit(f"before-send.sqs.{SEND_BATCH}", request=prepared)
-            answer: AWSResponse = first_non_none_response(answers) or self._endpoint.http_session.send(prepared)
-        except BotoCoreError as error:
-            self._had.answer = error
+            answer: AWSResponse | None = first_non_none_response(answers)
+            if answer is None:
+                if kept.connection is None or kept.connection.sock is None or wait_for_read(kept.connection.sock, 0):
+                    kept.connection = self.connected()
+                kept.connection.request(prepared.method, urlsplit(prepared.url).path, prepared.body, prepared.headers)
+                came = kept.connection.getresponse()
+                content = came.read()
+                raw: Any = SimpleNamespace(stream=lambda: [content])
+                answer = AWSResponse(prepared.url, came.status, cast("HTTPHeaders", came.headers), raw)
+        except (BotoCoreError, HTTPException, OSError) as error:
+            kept.connection = None
+            kept.answer = error if isinstance(error, BotoCoreError) else HTTPClientError(error=error)
             return None
         with suppress(msgspec.DecodeError):
             if answer.status_code == HTTP_OK:
                 metadata = {"HTTPStatusCode": HTTP_OK, "RequestId": answer.headers.get("x-amzn-requestid", "")}
                 return answer, {**_DECODER.decode(answer.content), "ResponseMetadata": metadata}
-        self._had.answer = answer
+        self._kept.answer = answer
         return None
+
+    def connected(self) -> HTTPConnection:
+        """Open a connection as botocore would: with the client's time limits, to whom its authorities vouch for."""
+        parts, within_s = urlsplit(self._endpoint.host), self._limits.connect_timeout
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=within_s)
+        if parts.scheme == "https":
+            context = self.authorities
+            connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=within_s, context=context)
+        connection.connect()
+        connection.sock.settimeout(self._limits.read_timeout)
+        return connection
+
+    @cached_property
+    def authorities(self) -> SSLContext:
+        """Whom to trust, as the client is configured."""
+        verify = self._endpoint.http_session._verify  # noqa: SLF001 - there is no public way
+        return create_default_context(cafile=get_cert_path(verify))
 
     def hand_over(self, **_: object) -> AWSResponse | None:
         """Give botocore what the fast attempt had, in place of its own first one."""
-        answer: AWSResponse | BotoCoreError | None = self._had.answer
-        self._had.answer = None
+        answer: AWSResponse | BotoCoreError | None = self._kept.answer
+        self._kept.answer = None
         if isinstance(answer, BotoCoreError):
             raise answer
         return answer
+
+
+def endpoint_of(client: Any) -> Any:
+    """Give what botocore prepares and sends a client's requests with: it has no public way to it."""
+    return client._endpoint  # noqa: SLF001 - see above
 
 
 def make_client(service: str, *, config: Config = CONFIG) -> Any:

@@ -1,6 +1,7 @@
 """Counts to CloudWatch as embedded metrics: one log line an invocation, no request."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
@@ -14,9 +15,15 @@ def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[st
     """
     if not counts:
         return
-    metrics = EphemeralMetrics(namespace=NAMESPACE, service=service)
+    metrics = _metrics_of(EphemeralMetrics, service)
     for name, value in (dimensions or {}).items():
         metrics.add_dimension(name, value)
     for name, number in counts.items():
         metrics.add_metric(name, MetricUnit.Count, number)
     metrics.flush_metrics()
+
+
+@cache
+def _metrics_of(kind: type[EphemeralMetrics], service: str) -> EphemeralMetrics:
+    """Made once, which takes as long as all that is done with it; it is empty again when it is flushed."""
+    return kind(namespace=NAMESPACE, service=service)

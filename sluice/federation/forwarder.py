@@ -44,6 +44,8 @@ class ForwardOutcome:
 
 def shared_out(messages: Sequence[Message], routes: int) -> list[list[int]]:
     """Give the positions of a batch that each of the routes is to forward; a group's messages all go over one."""
+    if routes == 1:
+        return [list(range(len(messages)))]
     shares: list[list[int]] = [[] for _ in range(routes)]
     for position, message in enumerate(messages if routes else ()):
         place = position if message.group_id is None else zlib.crc32(message.group_id.encode())

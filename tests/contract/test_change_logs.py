@@ -8,15 +8,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from sluice.aws.change_logs import MAX_CHANGES, MAX_LOG_BYTES, DynamoChangeLog
 from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
 from sluice.errors import CallFailed
 from sluice.federation.ports import MAX_CHANGE_BYTES, ChangeLog, News
 from tests.federation_fakes import FakeChangeLog
+from tests.tables import table_in_memory
 
 
 class Died(Exception):
@@ -49,14 +48,7 @@ class Disturbed:
 
 @pytest.fixture
 def client() -> Iterator[Any]:
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="eu-central-1")
-        client.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    with table_in_memory() as client:
         yield client
 
 

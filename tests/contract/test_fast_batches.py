@@ -1,8 +1,12 @@
 """A batch by the short way is what botocore would have sent, and whatever comes of it is what botocore makes of it."""
 
 import json
+import ssl
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.aws.clients import FastBatches
+from tests.spark.test_transport import certificate  # noqa: F401 - pytest finds the fixture here
 from tests.sqs.failures import Script
 from tests.sqs.queues import Queue
 from tests.sqs.server import State, running
@@ -102,6 +107,59 @@ def answered(url: str, content: bytes) -> AWSResponse:
     answer: Any = AWSResponse(url, 200, HTTPHeaders(), None)
     answer._content = content
     return answer
+
+
+class Answering(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b'{"Successful": [{"Id": "0"}, {"Id": "1"}, {"Id": "2"}]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def over_tls(certificate: Path) -> Iterator[State]:  # noqa: F811 - the fixture
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield State(url=f"https://localhost:{server.server_port}")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_over_tls_whom_the_client_trusts_is_trusted(
+    over_tls: State,
+    certificate: Path,  # noqa: F811 - the fixture
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    stranger = outcome(FastBatches.let(client_of(over_tls.url)), over_tls)
+    assert stranger == outcome(client_of(over_tls.url), over_tls)
+    assert "CERTIFICATE_VERIFY_FAILED" in str(stranger)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    client = FastBatches.let(client_of(over_tls.url))
+    assert [outcome(client, over_tls) for _ in range(2)] == [(["0", "1", "2"], None, 200)] * 2
+
+
+def test_through_a_proxy_botocore_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    client = client_of("https://sqs.eu-central-1.amazonaws.com")
+    spelled: list[object] = []
+    FastBatches.let(client).meta.events.register("before-call", lambda params, **_: spelled.append(params["body"]))
+    assert outcome(client, State(url="https://sqs.eu-central-1.amazonaws.com"))
+    assert b"m2" in bytes(spelled[0])  # type: ignore[call-overload]
 
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=20)

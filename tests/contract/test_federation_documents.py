@@ -6,9 +6,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from sluice.aws.documents import MAX_READS, PART_BYTES, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
@@ -17,6 +15,7 @@ from sluice.aws.ticks import Ticks
 from sluice.errors import CallFailed
 from sluice.federation.ports import Document
 from tests.federation_fakes import FakeDocument
+from tests.tables import table_in_memory
 
 
 @dataclass
@@ -52,14 +51,7 @@ class LostAnswer:
 
 @pytest.fixture
 def client() -> Iterator[Any]:
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="eu-central-1")
-        client.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    with table_in_memory() as client:
         yield client
 
 

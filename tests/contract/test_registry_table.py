@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-import boto3
 import pytest
-from moto import mock_aws
 from msgspec.structs import replace
 
 from sluice.aws.splitting.registry_store import MAX_CHANGES, DynamoRegistryStore, TooManyChanges
@@ -23,6 +21,7 @@ from sluice.splitting.sessions.state import (
     TemporaryQueue,
 )
 from tests.splitting_fakes import FakeRegistryStore
+from tests.tables import table_in_memory
 from tests.unit.test_splitting_control import World
 
 FILTERS = {
@@ -46,14 +45,7 @@ FULL = Registry(version=7, splits={"q": SPLIT}, sessions={"s": SESSION}, queues=
 
 @pytest.fixture
 def table() -> Iterator[DynamoRegistryStore]:
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="eu-central-1")
-        client.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    with table_in_memory() as client:
         yield DynamoRegistryStore(client, "t")
 
 

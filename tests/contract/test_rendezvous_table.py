@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.offers import SID_RESTS_MS, DynamoOfferStore
@@ -35,6 +33,7 @@ from sluice.rendezvous.protocol.matching import (
 )
 from sluice.rendezvous.protocol.messages import OfferMethod
 from sluice.rendezvous.protocol.pace import DAY_MS, HOUR_MS, LATELY_MINUTES, MINUTE_MS, Counts, ToldTurns, Turn
+from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000
 REGION = "eu-central-1"
@@ -54,19 +53,9 @@ class Table:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def client() -> Iterator[Any]:
     """A client that has one table for all, `t`."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
-        made = boto3.client("dynamodb", region_name=REGION)
-        made.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    with table_in_memory() as made:
         yield made
 
 

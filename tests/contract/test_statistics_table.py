@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
-from moto import mock_aws
 
 from sluice.aws.rendezvous.address_keys import KEPT_MS, AddressHasher
 from sluice.aws.rendezvous.offers import SHARDS
@@ -31,6 +29,7 @@ from sluice.rendezvous.protocol.addresses import KEY_BYTES, keyed_hash
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.times import DAY_MS, day_of, day_start_ms
 from tests.fakes import Clock, FakeStatisticsStore
+from tests.tables import table_in_memory
 
 NOW = 1_700_000_000_000
 DAY = day_of(NOW)
@@ -38,18 +37,8 @@ TABLE = "t"
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
-        made = boto3.client("dynamodb", region_name="eu-central-1")
-        made.create_table(
-            TableName=TABLE,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+def client() -> Iterator[Any]:
+    with table_in_memory() as made:
         yield made
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from sluice.aws.pipeline.jobs import DynamoDesiredStates, EmrRuns
 from sluice.errors import BadSnapshot
 from sluice.local.jobs import FileDesiredStates
 from sluice.pipeline.runs import Run, RunName, RunState
 from sluice.pipeline.states import DesiredState, Wanted
+from tests.tables import table_in_memory
 
 FILES = Path(__file__).parents[1] / "stored" / "pipeline"
 DRAINED = DesiredState(wanted=Wanted.DRAINED, since="2026-11-21T14:00:00.123Z")
@@ -39,14 +39,7 @@ def stored(name: str) -> Any:
 
 @pytest.fixture
 def table() -> Iterator[Any]:
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="eu-central-1")
-        client.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    with table_in_memory() as client:
         yield client
 
 

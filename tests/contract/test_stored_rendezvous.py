@@ -12,9 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
 from sluice.aws.rendezvous import packing
 from sluice.aws.rendezvous.address_keys import AddressHasher
@@ -41,6 +39,7 @@ from sluice.rendezvous.protocol.matching import Nat, Pool, Profile, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod
 from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS, Counts, ToldTurns, Turn
 from tests.fakes import Clock
+from tests.tables import table_in_memory
 
 FILES = Path(__file__).parents[1] / "stored" / "rendezvous"
 NOW = 1_700_000_000_000
@@ -128,18 +127,8 @@ class Table:
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="eu-central-1")
-        client.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+def table() -> Iterator[Table]:
+    with table_in_memory() as client:
         yield Table(client)
 
 

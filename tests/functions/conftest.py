@@ -16,6 +16,7 @@ from sluice.aws.clients import (
     quick_sqs_client,
     sqs_client,
 )
+from tests.tables import make_table
 from tests.transactions import copied_once
 
 copied_once()
@@ -101,12 +102,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
         sqs, dynamodb = boto3.client("sqs"), boto3.client("dynamodb")
         urls = [sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("offers", "timeouts", "dead")]
         monkeypatch.setenv("DEAD_LETTERS_URL", urls[2])
-        dynamodb.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_table(dynamodb)
         clear_clients()
         yield Surroundings(sqs, dynamodb, *urls)
         clear_clients()

@@ -21,6 +21,7 @@ from sluice.aws.clients import dynamodb_client
 from sluice.aws.pipeline.jobs import EmrRuns
 from sluice.errors import CallFailed
 from tests.functions.conftest import CONTEXT
+from tests.tables import make_table
 from tests.unit.test_pipeline_jobs import CATALOGUE, VARIABLES
 
 REGION = "eu-central-1"
@@ -65,12 +66,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
             monkeypatch.setenv(name, "test")
         monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
         dynamodb_client.cache_clear()
-        dynamodb_client().create_table(
-            TableName=TABLE,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_table(dynamodb_client(), TABLE)
         emr = boto3.client("emr-serverless")
         # moto doesn't know the labels of Spark's own releases.
         made = emr.create_application(name="a", releaseLabel="emr-7.9.0", type="SPARK", clientToken="t")

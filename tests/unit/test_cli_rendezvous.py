@@ -37,6 +37,7 @@ from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.ports import OfferRecord, OfferState
 from sluice.rendezvous.protocol.matching import Nat, Pool, WaitingProxy
 from sluice.rendezvous.protocol.messages import OfferMethod
+from tests.tables import make_table
 from tests.unit.test_peers import FakeBroker, served
 
 REGION = "eu-central-1"
@@ -93,12 +94,7 @@ def deploy(outputs: dict[str, str]) -> Site:
     iam = boto3.client("iam", region_name=REGION)
     iam.create_user(UserName="clients")
     for table in ("t", "w"):
-        dynamodb.create_table(
-            TableName=table,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_table(dynamodb, table)
     outputs |= {
         "BrokerUrl": "https://abc.lambda-url.eu-central-1.on.aws/",
         "ClientUserName": "clients",

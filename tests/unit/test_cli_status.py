@@ -25,6 +25,7 @@ from sluice.federation.operations import ShowSite
 from sluice.operations import reply_of, request_of
 from sluice.peers.channels import LOOPBACK
 from sluice.pipeline.operations import JobsOperation, ReconcileJobs
+from tests.tables import make_table
 from tests.unit.test_cli_federation import EAST, Sites
 from tests.unit.test_pipeline_jobs import Site as PipelineSite
 
@@ -145,12 +146,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSite]:
 def deploy(site: FakeSite) -> None:
     site.sqs = boto3.client("sqs", region_name=REGION)
     for table in ("t", "w"):
-        boto3.client("dynamodb", region_name=REGION).create_table(
-            TableName=table,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_table(boto3.client("dynamodb", region_name=REGION), table)
     dead = site.queue("dead", "1", "2", "3")
     site.federation.add(EAST, "EAST")
     site.stacks |= {

@@ -51,6 +51,8 @@ METADATA = st.builds(
 @given(ATTRIBUTES, METADATA)
 def test_attributes_and_metadata_come_out_as_they_went_in(attributes: dict[str, Value], metadata: Metadata) -> None:
     sealed = seal("body", attributes, metadata)
+    written = sealed[ATTRIBUTE].text or ""
+    assert written == json.dumps(json.loads(written), separators=(",", ":"))  # whoever wrote it
     assert len(sealed) <= MAX_ATTRIBUTES
     opened = open_attributes(sealed)
     assert opened.attributes == attributes

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 from msgspec.structs import replace
 
 from sluice.aws.splitting.registry_store import DynamoRegistryStore
@@ -37,6 +35,7 @@ from sluice.splitting.sessions.state import (
     Status,
     TemporaryQueue,
 )
+from tests.tables import table_in_memory
 
 STORED = Path(__file__).parents[1] / "stored" / "splitting"
 SPLIT = Split(
@@ -130,14 +129,7 @@ def items() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def store() -> Iterator[DynamoRegistryStore]:
-    with mock_aws():
-        client = boto3.client("dynamodb", region_name="eu-central-1")
-        client.create_table(
-            TableName="t",
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    with table_in_memory() as client:
         yield DynamoRegistryStore(client, "t")
 
 
