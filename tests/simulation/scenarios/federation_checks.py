@@ -247,7 +247,8 @@ class Checks:
             routes and is_taken, f"{message.body} ({exchange}, {key}) comes from {by} to {site.tag}: nobody asks for it"
         )
         if queue.fifo:
-            self._once(queue, said["id"], message.body)
+            # Copies for different sites, and one that has come back, are others; where they end, it is the message.
+            self._once(queue, f"{said['id']} {said.get('to')} {said.get('turns')}", message.body)
         else:
             self._counted(queue, published)
 
