@@ -169,7 +169,7 @@ class Registrar:
             oldest = [
                 max(waiting[each.queue], forwards.get(each.bridge.name, 0))
                 for each in bridges
-                if each.queue in waiting and registry.may_flow(each)
+                if each.queue is not None and each.queue in waiting and registry.may_flow(each)
             ]
             events.append(LinkTold(name, TimePassed(queued=queued, waiting_since_ms=min(oldest, default=None))))
         return events
