@@ -96,12 +96,14 @@ class Upkeep:
 
     def next_look_ms(self) -> int | None:
         """When somebody should look again, ms since 1970; None where the schedule will do."""
-        registry = self.registrar.registry()
-        waits = any(
-            each.undelivered > 0 if each.missing_since_ms is None else bool(registry.bridges_reading(name))
-            for name, each in self.watch().queues.items()
-        )
-        return self.registrar.now_ms() + AGAIN_MS if waits else None
+        registry, now_ms, times = self.registrar.registry(), self.registrar.now_ms(), list[int]()
+        for name, each in self.watch().queues.items():
+            since_ms = each.missing_since_ms
+            if registry.bridges_reading(name) if since_ms is not None else each.undelivered:
+                times.append(now_ms + AGAIN_MS)
+            elif since_ms is not None and since_ms + UNBOUND_AFTER_MS > now_ms:
+                times.append(since_ms + UNBOUND_AFTER_MS)
+        return min(times, default=None)
 
     def _stored(self) -> tuple[SiteWatch, int]:
         content, version = self.document.load()
