@@ -96,12 +96,14 @@ class Upkeep:
 
     def next_look_ms(self) -> int | None:
         """When somebody should look again, ms since 1970; None where the schedule will do."""
-        registry = self.registrar.registry()
-        waits = any(
-            each.undelivered > 0 if each.missing_since_ms is None else bool(registry.bridges_reading(name))
-            for name, each in self.watch().queues.items()
-        )
-        return self.registrar.now_ms() + AGAIN_MS if waits else None
+        registry, now_ms, times = self.registrar.registry(), self.registrar.now_ms(), list[int]()
+        for name, each in self.watch().queues.items():
+            since_ms = each.missing_since_ms
+            if registry.bridges_reading(name) if since_ms is not None else each.undelivered:
+                times.append(now_ms + AGAIN_MS)
+            elif since_ms is not None and since_ms + UNBOUND_AFTER_MS > now_ms:
+                times.append(since_ms + UNBOUND_AFTER_MS)
+        return min(times, default=None)
 
     def _stored(self) -> tuple[SiteWatch, int]:
         content, version = self.document.load()
@@ -133,7 +135,7 @@ class Upkeep:
                     self._deliver(name)
                 continue
             if registry.bridges_reading(name) and watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms):
-                self._lay_anew(name, registry, lost=watch.of(name).messages)
+                self._lay_anew(name, registry, now_ms=now_ms)
             if watch.is_gone(name, after_ms=UNBOUND_AFTER_MS, now_ms=now_ms):
                 self._unbind(name, bindings)
 
@@ -159,25 +161,30 @@ class Upkeep:
         if not moved and self.registrar.may_go_on():
             self._change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0)))
 
-    def _lay_anew(self, name: str, registry: Registry, *, lost: int) -> None:
-        """Forget what routes had of a queue that is gone: so it falls due."""
+    def _lay_anew(self, name: str, registry: Registry, *, now_ms: int) -> None:
+        """Forget what routes had of a queue that is gone: so it falls due. Of several who see it one does."""
         routes = tuple(each.bridge.name for each in registry.bridges_reading(name) if not each.closing)
-        if not routes:
+        claimed, lost = False, 0
+
+        def claim(watch: SiteWatch) -> SiteWatch:
+            nonlocal claimed, lost
+            known = watch.of(name)
+            claimed, lost = watch.is_gone(name, after_ms=GONE_AFTER_MS, now_ms=now_ms), known.messages
+            if not claimed:
+                return watch
+            forgotten = replace(known, messages=0, waiting_since_ms=None, missing_since_ms=None)
+            return watch.with_queue(name, forgotten).mended(routes, QUEUE, lost=lost, now_ms=now_ms)
+
+        if routes:
+            self._change(claim)
+        if not claimed:
             return
         try:
             self.registrar.mappings.delete(name)  # it is the gone queue's: Lambda may have switched it off for good
         except CallFailed:
-            return  # it is on its way into another state: the next look goes on
+            return  # it is on its way into another state: the looks find the queue missing again
         error = f"{QueueGone(name)}: it was deleted"
-        gone = [Done(bridge=route, queue="", mapping="", on=False, error=error) for route in routes]
-        self.registrar.take_in(gone)
-        now_ms = self.registrar.now_ms()
-
-        def noted(watch: SiteWatch) -> SiteWatch:
-            known = replace(watch.of(name), messages=0, waiting_since_ms=None, missing_since_ms=None)
-            return watch.with_queue(name, known).mended(routes, QUEUE, lost=lost, now_ms=now_ms)
-
-        self._change(noted)
+        self.registrar.take_in([Done(bridge=route, queue="", mapping="", on=False, error=error) for route in routes])
         self.mended.append(Mended(what=QUEUE, name=name, routes=routes, lost=lost))
 
     def _unbind(self, name: str, bindings: SiteBindings) -> None:

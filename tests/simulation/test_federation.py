@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.kernel.faults import CALM
+from tests.simulation.kernel.faults import CALM, Faults
 from tests.simulation.kernel.world import Failed, Scenario, run
 from tests.simulation.runs import FIRST_SEED, GROUPS, SEEDS, holds
 from tests.simulation.scenarios.federation import Federation
@@ -58,6 +58,11 @@ def test_what_is_sent_while_a_route_is_laid_is_no_dead_letter():
 
 def test_what_is_sent_while_a_route_is_laid_whose_queue_is_found_at_once_is_no_dead_letter():
     run(JustBound, 0)
+
+
+def test_every_message_reaches_whoever_is_bound_where_aws_says_not_yet():
+    faults = replace(Faults(), new_queue_hidden_s=1.0, mapping_settles_s=2.0)
+    holds(Federation, range(FIRST_SEED, FIRST_SEED + 5), faults=faults)
 
 
 def test_a_document_can_be_read_after_an_answer_was_lost():

@@ -136,18 +136,21 @@ def test_a_mapping_that_is_deleted_comes_back(world: World) -> None:
     assert (mends(here).number, mends(here).last) == (1, "event source mapping")
 
 
-def test_a_bound_queue_that_is_gone_for_two_sweeps_takes_its_bindings_with_it(world: World) -> None:
+def test_a_bound_queue_that_is_gone_for_a_minute_takes_its_bindings_with_it(world: World) -> None:
     here = world["A"]
     bind(here, "orders")
     bind(here, "bills")
     del here.queues.queues["orders"]
     here.upkeep().sweep()
     assert bound(here) == {QUEUE, "orders", "bills"}
-    world.at_ms += UNBOUND_AFTER_MS
+    again_ms = here.upkeep().next_look_ms()
+    assert again_ms == world.at_ms + UNBOUND_AFTER_MS
+    world.at_ms = again_ms
     upkeep = here.upkeep()
-    upkeep.sweep()
+    upkeep.look_again()
     assert bound(here) == {QUEUE, "bills"}
     assert upkeep.mended == [Mended(what="binding", name="orders")]
+    here.upkeep().sweep()
     assert here.upkeep().watch().queues == {}
 
 

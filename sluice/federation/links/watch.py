@@ -12,8 +12,8 @@ from sluice.codec import Format, Struct
 # SQS says of a queue in its first second that it doesn't exist, so one answer is no proof:
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
 GONE_AFTER_MS = 5_000
-# Two sweeps, give or take.
-UNBOUND_AFTER_MS = 50_000
+# A name is taken for a minute after its queue was deleted: who makes that anew then finds it bound.
+UNBOUND_AFTER_MS = 65_000
 
 
 class QueueWatch(Struct, frozen=True, kw_only=True):
