@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
 from msgspec import UNSET
@@ -27,7 +28,9 @@ from sluice.federation.seen import Seen
 from sluice.federation.settings import BridgeSettings
 from sluice.message import Message
 from sluice.splitting.filters.values import Filter
-from sluice.splitting.jq_runner import JqRunner
+
+if TYPE_CHECKING:
+    from sluice.splitting.jq_runner import JqRunner
 
 NO_TURN = "too many messages of its route are in line before it"
 NOTED_EVERY_MS = 10_000
@@ -36,6 +39,14 @@ NOTED_EVERY_MS = 10_000
 AGAIN_AFTER_S = (5, 20, 80)
 
 logger = Logger()
+
+
+@cache
+def programs() -> "JqRunner":
+    """Give what runs the filters' jq programs, one for an environment; it starts with the first program."""
+    from sluice.splitting.jq_runner import JqRunner  # noqa: PLC0415 - for routes with a filter
+
+    return JqRunner()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +64,6 @@ class BridgeParts:
     ticks: SqsQueues
     reporter: Reporter
     executor: Executor
-    jq: JqRunner = field(default_factory=JqRunner)  # which starts with the first program
     sleep: Callable[[float], None] = time.sleep
     noted_at_ms: dict[str, int] = field(default_factory=dict)  # by bridge
 
@@ -117,7 +127,8 @@ class BridgeParts:
     def _sieve(self, filter_: Filter) -> Callable[[Message], bool]:
         from sluice.federation.sieves import Sieve  # noqa: PLC0415 - patterns compile where a route has some
 
-        return Sieve.of(filter_, clock=now_s, decide=self.jq, ready=self.jq.ready).lets_over
+        jq = programs()
+        return Sieve.of(filter_, clock=now_s, decide=jq, ready=jq.ready).lets_over
 
     def _tell(self, outcome: ForwardOutcome, route: Forward) -> None:
         if outcome.outage is not None:

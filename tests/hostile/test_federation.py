@@ -22,6 +22,7 @@ from sluice.federation.matching.routing import RoutingTable
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.operations import OPERATIONS
 from sluice.message import Value
+from sluice.splitting.filters.values import Filter
 from tests.federation_fakes import World
 from tests.hostile.events import record
 from tests.hostile.federation_entries import (
@@ -41,7 +42,13 @@ from tests.hostile.hostile_values import any_texts, attributes, bent, documents,
 from tests.hostile.limits import MIB, told, within
 
 ADDRESS = asdict(World(["THERE"])["THERE"].address)
-BRIDGE = json.loads(encode(Bridge(name="r", link="l", src=FANOUT, dest=FANOUT, dest_key="k")))
+OPTIONS: dict[str, Any] = {
+    "dest_key": "k",
+    "retention_s": 60,
+    "rate": 5,
+    "filter": Filter(attributes=(("a", "^b"),), any_of=("a: b", "c"), jq=".Body"),
+}
+BRIDGE = json.loads(encode(Bridge(name="r", link="l", src=FANOUT, dest=FANOUT, **OPTIONS)))
 SAID: dict[str, Any] = {
     "exchange": TOPIC,
     "key": "a.b",

@@ -487,8 +487,15 @@ def test_a_queue_that_the_site_may_not_read_is_refused(sites: Sites) -> None:
 
 
 def test_a_dynamic_route_follows_an_exchange_and_goes_again(sites: Sites) -> None:
-    sites.run("dynamic", "add", WEST, EAST, "amq.topic", "--expires", "600", "--tag", "other")
+    options = ("--expires", "600", "--tag", "other", "--rate", "5", "--ttl", "60")
+    sites.run("dynamic", "add", WEST, EAST, "amq.topic", *options)
     [made] = sites[WEST].bridges().values()
+    assert (made.rate, made.retention_s) == (5, 60)
+    change = ("route", "change", WEST, made.name)
+    sites.run(*change, "--rate", "0")
+    assert sites[WEST].bridges()[made.name].rate is msgspec.UNSET
+    assert "another route" in sites.run(*change, "--max-hops", "3", code=1).stderr
+    assert "no filter" in sites.run(*change, "--filter", "a=b", code=1).stderr
     assert (made.dynamic, made.src, made.dest, made.key) == (True, "amq.topic", "amq.topic", "")
     assert (made.expires_s, made.tag, made.src_is_local) == (600, "other", False)
     assert "duplicate" in sites.run("dynamic", "add", WEST, EAST, "amq.topic", code=1).stderr

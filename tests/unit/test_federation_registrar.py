@@ -377,6 +377,18 @@ def test_a_queue_is_read_as_the_strictest_asks_of_those_that_share_it() -> None:
     assert pace("q", {"sync": 100, "rate": 1_000}) == MappingPace(batch_size=100, max_concurrency=2)
 
 
+def test_a_shared_queue_is_read_as_the_others_ask_once_the_strictest_is_gone() -> None:
+    world = linked(src=SOURCE, src_is_queue=True, src_is_local=True)
+    here = world["A"]
+    strict = bridge("strict", "to-B", src=SOURCE, src_is_queue=True, src_is_local=True, dest="amq.topic", rate=2)
+    advance(here, BridgeAdded(strict))
+    assert [each.pace for each in here.mappings.made.values()] == [MappingPace(batch_size=2, max_concurrency=2)]
+    advance(here, BridgeClosed("strict"))
+    world.settle(120_000)
+    assert [each.pace for each in here.mappings.made.values()] == [MappingPace(batch_size=10)]
+    assert leftovers(world) == []
+
+
 def test_an_existing_queue_and_its_other_bindings_stay_when_its_route_goes() -> None:
     world = linked(queue=SOURCE, src_is_local=True)
     here = world["A"]

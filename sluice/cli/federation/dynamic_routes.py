@@ -14,8 +14,11 @@ from sluice.cli.federation.route_options import (
     Durable,
     LinkOption,
     MaxHops,
+    Rate,
     Timeout,
+    Ttl,
     declare,
+    if_said,
     tags,
     withdraw,
 )
@@ -50,6 +53,8 @@ def add(
     ack: Ack = DEFAULT_ACK,
     credit: Credit = 0,
     max_hops: MaxHops = DEFAULT_MAX_HOPS,
+    rate: Rate = 0,
+    ttl: Ttl = 0,
     standard: Annotated[bool, typer.Option("--standard", help="A bridge queue that keeps no order.")] = False,
     link: LinkOption = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -69,6 +74,8 @@ def add(
         max_hops=max_hops,
         fifo=not standard,
         expires_s=expires,
+        rate=if_said(rate),
+        retention_s=if_said(ttl),
     )
     ends = Ends.of(dest, src, src_local=False)
     declare(ends, wanted, link=link, timeout_s=timeout, quiet=quiet, as_json=as_json)

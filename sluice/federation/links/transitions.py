@@ -329,6 +329,8 @@ def _bridge_gone(registry: Registry, name: str, now: _Now) -> Registry:
         return registry
     link = record.bridge.link
     registry = replace(registry, bridges={each: other for each, other in registry.bridges.items() if each != name})
+    for other in registry.bridges_reading(record.queue or ""):  # which was read as this one asked, too
+        registry = _changed(registry, other.bridge.name, changed=True)
     if link in registry.links and not registry.links[link].link.durable and not registry.bridges_of(link):
         return _link_told(registry, link, LinkEvent.CLOSE, now)
     return registry

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publisher, Publishing
@@ -21,6 +21,7 @@ from sluice.federation.operations import (
     AddBridge,
     AddLink,
     BindQueue,
+    ChangeBridge,
     CloseBridge,
     ShowSite,
     SweepSite,
@@ -193,7 +194,7 @@ class Federation(Scenario):
         self.asking -= 1
 
     def _lay(self, route: Route) -> None:
-        """Lay a route, let messages come as it is taken away, and take it away."""
+        """Lay a route, change it where it stands, let messages come as it is taken away, and take it away."""
         self.asking += 1
         self._ask(route.declared_at, AddLink(link=route.over()))
         self._ask(route.declared_at, AddBridge(bridge=route.bridge()))
@@ -201,6 +202,8 @@ class Federation(Scenario):
         for after_s in (self.world.chance.random() * 30, 30.0):
             self.world.sleep(after_s)
             self.world.spawn("burst", partial(self._publish, source, route.exchange), site=source.place)
+            changed = replace(route.bridge(), sync=3, retention_s=UNSET if route.kind is RouteKind.QUEUE else 86_400)
+            self._ask(route.declared_at, ChangeBridge(bridge=changed))
         self._ask(route.declared_at, CloseBridge(name=route.name))
         self.asking -= 1
 
