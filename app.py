@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import App, Stack, Validations
+from aws_cdk import App, CrossStackReferences, ReferenceStrength, Stack, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from sluice.errors import BadConfiguration
@@ -30,7 +30,10 @@ def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None =
     Without arguments, the CDK command line says where the assembly goes and gives the context.
     """
     # Traces have the paths of temporary folders.
-    return App(analytics_reporting=False, stack_traces=False, context=context, outdir=outdir)
+    app = App(analytics_reporting=False, stack_traces=False, context=context, outdir=outdir)
+    # An export can't go while another stack imports it: no queue could be taken out. An output can.
+    CrossStackReferences.of(app).consume(ReferenceStrength.WEAK)
+    return app
 
 
 def add_stacks(app: App) -> None:

@@ -18,7 +18,17 @@ from sluice.federation.links.links import Address
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
 from stacks.alarms import Rule, alarm, ours
 from stacks.assets import Assets
-from stacks.functions import CONSUME_ACTIONS, SMALL_BATCH, Functions, Plan, allow, every_minute, queue_arn, trigger
+from stacks.functions import (
+    CONSUME_ACTIONS,
+    SMALL_BATCH,
+    Functions,
+    Plan,
+    allow,
+    every_minute,
+    id_of,
+    queue_arn,
+    trigger,
+)
 from stacks.parameters import Access, Parameters
 from stacks.state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, StateStack
 
@@ -70,10 +80,11 @@ class FederationStack(Stack):
         CfnOutput(self, "FifoIngressUrl", value=self.state.ingresses[1].queue.queue_url)
         CfnOutput(self, "LinksQueueUrl", value=self.state.links_queue.queue_url)
         CfnOutput(self, "FederationDeadLettersUrl", value=self.state.dead_letters.queue_url)
-        for number, ingress in enumerate(each for each in self.state.ingresses if each.exchange is not None):
-            CfnOutput(self, f"Ingress{number}Url", value=ingress.queue.queue_url, description=ingress.exchange)
-        for number, (name, queue) in enumerate(self.state.bound.items()):
-            CfnOutput(self, f"Queue{number}Url", value=queue.queue_url, description=name)
+        for ingress in self.state.ingresses:
+            if ingress.exchange is not None:
+                CfnOutput(self, f"{ingress.id}Url", value=ingress.queue.queue_url, description=ingress.exchange)
+        for name, queue in self.state.bound.items():
+            CfnOutput(self, f"{id_of('Queue', name)}Url", value=queue.queue_url, description=name)
 
 
 def _peer_role(stack: FederationStack) -> iam.Role | None:
@@ -140,10 +151,10 @@ def _exchange(stack: FederationStack) -> None:
             ],
         )
     )
-    for number, ingress in enumerate(state.ingresses):
+    for ingress in state.ingresses:
         most = parameters.batch_size
         trigger(
-            f"Ingress{number}",
+            ingress.id,
             function,
             ingress.queue,
             batch=min(most, SMALL_BATCH) if ingress.fifo else most,

@@ -23,6 +23,7 @@ from sluice.federation.bridge_works import bridge_queue_name
 from sluice.rendezvous.broker import OfferMetric
 from stacks.alarms import AGE, VISIBLE, Rule, alarm, of_queue, ours
 from stacks.dashboard import Watched, WatchedQueue, deletions_failed, denied_percent, draw
+from stacks.functions import id_of
 from stacks.parameters import Architecture, OperationsParameters, Parameters
 from stacks.state import LONGEST, StateStack
 
@@ -150,20 +151,19 @@ def _sources(state: StateStack) -> Iterator[WatchedQueue]:
     A source whose consumers are re-pointed is theirs while nothing is split.
     """
     yield WatchedQueue("Control", state.control_queue, "requests about sessions")
-    for number, queues in enumerate(state.split_queues):
+    for queues in state.split_queues:
         told, reader = f"source of {queues.parameters.queue_id}", "function" if queues.main else "consumer"
-        yield WatchedQueue(f"Split{number}Source", queues.source, told, reader)
+        yield WatchedQueue(f"{queues.id}Source", queues.source, told, reader)
     yield WatchedQueue("Links", state.federation.links_queue, "what peers say")
     yield WatchedQueue("Ticks", state.federation.ticks_queue, "ticks of links")
-    for number, ingress in enumerate(state.federation.ingresses):
+    for ingress in state.federation.ingresses:
         of = ingress.exchange or ("of links" if ingress.from_links else "of publishers")
-        yield WatchedQueue(f"Ingress{number}", ingress.queue, f"ingress {of}{', FIFO' if ingress.fifo else ''}")
+        yield WatchedQueue(ingress.id, ingress.queue, f"ingress {of}{', FIFO' if ingress.fifo else ''}")
 
 
 def _dead_letters(state: StateStack) -> Iterator[WatchedQueue]:
     told = DEAD_LETTERS_OF | {
-        f"Split{number}{DEAD_LETTERS}": f"dead letters of {queues.parameters.queue_id}"
-        for number, queues in enumerate(state.split_queues)
+        f"{queues.id}{DEAD_LETTERS}": f"dead letters of {queues.parameters.queue_id}" for queues in state.split_queues
     }
     for child in state.node.children:
         if isinstance(child, sqs.Queue) and child.node.id.endswith(DEAD_LETTERS):
@@ -212,9 +212,9 @@ def _age_rules(stack: OperationsStack) -> Iterator[Rule]:
         text = "Messages wait for the land job: `sluice pipeline status` says whether it runs"
         threshold_s = options.pipeline_age_s if stack.parameters.pipeline.streaming else UNSTREAMED_AGE_S
         yield rule("Pipeline", state.pipeline.main, threshold_s, text)
-    for number, (route, made) in enumerate(_declared_queues(stack)):
+    for route, made in _declared_queues(stack):
         text = f"Messages wait for route {route}: `sluice route status` says why"
-        yield rule(f"Route{number}", made, options.bridge_lag_s, text)
+        yield rule(id_of("Route", route), made, options.bridge_lag_s, text)
 
 
 def _declared_queues(stack: OperationsStack) -> Iterator[tuple[str, sqs.IQueue | str]]:

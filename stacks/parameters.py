@@ -130,7 +130,7 @@ class RendezvousParameters(Model):
     geoip_file: v.CountriesFile | None = of(
         None, "a MaxMind database in the project; without one every country is `??`"
     )
-    keep_state: bool = of(True, "tables and bucket are kept and protected when their stack goes")
+    keep_state: bool = of(True, "tables, bucket and users' queues are kept when their stack or parameter goes, tables protected")
 
     @property
     def bridge_list(self) -> tuple[Bridge, ...]:
@@ -243,6 +243,12 @@ class FederationParameters(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        for listed, names in (
+            ("queues", [each.name for each in self.queues]),
+            ("ingresses", [f"{each.exchange}{'.fifo' if each.fifo else ''}" for each in self.ingresses]),
+        ):
+            if len(set(names)) < len(names):
+                raise Misfit(listed, f"a name is listed twice: {', '.join(names)}")
         try:
             size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)
         except BadRoute as error:

@@ -82,10 +82,10 @@ def _splitter(stack: SplittingStack) -> tuple[lambda_.Function, Mapping[str, lam
         )
     )
     triggers = {}
-    for number, queues in enumerate(stack.state.split_queues):
+    for queues in stack.state.split_queues:
         fifo, most = queues.parameters.fifo, parameters.batch_size
         triggers[queues.parameters.queue_id] = trigger(
-            f"Split{number}",
+            queues.id,
             function,
             queues.source,
             batch=min(most, SMALL_BATCH) if fifo else most,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from aws_cdk import Aws, Duration, RemovalPolicy, Stack
+from aws_cdk import Aws, CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -12,7 +12,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.splitting.adoption import SPLITTER_TIMEOUT_S
-from stacks.functions import acknowledge
+from stacks.functions import acknowledge, id_of
 from stacks.parameters import (
     COUNTERS_QUEUE,
     BoundQueueParameters,
@@ -47,18 +47,15 @@ class StateStack(Stack):
         self.table = _table(self, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         self.waiting_table = _passing_table(self, "WaitingTable")
         self.stream_arn = str(self.table.table_stream_arn)
-        # Whether or not it is read: an export that a stack still imports can't go.
-        self.export_value(self.stream_arn)
-        self.dead_letters = _dead_letters(self, "DeadLetters")
-        _retired(self)
+        self.dead_letters = _dead_letters(self, "DeadLetters", keep=keep)
         given = parameters.rendezvous
         self.offers_queue: sqs.IQueue = (
             sqs.Queue.from_queue_arn(self, "OffersQueue", given.existing_offers_queue_arn)
             if given.existing_offers_queue_arn
-            else _brokers(self, "OffersQueue", name=given.offers_queue_name)
+            else _offers(self, name=given.offers_queue_name)
         )
         self.splitting_table = _table(self, "SplittingTable", keep=keep)
-        self.splitting_dead_letters = _dead_letters(self, "SplittingDeadLetters")
+        self.splitting_dead_letters = _dead_letters(self, "SplittingDeadLetters", keep=keep)
         self.control_queue = _queue(
             self,
             "ControlQueue",
@@ -67,7 +64,7 @@ class StateStack(Stack):
             visibility=_visibility(CONTROL_TIMEOUT),
             retention=TICKS_RETENTION,
         )
-        self.split_queues = [_split_queue(self, *each, parameters) for each in enumerate(parameters.splitting.queues)]
+        self.split_queues = [_split_queue(self, each, parameters) for each in parameters.splitting.queues]
         # Where an earlier version counted rendezvous events: nobody reads it. It goes when deployed sites have
         # withdrawn its binding, which takes its name, and import it no more.
         self.counters_queue = (
@@ -89,9 +86,10 @@ class StateStack(Stack):
 class SplitQueues:
     """The two queues of a queue that can be split, which the stack made or adopted.
 
-    Where consumers are re-pointed there is no `main`.
+    `id` is what ids of its constructs begin with. Where consumers are re-pointed there is no `main`.
     """
 
+    id: str
     parameters: SplitQueueParameters
     source: sqs.IQueue
     main: sqs.IQueue | None
@@ -99,8 +97,9 @@ class SplitQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    """A queue that messages are published to. `exchange` None is any."""
+    """A queue that messages are published to, known by its `id` to the stacks. `exchange` None is any."""
 
+    id: str
     queue: sqs.IQueue
     fifo: bool
     from_links: bool = False
@@ -137,6 +136,7 @@ class PipelineState:
 
     main: sqs.IQueue
     bucket: s3.Bucket
+    bucket_arn: CfnOutput
     table: dynamodb.Table
 
 
@@ -153,7 +153,7 @@ def _table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamVie
         ),
         stream=stream,
         deletion_protection=keep,
-        removal_policy=RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY,
+        removal_policy=_removal(keep=keep),
     )
 
 
@@ -172,14 +172,7 @@ def _passing_table(scope: Construct, id_: str) -> dynamodb.Table:
     return table
 
 
-def _retired(stack: StateStack) -> None:
-    """Keep, for one release, what deployed stacks of the last one import: CloudFormation removes no export in use."""
-    queue = _brokers(stack, "TimeoutsQueue")
-    for value in (queue.queue_arn, queue.queue_url, queue.queue_name):
-        stack.export_value(value)
-
-
-def _dead_letters(scope: Construct, id_: str, *, fifo: bool = False) -> sqs.Queue:
+def _dead_letters(scope: Construct, id_: str, *, keep: bool, fifo: bool = False) -> sqs.Queue:
     return sqs.Queue(
         scope,
         id_,
@@ -187,7 +180,12 @@ def _dead_letters(scope: Construct, id_: str, *, fifo: bool = False) -> sqs.Queu
         retention_period=LONGEST,
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
+        removal_policy=_removal(keep=keep),
     )
+
+
+def _removal(*, keep: bool) -> RemovalPolicy:
+    return RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY
 
 
 def _queue(
@@ -201,8 +199,9 @@ def _queue(
     fifo: bool = False,
     per_group: bool = False,
     name: str | None = None,
+    keep: bool = False,
 ) -> sqs.Queue:
-    """Make a queue that a function or a job reads.
+    """Make a queue that a function or a job reads. With `keep` it stays where it is in no stack any more.
 
     With `per_group` each group of a FIFO queue has its own limits, and is known by its own ids.
     """
@@ -218,17 +217,26 @@ def _queue(
         dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=receives),
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
+        removal_policy=_removal(keep=keep),
     )
+
+
+def _of_kind(name: str, *, fifo: bool) -> str:
+    """Tell queues apart that can't become each other, so that who reads them is told where one takes another's place.
+
+    A stack is deployed again only where its template differs, and outputs of other stacks are in it by their names.
+    """
+    return f"{name}.fifo" if fifo else name
 
 
 def _visibility(timeout: Duration, window_s: int = 0) -> Duration:
     return Duration.seconds(6 * int(timeout.to_seconds()) + window_s)
 
 
-def _brokers(stack: StateStack, id_: str, *, name: str | None = None) -> sqs.Queue:
+def _offers(stack: StateStack, *, name: str) -> sqs.Queue:
     return _queue(
         stack,
-        id_,
+        id_of("OffersQueue", name),
         dead_letters=stack.dead_letters,
         receives=OFFER_RECEIVES,
         visibility=_visibility(BROKER_TIMEOUT),
@@ -238,10 +246,12 @@ def _brokers(stack: StateStack, id_: str, *, name: str | None = None) -> sqs.Que
 
 
 def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> FederationState:
-    dead_letters = _dead_letters(stack, "FederationDeadLetters")
-    fifo_dead_letters = _dead_letters(stack, "FederationFifoDeadLetters", fifo=True)
+    dead_letters = _dead_letters(stack, "FederationDeadLetters", keep=keep)
+    fifo_dead_letters = _dead_letters(stack, "FederationFifoDeadLetters", keep=keep, fifo=True)
 
-    def queue(id_: str, *, fifo: bool, visibility: Duration, retention: Duration = LONGEST) -> sqs.Queue:
+    def queue(
+        id_: str, *, fifo: bool, visibility: Duration, retention: Duration = LONGEST, users: bool = False
+    ) -> sqs.Queue:
         return _queue(
             stack,
             id_,
@@ -251,20 +261,21 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
             retention=retention,
             fifo=fifo,
             per_group=fifo,
+            keep=keep and users,
         )
 
     def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
         visibility = _visibility(EXCHANGE_TIMEOUT, parameters.federation.batching_window_s)
-        made = queue(id_, fifo=fifo, visibility=visibility)
-        return Ingress(queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
+        made = queue(f"Federation{id_}", fifo=fifo, visibility=visibility, users=True)
+        return Ingress(id=id_, queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 
-    def bound(number: int, each: BoundQueueParameters) -> sqs.IQueue:
-        id_ = f"FederationBound{number}"
+    def bound(each: BoundQueueParameters) -> sqs.IQueue:
+        id_ = id_of("FederationBound", _of_kind(each.name, fifo=each.fifo))
         if each.existing_arn is not None:
             return sqs.Queue.from_queue_arn(stack, id_, each.existing_arn)
-        return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT)
+        return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
 
-    bound_queues = {each.name: bound(number, each) for number, each in enumerate(parameters.federation.queues)}
+    bound_queues = {each.name: bound(each) for each in parameters.federation.queues}
     counters = {COUNTERS_QUEUE: stack.counters_queue} if stack.counters_queue else {}
     # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
     taken = counters | {each.parameters.queue_id: each.source for each in stack.split_queues}
@@ -278,13 +289,15 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
             "FederationTicks", fifo=False, visibility=_visibility(LINKS_TIMEOUT), retention=TICKS_RETENTION
         ),
         ingresses=[
-            ingress("FederationIngress", fifo=False),
-            ingress("FederationFifoIngress", fifo=True),
-            ingress("FederationLinkIngress", fifo=False, from_links=True),
-            ingress("FederationFifoLinkIngress", fifo=True, from_links=True),
+            ingress("Ingress", fifo=False),
+            ingress("FifoIngress", fifo=True),
+            ingress("LinkIngress", fifo=False, from_links=True),
+            ingress("FifoLinkIngress", fifo=True, from_links=True),
             *(
-                ingress(f"FederationIngress{number}", fifo=each.fifo, exchange=each.exchange)
-                for number, each in enumerate(parameters.federation.ingresses)
+                ingress(
+                    id_of("Ingress", _of_kind(each.exchange, fifo=each.fifo)), fifo=each.fifo, exchange=each.exchange
+                )
+                for each in parameters.federation.ingresses
             ),
         ],
         bound=bound_queues | taken,
@@ -304,7 +317,7 @@ def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> Pipel
         encryption=s3.BucketEncryption.S3_MANAGED,
         enforce_ssl=True,
         block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-        removal_policy=RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY,
+        removal_policy=_removal(keep=keep),
         lifecycle_rules=[
             # Staged segments go when the source's own retention says so: it alone knows which of them are still read.
             s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
@@ -312,19 +325,20 @@ def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> Pipel
         ],
     )
     acknowledge(bucket, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail has who did what.")
-    return PipelineState(main=main, bucket=bucket, table=_table(stack, "PipelineTable", keep=keep))
+    arn = CfnOutput(stack, "PipelineBucketArn", value=bucket.bucket_arn)
+    return PipelineState(main=main, bucket=bucket, bucket_arn=arn, table=_table(stack, "PipelineTable", keep=keep))
 
 
-def _split_queue(stack: StateStack, number: int, queue: SplitQueueParameters, parameters: Parameters) -> SplitQueues:
-    """Ids are by place: a queue's own id may have any characters."""
+def _split_queue(stack: StateStack, queue: SplitQueueParameters, parameters: Parameters) -> SplitQueues:
+    named, keep = id_of("Split", _of_kind(queue.queue_id, fifo=queue.fifo)), parameters.rendezvous.keep_state
     dead_letters = stack.splitting_dead_letters
     mains = [] if queue.consumers else [queue.existing_main_queue_arn]
     if queue.fifo and None in (queue.existing_source_queue_arn, *mains):
-        dead_letters = _dead_letters(stack, f"Split{number}DeadLetters", fifo=True)
+        dead_letters = _dead_letters(stack, f"{named}DeadLetters", keep=keep, fifo=True)
     window_s = 0 if queue.fifo else parameters.splitting.batching_window_s
 
     def made_or_adopted(role: str, arn: str | None) -> sqs.IQueue:
-        id_ = f"Split{number}{role}"
+        id_ = f"{named}{role}"
         if arn is not None:
             return sqs.Queue.from_queue_arn(stack, id_, arn)
         return _queue(
@@ -334,12 +348,14 @@ def _split_queue(stack: StateStack, number: int, queue: SplitQueueParameters, pa
             receives=MANY_RECEIVES,
             visibility=_visibility(SPLITTER_TIMEOUT, window_s),
             fifo=queue.fifo,
+            keep=keep,
         )
 
     source = made_or_adopted("Source", queue.existing_source_queue_arn)
     for sender in queue.sender_arns:
         source.add_to_resource_policy(_may_send(sender, source))
     return SplitQueues(
+        id=named,
         parameters=queue,
         source=source,
         main=None if queue.consumers else made_or_adopted("Main", queue.existing_main_queue_arn),

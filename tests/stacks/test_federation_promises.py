@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.stacks.conftest import Resource, Templates
-from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, text
+from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, readable, text
 from tests.stacks.test_splitting_promises import resources
 
 BRIDGES = HERE + "sluice-bridge-*"
@@ -13,9 +13,9 @@ PEER = "222222222222"
 ACCOUNTS = ("{AWS::AccountId}", PEER)
 PEER_QUEUES = {f"arn:{{AWS::Partition}}:sqs:*:{account}:SluiceState-Federation*" for account in ACCOUNTS}
 PEER_ROLES = {f"arn:{{AWS::Partition}}:iam::{account}:role/SluiceFederation-PeerRole*" for account in ACCOUNTS}
-INGRESSES = ("Ingress", "FifoIngress", "LinkIngress", "FifoLinkIngress", "Ingress0")
-READABLE = {"FederationBound0.Arn", HERE + "theirs-*"}
-BINDABLE = {*READABLE, "CountersQueue.Arn", "Split0Source.Arn"}
+INGRESSES = ("Ingress", "FifoIngress", "LinkIngress", "FifoLinkIngress", "Ingressamqtopicfifo")
+READABLE = {"FederationBoundorders.Arn", HERE + "theirs-*"}
+BINDABLE = {*READABLE, "CountersQueue.Arn", "SplitpipelineSource.Arn"}
 SEND = {"sqs:SendMessage"}
 
 
@@ -68,7 +68,7 @@ def test_who_sends_to_and_reads_queues_made_at_run_time_may_use_the_key(
 
 def test_every_queue_has_dead_letters_of_its_own_kind_and_time_for_a_batch(federated: Templates) -> None:
     queues = resources(federated.state, "AWS::SQS::Queue").items()
-    found = {id_[:-8]: queue["Properties"] for id_, queue in queues if id_.startswith("Federation")}
+    found = {readable(id_): queue["Properties"] for id_, queue in queues if id_.startswith("Federation")}
     for name, queue in found.items():
         if name.endswith("DeadLetters"):
             continue

@@ -10,7 +10,7 @@ import pytest
 from sluice.errors import BadParameter
 from stacks.parameters import Parameters
 from tests.stacks.conftest import CONTEXT, Resource, Templates
-from tests.stacks.test_promises import imported, physical_names
+from tests.stacks.test_promises import of_output, physical_names, readable
 
 Synth = Callable[..., Templates]
 
@@ -32,7 +32,7 @@ def resources(template: Resource, kind: str) -> dict[str, Resource]:
 def alarms(template: Resource) -> dict[str, Resource]:
     """By the names that their ids begin with."""
     found = resources(template, "AWS::CloudWatch::Alarm")
-    return {re.sub(r"Alarm[0-9A-F]{8}$", "", id_): alarm for id_, alarm in found.items()}
+    return {readable(re.sub(r"Alarm[0-9A-F]{8}$", "", id_)): alarm for id_, alarm in found.items()}
 
 
 def queue_of(alarm: Resource) -> str:
@@ -40,9 +40,7 @@ def queue_of(alarm: Resource) -> str:
     value = dimension["Value"]
     if isinstance(value, str):
         return value
-    return imported(
-        value["Fn::ImportValue"].replace("QueueName", "Arn"),
-    ).removesuffix(".Arn")
+    return of_output(value["Fn::GetStackOutput"]["OutputName"].replace("QueueName", "Arn")).removesuffix(".Arn")
 
 
 def text(value: Any) -> str:
@@ -52,8 +50,8 @@ def text(value: Any) -> str:
             return value
         case {"Fn::Join": [str(), [*parts]]}:
             return "".join(text(part) for part in parts)
-        case {"Fn::ImportValue": str(export)}:
-            return f"<{export}>"
+        case {"Fn::GetStackOutput": {"OutputName": str(output)}}:
+            return f"<{output}>"
         case {"Ref": str(name)}:
             return f"<{name}>"
     raise AssertionError(f"no reading for {value}")
@@ -86,9 +84,9 @@ def test_every_queue_that_our_functions_read_has_an_alarm_for_its_oldest_message
     read = set()
     for stack in (templates.rendezvous, templates.splitting, templates.federation):
         for trigger in resources(stack, "AWS::Lambda::EventSourceMapping").values():
-            read.add(imported(trigger["EventSourceArn"]["Fn::ImportValue"]).removesuffix(".Arn"))
+            read.add(of_output(trigger["EventSourceArn"]["Fn::GetStackOutput"]["OutputName"]).removesuffix(".Arn"))
     stream = "Table.StreamArn"
-    assert found == read - {stream} | {"Split0Main"}  # and the queue that the land job reads
+    assert found == read - {stream} | {"SplitpipelineMain"}  # and the queue that the land job reads
 
 
 def test_events_that_wait_in_the_tables_stream_have_an_alarm(templates: Templates) -> None:
@@ -99,7 +97,8 @@ def test_events_that_wait_in_the_tables_stream_have_an_alarm(templates: Template
 def test_every_queue_of_dead_letters_has_an_alarm(synth: Synth) -> None:
     queues = [{"queue_id": "pipeline"}, {"queue_id": "orders", "fifo": True}]
     templates = synth(**{"sluice.splitting.queues": queues})
-    made = {id_[:-8] for id_ in resources(templates.state, "AWS::SQS::Queue") if id_[:-8].endswith("DeadLetters")}
+    ids = map(readable, resources(templates.state, "AWS::SQS::Queue"))
+    made = {id_ for id_ in ids if id_.endswith("DeadLetters")}
     watched = {
         queue_of(alarm)
         for stack in (templates.operations, templates.federation)
@@ -107,13 +106,13 @@ def test_every_queue_of_dead_letters_has_an_alarm(synth: Synth) -> None:
         if alarm.get("MetricName") == "ApproximateNumberOfMessagesVisible"
     }
     assert watched == made
-    assert "Split1DeadLetters" in made
+    assert "SplitordersfifoDeadLetters" in made
 
 
 def test_a_threshold_is_what_its_parameter_says(synth: Synth) -> None:
     given = {
         "OffersAge": ("offers_age_s", 71),
-        "Split0SourceAge": ("queue_age_s", 72),
+        "SplitpipelineSourceAge": ("queue_age_s", 72),
         "PipelineAge": ("pipeline_age_s", 73),
         "BridgeLag": ("bridge_lag_s", 74),
         "Denied": ("denied_percent", 75),
@@ -176,8 +175,7 @@ def test_a_declared_route_has_an_alarm_for_its_own_queue(synth: Synth) -> None:
     declared = {"links": [link], "routes": routes, "queues": [{"name": "orders"}]}
     templates = synth(**{f"sluice.federation.{name}": value for name, value in declared.items()})
     found = alarms(templates.operations)
-    assert [queue_of(alarm) for name, alarm in found.items() if name.startswith("Route0")] == ["FederationBound0"]
-    assert "Route1Age" not in found
+    assert [queue_of(alarm) for name, alarm in found.items() if name.startswith("Router")] == ["FederationBoundorders"]
 
 
 def test_the_queue_that_a_declared_route_will_get_is_known_where_the_site_has_a_tag(synth: Synth) -> None:
@@ -187,10 +185,10 @@ def test_the_queue_that_a_declared_route_will_get_is_known_where_the_site_has_a_
     [alarm] = [
         found
         for name, found in alarms(synth(**given, **{"sluice.federation.tag": "EAST"}).operations).items()
-        if name.startswith("Route0")
+        if name == "RouterAge"
     ]
     assert re.fullmatch(r"sluice-bridge-[0-9a-f]{24}\.fifo", queue_of(alarm))
-    assert "Route0Age" not in alarms(synth(**given).operations)
+    assert "RouterAge" not in alarms(synth(**given).operations)
 
 
 # Who is told
@@ -226,7 +224,7 @@ def test_an_address_is_told_of_every_alarm_of_every_stack(called: Templates) -> 
     for alarm in told:
         for actions in (alarm["AlarmActions"], alarm["OKActions"]):
             [action] = actions
-            assert topic in action["Fn::ImportValue"]
+            assert topic in action["Fn::GetStackOutput"]["OutputName"]
 
 
 def budget_of(templates: Templates) -> Any:
@@ -274,7 +272,7 @@ def test_each_failed_run_of_our_application_is_told(called: Templates) -> None:
         ["EMR Serverless Job Run State Change"],
     )
     [application] = pattern["detail"]["applicationId"]
-    assert application["Fn::ImportValue"].startswith("SluicePipeline:")
+    assert application["Fn::GetStackOutput"]["StackName"] == "SluicePipeline"
     assert pattern["detail"]["state"] == ["FAILED"]
     assert len(rule["Targets"]) == 1
 
@@ -319,7 +317,7 @@ def test_without_a_stream_messages_may_wait_but_not_until_they_are_lost(synth: S
     assert {
         queue["MessageRetentionPeriod"]
         for id_, queue in resources(drained.state, "AWS::SQS::Queue").items()
-        if id_.startswith("Split0Main")
+        if readable(id_) == "SplitpipelineMain"
     } == {kept_s}
 
 

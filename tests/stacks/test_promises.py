@@ -45,21 +45,27 @@ def text(value: Any) -> str:
         case {"Ref": str(name)}:
             return f"{{{name}}}"
         case {"Fn::GetAtt": [str(id_), str(attribute)]}:
-            return f"{id_.rstrip('0123456789ABCDEF')}.{attribute}"
-        case {"Fn::ImportValue": str(export)}:
-            return imported(export)
+            return f"{readable(id_)}.{attribute}"
+        case {"Fn::GetStackOutput": {"OutputName": str(output)}}:
+            return of_output(output)
         case {"Fn::Sub": str(pattern)}:
             return pattern
     raise AssertionError(f"no reading for {value}")
 
 
-def imported(export: str) -> str:
-    """`SluiceState:ExportsOutputFnGetAttTable0123ABCDArn…` is `Table.Arn`, and the same with `Ref` is `Table`."""
+def of_output(output: str) -> str:
+    """`PublishOutputFnGetAttTable0123ABCDArn…` is `Table.Arn`, and the same with `Ref` is `Table`."""
     found = re.search(
-        r"ExportsOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|(?P<of>Stream)?Arn|$)", export
+        r"PublishOutput(?P<how>FnGetAtt|Ref)(?P<name>\w+?)[0-9A-F]{8}(?:[0-9A-F]{8}$|(?P<of>Stream)?Arn|$)", output
     )
-    assert found, export
-    return f"{found['name']}.{found['of'] or ''}Arn" if found["how"] == "FnGetAtt" else found["name"]
+    assert found, output
+    name = readable(found["name"])
+    return f"{name}.{found['of'] or ''}Arn" if found["how"] == "FnGetAtt" else name
+
+
+def readable(id_: str) -> str:
+    """A logical id without what CDK adds, and without the hash of a name."""
+    return re.sub("[0-9a-f]{8}(?=[A-Z]|$)", "", re.sub("[0-9A-F]{8}$", "", id_))
 
 
 def listed(value: Any) -> list[Any]:
@@ -99,12 +105,13 @@ def trigger_queues(templates: Templates) -> Mapping[str, Resource]:
 
 def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
     triggers = trigger_queues(templates)
-    assert set(triggers) == {"OffersQueue", STREAM}
+    assert set(triggers) == {OFFERS, STREAM}
     for trigger in triggers.values():
         assert trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
 STREAM = "Table.StreamArn"
+OFFERS = "OffersQueuesnowflakebroker"
 
 
 def test_events_are_counted_many_at_once_as_the_tables_stream_tells_of_them(otherwise: Templates) -> None:
@@ -134,11 +141,6 @@ def test_the_queue_where_events_were_counted_stays_for_the_binding_that_is_withd
         if found["Type"] == "AWS::Lambda::Function" and "NAMES" in found["Properties"]["Environment"]["Variables"]
     ]
     assert "rendezvous-counters" in json.loads(text(names))["queues"]
-
-
-def test_the_stream_is_exported_whether_or_not_it_is_read(templates: Templates, synth: Synth) -> None:
-    for made in (templates, synth(**{"sluice.rendezvous.events_exchange": "null"})):
-        assert [text(each["Value"]) for each in made.state["Outputs"].values()].count(STREAM) == 1
 
 
 def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
@@ -181,7 +183,7 @@ def test_another_events_exchange_is_declared_beside_those_of_the_site(synth: Syn
 
 def test_without_an_events_exchange_nothing_is_published_or_counted(synth: Synth) -> None:
     templates = synth(**{"sluice.rendezvous.events_exchange": "null"})
-    assert set(trigger_queues(templates)) == {"OffersQueue"}
+    assert set(trigger_queues(templates)) == {OFFERS}
     assert declared(templates)["bindings"] == []
     for function in ("Broker", "Proxy", "Sweeper"):
         assert ("sqs:SendMessage", INGRESS) not in allowed(statements_of(templates, function))
@@ -198,7 +200,7 @@ def test_the_functions_know_their_site_as_federation_does(otherwise: Templates) 
 
 
 def test_the_offers_trigger_takes_ten_messages_without_a_window(templates: Templates) -> None:
-    trigger = trigger_queues(templates)["OffersQueue"]
+    trigger = trigger_queues(templates)[OFFERS]
     assert trigger["BatchSize"] == 10
     assert "MaximumBatchingWindowInSeconds" not in trigger
     assert trigger["ScalingConfig"] == {"MaximumConcurrency": 10}
@@ -223,21 +225,6 @@ def test_a_message_stays_invisible_for_six_times_the_functions_timeout(templates
 def test_offers_are_kept_for_five_minutes_and_dead_letters_for_two_weeks(templates: Templates) -> None:
     for name, seconds in (("OffersQueue", 300), ("DeadLetters", 14 * 86_400)):
         assert templates.one("AWS::SQS::Queue", name)["MessageRetentionPeriod"] == seconds
-
-
-def test_what_the_release_before_imports_of_a_retired_queue_is_exported_and_imported_no_more(
-    templates: Templates,
-) -> None:
-    """CloudFormation refuses to remove what a stack still imports, as those do that are updated later."""
-    exports = {each["Export"]["Name"] for name, each in templates.state["Outputs"].items() if "TimeoutsQueue" in name}
-    queue = "TimeoutsQueueA6E23A32"
-    assert exports == {
-        f"SluiceState:ExportsOutputFnGetAtt{queue}Arn389FF304",
-        f"SluiceState:ExportsOutputFnGetAtt{queue}QueueName3F534C40",
-        f"SluiceState:ExportsOutputRef{queue}2460FE23",
-    }
-    others = (templates.rendezvous, templates.splitting, templates.federation, templates.pipeline, templates.operations)
-    assert "TimeoutsQueue" not in json.dumps(others)
 
 
 def test_every_queue_is_encrypted(templates: Templates) -> None:
@@ -275,7 +262,7 @@ def test_the_broker_may_do_exactly_this(templates: Templates) -> None:
     assert allowed(statements_of(templates, "Broker")) == pairs(
         ({"dynamodb:PutItem"}, {"Table.Arn"}),
         (MATCH, {WAITING_TABLE}),
-        (CONSUME, {"OffersQueue.Arn"}),
+        (CONSUME, {f"{OFFERS}.Arn"}),
         ({"sqs:SendMessage"}, {"DeadLetters.Arn", ANSWERS, MAILBOXES}),
         ({"sqs:CreateQueue"}, {ANSWERS}),
         (WRITE_LOGS, {"BrokerLogs.Arn"}),
@@ -315,7 +302,7 @@ def test_clients_may_send_offers_and_read_answers_and_nothing_else(templates: Te
     policy = templates.one("AWS::IAM::Policy")  # no other policy exists
     assert [text(user) for user in policy["Users"]] == [f"{{{id_}}}" for id_ in templates.of_type("AWS::IAM::User")]
     assert allowed(policy["PolicyDocument"]["Statement"]) == pairs(
-        ({"sqs:SendMessage"}, {"OffersQueue.Arn"}),
+        ({"sqs:SendMessage"}, {f"{OFFERS}.Arn"}),
         ({"sqs:ReceiveMessage", "sqs:GetQueueUrl"}, {ANSWERS}),
     )
 
@@ -373,7 +360,7 @@ def adopting(synth: Synth) -> Templates:
 
 def test_an_adopted_queue_isnt_made_again(adopting: Templates) -> None:
     queues = adopting.of_type("AWS::SQS::Queue")
-    assert "OffersQueue" not in {id_.rstrip("0123456789ABCDEF") for id_ in queues}
+    assert OFFERS not in {readable(id_) for id_ in queues}
     assert not [queue for queue in queues.values() if "QueueName" in queue]
 
 
@@ -427,12 +414,12 @@ def test_functions_run_with_the_limits_that_are_asked_for(otherwise: Templates) 
         for function in [otherwise.one("AWS::Lambda::Function", name)]
     }
     assert limits == {"Broker": (1024, 10), "Counters": (512, 30), "Proxy": (300, 20), "Sweeper": (200, 60)}
-    assert trigger_queues(otherwise)["OffersQueue"]["ScalingConfig"] == {"MaximumConcurrency": 7}
+    assert trigger_queues(otherwise)["OffersQueuemybroker"]["ScalingConfig"] == {"MaximumConcurrency": 7}
 
 
 def reserved(templates: Templates) -> dict[str, int]:
     functions = templates.of_type("AWS::Lambda::Function").items()
-    known = {id_.rstrip("0123456789ABCDEF"): found.get("ReservedConcurrentExecutions") for id_, found in functions}
+    known = {readable(id_): found.get("ReservedConcurrentExecutions") for id_, found in functions}
     return {name: number for name, number in known.items() if number is not None}
 
 

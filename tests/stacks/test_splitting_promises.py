@@ -14,7 +14,7 @@ from sluice.splitting.consumers.targets import (
 )
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import KEY_ARN, Resource, Templates
-from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, listed, pairs, physical_names, text
+from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, listed, pairs, physical_names, readable, text
 
 TEMPORARY = HERE + "sluice-tmp-*"
 TABLE = {f"dynamodb:{action}" for action in ("GetItem", "Query", "PutItem", "UpdateItem")}
@@ -130,12 +130,12 @@ def test_the_control_function_knows_the_policies_and_the_splitter_does_not(split
 
 def test_every_trigger_reports_partial_failures(split: Templates) -> None:
     found = triggers(split)
-    assert set(found) == {"Split0Source", "Split1Source", "ControlQueue"}
+    assert set(found) == {"SplitaSource", "SplitbfifoSource", "ControlQueue"}
     assert all(trigger["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for trigger in found.values())
 
 
 def test_standard_queues_come_in_large_batches_and_fifo_queues_in_tens_without_a_window(split: Templates) -> None:
-    standard, fifo = triggers(split)["Split0Source"], triggers(split)["Split1Source"]
+    standard, fifo = triggers(split)["SplitaSource"], triggers(split)["SplitbfifoSource"]
     assert (standard["BatchSize"], standard["MaximumBatchingWindowInSeconds"]) == (1000, 1)
     assert (fifo["BatchSize"], fifo.get("MaximumBatchingWindowInSeconds")) == (10, None)
 
@@ -144,7 +144,7 @@ def test_a_message_stays_invisible_for_six_times_the_functions_timeout(split: Te
     queues = resources(split.state, "AWS::SQS::Queue")
     functions = {id_: f["Properties"] for id_, f in resources(split.splitting, "AWS::Lambda::Function").items()}
     for source, trigger in triggers(split).items():
-        [queue] = [found["Properties"] for id_, found in queues.items() if id_.startswith(source)]
+        [queue] = [found["Properties"] for id_, found in queues.items() if readable(id_) == source]
         timeout_s = functions[trigger["FunctionName"]["Ref"]]["Timeout"]
         assert queue["VisibilityTimeout"] >= 6 * timeout_s + trigger.get("MaximumBatchingWindowInSeconds", 0)
 
@@ -153,14 +153,12 @@ def test_topics_and_buckets_send_to_the_source_that_lists_them(synth: Callable[.
     topic, bucket = "arn:aws:sns:eu-central-1:111122223333:orders", "arn:aws:s3:::orders"
     made = synth(**{"sluice.splitting.queues": [{"queue_id": "a", "sender_arns": [topic, bucket]}, {"queue_id": "b"}]})
     sources = {
-        policy["Properties"]["Queues"][0]["Ref"].rstrip("0123456789ABCDEF"): policy["Properties"]["PolicyDocument"][
-            "Statement"
-        ]
+        readable(policy["Properties"]["Queues"][0]["Ref"]): policy["Properties"]["PolicyDocument"]["Statement"]
         for policy in resources(made.state, "AWS::SQS::QueuePolicy").values()
     }
     found = {
         statement["Principal"]["Service"]: statement
-        for statement in sources["Split0Source"]
+        for statement in sources["SplitaSource"]
         if statement["Effect"] == "Allow"
     }
     assert {each["Action"] for each in found.values()} == {"sqs:SendMessage"}
@@ -169,23 +167,21 @@ def test_topics_and_buckets_send_to_the_source_that_lists_them(synth: Callable[.
         "ArnEquals": {"aws:SourceArn": bucket},
         "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
     }
-    assert not [statement for statement in sources["Split1Source"] if statement["Effect"] == "Allow"]
+    assert not [statement for statement in sources["SplitbSource"] if statement["Effect"] == "Allow"]
 
 
 def test_every_queue_of_a_split_has_dead_letters_of_its_own_kind(split: Templates) -> None:
-    queues = {
-        id_.rstrip("0123456789ABCDEF"): q["Properties"] for id_, q in resources(split.state, "AWS::SQS::Queue").items()
-    }
-    for name in ("Split0Source", "Split0Main"):
+    queues = {readable(id_): q["Properties"] for id_, q in resources(split.state, "AWS::SQS::Queue").items()}
+    for name in ("SplitaSource", "SplitaMain"):
         assert text(queues[name]["RedrivePolicy"]["deadLetterTargetArn"]) == "SplittingDeadLetters.Arn"
         assert "FifoQueue" not in queues[name]
-    for name in ("Split1Source", "Split1Main"):
-        assert text(queues[name]["RedrivePolicy"]["deadLetterTargetArn"]) == "Split1DeadLetters.Arn"
-        assert queues[name]["FifoQueue"] is queues["Split1DeadLetters"]["FifoQueue"] is True
+    for name in ("SplitbfifoSource", "SplitbfifoMain"):
+        assert text(queues[name]["RedrivePolicy"]["deadLetterTargetArn"]) == "SplitbfifoDeadLetters.Arn"
+        assert queues[name]["FifoQueue"] is queues["SplitbfifoDeadLetters"]["FifoQueue"] is True
 
 
 def test_the_splitter_may_do_exactly_this(split: Templates) -> None:
-    sources, mains = {"Split0Source.Arn", "Split1Source.Arn"}, {"Split0Main.Arn", "Split1Main.Arn"}
+    sources, mains = {"SplitaSource.Arn", "SplitbfifoSource.Arn"}, {"SplitaMain.Arn", "SplitbfifoMain.Arn"}
     assert statements(split, "Splitter") == pairs(
         (TABLE, {"SplittingTable.Arn"}),
         (CONSUME, sources),
@@ -195,7 +191,7 @@ def test_the_splitter_may_do_exactly_this(split: Templates) -> None:
 
 
 def test_the_control_function_may_do_exactly_this(split: Templates) -> None:
-    sources, mains = {"Split0Source.Arn", "Split1Source.Arn"}, {"Split0Main.Arn", "Split1Main.Arn"}
+    sources, mains = {"SplitaSource.Arn", "SplitbfifoSource.Arn"}, {"SplitaMain.Arn", "SplitbfifoMain.Arn"}
     temporary = {"CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "DeleteMessage", "DeleteQueue"}
     assert statements(split, "Control") == pairs(
         (TABLE | {"dynamodb:DeleteItem"}, {"SplittingTable.Arn"}),
@@ -221,7 +217,7 @@ def test_keys_and_buckets_are_allowed_where_they_are_named(otherwise: Templates)
 def test_an_adopted_queue_isnt_made_again(synth: Callable[..., Templates]) -> None:
     arn = "arn:aws:sqs:eu-central-1:123456789012:theirs"
     templates = synth(**{"sluice.splitting.queues": [{"queue_id": "q", "existing_source_queue_arn": arn}]})
-    assert not [id_ for id_ in resources(templates.state, "AWS::SQS::Queue") if id_.startswith("Split0Source")]
+    assert not [id_ for id_ in resources(templates.state, "AWS::SQS::Queue") if id_.startswith("SplitaSource")]
     assert arn in triggers(templates)
     assert ("sqs:DeleteMessage", arn) in statements(templates, "Splitter")
 
@@ -231,7 +227,7 @@ def test_a_fifo_queue_that_is_adopted_whole_has_its_owners_dead_letters(synth: C
     source, main = (f"arn:aws:sqs:eu-central-1:123456789012:{name}.fifo" for name in ("source", "main"))
     adopted = {"fifo": True, "existing_source_queue_arn": source, "existing_main_queue_arn": main}
     templates = synth(**{"sluice.splitting.queues": [{"queue_id": "q", **adopted}]})
-    assert not [id_ for id_ in resources(templates.state, "AWS::SQS::Queue") if id_.startswith("Split0")]
+    assert not [id_ for id_ in resources(templates.state, "AWS::SQS::Queue") if id_.startswith("Splita")]
 
 
 def test_without_queues_the_stack_stands_all_the_same(synth: Callable[..., Templates]) -> None:
@@ -239,13 +235,13 @@ def test_without_queues_the_stack_stands_all_the_same(synth: Callable[..., Templ
 
 
 def test_a_queue_whose_consumers_are_repointed_has_no_main_queue(repointed: Templates) -> None:
-    made = {id_.rstrip("0123456789ABCDEF") for id_ in resources(repointed.state, "AWS::SQS::Queue")}
+    made = {readable(id_) for id_ in resources(repointed.state, "AWS::SQS::Queue")}
     assert {name for name in made if name.startswith("Split")} == {
-        "Split0Source",
-        "Split1Source",
-        "Split3Source",
-        "Split4Source",
-        "Split4Main",
+        "SplittriggeredSource",
+        "SplittoldSource",
+        "SplitrunSource",
+        "SplitwithamainqueueSource",
+        "SplitwithamainqueueMain",
         "SplittingDeadLetters",
     }
     for function in ("Splitter", "Control"):
@@ -255,8 +251,8 @@ def test_a_queue_whose_consumers_are_repointed_has_no_main_queue(repointed: Temp
 
 def test_the_splitter_reads_such_a_queue_only_when_it_is_told_to(repointed: Templates, split: Templates) -> None:
     on = {source: trigger.get("Enabled") for source, trigger in triggers(repointed).items()}
-    off = dict.fromkeys(("Split0Source", "Split1Source", THEIRS, "Split3Source"), False)
-    assert on == off | {"Split4Source": None, "ControlQueue": None}
+    off = dict.fromkeys(("SplittriggeredSource", "SplittoldSource", THEIRS, "SplitrunSource"), False)
+    assert on == off | {"SplitwithamainqueueSource": None, "ControlQueue": None}
     assert {trigger.get("Enabled") for trigger in triggers(split).values()} == {None}
 
 
@@ -278,11 +274,20 @@ def test_control_alone_is_told_of_triggers_and_targets(repointed: Templates, spl
 
 
 def test_the_splitter_may_do_nothing_more_where_consumers_are_repointed(repointed: Templates) -> None:
-    sources = {"Split0Source.Arn", "Split1Source.Arn", THEIRS, "Split3Source.Arn", "Split4Source.Arn"}
+    sources = {
+        "SplittriggeredSource.Arn",
+        "SplittoldSource.Arn",
+        THEIRS,
+        "SplitrunSource.Arn",
+        "SplitwithamainqueueSource.Arn",
+    }
     assert statements(repointed, "Splitter") == pairs(
         (TABLE, {"SplittingTable.Arn"}),
         (CONSUME, sources),
-        ({"sqs:SendMessage"}, {"Split4Main.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"}),
+        (
+            {"sqs:SendMessage"},
+            {"SplitwithamainqueueMain.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"},
+        ),
         (WRITE_LOGS, {"SplitterLogs.Arn"}),
     )
 
@@ -292,19 +297,22 @@ def of_service(service: str, name: str) -> str:
 
 
 def test_control_may_do_exactly_this_to_repoint_consumers(repointed: Templates) -> None:
-    sources = {"Split0Source.Arn", "Split1Source.Arn", THEIRS, "Split3Source.Arn"}
+    sources = {"SplittriggeredSource.Arn", "SplittoldSource.Arn", THEIRS, "SplitrunSource.Arn"}
     mappings = resources(repointed.splitting, "AWS::Lambda::EventSourceMapping")
     own = {of_service("lambda", f"event-source-mapping:{{{id_}}}") for id_ in mappings if id_.startswith("Split")}
-    own = {each for each in own if "Split4" not in each}
+    own = {each for each in own if "Splitwithamainqueue" not in each}
     temporary = {"CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "DeleteMessage", "DeleteQueue"}
     plain = [each for each in documented(repointed, "Control") if "Condition" not in each]
     assert allowed(plain) == pairs(
         (TABLE | {"dynamodb:DeleteItem"}, {"SplittingTable.Arn"}),
         ({f"sqs:{action}" for action in temporary}, {TEMPORARY}),
-        ({"sqs:SendMessage"}, {*sources, "Split4Main.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"}),
+        (
+            {"sqs:SendMessage"},
+            {*sources, "SplitwithamainqueueMain.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"},
+        ),
         (CONSUME, {"ControlQueue.Arn"}),
         ({"sqs:ListQueues"}, {"*"}),
-        ({"sqs:GetQueueAttributes", "sqs:ListQueueTags"}, {*sources, "Split4Source.Arn"}),
+        ({"sqs:GetQueueAttributes", "sqs:ListQueueTags"}, {*sources, "SplitwithamainqueueSource.Arn"}),
         (WRITE_LOGS, {"ControlLogs.Arn"}),
         ({"lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"}, own),
         ({"lambda:ListEventSourceMappings"}, {"*"}),
@@ -347,8 +355,8 @@ def test_what_takes_no_resource_has_a_condition_where_it_takes_one(repointed: Te
 
 def test_alarms_say_who_reads_a_queue(repointed: Templates) -> None:
     told = {
-        number: named(repointed.operations, "AWS::CloudWatch::Alarm", f"Split{number}SourceAge")["AlarmDescription"]
-        for number in (0, 4)
+        readable(id_): alarm["Properties"]["AlarmDescription"]
+        for id_, alarm in resources(repointed.operations, "AWS::CloudWatch::Alarm").items()
     }
-    assert "wait for their consumer" in told[0]
-    assert "wait for their function" in told[4]
+    assert "wait for their consumer" in told["SplittriggeredSourceAgeAlarm"]
+    assert "wait for their function" in told["SplitwithamainqueueSourceAgeAlarm"]

@@ -27,7 +27,7 @@ LONGEST_NAMES = {
     "AWS::SQS::Queue": 80,
 }
 LONGEST_NAME = 255
-EXPRESSIONS = {"Ref", "Fn::GetAtt", "Fn::ImportValue", "Fn::Join", "Fn::Sub"}
+EXPRESSIONS = {"Ref", "Fn::GetAtt", "Fn::GetStackOutput", "Fn::Join", "Fn::Sub"}
 NAME_PROPERTIES = ("QueueName", "DashboardName")
 REGIONAL = f"{REGION}:{ACCOUNT}:"
 ARNS = {
@@ -42,6 +42,9 @@ ARNS = {
     "AWS::SNS::Topic": f"arn:aws:sns:{REGIONAL}",
     "AWS::SQS::Queue": f"arn:aws:sqs:{REGIONAL}",
 }
+
+
+Read = tuple[str, str]  # an output, by its stack and name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +85,12 @@ class Assembly:
         return Resource(stack=stack, id=id_, type=made["Type"], properties=made.get("Properties", {}), kept=kept)
 
     @cached_property
-    def exports(self) -> Mapping[str, tuple[str, Any]]:
-        """The exporting stack and the value, by the export's name."""
+    def outputs(self) -> Mapping[Read, Any]:
+        """Their values."""
         return {
-            output["Export"]["Name"]: (stack, output["Value"])
+            (stack, name): output["Value"]
             for stack, template in self.stacks.items()
-            for output in template.get("Outputs", {}).values()
-            if "Export" in output
+            for name, output in template.get("Outputs", {}).items()
         }
 
     def text(self, stack: str, value: Any) -> str:
@@ -104,8 +106,8 @@ class Assembly:
                 return separator.join(self.text(stack, part) for part in parts)
             case {"Fn::Sub": str(pattern)}:
                 return re.sub(r"\$\{([^}]+)\}", lambda found: PSEUDO[found[1]], pattern)
-            case {"Fn::ImportValue": str(export)}:
-                return self.text(*self.exports[export])
+            case {"Fn::GetStackOutput": {"StackName": str(other), "OutputName": str(name)}}:
+                return self.text(other, self.outputs[other, name])
         raise AssertionError(f"no reading for {value}")
 
     def plain(self, stack: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a change of parameters does to a site that is deployed: to what is stored there, to what its stacks export.
+"""What a change of parameters does to a site that is deployed: to what is stored there, to who reads it.
 
 CloudFormation knows a resource by its logical id: what is stored stays where that stays. Whose it then is, the settings
 of the functions say, which read and fill it.
@@ -17,7 +17,7 @@ from sluice.federation.settings import ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
 from sluice.settings import Settings
 from sluice.splitting.settings import SplitterSettings
-from tests.templates.assembly import REGION, Assembly, Resource, physical_name
+from tests.templates.assembly import REGION, Assembly, Read, Resource, physical_name
 
 # What holds something, or has a name or a secret that others know.
 STATEFUL = (
@@ -55,19 +55,18 @@ class Change:
         return made | {name: now for name, now in became.items() if now != name}
 
     @cached_property
-    def refusals(self) -> Mapping[str, list[str]]:
-        """What AWS refuses to have removed or changed, as stacks that are deployed import it: its name, then theirs.
-
-        The exporting stack comes first, while all others are as they were.
-        """
+    def unheard_of(self) -> Mapping[str, list[str]]:
+        """What is replaced, and the stacks that go on with what was: their templates don't differ, so they stay."""
         names = held(self.before)
-        importers: defaultdict[str, set[str]] = defaultdict(set)
-        for export, (stack, value) in self.before.exports.items():
-            id_ = stack, _referred(value)
-            if self.after.exports.get(export) != (stack, value) or self._is_replaced(id_):
-                importing = {name for name, each in self.before.stacks.items() if export in imports(each)}
-                importers[names.get(id_, _construct(id_[1]))] |= importing
-        return {name: sorted(stacks) for name, stacks in importers.items() if stacks}
+        readers: defaultdict[str, set[str]] = defaultdict(set)
+        for reader, template in self.before.stacks.items():
+            if template != self.after.stacks.get(reader):
+                continue
+            for stack, output in read_outputs(template):
+                id_ = stack, _referred(self.before.outputs[stack, output])
+                if id_[1] in self.after.stacks[stack]["Resources"] and self._is_replaced(id_):
+                    readers[names.get(id_, _construct(id_[1]))].add(reader)
+        return {name: sorted(stacks) for name, stacks in readers.items()}
 
     def _became(self, id_: Id, after: Mapping[Id, str]) -> str:
         if id_ in after and not self._is_replaced(id_):
@@ -91,15 +90,15 @@ def held(assembly: Assembly) -> Mapping[Id, str]:
     }
 
 
-def imports(node: Any) -> set[str]:
-    """The names of all exports that a template, or a part of it, imports."""
+def read_outputs(node: Any) -> set[Read]:
+    """The outputs of other stacks that a template, or a part of it, reads."""
     match node:
-        case {"Fn::ImportValue": str(export)}:
-            return {export}
+        case {"Fn::GetStackOutput": {"StackName": str(stack), "OutputName": str(output)}}:
+            return {(stack, output)}
         case dict():
-            return set[str]().union(*map(imports, node.values()))
+            return set[Read]().union(*map(read_outputs, node.values()))
         case list():
-            return set[str]().union(*map(imports, node))
+            return set[Read]().union(*map(read_outputs, node))
     return set()
 
 
