@@ -130,7 +130,9 @@ class RendezvousParameters(Model):
     geoip_file: v.CountriesFile | None = of(
         None, "a MaxMind database in the project; without one every country is `??`"
     )
-    keep_state: bool = of(True, "tables, bucket and users' queues are kept when their stack or parameter goes, tables protected")
+    keep_state: bool = of(
+        True, "tables, bucket and users' queues are kept when their stack or parameter goes, tables protected"
+    )
 
     @property
     def bridge_list(self) -> tuple[Bridge, ...]:
