@@ -26,7 +26,7 @@ from stacks.parameters import Architecture, Parameters
 METRICS_NAMESPACE = "Sluice"
 TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 
-READABLE = 24  # characters of a name that an id has: physical names have 80, of the stack's, the id and a suffix
+READABLE = 12  # characters of a name that an id has: functions are told the names of all, in 4 KB
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}

@@ -240,8 +240,8 @@ def test_a_queue_whose_consumers_are_repointed_has_no_main_queue(repointed: Temp
         "SplittriggeredSource",
         "SplittoldSource",
         "SplitrunSource",
-        "SplitwithamainqueueSource",
-        "SplitwithamainqueueMain",
+        "SplitwithamainqueSource",
+        "SplitwithamainqueMain",
         "SplittingDeadLetters",
     }
     for function in ("Splitter", "Control"):
@@ -252,7 +252,7 @@ def test_a_queue_whose_consumers_are_repointed_has_no_main_queue(repointed: Temp
 def test_the_splitter_reads_such_a_queue_only_when_it_is_told_to(repointed: Templates, split: Templates) -> None:
     on = {source: trigger.get("Enabled") for source, trigger in triggers(repointed).items()}
     off = dict.fromkeys(("SplittriggeredSource", "SplittoldSource", THEIRS, "SplitrunSource"), False)
-    assert on == off | {"SplitwithamainqueueSource": None, "ControlQueue": None}
+    assert on == off | {"SplitwithamainqueSource": None, "ControlQueue": None}
     assert {trigger.get("Enabled") for trigger in triggers(split).values()} == {None}
 
 
@@ -279,14 +279,14 @@ def test_the_splitter_may_do_nothing_more_where_consumers_are_repointed(repointe
         "SplittoldSource.Arn",
         THEIRS,
         "SplitrunSource.Arn",
-        "SplitwithamainqueueSource.Arn",
+        "SplitwithamainqueSource.Arn",
     }
     assert statements(repointed, "Splitter") == pairs(
         (TABLE, {"SplittingTable.Arn"}),
         (CONSUME, sources),
         (
             {"sqs:SendMessage"},
-            {"SplitwithamainqueueMain.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"},
+            {"SplitwithamainqueMain.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"},
         ),
         (WRITE_LOGS, {"SplitterLogs.Arn"}),
     )
@@ -300,7 +300,7 @@ def test_control_may_do_exactly_this_to_repoint_consumers(repointed: Templates) 
     sources = {"SplittriggeredSource.Arn", "SplittoldSource.Arn", THEIRS, "SplitrunSource.Arn"}
     mappings = resources(repointed.splitting, "AWS::Lambda::EventSourceMapping")
     own = {of_service("lambda", f"event-source-mapping:{{{id_}}}") for id_ in mappings if id_.startswith("Split")}
-    own = {each for each in own if "Splitwithamainqueue" not in each}
+    own = {each for each in own if "Splitwithamainque" not in each}
     temporary = {"CreateQueue", "TagQueue", "GetQueueAttributes", "ReceiveMessage", "DeleteMessage", "DeleteQueue"}
     plain = [each for each in documented(repointed, "Control") if "Condition" not in each]
     assert allowed(plain) == pairs(
@@ -308,11 +308,11 @@ def test_control_may_do_exactly_this_to_repoint_consumers(repointed: Templates) 
         ({f"sqs:{action}" for action in temporary}, {TEMPORARY}),
         (
             {"sqs:SendMessage"},
-            {*sources, "SplitwithamainqueueMain.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"},
+            {*sources, "SplitwithamainqueMain.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"},
         ),
         (CONSUME, {"ControlQueue.Arn"}),
         ({"sqs:ListQueues"}, {"*"}),
-        ({"sqs:GetQueueAttributes", "sqs:ListQueueTags"}, {*sources, "SplitwithamainqueueSource.Arn"}),
+        ({"sqs:GetQueueAttributes", "sqs:ListQueueTags"}, {*sources, "SplitwithamainqueSource.Arn"}),
         (WRITE_LOGS, {"ControlLogs.Arn"}),
         ({"lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"}, own),
         ({"lambda:ListEventSourceMappings"}, {"*"}),
@@ -359,4 +359,4 @@ def test_alarms_say_who_reads_a_queue(repointed: Templates) -> None:
         for id_, alarm in resources(repointed.operations, "AWS::CloudWatch::Alarm").items()
     }
     assert "wait for their consumer" in told["SplittriggeredSourceAgeAlarm"]
-    assert "wait for their function" in told["SplitwithamainqueueSourceAgeAlarm"]
+    assert "wait for their function" in told["SplitwithamainqueSourceAgeAlarm"]

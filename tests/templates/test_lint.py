@@ -16,7 +16,6 @@ from tests.templates.parameter_sets import DEFAULTS, MANY, SETS, ParameterSet
 
 IGNORED: Mapping[str, str] = {
     "W3005": "CDK has a function depend on its role beside referring to it; that says a thing twice and harms nothing.",
-    "W6001": "Outputs give operators names of queues that stack SluiceState has; so they are imports.",
 }
 
 
