@@ -25,12 +25,12 @@ from stacks.functions import (
     Plan,
     allow,
     every_minute,
-    id_of,
     queue_arn,
     trigger,
 )
 from stacks.parameters import Access, Parameters
 from stacks.state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, StateStack
+from stacks.values import id_of
 
 PEER_QUEUES = "SluiceState-Federation*"
 PEER_ROLE = "SluiceFederation-PeerRole*"

@@ -3,8 +3,6 @@
 Every role's statements stand whole in the stack that makes the function: nothing is granted by a construct on the side.
 """
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -25,8 +23,6 @@ from stacks.parameters import Architecture, Parameters
 
 METRICS_NAMESPACE = "Sluice"
 TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
-
-READABLE = 12  # characters of a name that an id has: functions are told the names of all, in 4 KB
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
 ARCHITECTURES = {Architecture.ARM64: lambda_.Architecture.ARM_64, Architecture.X86_64: lambda_.Architecture.X86_64}
@@ -219,15 +215,6 @@ def every_minute(function: lambda_.Function, asked: Mapping[str, object] | None 
     target = targets.LambdaFunction(function, event=event)
     schedule = events.Schedule.rate(Duration.minutes(1))
     events.Rule(Stack.of(function), "EveryMinute", schedule=schedule, targets=[target])
-
-
-def id_of(kind: str, name: str) -> str:
-    """Make the id of what people know by a name, which may have any characters: it is the same wherever it is listed.
-
-    CloudFormation knows a resource by its id alone. Were ids by place, another order would be other queues' contents.
-    """
-    readable = re.sub("[^A-Za-z0-9]", "", name)[:READABLE]
-    return f"{kind}{readable}{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def queue_arn(stack: Stack, name: str) -> str:

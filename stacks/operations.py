@@ -23,9 +23,9 @@ from sluice.federation.bridge_works import bridge_queue_name
 from sluice.rendezvous.broker import OfferMetric
 from stacks.alarms import AGE, VISIBLE, Rule, alarm, of_queue, ours
 from stacks.dashboard import Watched, WatchedQueue, deletions_failed, denied_percent, draw
-from stacks.functions import id_of
 from stacks.parameters import Architecture, OperationsParameters, Parameters
 from stacks.state import LONGEST, StateStack
+from stacks.values import id_of
 
 # Where the land job runs from time to time, what waits may be old, but not lost.
 UNSTREAMED_AGE_S = int(LONGEST.to_seconds()) // 2

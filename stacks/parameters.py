@@ -245,12 +245,8 @@ class FederationParameters(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for listed, names in (
-            ("queues", [each.name for each in self.queues]),
-            ("ingresses", [f"{each.exchange}{'.fifo' if each.fifo else ''}" for each in self.ingresses]),
-        ):
-            if len(set(names)) < len(names):
-                raise Misfit(listed, f"a name is listed twice: {', '.join(names)}")
+        v.check_names("queues", [v.of_kind(each.name, fifo=each.fifo) for each in self.queues])
+        v.check_names("ingresses", [v.of_kind(each.exchange, fifo=each.fifo) for each in self.ingresses])
         try:
             size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)
         except BadRoute as error:

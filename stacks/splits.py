@@ -85,6 +85,7 @@ class SplittingParameters(Model):
         ids = [queue.queue_id for queue in self.queues]
         if len(set(ids)) < len(ids):
             raise Misfit("queues", f"a queue_id is listed twice: {', '.join(ids)}")
+        v.check_names("queues", [v.of_kind(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
         size = sum(len(encode(targets_of(queue.consumers))) for queue in self.queues)
         if size > CONSUMERS_MAX_BYTES:
             raise Misfit(

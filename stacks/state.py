@@ -12,13 +12,14 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.splitting.adoption import SPLITTER_TIMEOUT_S
-from stacks.functions import acknowledge, id_of
+from stacks.functions import acknowledge
 from stacks.parameters import (
     COUNTERS_QUEUE,
     BoundQueueParameters,
     Parameters,
 )
 from stacks.splits import SplitQueueParameters
+from stacks.values import id_of, of_kind
 
 # Functions' longest runs. For the queues that they read Lambda asks for a visibility timeout of six times as much, and
 # what a batch waits to be filled: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
@@ -221,14 +222,6 @@ def _queue(
     )
 
 
-def _of_kind(name: str, *, fifo: bool) -> str:
-    """Tell queues apart that can't become each other, so that who reads them is told where one takes another's place.
-
-    A stack is deployed again only where its template differs, and outputs of other stacks are in it by their names.
-    """
-    return f"{name}.fifo" if fifo else name
-
-
 def _visibility(timeout: Duration, window_s: int = 0) -> Duration:
     return Duration.seconds(6 * int(timeout.to_seconds()) + window_s)
 
@@ -270,7 +263,7 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
         return Ingress(id=id_, queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
 
     def bound(each: BoundQueueParameters) -> sqs.IQueue:
-        id_ = id_of("FederationBound", _of_kind(each.name, fifo=each.fifo))
+        id_ = id_of("FederationBound", of_kind(each.name, fifo=each.fifo))
         if each.existing_arn is not None:
             return sqs.Queue.from_queue_arn(stack, id_, each.existing_arn)
         return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
@@ -295,7 +288,7 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
             ingress("FifoLinkIngress", fifo=True, from_links=True),
             *(
                 ingress(
-                    id_of("Ingress", _of_kind(each.exchange, fifo=each.fifo)), fifo=each.fifo, exchange=each.exchange
+                    id_of("Ingress", of_kind(each.exchange, fifo=each.fifo)), fifo=each.fifo, exchange=each.exchange
                 )
                 for each in parameters.federation.ingresses
             ),
@@ -330,7 +323,7 @@ def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> Pipel
 
 
 def _split_queue(stack: StateStack, queue: SplitQueueParameters, parameters: Parameters) -> SplitQueues:
-    named, keep = id_of("Split", _of_kind(queue.queue_id, fifo=queue.fifo)), parameters.rendezvous.keep_state
+    named, keep = id_of("Split", of_kind(queue.queue_id, fifo=queue.fifo)), parameters.rendezvous.keep_state
     dead_letters = stack.splitting_dead_letters
     mains = [] if queue.consumers else [queue.existing_main_queue_arn]
     if queue.fifo and None in (queue.existing_source_queue_arn, *mains):

@@ -3,9 +3,10 @@
 Synth's own room: pydantic checks here, and is in no function's bundle.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -20,6 +21,8 @@ from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge
 from sluice.splitting.consumers.targets import MAX_PATTERN
 
 T = TypeVar("T")
+
+PLAIN = re.compile("[A-Za-z0-9]{1,24}")  # what an id shows of a name
 
 
 class Model(BaseModel):
@@ -120,7 +123,38 @@ Window = Annotated[int, Field(ge=0, le=300)]
 Age = Annotated[int, Field(ge=1, le=14 * 24 * 60 * 60)]  # at most as long as SQS keeps a message
 
 Email = Annotated[str, said("an e-mail address", pattern=r"^[^@\s]{1,64}@[^@\s]{1,190}$")]
+
+
 # A colon ends it in `--filter`, and `*` is every queue.
+def id_of(kind: str, name: str) -> str:
+    """Make a construct's id of what people know by a name: it is the same wherever the name is listed.
+
+    CloudFormation knows a resource by its id alone: were ids by place, another order would be other queues' contents.
+    Names that differ in `-`, `_` and `.` alone have one id, and can't be listed together.
+    """
+    plain = re.sub("[-_.]", "", name)
+    if not PLAIN.fullmatch(plain):
+        plain = f"{re.sub('[^A-Za-z0-9]', '', plain)[:12]}{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return kind + plain
+
+
+def of_kind(name: str, *, fifo: bool) -> str:
+    """Name queues apart that can't become each other, so that who reads them is told where one takes another's place.
+
+    A stack is deployed again only where its template differs, and outputs of other stacks are in it by their names.
+    """
+    return f"{name}.fifo" if fifo else name
+
+
+def check_names(listed: str, names: Iterable[str]) -> None:
+    """Check that things can be told apart by their ids. Raises `Misfit`."""
+    by_id: dict[str, str] = {}
+    for name in names:
+        other = by_id.setdefault(id_of("", name), name)
+        if other is not name:
+            raise Misfit(listed, f"{name} is listed twice" if other == name else f"{other} and {name} are too alike")
+
+
 QueueId = Annotated[
     str,
     said(

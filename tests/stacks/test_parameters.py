@@ -72,6 +72,8 @@ def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
         ({"queue_id": "q"}, "is not a list"),
         (["q"], r"\[0\]: 'q' is not an object"),
         ([{"queue_id": "q"}, {"queue_id": "q"}], "listed twice"),
+        ([{"queue_id": "a-b"}, {"queue_id": "a.b"}], "a-b and a.b are too alike"),
+        ([{"queue_id": "a", "fifo": True}, {"queue_id": "a.fifo"}], "a.fifo"),
         ([{"queue_id": "a:b"}], r"\[0\]\[queue_id\]: 'a:b'"),
         ([{"queue_id": "*"}], r"\[0\]\[queue_id\]: '\*'"),
         ([{"queue_id": "q", "color": "red"}], r"\[0\]\[color\]: there is no such"),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stacks.functions import id_of
+from stacks.values import id_of
 from tests.templates.changed_sets import (
     ADOPTED,
     FIFO_FIRST,
