@@ -14,10 +14,9 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from msgspec import Raw
 from msgspec.structs import replace
 
-from sluice.codec import decode, encode
+from sluice.codec import encode
 from sluice.errors import BadBinding, BadRoute, Malformed
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Bridge, Link, check_bridge, check_link
@@ -53,6 +52,7 @@ from sluice.federation.topology.states import (
     closing,
     key_of,
 )
+from sluice.federation.topology.wording import changed_fields, cost_of, shown
 from sluice.operations import Operation
 
 MADE_IN_ORDER = (PEER, EXCHANGE, BINDING, LINK, ROUTE)  # what an entry needs comes before it
@@ -265,7 +265,7 @@ class _Comparison:
                 was = self.actual.get(key)
                 if was is not None and _differ(was, entry) and key in self.state.declared:
                     raise BadRoute(
-                        f"{key[1]}: the deployment declares it otherwise, in cdk.json: {_changes(was, entry)}"
+                        f"{key[1]}: the deployment declares it otherwise, in cdk.json: {changed_fields(was, entry)}"
                     )
                 match entry:
                     case Peer():
@@ -302,8 +302,8 @@ class _Comparison:
         """Check that it can be had, being what it was. Raises `BadBinding`."""
         if was is not None and was != exchange:
             raise BadBinding(
-                f"{exchange.name}: {_changes(was, exchange)}: an exchange isn't changed, as what is published meanwhile"
-                " would be lost: give the new one another name"
+                f"{exchange.name}: {changed_fields(was, exchange)}: an exchange isn't changed, as what is published"
+                " meanwhile would be lost: give the new one another name"
             )
         if exchange.alternate is not None:
             self.need_exchange(exchange.alternate)
@@ -332,7 +332,7 @@ class _Comparison:
         others = [each.name for each in self.routes_over(link.name) if key_of(each) not in self.wanted]
         if others:
             raise BadRoute(
-                f"{link.name}: {_changes(was, link)}: with the old link routes would go that the file hasn't: "
+                f"{link.name}: {changed_fields(was, link)}: with the old link routes would go that the file hasn't: "
                 + ", ".join(others)
             )
 
@@ -447,7 +447,7 @@ class _Comparison:
             act=Act.ADD if was is None else Act.CHANGE,
             what=what,
             name=name,
-            change=_shown(entry) if was is None else _changes(was, entry),
+            change=shown(entry) if was is None else changed_fields(was, entry),
             operation=operation,
         )
         place = self.exchanges_in_order().index(name) if what == EXCHANGE else 0
@@ -473,8 +473,8 @@ class _Comparison:
             act=act,
             what=what,
             name=name,
-            change=_changes(entry, self.wanted[key_of(entry)]) if key_of(entry) in self.wanted else _shown(entry),
-            costs=_costs(entry) if act is Act.REMAKE else "",
+            change=changed_fields(entry, self.wanted[key_of(entry)]) if key_of(entry) in self.wanted else shown(entry),
+            costs=cost_of(entry) if act is Act.REMAKE else "",
             operation=operation,
         )
         place = -self.exchanges_in_order().index(name) if what == EXCHANGE else 0
@@ -484,36 +484,3 @@ class _Comparison:
 def _differ(one: Entry, other: Entry) -> bool:
     """Compare them as JSON, for to Python 1 and True are equal."""
     return encode(one) != encode(other)
-
-
-def _changes(was: Entry, entry: Entry) -> str:
-    """Say which fields change, from what to what."""
-    before, after = (decode(encode(each), dict[str, Raw], of="an entry") for each in (was, entry))
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return ", ".join(f"{name} {_text(before.get(name))} → {_text(after.get(name))}" for name in names)
-
-
-def _text(value: Raw | None) -> str:
-    return "unset" if value is None else bytes(value).decode()
-
-
-def _shown(entry: Entry) -> str:
-    match entry:
-        case Peer():
-            rules = {"pulls": entry.pulls, "pushes": entry.pushes, "takes from": entry.queues}
-            return ", ".join(f"{may} {' '.join(what) or 'nothing'}" for may, what in rules.items())
-        case Exchange():
-            return str(entry.type) + (f", else {entry.alternate}" if entry.alternate else "")
-        case BindingDeclaration():
-            return encode(entry.arguments).decode() if entry.arguments else ""
-        case Link():
-            return f"to {entry.peer}"
-        case Bridge():
-            return f"{entry.kind} from {entry.src} to {entry.dest}" + (f" by {entry.key}" if entry.key else "")
-
-
-def _costs(entry: Entry) -> str:
-    """Say what becomes of messages while the entry isn't there."""
-    if isinstance(entry, Bridge) and entry.src_is_queue:
-        return "what comes meanwhile waits in its queue"
-    return "what is published meanwhile isn't sent"
