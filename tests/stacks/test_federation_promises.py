@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sluice.aws.operator.consumer import QUEUE_OUTPUT
 from tests.stacks.conftest import Resource, Templates
 from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, readable, text
 from tests.stacks.test_splitting_promises import resources
@@ -191,3 +192,13 @@ def test_an_adopted_queue_isnt_made_again(synth: Callable[..., Templates]) -> No
     templates = synth(**{"sluice.federation.queues": [{"name": "orders", "existing_arn": arn}]})
     assert not [id_ for id_ in resources(templates.state, "AWS::SQS::Queue") if id_.startswith("FederationBound")]
     assert ("sqs:SendMessage", arn) in allowed(statements(templates, "Exchange"))
+
+
+def test_commands_find_each_bound_queue_by_an_output_that_says_its_name(federated: Templates) -> None:
+    outputs = federated.federation["Outputs"].items()
+    found = {each["Description"]: text(each["Value"]) for key, each in outputs if QUEUE_OUTPUT.fullmatch(key)}
+    assert found == {
+        "orders": "FederationBoundorders",
+        "pipeline": "SplitpipelineSource",
+        "rendezvous-counters": "CountersQueue",
+    }

@@ -73,8 +73,8 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
         outputs = {
             "IngressUrl": (urls["in"], ""),
             "FifoIngressUrl": (urls["in.fifo"], ""),
-            "Ingress0Url": (urls["in"], "orders"),  # an exchange's own, of the same name as the queue
-            "Queue0Url": (urls["orders"], "orders"),
+            "IngressordersUrl": (urls["in"], "orders"),  # an exchange's own, of the same name as the queue
+            "QueueordersUrl": (urls["orders"], "orders"),
         }
         with fake_cloudformation(outputs) as endpoint:
             monkeypatch.setenv("AWS_ENDPOINT_URL_CLOUDFORMATION", endpoint)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
 STACK = "SluiceFederation"
 MAX_AT_ONCE = 10
 MAX_WAIT_S = 20  # of a long poll
-_QUEUE_OUTPUT = re.compile(r"Queue\d+Url")
+QUEUE_OUTPUT = re.compile(r"Queue\w+Url")
 
 
 def queue_url(connection: Connection, name: str) -> str:
@@ -41,7 +41,7 @@ def _made(connection: Connection, name: str) -> str | None:
     except CallFailed:
         return None
     for output in stack.get("Outputs", []):
-        if output.get("Description") == name and _QUEUE_OUTPUT.fullmatch(output["OutputKey"]):
+        if output.get("Description") == name and QUEUE_OUTPUT.fullmatch(output["OutputKey"]):
             return output["OutputValue"]
     return None
 
