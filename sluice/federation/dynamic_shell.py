@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from sluice.codec import encode
@@ -38,6 +38,7 @@ from sluice.federation.exchange_store import Change, TooBusy, all_of, bound_exac
 from sluice.federation.links.messages import DynamicMessage, encode_control
 from sluice.federation.links.registry import SERVED_MARK, BridgeRecord, Registry, bridge_destination
 from sluice.federation.links.transitions import LinkTold
+from sluice.federation.matching.bindings import Destination
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.site import SiteBindings
 from sluice.federation.matching.typed_values import of_stored
@@ -124,7 +125,12 @@ class Dynamics:
         """Find what has changed in the registry and among the bindings since the routes were in step with them."""
         now_ms = self.registrar.now_ms()
         pulls = {each.bridge.name: each for each in records if not each.bridge.src_is_local}
-        served = {each.bridge.name: each for each in records if each.bridge.src_is_local and each.queue is not None}
+        # One whose queue is being made anew is served all the same: what is wanted over it is known already.
+        served = {
+            each.bridge.name: each
+            for each in records
+            if each.bridge.src_is_local and (each.queue is not None or each.bridge.name in routes.served)
+        }
         yield from (PullRemoved(name) for name in routes.pulls.keys() - pulls.keys())
         yield from (ServedRemoved(name) for name in routes.served.keys() - served.keys())
         yield Surveyed(local)
@@ -202,6 +208,12 @@ def _local(registry: Registry, bound: SiteBindings, exchange: str) -> Wants:
     return frozenset(
         Want.of(key, of_stored(arguments))
         for queue, keys in bound.keys_at(exchange).items()
-        if queue not in dynamic
+        if queue not in dynamic and not _is_dynamic(bound.destination(queue))
         for key, arguments in keys.items()
     )
+
+
+def _is_dynamic(destination: Destination | None) -> bool:
+    """Whether a queue is a dynamic route's: also while it is being made anew, when no route says so."""
+    crossing = None if destination is None else destination.crossing
+    return crossing is not None and crossing.origins is not UNSET

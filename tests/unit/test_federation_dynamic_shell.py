@@ -14,7 +14,7 @@ from sluice.federation.exchange_store import with_binding, without_binding
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.messages import DynamicMessage, decode_control
 from sluice.federation.links.states import Command
-from sluice.federation.links.transitions import BridgeAdded, BridgeClosed, LinkAdded, LinkTold
+from sluice.federation.links.transitions import BridgeAdded, BridgeClosed, Done, LinkAdded, LinkTold
 from sluice.federation.matching.bindings import Binding, Destination
 from tests.federation_fakes import FakeDocument, Site, World, role_of
 
@@ -147,6 +147,32 @@ def test_a_link_that_is_down_keeps_what_is_wanted_unless_it_expires() -> None:
             world.at_ms += 60_000
             world["A"].dynamics().sync(heartbeat=True)
         assert world["A"].keys() == kept
+
+
+def test_what_is_wanted_over_a_route_is_kept_while_its_queue_is_made_anew(line: DynamicWorld) -> None:
+    """Its peer may be away, and wouldn't say it again."""
+    here = line["A"]
+    [name] = here.registry().bridges
+    here.registrar().take_in([Done(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.dynamics().sync()
+    assert here.keys() == ["before"]
+    line["B"].bind("own")
+    line.talk()
+    assert here.keys() == ["before"]  # nothing is bound while there is no queue
+    here.registrar().advance()
+    here.dynamics().sync()
+    assert here.keys() == ["before", "own"]
+
+
+def test_a_queue_that_is_made_anew_is_no_want_of_its_site(line: DynamicWorld) -> None:
+    line.route("A", "C")  # C is told what A wants
+    line.minutes(2)
+    here = line["A"]
+    [name] = [name for name, record in here.registry().bridges.items() if record.bridge.src_is_local]
+    here.registrar().take_in([Done(bridge=name, queue="", mapping="", on=False, error="gone")])
+    here.dynamics().sync()
+    line.talk()
+    assert line["C"].keys() == []
 
 
 def test_a_route_that_goes_leaves_nothing(line: DynamicWorld) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed
 from sluice.federation.bridge_works import bridge_queue_name
@@ -11,7 +12,7 @@ from sluice.federation.exchange_store import with_binding, without_binding
 from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import state_of
 from sluice.federation.links.states import LinkState
-from sluice.federation.links.transitions import BridgeAdded, LinkAdded
+from sluice.federation.links.transitions import BridgeAdded, BridgeChanged, Done, LinkAdded
 from sluice.federation.links.watch import UNBOUND_AFTER_MS, Mends
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.upkeep import MAX_LOOKED_AT, Mended
@@ -58,6 +59,18 @@ def mends(here: Site, name: str = "route") -> Mends:
 
 def arrived(world: World) -> set[str]:
     return {body for name, body in world["B"].queues.taken_in if name.startswith("ingress")}
+
+
+def test_a_route_that_is_changed_while_its_queue_is_made_anew_is_known_anew(world: World) -> None:
+    """An exchange would go on holding back what the route excludes no more."""
+    here = world["A"]
+    here.registrar().take_in([Done(bridge="route", queue="", mapping="", on=False, error="gone")])
+    here.registrar().take_in([BridgeChanged(replace(ROUTE, excludes=frozenset({"C"})))])
+    here.registrar().advance()
+    destination = here.registrar().exchanges.bindings().destination(QUEUE)
+    assert destination is not None
+    assert destination.crossing is not None
+    assert destination.crossing.excludes >= {"C"}
 
 
 def test_a_route_whose_queue_is_deleted_amid_traffic_loses_what_was_in_it_and_nothing_else(world: World) -> None:

@@ -77,7 +77,7 @@ class BridgeRecord(Struct, frozen=True, kw_only=True):
         """Return the record of a bridge that is changed where it stands."""
         if replace(self.bridge, paused=bridge.paused) == bridge:
             return replace(self, bridge=bridge)
-        has_things = self.bridge.src_is_local and self.queue is not None
+        has_things = self.bridge.src_is_local and (self.queue is not None or self.bound)
         return replace(self, bridge=bridge, changed=True if has_things else UNSET)
 
     @property
