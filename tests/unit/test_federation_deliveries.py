@@ -353,6 +353,20 @@ def test_a_copy_whose_way_has_turned_back_goes_back_and_is_known_as_another() ->
     assert ids[0] == ids[3]
 
 
+def test_copies_that_came_with_two_keys_are_known_as_two_on_each_further_way() -> None:
+    """Two routes may give a message two keys; to FIFO queues on the way the second one is no duplicate."""
+    keyed = [receipt(claiming(key=key, id=OTHER_ID)) for key in ("one", "two")]
+    assert len({crossing_of(each, fifo=True).deduplication_id for each in keyed}) == 2
+    bridge = Destination(queue="b.fifo", url="u/b.fifo", crossing=CROSSING)
+    copies = [
+        copy.outgoing.deduplication_id
+        for each in keyed
+        for copy in publish(each, trusted=True, exchange="amq.fanout", table=mesh_table(bridge)).copies
+        if copy.destination == bridge
+    ]
+    assert len(copies) == len(set(copies)) == 2
+
+
 def test_an_exclude_of_the_route_holds_for_addressed_copies_too() -> None:
     table = mesh_table(leading("C", peer="C", excludes=frozenset({"A"})))
     published = publish(receipt(claiming(trace=["A"], to=["C"])), trusted=True, exchange="amq.fanout", table=table)

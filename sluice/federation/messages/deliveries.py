@@ -148,7 +148,8 @@ def _shared_out(
             held = held or (None if addressed.to else DropReason.LOOP)
             carried, known_as = seal(message.body, attributes, addressed), _known_as(addressed)
         elif is_for_here:
-            held = None if crossing is None else held_back(metadata.trace, crossing)
+            if crossing is not None:
+                held, known_as = held_back(metadata.trace, crossing), _known_as(unaddressed)
             carried = sealed if destination.goes_on else at_the_end
         else:
             continue
@@ -202,19 +203,17 @@ def forward(
         turns=metadata.turns + is_addressed,
     )
     attributes = seal(receipt.message.body, opened.attributes, gone)
-    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=_known_as(gone, dest_key))
+    return _outgoing(receipt.message, attributes, message_id, fifo=fifo, known_as=_known_as(gone))
 
 
-def _known_as(metadata: Metadata, dest_key: str | None = None) -> str:
+def _known_as(metadata: Metadata) -> str:
     """Give the id by which FIFO queues know a copy on its way from site to site.
 
     By several ways a message comes to one exchange once, and to each of several exchanges; by each of several keys that
     routes give it, too. Copies for different sites are none of each other's, and one that has come back isn't the one
     that went.
     """
-    said = metadata.exchange or ""
-    if dest_key is not None:
-        said = f"{said}\0{dest_key}"
+    said = f"{metadata.exchange}\0{metadata.key}"
     if metadata.to is not None:
         said = f"{said} {sorted(metadata.to)} {metadata.turns}"
     return f"{metadata.message_id}.{mark_of(said)}"
