@@ -37,7 +37,7 @@ PAUSE_S = 0.5
 EVENTS, ORDERS = "events", "amq.topic"
 QUEUE = "pipeline"  # the split queue, by its queue_id
 OPERATIONAL_WITHIN_S = 240.0
-BETWEEN = ("snowflake-broker", "Ingress", "Split0Source", "sluice-bridge-", "sluice-tmp-")  # in the queues' names
+BETWEEN = ("snowflake-broker", "Ingress", "SplitpipelineSource", "sluice-bridge-", "sluice-tmp-")  # of queues
 PARAMETERS: dict[str, object] = {
     "sluice.rendezvous.keep_state": False,
     "sluice.rendezvous.counters_window_s": 1,

@@ -92,6 +92,7 @@ def test_the_kind_of_a_route_is_where_its_messages_come_from() -> None:
         (replace(STATIC, filter=Filter()), "filter is empty"),
         (replace(QUEUE, filter=Filter(jq="true")), "queue route has no filter"),
         (replace(DYNAMIC, filter=Filter(jq="true")), "dynamic route has no filter"),
+        (replace(STATIC, queue="q", filter=Filter(jq="true")), "a filter would drop what is theirs"),
         (replace(STATIC, retention_s=59), "60 to 1209600 s"),
         (replace(STATIC, retention_s=1_209_601), "60 to 1209600 s"),
         (replace(QUEUE, retention_s=60), "is its own"),

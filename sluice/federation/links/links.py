@@ -230,6 +230,7 @@ def check_bridge(bridge: Bridge, *, links: Iterable[Link], existing: Iterable[Br
         and (bridge.src_is_queue or bridge.queue is not None),
         "a queue route has no filter: what doesn't match would have to stay, and SQS can't keep it": has_filter
         and bridge.src_is_queue,
+        "an existing queue is others' too: a filter would drop what is theirs": has_filter and bridge.queue is not None,
         "a dynamic route has no filter: what is wanted decides what goes over it": has_filter and bridge.dynamic,
         "the filter is empty: nothing would go over": bridge.filter is not UNSET and bridge.filter.matches_nothing,
         f"a rate is 1 to {MAX_RATE} messages a second": bridge.rate is not UNSET and not 1 <= bridge.rate <= MAX_RATE,
