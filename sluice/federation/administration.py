@@ -12,6 +12,7 @@ from functools import partial
 from msgspec.structs import asdict, replace
 
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import DECLARED, BindingDeclaration, Declared
 from sluice.federation.dynamic.paths import Way
 from sluice.federation.exchange_store import with_binding, with_exchange, without_binding, without_exchange
@@ -158,8 +159,9 @@ class Administration:
             case ReportGone(copies=copies):
                 self.upkeep.report(copies)
             case LookAgain():
+                self.registrar.advance()  # first: looks may take all the time there is
                 self.upkeep.look_again()
-                self.registrar.advance()
+                self.registrar.advance(ticks=False)
             case SweepSite():
                 self.sweep()
         return None
@@ -199,7 +201,9 @@ class Administration:
         """Return the queues that are deployed, bound, or read by routes: not those that routes have of their own."""
         records = sorted(self.registrar.registry().bridges.items())
         made = {record.queue for _, record in records if record.makes_queue}
-        bound = Counter(each.queue for each in self.registrar.exchanges.bindings() if each.queue not in made)
+        # A queue that is being made anew is known by its name alone.
+        users = (each.queue for each in self.registrar.exchanges.bindings() if each.queue not in made)
+        bound = Counter(queue for queue in users if not queue.startswith(BRIDGE_QUEUE_PREFIX))
         read = [(record.queue, name) for name, record in records if record.bridge.src_is_local]
         deployed = self.names.queues.values()
         known = {*deployed, *bound, *(queue for queue, _ in read if queue is not None and queue not in made)}

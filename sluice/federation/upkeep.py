@@ -25,6 +25,8 @@ MAX_LOOKED_AT = 50  # of the bound queues, at one sweep; where there are more, o
 SWEEP_MS = 60_000
 AGAIN_MS = 5_000
 
+ENCRYPTION = frozenset({"KmsMasterKeyId", "SqsManagedSseEnabled"})
+
 QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source mapping", "binding"
 
 
@@ -100,7 +102,9 @@ class Upkeep:
         for name, each in self.watch().queues.items():
             since_ms = each.missing_since_ms
             if registry.bridges_reading(name) if since_ms is not None else each.undelivered:
-                times.append(now_ms + AGAIN_MS)
+                # Dead letters that nobody finds are looked for at growing intervals.
+                none_found_ms = 0 if each.none_found_since_ms is None else now_ms - each.none_found_since_ms
+                times.append(now_ms + max(AGAIN_MS, none_found_ms))
             elif since_ms is not None and since_ms + UNBOUND_AFTER_MS > now_ms:
                 times.append(since_ms + UNBOUND_AFTER_MS)
         return min(times, default=None)
@@ -158,8 +162,8 @@ class Upkeep:
             moved = self.redrive(name)
         except DestinationFault:
             return  # the rest is still there: the next look goes on
-        if not moved and self.registrar.may_go_on():
-            self._change(lambda watch: watch.with_queue(name, replace(watch.of(name), undelivered=0)))
+        now_ms = self.registrar.now_ms()
+        self._change(lambda watch: watch.put_back(name, moved, now_ms=now_ms))
 
     def _lay_anew(self, name: str, registry: Registry, *, now_ms: int) -> None:
         """Forget what routes had of a queue that is gone: so it falls due. Of several who see it one does."""
@@ -217,7 +221,9 @@ class Upkeep:
         """Give a queue of a route's own its settings back. Raises `CallFailed`."""
         if not record.makes_queue or record.queue is None or record.closing:
             return
-        wanted = self.registrar.bridge_queue_attributes(record.bridge)
+        attributes = self.registrar.bridge_queue_attributes(record.bridge)
+        # What encrypts a queue that is there stays: its messages need the key that they were encrypted with.
+        wanted = {name: value for name, value in attributes.items() if name not in ENCRYPTION}
         with suppress(QueueGone):  # the looks tell
             if self.registrar.queues.configure(record.queue, wanted):
                 self._lacks(record, SETTINGS)

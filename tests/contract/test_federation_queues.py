@@ -1,6 +1,7 @@
 """Federation's SQS adapters on moto: the site's queues, bound queues, dead letters and peers."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -110,6 +111,22 @@ def test_a_dead_letter_goes_back_as_it_was(sqs: Any, dead_url: str, attributes: 
     assert (redrives.redrive("source"), redrives.redrive("source")) == (1, 0)
     [back] = received(sqs, source)
     assert (back.body, back.attributes) == (died.body, died.attributes)
+
+
+def test_many_dead_letters_go_back_a_request_for_ten_and_large_ones_in_their_own(sqs: Any, dead_url: str) -> None:
+    source = sqs.create_queue(QueueName="source")["QueueUrl"]
+    queues, dead = site_queues(sqs, dead_url), DeadLetters(sqs, dead_url)
+    for number in range(20):
+        body = str(number) if number % 5 else "x" * 900_000
+        dead.bury(DeadLetter(message=message(body), reason="r", source=queues.arn("source")))
+    calls = Counter[str]()
+    sqs.meta.events.register("before-call.sqs", lambda model, **_: calls.update([model.name]))
+    assert Redrives(queues=queues, client=sqs, dead_letters_url=dead_url).redrive("source") == 20
+    assert calls["SendMessageBatch"] == calls["DeleteMessageBatch"] <= 10
+    left = sqs.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["All"])["Attributes"]
+    back = sqs.get_queue_attributes(QueueUrl=source, AttributeNames=["All"])["Attributes"]
+    assert (left["ApproximateNumberOfMessagesNotVisible"], left["ApproximateNumberOfMessages"]) == ("0", "0")
+    assert back["ApproximateNumberOfMessages"] == "20"
 
 
 def test_a_dead_letter_goes_back_to_its_group(sqs: Any, dead_url: str) -> None:

@@ -13,10 +13,11 @@ from sluice.federation.links.links import Bridge
 from sluice.federation.links.registry import state_of
 from sluice.federation.links.states import LinkState
 from sluice.federation.links.transitions import BridgeAdded, BridgeChanged, Done, LinkAdded
-from sluice.federation.links.watch import UNBOUND_AFTER_MS, Mends
+from sluice.federation.links.watch import NOTHING_LEFT_AFTER_MS, UNBOUND_AFTER_MS, Mends
 from sluice.federation.matching.bindings import Binding, Destination
 from sluice.federation.upkeep import MAX_LOOKED_AT, Mended
-from tests.federation_fakes import SOURCE, Site, World
+from tests import federation_fakes
+from tests.federation_fakes import SOURCE, Site, World, queue_attributes
 
 ROUTE = Bridge(name="route", link="to-B", src="amq.fanout", dest="amq.direct", src_is_local=True)
 QUEUE = bridge_queue_name("A", ROUTE)
@@ -141,6 +142,16 @@ def test_a_routes_queue_that_somebody_changed_is_changed_back(world: World) -> N
     assert (mends(here).number, mends(here).last) == (1, "queue's settings")
 
 
+def test_what_encrypts_a_routes_queue_stays_as_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages need the key that they were encrypted with, whatever key new queues get."""
+    here = world["A"]
+    key = {"KmsMasterKeyId": "alias/new"}
+    monkeypatch.setattr(federation_fakes, "queue_attributes", lambda bridge: {**queue_attributes(bridge), **key})
+    world.settle(120_000)
+    assert "KmsMasterKeyId" not in here.queues.attributes[QUEUE]
+    assert mends(here) == Mends()
+
+
 def test_a_mapping_that_is_deleted_comes_back(world: World) -> None:
     here = world["A"]
     here.mappings.made.clear()
@@ -177,6 +188,27 @@ def test_a_queue_that_is_there_again_keeps_its_bindings_and_gets_what_it_missed(
     world.settle(60_000)
     assert (here.queues.bodies("orders"), here.dead.letters) == (["missed"], [])
     assert "orders" in bound(here)
+
+
+def test_dead_letters_that_somebody_holds_are_looked_for_until_none_was_found_for_a_minute(world: World) -> None:
+    """One that couldn't be put back isn't seen for half a minute, nor is one that somebody looks at."""
+    here, looks = world["A"], list[int]()
+    bind(here, "orders")
+    del here.queues.queues["orders"]
+    here.upkeep().report({"orders": 2})
+    here.queues.queues["orders"] = []
+
+    def redrive(_: str) -> int:
+        looks.append(world.at_ms - looked_from_ms)
+        return int(len(looks) == 3)
+
+    looked_from_ms = world.at_ms
+    while (again_ms := here.upkeep().next_look_ms()) is not None:
+        world.at_ms = again_ms
+        here.upkeep(redrive=redrive).look_again()
+    assert looks[-1] - looks[2] >= NOTHING_LEFT_AFTER_MS
+    assert len(looks) < 12
+    assert here.upkeep().watch().queues == {}
 
 
 def test_a_source_queue_that_is_gone_fails_its_route_until_it_is_back(world: World) -> None:

@@ -14,20 +14,24 @@ from sluice.codec import Format, Struct
 GONE_AFTER_MS = 5_000
 # A name is taken for a minute after its queue was deleted: who makes that anew then finds it bound.
 UNBOUND_AFTER_MS = 65_000
+# Longer than any of a queue's dead letters is held by who has it in hand, as is one that couldn't be put back.
+NOTHING_LEFT_AFTER_MS = 65_000
 
 
 class QueueWatch(Struct, frozen=True, kw_only=True):
     """A queue that was looked at. `messages` were in it at the last look.
 
     `waiting_since_ms` is of the first look that found some, `missing_since_ms` of the first that didn't find it: of
-    those without another in between. `undelivered` are copies that are dead letters for want of it. `unbound` where
-    its bindings are gone with it.
+    those without another in between. `undelivered` are copies that became dead letters for want of it, and
+    `none_found_since_ms` is of the first look that found no more of these to put back. `unbound` where its bindings are
+    gone with it.
     """
 
     messages: int = 0
     waiting_since_ms: int | None = None
     missing_since_ms: int | None = None
     undelivered: int = 0
+    none_found_since_ms: int | None = None
     unbound: bool = False
 
     @property
@@ -84,7 +88,17 @@ class SiteWatch(Struct, frozen=True, kw_only=True):
     def missed(self, name: str, copies: int) -> "SiteWatch":
         """After so many more copies became dead letters for want of a queue."""
         known = self.of(name)
-        return self.with_queue(name, replace(known, undelivered=known.undelivered + copies))
+        return self.with_queue(name, replace(known, undelivered=known.undelivered + copies, none_found_since_ms=None))
+
+    def put_back(self, name: str, number: int, *, now_ms: int) -> "SiteWatch":
+        """After a look for its dead letters put so many back. Once no look has found any for a minute, it has all."""
+        known = self.of(name)
+        if number:
+            return self.with_queue(name, replace(known, none_found_since_ms=None))
+        since_ms = now_ms if known.none_found_since_ms is None else known.none_found_since_ms
+        if now_ms - since_ms >= NOTHING_LEFT_AFTER_MS:
+            return self.with_queue(name, replace(known, undelivered=0, none_found_since_ms=None))
+        return self.with_queue(name, replace(known, none_found_since_ms=since_ms))
 
     @property
     def waiting_since_ms(self) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.links.links import Bridge, Link
 from sluice.federation.links.peers import Peer
@@ -82,7 +83,9 @@ class SiteState:
     def bindings(self) -> list[BindingDeclaration]:
         """Those of queues that no exchange route has for its own."""
         of_routes = {each.reads for each in self.view.bridges if each.src_is_local and not each.src_is_queue}
-        return [each for each in self.all_bindings if each.queue not in of_routes]
+        # A queue that is being made anew is known by its name alone.
+        users = (each for each in self.all_bindings if not each.queue.startswith(BRIDGE_QUEUE_PREFIX))
+        return [each for each in users if each.queue not in of_routes]
 
     @cached_property
     def declared(self) -> Entries:
