@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from sluice.errors import BadConfiguration, CallFailed, QueueGone
+from sluice.errors import BadBinding, BadConfiguration, CallFailed, QueueGone
 from sluice.federation.exchange_store import (
     ExchangeStore,
     feeding,
@@ -133,13 +133,11 @@ class BridgeWorks:
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
         """Return the queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""
-        existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
-        if existing is not None:
-            queue = self.readable(existing)
+        queue, name = self.queue_of(bridge), bridge_queue_name(self.tag, bridge)
+        if queue != name:
             self.queues.count(queue)  # it has to be there
             self.exchanges.change(feeding(fed_queues(registry) | {queue}))
             return queue
-        name = bridge_queue_name(self.tag, bridge)
         tags = {SITE_TAG: self.tag, "sluice:bridge": bridge.name}
         attributes = self.bridge_queue_attributes(bridge)
         try:
@@ -150,9 +148,15 @@ class BridgeWorks:
             self.queues.set_attributes(name, changeable(attributes))  # it was made before the bridge was changed
         return name
 
+    def queue_of(self, bridge: Bridge) -> str:
+        """Name the queue that the bridge reads, whether it is there or not. Raises `BadBinding`."""
+        existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
+        return bridge_queue_name(self.tag, bridge) if existing is None else self.readable(existing)
+
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
         """Binds a static route's queue, or unbinds it. Raises `BadBinding`."""
-        bridge, queue = record.bridge, record.queue or ""
+        bridge = record.bridge
+        queue = record.queue or self.queue_of(bridge)  # a route whose queue is gone may be closed
         if not bound:
             self.unbind(bridge, queue)
             return
@@ -189,9 +193,10 @@ class BridgeWorks:
     def tear_down(self, record: BridgeRecord, registry: Registry) -> int:
         """Take away all but the queue, known to be there or not; how many messages are left in that."""
         bridge = record.bridge
-        queue = bridge_queue_name(self.tag, bridge) if record.makes_queue else record.queue
-        if queue is None:
-            return 0
+        try:
+            queue = record.queue or self.queue_of(bridge)
+        except BadBinding:
+            return 0  # it may not be used, so it never was
         if not bridge.src_is_queue:
             self.unbind(bridge, queue)
         # Another route may go on reading the queue, through the one mapping that a queue and a function have.

@@ -20,6 +20,7 @@ from sluice.federation.links.transitions import (
     BridgeChanged,
     BridgeClosed,
     BridgeTold,
+    Done,
     LinkAdded,
     LinkTold,
     RegistryEvent,
@@ -399,6 +400,16 @@ def test_an_existing_queue_and_its_other_bindings_stay_when_its_route_goes() -> 
     world.settle()
     assert (list(store.bindings()), here.mappings.made, lost(world)) == ([own], {}, [])
     assert SOURCE in here.queues.queues
+
+
+def test_a_route_that_is_closed_while_its_existing_queue_is_gone_leaves_no_binding() -> None:
+    world = linked(queue=SOURCE, src_is_local=True)
+    here = world["A"]
+    del here.queues.queues[SOURCE]
+    here.registrar().take_in([Done(bridge="route", queue="", mapping="", on=False, error="gone")])
+    advance(here, BridgeClosed("route"))
+    world.settle()
+    assert (list(here.registrar().exchanges.bindings()), here.registry().bridges) == ([], {})
 
 
 def test_a_site_that_takes_anothers_tag_is_not_heard() -> None:
