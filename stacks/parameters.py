@@ -251,6 +251,7 @@ class FederationParameters(Model):
             size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)
         except BadRoute as error:
             raise ValueError(str(error)) from error
+        v.check_names("routes", [each.name for each in self.declared.routes])
         if size > DECLARED_MAX_BYTES:
             raise ValueError(
                 f"peers, exchanges, bindings, links and routes have {size} bytes as JSON; a function's environment "
@@ -409,6 +410,8 @@ class Parameters(Model):
                 raise Misfit("federation.queues", cause)
             if queue.queue_id == self.pipeline.queue_id and queue.consumers:
                 raise Misfit("pipeline.queue_id", f"{queue.queue_id} has consumers, and so no main queue to be landed")
+        # Both can be bound, and are told of by their names.
+        v.check_names("federation.queues", [each.queue_id for each in self.splitting.queues] + sorted(queues))
         return self
 
     @property

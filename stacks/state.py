@@ -19,7 +19,7 @@ from stacks.parameters import (
     Parameters,
 )
 from stacks.splits import SplitQueueParameters
-from stacks.values import id_of, of_kind
+from stacks.values import exact_id_of, id_of, of_kind
 
 # Functions' longest runs. For the queues that they read Lambda asks for a visibility timeout of six times as much, and
 # what a batch waits to be filled: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
@@ -229,7 +229,7 @@ def _visibility(timeout: Duration, window_s: int = 0) -> Duration:
 def _offers(stack: StateStack, *, name: str) -> sqs.Queue:
     return _queue(
         stack,
-        id_of("OffersQueue", name),
+        exact_id_of("OffersQueue", name),  # who reads another one is deployed anew
         dead_letters=stack.dead_letters,
         receives=OFFER_RECEIVES,
         visibility=_visibility(BROKER_TIMEOUT),

@@ -133,9 +133,12 @@ def id_of(kind: str, name: str) -> str:
     Names that differ in `-`, `_` and `.` alone have one id, and can't be listed together.
     """
     plain = re.sub("[-_.]", "", name)
-    if not PLAIN.fullmatch(plain):
-        plain = f"{re.sub('[^A-Za-z0-9]', '', plain)[:12]}{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return kind + plain
+    return kind + plain if PLAIN.fullmatch(plain) else exact_id_of(kind, name)
+
+
+def exact_id_of(kind: str, name: str) -> str:
+    """Make an id that no other name has: of what has the name itself, so that another name is another resource."""
+    return f"{kind}{re.sub('[^A-Za-z0-9]', '', name)[:12]}{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def of_kind(name: str, *, fifo: bool) -> str:

@@ -17,7 +17,7 @@ PSEUDO = {
     "AWS::URLSuffix": "amazonaws.com",
     "AWS::NoValue": "",
 }
-# `SluiceState-Split0Main15399597-AbCdEfGhIjKl`: what CloudFormation adds, and at how many characters it cuts.
+# `SluiceState-SplitpipelineMain15399597-AbCdEfGhIjKl`: what CloudFormation adds, and at how many characters it cuts.
 ADDED = "-AbCdEfGhIjKl"
 LONGEST_NAMES = {
     "AWS::IAM::Role": 64,
