@@ -111,7 +111,7 @@ def test_a_bad_split_queue_is_named(queues: object, cause: str) -> None:
 
 def test_names_that_would_have_one_id_are_refused_together() -> None:
     queues = {QUEUES: [{"queue_id": "a-b"}], "sluice.federation.queues": [{"name": "a_b"}]}
-    with pytest.raises(BadParameter, match="federation.queues: a-b and a_b are too alike"):
+    with pytest.raises(BadParameter, match=r"federation\.queues: a-b and a_b are too alike"):
         Parameters.read(queues)
     routes = [ROUTE | {"name": "r-1"}, ROUTE | {"name": "r_1", "key": "other"}]
     with pytest.raises(BadParameter, match=r"federation\.routes: r-1 and r_1 are too alike"):
