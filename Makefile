@@ -100,11 +100,11 @@ parameters: setup ## write cdk.json's parameters and the documents' tables of th
 bench: setup ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done
 
-deploy: setup ## cdk deploy with your AWS credentials and region
-	node_modules/.bin/cdk deploy --all
+deploy: setup ## cdk deploy with your AWS credentials and region; ARGS='-c sluice.…=…' for parameters
+	sluice deploy $(ARGS)
 
 destroy: setup ## delete what was deployed; protected state stays
-	node_modules/.bin/cdk destroy --all
+	sluice destroy $(ARGS)
 
 lock: setup ## write requirements.txt anew from pyproject.toml
 	rm -f requirements.txt

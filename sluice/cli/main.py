@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sluice.cli import local, site_status
+from sluice.cli import deploying, local, site_status
 from sluice.cli.federation import (
     bindings,
     dynamic_routes,
@@ -61,6 +61,8 @@ app = typer.Typer(
     help="A serverless switching fabric for Amazon SQS.",
 )
 app.command(cls=SiteCommand)(site_status.status)
+app.command(cls=SiteCommand)(deploying.deploy)
+app.command(cls=SiteCommand)(deploying.destroy)
 app.add_typer(rendezvous.app, name="rendezvous")
 app.add_typer(splitting.app, name="split")
 app.add_typer(exchanges.app, name="exchange")

@@ -18,7 +18,7 @@ from sluice.local.cloud import Cloud, start
 from sluice.local.deployer import Deployer, DeploymentFailed
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.sites import DEFAULT_SITE, Site
-from stacks.values import id_of
+from stacks.values import exact_id_of
 from tests.deployed import send_all
 from tests.harsh.stacks import Template, deploy
 from tests.stacks.conftest import layer, pytest_itemcollected, synth  # noqa: F401 - pytest finds them here
@@ -168,7 +168,7 @@ def test_where_queues_are_adopted_the_others_keep_their_messages(strays: Strays)
 
 def test_where_queues_are_adopted_no_longer_those_that_are_made_are_empty(strays: Strays) -> None:
     assert strays(ADOPTED, SITE) == {
-        id_of("OffersQueue", "snowflake-broker"): [],
+        exact_id_of("OffersQueue", "snowflake-broker"): [],
         "source of orders": [],
         "main of orders": [],
         "queue of invoices": [],

@@ -1,0 +1,163 @@
+"""`sluice deploy`, `sluice destroy`: CDK's command line from this clone, after a look at what would be lost."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.output import note
+from sluice.cli.sites import Local, Profile, Region, connect
+from sluice.errors import BadConfiguration, SluiceError
+from sluice.local.cloud import PROJECT
+
+if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import Connection
+    from sluice.aws.operator.removals import RemovedQueue
+
+CDK = PROJECT / "node_modules" / ".bin" / "cdk"
+STACK_ARTIFACT = "aws:cloudformation:stack"
+STACKS_AT_ONCE = "3"  # those that need nothing of each other
+
+Context = Annotated[
+    list[str] | None,
+    typer.Option("--context", "-c", metavar="NAME=VALUE", help="A parameter, as in sluice.pipeline.streaming=true."),
+]
+Remove = Annotated[
+    list[str] | None,
+    typer.Option("--remove", metavar="QUEUE", help="Take this queue away although it holds messages; repeatable."),
+]
+Approve = Annotated[
+    bool | None,
+    typer.Option(
+        "--approve/--no-approve",
+        help="Ask before rights are widened.  [default: where somebody is at the terminal to answer]",
+    ),
+]
+
+
+class CdkFailed(SluiceError):
+    """CDK's command line has said why, on the terminal."""
+
+
+class HoldsMessages(BadConfiguration):
+    """Queues would go with what is in them; the text says which, and what to do."""
+
+
+def deploy(
+    *,
+    context: Context = None,
+    remove: Remove = None,
+    approve: Approve = None,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+) -> None:
+    """Deploy all stacks of this clone to a site.
+
+    A queue that would go with messages in it is named, and nothing is done: read it empty first, or say --remove. One
+    that CloudFormation keeps is as good as gone for who would read it, and is named too.
+    """
+    connection = connect(region=region, profile=profile, local=local)
+    with TemporaryDirectory(prefix="sluice-cdk-") as folder:
+        assembly = Path(folder)
+        synth(assembly, context or [], is_local=local is not None)
+        check_removals(connection, templates(assembly), agreed=remove or ())
+        asks = sys.stdin.isatty() if approve is None else approve
+        _cdk(
+            connection,
+            ["deploy", "--all", "--app", folder, "--concurrency", STACKS_AT_ONCE, "--progress", "events"],
+            ["--require-approval", "broadening" if asks else "never"],
+        )
+
+
+def destroy(
+    *,
+    context: Context = None,
+    remove: Remove = None,
+    force: Annotated[bool, typer.Option("--force", help="Don't ask.")] = False,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+) -> None:
+    """Delete all stacks from a site. Tables, the bucket and users' queues stay where `keep_state` says so.
+
+    A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it.
+    """
+    connection = connect(region=region, profile=profile, local=local)
+    with TemporaryDirectory(prefix="sluice-cdk-") as folder:
+        assembly = Path(folder)
+        synth(assembly, context or [], is_local=local is not None)
+        nothing: dict[str, Mapping[str, Any]] = {name: {} for name in templates(assembly)}
+        check_removals(connection, nothing, agreed=remove or (), also_kept=False)
+        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"] if force else [])
+
+
+def synth(assembly: Path, context: Iterable[str], *, is_local: bool) -> None:
+    """Write the templates into a folder. Raises `CdkFailed`."""
+    # The embedded cloud runs functions with this machine's processor and interpreter.
+    given = [*(["sluice.architecture=local"] if is_local else []), *context]
+    arguments = [f"--context={each}" for each in given]
+    _run(["synth", "--quiet", "--output", str(assembly), *arguments], os.environ)
+
+
+def templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Read the templates of a cloud assembly, by their stacks' names."""
+    artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
+    found = {
+        each["properties"].get("stackName", id_): each["properties"]["templateFile"]
+        for id_, each in artifacts.items()
+        if each["type"] == STACK_ARTIFACT
+    }
+    return {name: json.loads((assembly / file).read_text()) for name, file in found.items()}
+
+
+def check_removals(
+    connection: "Connection",
+    wanted: Mapping[str, Mapping[str, Any]],
+    *,
+    agreed: Collection[str],
+    also_kept: bool = True,
+) -> None:
+    """Raise `HoldsMessages` where queues would go with messages in them that nobody has agreed to."""
+    from sluice.aws.operator.removals import removed_queues  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    going = [each for each in removed_queues(connection, wanted) if also_kept or not each.kept]
+    for each in going:
+        if not each.messages or each.name in agreed:
+            note(f"goes: {_told(each)}")
+    held = [each for each in going if each.messages and each.name not in agreed]
+    if held:
+        listed = "\n".join(f"  {_told(each)}" for each in held)
+        options = " ".join(f"--remove {each.name}" for each in held)
+        raise HoldsMessages(f"queues hold messages that nobody would read any more:\n{listed}\nor say {options}")
+
+
+def _told(queue: "RemovedQueue") -> str:
+    kept = ", kept by CloudFormation" if queue.kept else ""
+    return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
+
+
+def _cdk(connection: "Connection", arguments: Sequence[str], options: Sequence[str]) -> None:
+    from sluice.aws.operator.connections import variables_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    environment = {**os.environ, **variables_of(connection)}
+    if connection.session.profile_name != "default" and not connection.endpoint_url:
+        environment["AWS_PROFILE"] = connection.session.profile_name
+    _run([*arguments, *options], environment)
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    if not CDK.exists():
+        raise BadConfiguration(f"{CDK} isn't there: run this from a clone, after `make setup`")
+    # The app and the command line run with the Python and the Node of this environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
+    done = subprocess.run([str(CDK), *arguments, "--no-notices"], cwd=PROJECT, env=variables, check=False)  # noqa: S603 - our own arguments
+    if done.returncode:
+        raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")

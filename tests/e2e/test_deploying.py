@@ -1,0 +1,173 @@
+"""`sluice deploy`, `sluice destroy`: what goes with a deployment. CDK's command line writes what it is told."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sluice.aws.operator.connections import Connection, of_environment
+from sluice.cli import deploying
+from sluice.cli.main import app
+from sluice.local.cloud import Cloud
+from sluice.local.sites import Site
+from tests.deployed import send_all
+
+REGION = "eu-central-1"
+STACK = "SluiceState"
+accounts = count(700_000_000_000)  # one a test
+CDK = """#!{python}
+import json, pathlib, sys
+here = pathlib.Path(__file__).parent
+with (here / "log").open("a") as log:
+    print(json.dumps(sys.argv[1:]), file=log)
+if sys.argv[1] == "synth":
+    out = pathlib.Path(sys.argv[sys.argv.index("--output") + 1])
+    stack = {{"type": "aws:cloudformation:stack", "properties": {{"templateFile": "t.json"}}}}
+    tree = {{"type": "cdk:tree"}}
+    (out / "manifest.json").write_text(json.dumps({{"artifacts": {{"SluiceState": stack, "Tree": tree}}}}))
+    (out / "t.json").write_text((here / "wanted").read_text())
+"""
+
+
+def template(**queues: Mapping[str, Any]) -> str:
+    resources = {name: {"Type": "AWS::SQS::Queue", **each} for name, each in queues.items()}
+    return json.dumps({"Resources": resources or {"Topic": {"Type": "AWS::SNS::Topic"}}})
+
+
+class Clone:
+    """A clone whose CDK notes what it is asked; what it would deploy is `wanted`."""
+
+    def __init__(self, folder: Path, account: Connection) -> None:
+        self.folder = folder
+        self.sqs = account.client("sqs")
+        self.cloudformation = account.client("cloudformation")
+
+    def wants(self, **queues: Mapping[str, Any]) -> None:
+        (self.folder / "wanted").write_text(template(**queues))
+
+    def deployed(self, **queues: Mapping[str, Any]) -> None:
+        self.cloudformation.create_stack(StackName=STACK, TemplateBody=template(**queues))
+        self.cloudformation.get_waiter("stack_create_complete").wait(StackName=STACK, WaiterConfig={"Delay": 1})
+
+    def url(self, id_: str) -> str:
+        found = self.cloudformation.describe_stack_resource(StackName=STACK, LogicalResourceId=id_)
+        return str(found["StackResourceDetail"]["PhysicalResourceId"])
+
+    def fill(self, id_: str, messages: int) -> str:
+        """Its name."""
+        grouped = {"MessageGroupId": "g"} if self.url(id_).endswith(".fifo") else {}
+        send_all(
+            self.sqs,
+            self.url(id_),
+            [
+                {"MessageBody": "m", **grouped, **({"MessageDeduplicationId": str(number)} if grouped else {})}
+                for number in range(messages)
+            ],
+        )
+        return self.url(id_).rsplit("/", 1)[1]
+
+    def sluice(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments, "--region", REGION])
+
+    @property
+    def asked(self) -> Sequence[Sequence[str]]:
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+
+@pytest.fixture
+def clone(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clone:
+    """In an account of its own."""
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    environment = cloud.environment(Site(str(next(accounts)), REGION))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    cdk = tmp_path / "cdk"
+    cdk.write_text(CDK.format(python=sys.executable))
+    cdk.chmod(0o755)
+    monkeypatch.setattr(deploying, "CDK", cdk)
+    return Clone(tmp_path, of_environment(environment))
+
+
+def test_a_first_deployment_synthesizes_and_deploys_that(clone: Clone) -> None:
+    clone.wants(Orders={})
+    done = clone.sluice("deploy", "-c", "sluice.log_level=DEBUG", "-c", "sluice.pipeline.queue_id=none")
+    assert done.exit_code == 0, done.output
+    synth, deploy = clone.asked
+    assert (synth[0], deploy[:2]) == ("synth", ["deploy", "--all"])
+    assert {"--context=sluice.log_level=DEBUG", "--context=sluice.pipeline.queue_id=none"} <= set(synth)
+    assert deploy[deploy.index("--app") + 1] == synth[synth.index("--output") + 1]
+
+
+@pytest.mark.parametrize(("said", "asks"), [([], "never"), (["--approve"], "broadening"), (["--no-approve"], "never")])
+def test_without_a_terminal_nobody_is_asked_unless_told_to(clone: Clone, said: list[str], asks: str) -> None:
+    clone.wants()
+    assert clone.sluice("deploy", *said).exit_code == 0
+    deploy = clone.asked[-1]
+    assert deploy[deploy.index("--require-approval") + 1] == asks
+
+
+def test_a_queue_that_holds_messages_is_not_taken_away_unless_that_is_said(clone: Clone) -> None:
+    clone.deployed(Orders={}, Bills={}, Empty={}, Stays={})
+    orders, bills, empty, _ = (
+        clone.fill("Orders", 2),
+        clone.fill("Bills", 1),
+        clone.fill("Empty", 0),
+        clone.fill("Stays", 3),
+    )
+    clone.sqs.receive_message(QueueUrl=clone.url("Bills"))  # in flight
+    clone.wants(Stays={})
+    refused = clone.sluice("deploy", "--remove", orders)
+    assert refused.exit_code == 1
+    assert f"{bills} of {STACK}: about 1 messages" in refused.stderr
+    assert f"or say --remove {bills}\n" in refused.stderr
+    assert [each[0] for each in clone.asked] == ["synth"]
+    done = clone.sluice("deploy", "--remove", orders, "--remove", bills)
+    assert done.exit_code == 0
+    assert f"goes: {empty} of {STACK}: about 0 messages" in done.stderr
+    assert [each[0] for each in clone.asked] == ["synth", "synth", "deploy"]
+
+
+def test_a_queue_that_is_kept_as_nobodys_is_not_taken_away_either(clone: Clone) -> None:
+    clone.deployed(Orders={"DeletionPolicy": "Retain"})
+    clone.fill("Orders", 1)
+    clone.wants()
+    refused = clone.sluice("deploy")
+    assert refused.exit_code == 1
+    assert "about 1 messages, kept by CloudFormation" in refused.stderr
+
+
+def test_a_queue_that_would_be_made_anew_is_one_that_goes(clone: Clone) -> None:
+    before = {"Properties": {"FifoQueue": True, "QueueName": "a.fifo"}}
+    clone.deployed(Orders=before)
+    clone.fill("Orders", 1)
+    clone.wants(Orders={"Properties": {"FifoQueue": True, "QueueName": "a.fifo", "VisibilityTimeout": 5}})
+    assert clone.sluice("deploy").exit_code == 0
+    clone.wants(Orders={"Properties": {"FifoQueue": True, "QueueName": "b.fifo"}})
+    assert "a.fifo of SluiceState: about 1 messages" in clone.sluice("deploy").stderr
+
+
+def test_destroy_deletes_what_is_kept_by_nobody_only_when_it_is_empty(clone: Clone) -> None:
+    clone.deployed(Orders={"DeletionPolicy": "Retain"}, Bills={})
+    clone.fill("Orders", 1)
+    clone.wants(Orders={}, Bills={})
+    assert clone.sluice("destroy", "--force").exit_code == 0
+    bills = clone.fill("Bills", 1)
+    assert f"{bills} of SluiceState: about 1 messages" in clone.sluice("destroy", "--force").stderr
+    assert [each[0] for each in clone.asked] == ["synth", "destroy", "synth"]
+    assert "--force" in clone.asked[1]
+
+
+def test_what_cdk_says_no_to_is_no_success(clone: Clone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    failing.write_text("#!/bin/sh\nexit 3\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(deploying, "CDK", failing)
+    failed = clone.sluice("deploy")
+    assert (failed.exit_code, "cdk synth failed with exit code 3" in failed.stderr) == (1, True)
+    monkeypatch.setattr(deploying, "CDK", tmp_path / "none")
+    assert "run this from a clone, after `make setup`" in clone.sluice("deploy").stderr
