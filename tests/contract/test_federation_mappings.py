@@ -129,6 +129,13 @@ def test_a_mappings_state_is_on_or_off(scripted: Scripted, state: str, on: bool)
     assert scripted.mappings.is_on(ONE) is on
 
 
+def test_a_mapping_that_is_about_to_go_is_gone(scripted: Scripted) -> None:
+    """Who took it for switched off would switch it on, and find it gone without having missed it."""
+    scripted.stub.add_response("get_event_source_mapping", {"State": "Deleting"}, {"UUID": ONE})
+    with pytest.raises(MappingGone):
+        scripted.mappings.is_on(ONE)
+
+
 def test_all_of_a_queues_mappings_are_deleted_and_one_that_is_gone_is_no_error(scripted: Scripted) -> None:
     scripted.listed(ONE, TWO)
     scripted.stub.add_response("delete_event_source_mapping", {}, {"UUID": ONE})

@@ -68,9 +68,11 @@ class BridgeMappings:
         self._update(mapping, Enabled=on)
 
     def is_on(self, mapping: str) -> bool:
-        """Whether it is enabled, or about to be. Raises `MappingGone`, `CallFailed`."""
+        """Whether it is enabled, or about to be. One that is about to go is gone. Raises `MappingGone`, `CallFailed`."""
         with _known(mapping), calls("GetEventSourceMapping"):
             found = self.client.get_event_source_mapping(UUID=mapping)
+        if found["State"] == "Deleting":
+            raise MappingGone(mapping)
         return found["State"] in {"Enabled", "Enabling", "Creating", "Updating"}
 
     def delete(self, queue: str) -> None:
