@@ -68,7 +68,7 @@ class BridgeMappings:
         self._update(mapping, Enabled=on)
 
     def is_on(self, mapping: str) -> bool:
-        """Whether it is enabled, or about to be. One that is about to go is gone. Raises `MappingGone`, `CallFailed`."""
+        """Whether it is enabled, or about to be; one about to go is gone. Raises `MappingGone`, `CallFailed`."""
         with _known(mapping), calls("GetEventSourceMapping"):
             found = self.client.get_event_source_mapping(UUID=mapping)
         if found["State"] == "Deleting":
