@@ -45,6 +45,7 @@ WORKER_SIZES: Mapping[int, range] = {
     16: range(32, 121, 8),
 }
 VpcEndpoint = Literal["sqs", "sts", "logs", "kms", "s3"]
+GATEWAY: VpcEndpoint = "s3"  # a route; the others are addresses in subnets
 # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html
 RetentionDays = Annotated[
     Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653],
@@ -296,12 +297,28 @@ class PipelineParameters(Model):
         "roles that jobs may take on, for queues of other accounts. Keys of adopted queues: `splitting.kms_key_arns`",
         max_length=20,
     )
-    vpc_id: v.VpcId | None = of(None, "workers in a VPC; there they reach AWS by a NAT gateway, or by endpoints")
-    subnet_ids: tuple[v.SubnetId, ...] = of((), "where they are", max_length=SUBNETS_MOST)
+    zones: tuple[v.ZonePlace, ...] = of(
+        (0, 1),
+        "of the VPC that is made for workers, by their place in the region's list, from 0 on. A run is in one of them",
+        max_length=3,
+    )
+    vpc_id: v.VpcId | None = of(None, "a VPC of yours in its place, whose endpoints of AWS are listed here, or exist")
+    subnet_ids: tuple[v.SubnetId, ...] = of((), "where workers are in it", max_length=SUBNETS_MOST)
     security_group_ids: tuple[v.SecurityGroupId, ...] = of((), "which they have", max_length=SECURITY_GROUPS_MOST)
-    route_table_ids: tuple[v.RouteTableId, ...] = of((), "of these subnets, for S3", max_length=SUBNETS_MOST)
+    route_table_ids: tuple[v.RouteTableId, ...] = of((), "of these subnets, for `s3`", max_length=SUBNETS_MOST)
     vpc_endpoints: tuple[VpcEndpoint, ...] = of(
-        (), "those that you lack, of `sqs sts logs kms s3`, are made", max_length=5
+        (),
+        "those to make there, of `sqs sts logs kms s3`. All of the VPC calls them; `security_group_ids` alone get in",
+        max_length=5,
+    )
+    own_way_to_sqs: bool = of(
+        False, "these subnets lead to SQS by themselves: by a NAT gateway, or an endpoint that is there"
+    )
+    endpoint_subnets: int = of(
+        1,
+        "endpoints that cost by the hour are in the first so many of the subnets, each of another zone",
+        ge=1,
+        le=SUBNETS_MOST,
     )
     jobs_memory_mb: v.Memory = of(256, "of the function")
 
@@ -321,12 +338,31 @@ class PipelineParameters(Model):
             most, least = getattr(self, f"max_{part}"), 2 * getattr(self, f"worker_{part}")
             if most < least:
                 yield f"max_{part}", f"{most} is less than a driver and an executor have, {least}"
-        if bool(self.subnet_ids) != bool(self.security_group_ids):
-            yield "subnet_ids", "subnets and security_group_ids go together"
-        if self.vpc_endpoints and not (self.vpc_id and self.subnet_ids):
-            yield "vpc_endpoints", "endpoints need vpc_id and subnet_ids"
-        if "s3" in self.vpc_endpoints and not self.route_table_ids:
-            yield "vpc_endpoints", "s3 needs route_table_ids"
+        for name in ("zones", "subnet_ids", "security_group_ids", "route_table_ids", "vpc_endpoints"):
+            for value, times in Counter(getattr(self, name)).items():
+                if times > 1:
+                    yield name, f"{value} is listed twice"
+        yield from self._misfits_of_own_subnets() if self.subnet_ids else self._misfits_of_made_subnets()
+        subnets = len(self.subnet_ids or self.zones)
+        if self.endpoint_subnets > subnets:
+            yield "endpoint_subnets", f"{self.endpoint_subnets} is more than there are subnets, {subnets}"
+
+    def _misfits_of_own_subnets(self) -> Iterator[tuple[str, str]]:
+        if not self.security_group_ids:
+            yield "security_group_ids", "subnet_ids need them"
+        if self.vpc_endpoints and not self.vpc_id:
+            yield "vpc_id", "vpc_endpoints need it"
+        if "sqs" not in self.vpc_endpoints and not self.own_way_to_sqs:
+            yield "vpc_endpoints", "jobs in subnet_ids don't reach SQS: list sqs here, or say own_way_to_sqs"
+        if (GATEWAY in self.vpc_endpoints) != bool(self.route_table_ids):
+            yield "route_table_ids", "they go together with s3 in vpc_endpoints"
+
+    def _misfits_of_made_subnets(self) -> Iterator[tuple[str, str]]:
+        if not self.zones:
+            yield "zones", "workers are in one at least"
+        for name in ("vpc_id", "security_group_ids", "route_table_ids", "vpc_endpoints", "own_way_to_sqs"):
+            if getattr(self, name):
+                yield name, "it is about subnet_ids, of which there are none"
 
 
 class OperationsParameters(Model):

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Fn, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -32,6 +31,7 @@ from stacks.alarms import Rule, alarm, ours
 from stacks.assets import Assets, Built
 from stacks.environment import SparkAssets, image_target
 from stacks.functions import Functions, Plan, acknowledge, allow, every_minute
+from stacks.network import Network, network_of
 from stacks.parameters import Architecture, Parameters, PipelineParameters
 from stacks.state import LOGS_PREFIX, PipelineState, StateStack
 
@@ -48,7 +48,6 @@ JOB_FOLDERS = ("staging", "checkpoint", "tables", "quarantine", "statistics")
 OBJECT_ACTIONS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
 OF_FOLDERS = "Jobs name their objects at run time; the wildcard stands after the folder, in the pipeline's own bucket."
 OF_LOG_GROUPS = "DescribeLogGroups lists by prefix, and takes no log group."
-HTTPS = 443
 
 
 class ProgramAssets(NamedTuple):
@@ -86,7 +85,6 @@ class PipelineStack(Stack):
 
 def _on_emr(stack: PipelineStack, project: Path) -> None:
     log_group = functions.log_group(stack, "JobLogs", days=stack.parameters.log_retention_days)
-    application = _application(stack, log_group)
     program = _program(stack, SparkAssets(project))
     of_region = stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
     statements = [
@@ -98,6 +96,7 @@ def _on_emr(stack: PipelineStack, project: Path) -> None:
         allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], log_group.log_group_arn),
         allow("logs", ["DescribeLogGroups"], of_region),
     ]
+    application = _application(stack, log_group, network_of(stack, stack.options, statements))
     role = _job_role(stack, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
     function = _jobs_function(stack, Assets(project), application, role, program)
     _alarms(stack)
@@ -106,7 +105,7 @@ def _on_emr(stack: PipelineStack, project: Path) -> None:
     CfnOutput(stack, "JobLogGroupName", value=log_group.log_group_name)
 
 
-def _application(stack: PipelineStack, log_group: logs.LogGroup) -> emr.CfnApplication:
+def _application(stack: PipelineStack, log_group: logs.LogGroup, network: Network) -> emr.CfnApplication:
     options, application = stack.options, emr.CfnApplication
     return emr.CfnApplication(
         stack,
@@ -131,54 +130,15 @@ def _application(stack: PipelineStack, log_group: logs.LogGroup) -> emr.CfnAppli
             cloud_watch_logging_configuration=application.CloudWatchLoggingConfigurationProperty(
                 enabled=True, log_group_name=log_group.log_group_name
             ),
+            # EMR's own copy would need a bucket of EMR's let through the endpoint of S3; these two places have it all.
+            managed_persistence_monitoring_configuration=(
+                application.ManagedPersistenceMonitoringConfigurationProperty(enabled=False)
+            ),
         ),
-        network_configuration=_network(stack),
+        network_configuration=application.NetworkConfigurationProperty(
+            subnet_ids=list(network.subnet_ids), security_group_ids=list(network.group_ids)
+        ),
     )
-
-
-def _network(stack: PipelineStack) -> emr.CfnApplication.NetworkConfigurationProperty | None:
-    """Describe the VPC that workers are in, if any. There they need a NAT gateway, or endpoints: those are made."""
-    options, service_name = stack.options, f"com.amazonaws.{Aws.REGION}."
-    if not options.subnet_ids:
-        return None
-    subnets, workers = list(options.subnet_ids), list(options.security_group_ids)
-    interfaces = [service for service in options.vpc_endpoints if service != "s3"]
-    if interfaces:
-        # The workers' own groups may let nothing in.
-        https = [
-            ec2.CfnSecurityGroup.IngressProperty(
-                ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=group
-            )
-            for group in workers
-        ]
-        group = ec2.CfnSecurityGroup(
-            stack,
-            "EndpointsGroup",
-            group_description="Sluice: from jobs to AWS",
-            vpc_id=options.vpc_id,
-            security_group_ingress=https,
-        )
-        for service in interfaces:
-            ec2.CfnVPCEndpoint(
-                stack,
-                f"{service.capitalize()}Endpoint",
-                vpc_endpoint_type="Interface",
-                service_name=service_name + service,
-                vpc_id=str(options.vpc_id),
-                subnet_ids=subnets,
-                security_group_ids=[group.attr_group_id],
-                private_dns_enabled=True,
-            )
-    if "s3" in options.vpc_endpoints:
-        ec2.CfnVPCEndpoint(
-            stack,
-            "S3Endpoint",
-            vpc_endpoint_type="Gateway",
-            service_name=f"{service_name}s3",
-            vpc_id=str(options.vpc_id),
-            route_table_ids=list(options.route_table_ids),
-        )
-    return emr.CfnApplication.NetworkConfigurationProperty(subnet_ids=subnets, security_group_ids=workers)
 
 
 def _program(stack: PipelineStack, built: SparkAssets) -> ProgramAssets:

@@ -246,6 +246,7 @@ ReleaseLabel = Annotated[str, said("a release label of EMR", pattern=r"^emr-[a-z
 VpcId = Annotated[str, said("an id, vpc-…", pattern="^vpc-[0-9a-f]{8,17}$")]
 SubnetId = Annotated[str, said("an id, subnet-…", pattern="^subnet-[0-9a-f]{8,17}$")]
 SecurityGroupId = Annotated[str, said("an id, sg-…", pattern="^sg-[0-9a-f]{8,17}$")]
+ZonePlace = Annotated[int, Field(ge=0, le=5)]  # no region has more than six
 RouteTableId = Annotated[str, said("an id, rtb-…", pattern="^rtb-[0-9a-f]{8,17}$")]
 RelayPattern = Annotated[
     str,

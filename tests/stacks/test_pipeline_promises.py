@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable
+from ipaddress import IPv4Network
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -32,6 +34,8 @@ VPC = {
     f"{KEY}.route_table_ids": ["rtb-0123456789abcdef0"],
     f"{KEY}.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
 }
+OWN = {"vpc_id": "vpc-0123456789abcdef0", "subnet_ids": SUBNETS, "security_group_ids": GROUPS}
+ENDPOINT, SUBNET = "AWS::EC2::VPCEndpoint", "AWS::EC2::Subnet"
 
 
 def text(value: Any) -> str:
@@ -80,13 +84,14 @@ def test_the_application_is_spark_on_arm_and_costs_nothing_at_rest(templates: Te
     assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 15}
     assert application["MaximumCapacity"] == {"Cpu": "16 vCPU", "Memory": "64 GB", "Disk": "400 GB"}
     assert application["SchedulerConfiguration"] == {"MaxConcurrentRuns": 5, "QueueTimeoutMinutes": 360}
-    assert not application.keys() & {"InitialCapacity", "NetworkConfiguration", "Name"}
+    assert not application.keys() & {"InitialCapacity", "Name"}
 
 
 def test_the_application_logs_to_the_bucket_and_to_a_group_of_its_own(templates: Templates) -> None:
     monitoring = one(templates.pipeline, "AWS::EMRServerless::Application")["MonitoringConfiguration"]
     assert text(monitoring["S3MonitoringConfiguration"]["LogUri"]) == "s3://PipelineBucket/logs/"
     assert monitoring["CloudWatchLoggingConfiguration"]["LogGroupName"]["Ref"].startswith("JobLogs")
+    assert monitoring["ManagedPersistenceMonitoringConfiguration"] == {"Enabled": False}
 
 
 @pytest.mark.slow  # installs and packs all packages anew
@@ -207,16 +212,122 @@ def test_a_bucket_that_needn_t_be_kept_goes_with_its_stack(otherwise: Templates)
     assert bucket["DeletionPolicy"] == "Delete"
 
 
-def test_workers_are_in_a_vpc_where_one_is_named_and_reach_aws_from_there(synth: Synth) -> None:
+def endpoints(templates: Templates) -> dict[str, Resource]:
+    """By the service."""
+    found = resources(templates.pipeline, ENDPOINT).values()
+    return {text(each["ServiceName"]).rpartition(".")[2]: each for each in found}
+
+
+def of_network(name: str, attribute: str) -> Resource:
+    return {"Fn::GetAtt": [name, attribute]}
+
+
+def network(templates: Templates) -> Any:
+    return one(templates.pipeline, "AWS::EMRServerless::Application")["NetworkConfiguration"]
+
+
+def test_workers_are_in_two_zones_and_nothing_leads_to_the_internet(templates: Templates) -> None:
+    subnets = resources(templates.pipeline, SUBNET)
+    zones = {id_: each["AvailabilityZone"] for id_, each in subnets.items()}
+    assert zones == {f"Subnet{place}": {"Fn::Select": [place, {"Fn::GetAZs": ""}]} for place in (0, 1)}
+    assert network(templates) == {
+        "SubnetIds": [of_network(id_, "SubnetId") for id_ in subnets],
+        "SecurityGroupIds": [of_network("WorkersGroup", "GroupId")],
+    }
+    of_ec2 = {each["Type"] for each in templates.pipeline["Resources"].values() if each["Type"].startswith("AWS::EC2")}
+    routes = {"AWS::EC2::RouteTable", "AWS::EC2::SubnetRouteTableAssociation"}  # and no route
+    assert of_ec2 == {"AWS::EC2::VPC", SUBNET, *routes, "AWS::EC2::SecurityGroup", ENDPOINT}
+    [leaves] = one(templates.pipeline, "AWS::EC2::SecurityGroup", "Workers")["SecurityGroupEgress"]
+    assert (leaves["IpProtocol"], leaves["FromPort"], leaves["ToPort"]) == ("tcp", 443, 443)
+
+
+def test_from_there_jobs_reach_their_queue_by_its_usual_name(templates: Templates) -> None:
+    """Private names need both attributes of the VPC."""
+    sqs, vpc = endpoints(templates)["sqs"], one(templates.pipeline, "AWS::EC2::VPC")
+    assert (sqs["VpcEndpointType"], sqs["PrivateDnsEnabled"]) == ("Interface", True)
+    assert (vpc["EnableDnsSupport"], vpc["EnableDnsHostnames"]) == (True, True)
+    assert sqs["SecurityGroupIds"] == [of_network("EndpointsGroup", "GroupId")]
+    [ingress] = one(templates.pipeline, "AWS::EC2::SecurityGroup", "Endpoints")["SecurityGroupIngress"]
+    assert (ingress["IpProtocol"], ingress["FromPort"], ingress["ToPort"]) == ("tcp", 443, 443)
+    assert ingress["SourceSecurityGroupId"] == of_network("WorkersGroup", "GroupId")
+    assert "CidrIp" not in ingress
+
+
+def test_every_subnet_has_the_routes_that_lead_to_the_bucket(templates: Templates) -> None:
+    s3 = endpoints(templates)["s3"]
+    assert (s3["VpcEndpointType"], s3["RouteTableIds"]) == ("Gateway", [of_network("Routes", "RouteTableId")])
+    associated = resources(templates.pipeline, "AWS::EC2::SubnetRouteTableAssociation").values()
+    assert [each["SubnetId"] for each in associated] == network(templates)["SubnetIds"]
+    assert {each["RouteTableId"]["Fn::GetAtt"][0] for each in associated} == {"Routes"}
+
+
+def passed(endpoint: Resource) -> set[tuple[str, str]]:
+    """The actions and resources that an endpoint lets the account through for."""
+    found = set()
+    for each in endpoint["PolicyDocument"]["Statement"]:
+        if each["Condition"] == {"StringEquals": {"aws:PrincipalAccount": {"Ref": "AWS::AccountId"}}}:
+            actions = each["Action"] if isinstance(each["Action"], list) else [each["Action"]]
+            on = each["Resource"] if isinstance(each["Resource"], list) else [each["Resource"]]
+            found |= {(action, text(resource)) for action in actions for resource in on}
+    return found
+
+
+def test_endpoints_let_through_what_jobs_may_do_and_nothing_else(templates: Templates) -> None:
+    found = endpoints(templates)
+    assert found.keys() == {"sqs", "logs", "s3"}
+    assert all(passed(endpoint) for endpoint in found.values())
+    assert set().union(*map(passed, found.values())) == granted(templates, "JobRole")
+
+
+def test_roles_that_jobs_take_on_are_reached_and_pass(otherwise: Templates) -> None:
+    found = endpoints(otherwise)
+    assert found.keys() == {"sqs", "logs", "s3", "sts"}
+    assert passed(found["sts"]) == {("sts:AssumeRole", "arn:aws:iam::123456789012:role/theirs")}
+    *_, of_roles = found["sqs"]["PolicyDocument"]["Statement"]
+    assert of_roles["Condition"] == {"ArnEquals": {"aws:PrincipalArn": ["arn:aws:iam::123456789012:role/theirs"]}}
+    assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= set(of_roles["Action"])
+
+
+@pytest.mark.parametrize(("count", "subnets"), [(1, ["Subnet2"]), (2, ["Subnet2", "Subnet0"])])
+def test_endpoints_by_the_hour_are_in_the_first_zones_that_are_asked_for(
+    synth: Synth, count: int, subnets: list[str]
+) -> None:
+    templates = synth(**{f"{KEY}.zones": [2, 0], f"{KEY}.endpoint_subnets": count})
+    assert [each["Fn::GetAtt"][0] for each in network(templates)["SubnetIds"]] == ["Subnet2", "Subnet0"]
+    for service in ("sqs", "logs"):
+        assert endpoints(templates)[service]["SubnetIds"] == [of_network(each, "SubnetId") for each in subnets]
+
+
+def test_zones_have_addresses_of_their_own_also_while_others_take_their_place(synth: Synth) -> None:
+    """CloudFormation makes new subnets before old ones go."""
+    every = [resources(synth(**{f"{KEY}.zones": zones}).pipeline, SUBNET) for zones in ([0, 1, 2], [3, 4, 5])]
+    addresses = [IPv4Network(each["CidrBlock"]) for subnets in every for each in subnets.values()]
+    assert len(addresses) == 6
+    assert not any(one.overlaps(other) for one, other in combinations(addresses, 2))
+    assert all(each.subnet_of(IPv4Network("10.0.0.0/16")) for each in addresses)
+
+
+def test_workers_are_in_subnets_that_are_named_and_no_vpc_is_made(synth: Synth) -> None:
     templates = synth(**VPC)
-    network = one(templates.pipeline, "AWS::EMRServerless::Application")["NetworkConfiguration"]
-    assert network == {"SubnetIds": SUBNETS, "SecurityGroupIds": GROUPS}
-    endpoints = resources(templates.pipeline, "AWS::EC2::VPCEndpoint").values()
-    kinds = {text(each["ServiceName"]).rpartition(".")[2]: each["VpcEndpointType"] for each in endpoints}
-    interfaces = dict.fromkeys(("sqs", "sts", "logs", "kms"), "Interface")
-    assert kinds == {**interfaces, "s3": "Gateway"}
+    assert network(templates) == {"SubnetIds": SUBNETS, "SecurityGroupIds": GROUPS}
+    assert not resources(templates.pipeline, "AWS::EC2::VPC")
+    found = endpoints(templates)
+    kinds = {service: each["VpcEndpointType"] for service, each in found.items()}
+    assert kinds == {**dict.fromkeys(("sqs", "sts", "logs", "kms"), "Interface"), "s3": "Gateway"}
     [ingress] = one(templates.pipeline, "AWS::EC2::SecurityGroup")["SecurityGroupIngress"]
     assert (ingress["FromPort"], ingress["ToPort"], ingress["SourceSecurityGroupId"]) == (443, 443, GROUPS[0])
+
+
+def test_whatever_else_is_in_a_vpc_of_ones_own_may_use_its_endpoints_as_before(synth: Synth) -> None:
+    """With private names all of the VPC's calls go there: who may do what, roles say."""
+    assert all("PolicyDocument" not in each for each in endpoints(synth(**VPC)).values())
+
+
+def test_subnets_with_a_way_to_sqs_need_no_endpoint(synth: Synth) -> None:
+    own = {f"{KEY}.subnet_ids": SUBNETS, f"{KEY}.security_group_ids": GROUPS, f"{KEY}.own_way_to_sqs": True}
+    templates = synth(**own)
+    assert network(templates) == {"SubnetIds": SUBNETS, "SecurityGroupIds": GROUPS}
+    assert not any(each["Type"].startswith("AWS::EC2") for each in templates.pipeline["Resources"].values())
 
 
 def test_somebody_hears_that_the_stream_is_down_or_nobody_looks_after_it(templates: Templates) -> None:
@@ -266,8 +377,24 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
         ({"worker_memory_gb": 9}, "worker_memory_gb: 9: workers of 1 vCPU have 2 to 8 GB"),
         ({"worker_vcpu": 8, "worker_memory_gb": 18}, "worker_memory_gb: 18: .* in steps of 4"),
         ({"max_vcpu": 1}, "max_vcpu: 1 is less than a driver and an executor have, 2"),
-        ({"subnet_ids": SUBNETS}, "subnet_ids: subnets and security_group_ids go together"),
-        ({"vpc_endpoints": ["sqs"]}, "vpc_endpoints: endpoints need vpc_id and subnet_ids"),
+        ({"subnet_ids": SUBNETS}, "security_group_ids: subnet_ids need them"),
+        (OWN, "vpc_endpoints: jobs in subnet_ids don't reach SQS: list sqs here, or say own_way_to_sqs"),
+        ({**OWN, "vpc_endpoints": ["logs"]}, "vpc_endpoints: jobs in subnet_ids don't reach SQS"),
+        ({**OWN, "vpc_id": None, "vpc_endpoints": ["sqs"]}, "vpc_id: vpc_endpoints need it"),
+        ({**OWN, "vpc_endpoints": ["sqs", "s3"]}, "route_table_ids: they go together with s3"),
+        ({**OWN, "vpc_endpoints": ["sqs"], "route_table_ids": ["rtb-01234567"]}, "route_table_ids: they go together"),
+        ({**OWN, "vpc_endpoints": ["sqs", "sqs"]}, "vpc_endpoints: sqs is listed twice"),
+        ({**OWN, "own_way_to_sqs": True, "endpoint_subnets": 2}, "endpoint_subnets: 2 is more than there are subnets"),
+        ({"endpoint_subnets": 3}, "endpoint_subnets: 3 is more than there are subnets, 2"),
+        ({"endpoint_subnets": 0}, "endpoint_subnets: 0 is not a whole number from 1 to 16"),
+        ({"zones": []}, "zones: workers are in one at least"),
+        ({"zones": [1, 1]}, "zones: 1 is listed twice"),
+        ({"zones": [6]}, r"zones: \[0\]: 6 is not a whole number from 0 to 5"),
+        ({"zones": [True]}, r"zones: \[0\]: True is not a whole number from 0 to 5"),
+        ({"zones": ["eu-central-1a"]}, r"zones: \[0\]: 'eu-central-1a' is not a whole number from 0 to 5"),
+        ({"vpc_id": "vpc-01234567"}, "vpc_id: it is about subnet_ids, of which there are none"),
+        ({"vpc_endpoints": ["sqs"]}, "vpc_endpoints: it is about subnet_ids"),
+        ({"own_way_to_sqs": True}, "own_way_to_sqs: it is about subnet_ids"),
         ({"vpc_endpoints": ["ec2"]}, r"vpc_endpoints: \[0\]: 'ec2' is none of"),
         ({"statistics_at": "24:00"}, "statistics_at: '24:00' is not a time of day"),
         ({"shutdown_grace_s": 5}, "shutdown_grace_s: 5 is not a whole number from 15"),

@@ -71,3 +71,11 @@ OTHER_PEERS = site(
     federation__exchanges=[{"name": "goods", "type": "direct"}, {"name": "events", "type": "topic"}],
     federation__bindings=[{"exchange": "goods", "queue": "invoices", "key": "k"}],
 )
+OWN_SUBNETS = site(
+    "a site, jobs in a VPC that there was",
+    pipeline__vpc_id="vpc-0123456789abcdef0",
+    pipeline__subnet_ids=["subnet-0123456789abcdef0"],
+    pipeline__security_group_ids=["sg-0123456789abcdef0"],
+    pipeline__vpc_endpoints=["sqs"],
+)
+OTHER_ZONES = site("a site, jobs in other zones", pipeline__zones=[2, 1], pipeline__endpoint_subnets=2)

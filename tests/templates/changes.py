@@ -28,6 +28,9 @@ STATEFUL = (
     "AWS::SNS::Topic",
     "AWS::SQS::Queue",
 )
+# Their conditional properties are changed in place, while the application is stopped:
+# https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-emrserverless-application.html
+IN_PLACE = ("AWS::EMRServerless::Application",)
 NEW, LOST = "new", "lost"
 LEFT = "left behind"  # kept, and nobody's: no stack has it any more
 HASH = re.compile(r"[0-9A-F]{8}$")  # what CDK adds to the ids of most constructs
@@ -105,7 +108,8 @@ def read_outputs(node: Any) -> set[Read]:
 def fixed_properties(type_: str) -> list[list[str]]:
     """The paths of properties whose change takes another resource, by the type's own schema."""
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, type_).schema
-    paths = [*schema.get("createOnlyProperties", []), *schema.get("conditionalCreateOnlyProperties", [])]
+    conditional = () if type_ in IN_PLACE else schema.get("conditionalCreateOnlyProperties", [])
+    paths = [*schema.get("createOnlyProperties", []), *conditional]
     return [path.split("/")[2:] for path in paths]
 
 

@@ -113,10 +113,30 @@ VPC_AND_ROLES = ParameterSet(
         "sluice.pipeline.security_group_ids": ["sg-0123456789abcdef0"],
         "sluice.pipeline.route_table_ids": ["rtb-0123456789abcdef0"],
         "sluice.pipeline.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
+        "sluice.pipeline.endpoint_subnets": 2,
         "sluice.pipeline.table_format": "iceberg",
         "sluice.pipeline.streaming": True,
         "sluice.operations.alarm_email": "somebody@example.com",
         "sluice.operations.tracing": True,
+    },
+)
+# The pipeline's VPC as large as it may be, with all the endpoints that jobs can need.
+ZONES = ParameterSet(
+    name="three zones",
+    parameters={
+        "sluice.pipeline.zones": [3, 0, 1],
+        "sluice.pipeline.endpoint_subnets": 3,
+        "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/their-role-{}"),
+        "sluice.pipeline.streaming": True,
+    },
+)
+# Workers in subnets that lead to SQS by a NAT gateway.
+NAT = ParameterSet(
+    name="a NAT gateway",
+    parameters={
+        "sluice.pipeline.subnet_ids": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
+        "sluice.pipeline.security_group_ids": ["sg-0123456789abcdef0"],
+        "sluice.pipeline.own_way_to_sqs": True,
     },
 )
 # Nothing has a main queue: whoever reads a queue is re-pointed while it is split, in each of the ways that there are.
@@ -188,6 +208,7 @@ MANY = ParameterSet(
         "sluice.federation.exchanges": _exchanges(),
         "sluice.pipeline.queue_id": "split-00",
         "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/their-role-{}"),
+        "sluice.pipeline.zones": [5, 3, 1],
         "sluice.pipeline.vpc_id": "vpc-0123456789abcdef0",
         "sluice.pipeline.subnet_ids": _numbered(16, "subnet-{}", width=24),
         "sluice.pipeline.security_group_ids": _numbered(5, "sg-{}", width=20),
@@ -223,4 +244,4 @@ MAXIMUM = ParameterSet(
         "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/{}", width=607),
     },
 )
-SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, REPOINTED, MANY, MAXIMUM)
+SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, ZONES, NAT, REPOINTED, MANY, MAXIMUM)

@@ -12,6 +12,8 @@ from tests.templates.changed_sets import (
     LANDED,
     OF_ANOTHER_KIND,
     OTHER_PEERS,
+    OTHER_ZONES,
+    OWN_SUBNETS,
     RENAMED,
     SITE,
     SWAPPED,
@@ -51,6 +53,8 @@ CHANGED = (
     SWITCHED_OFF,
     LANDED,
     OTHER_PEERS,
+    OWN_SUBNETS,
+    OTHER_ZONES,
 )
 SWITCHABLE = {
     "Alarms": LOST,
@@ -141,6 +145,24 @@ def test_peers_roles_and_exchanges_come_and_go_without_a_queue(
     changes: Changes, before: ParameterSet, after: ParameterSet
 ) -> None:
     assert changes(before, after).contents == {}
+
+
+NETWORKS = [(SITE, OWN_SUBNETS), (OWN_SUBNETS, SITE), (SITE, OTHER_ZONES), (OTHER_ZONES, OWN_SUBNETS)]
+
+
+@pytest.mark.parametrize(("before", "after"), NETWORKS, ids=lambda each: each.name)
+def test_jobs_move_to_another_network_and_stay_what_they_are(
+    changes: Changes, assemblies: Assemblies, before: ParameterSet, after: ParameterSet
+) -> None:
+    """The application with its runs is changed where it stands; its role, function and log are what they were."""
+    assert changes(before, after).contents == {}
+    was, now = (assemblies(each).stacks["SluicePipeline"]["Resources"] for each in (before, after))
+    moved = {id_ for id_ in {*was, *now} if was.get(id_) != now.get(id_)}
+    assert {kind for id_ in moved for kind in (was.get(id_) or now[id_])["Type"].split("::")[1:2]} == {
+        "EC2",
+        "EMRServerless",
+    }
+    assert was["Application"]["Properties"].keys() == now["Application"]["Properties"].keys()
 
 
 @pytest.mark.parametrize("after", CHANGED, ids=lambda each: each.name)
