@@ -34,9 +34,10 @@ class Network:
 
 
 def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[iam.PolicyStatement]) -> Network:
-    """Make the VPC unless there are subnets, and the endpoints. `statements` are what jobs may do.
+    """Make the VPC unless there are subnets, and the endpoints; at rest only the one that is free.
 
-    An endpoint in somebody's own VPC lets everything pass: with its private name, all of the VPC's calls go there.
+    `statements` are what jobs may do. An endpoint in somebody's own VPC lets everything pass: with its private name,
+    all of the VPC's calls go there.
     """
     if options.subnet_ids:
         network = Network(
@@ -50,6 +51,8 @@ def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[i
         network = _made(stack, options.zones)
         needed: Sequence[VpcEndpoint] = (*NEEDED, "sts") if options.assume_role_arns else NEEDED
         endpoints = {service: _passed(service, statements, options.assume_role_arns) for service in needed}
+    if options.resting:
+        endpoints = {service: policy for service, policy in endpoints.items() if service == GATEWAY}
     _endpoints(stack, network, endpoints, count=options.endpoint_subnets)
     return network
 

@@ -273,6 +273,10 @@ class PipelineParameters(Model):
         "`sluice`, namespace `pipeline`, kept in the bucket). Choose before the first start",
     )
     streaming: bool = of(False, "whether the land job runs from the first deployment on")
+    resting: bool = of(
+        False,
+        "no endpoint that costs leads anywhere, and no job runs. What is queued waits, two weeks at most",
+    )
     trigger_s: int = of(30, "from one batch of the land job to the next: longer makes larger files", ge=1, le=3_600)
     worker_vcpu: Annotated[Literal[1, 2, 4, 8, 16], v.NO_FLAG] = of(1, "of the driver, and of each executor")
     worker_memory_gb: int = of(4, "the same; half of it is Python's and Arrow's", ge=2, le=120)
@@ -338,6 +342,8 @@ class PipelineParameters(Model):
             most, least = getattr(self, f"max_{part}"), 2 * getattr(self, f"worker_{part}")
             if most < least:
                 yield f"max_{part}", f"{most} is less than a driver and an executor have, {least}"
+        if self.resting and self.streaming:
+            yield "resting", "streaming is true"
         for name in ("zones", "subnet_ids", "security_group_ids", "route_table_ids", "vpc_endpoints"):
             for value, times in Counter(getattr(self, name)).items():
                 if times > 1:

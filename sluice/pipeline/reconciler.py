@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sluice.errors import RequestRefused
 from sluice.pipeline.catalogue import Catalogue
-from sluice.pipeline.jobs import LAND, Job
+from sluice.pipeline.jobs import JOBS, LAND, Job
 from sluice.pipeline.operations import (
     DrainQueue,
     JobOutcome,
@@ -26,6 +27,7 @@ from sluice.times import iso
 
 SHOWN_RUNS = 20
 WANTED = {StartLand: Wanted.RUNNING, DrainQueue: Wanted.DRAINED, StopJob: Wanted.STOPPED}  # of the stream
+AT_REST = (ReconcileJobs, ShowPipeline, StopJob)
 
 
 class DesiredStates(Protocol):
@@ -61,7 +63,9 @@ class Reconciler:
     now_ms: Callable[[], int]
 
     def perform(self, operation: JobsOperation) -> object:
-        """Do what is asked; a result of the operation's type. Raises `CallFailed`."""
+        """Do what is asked; a result of the operation's type. Raises `CallFailed`, and `RequestRefused` at rest."""
+        if self.catalogue.settings.limits.resting and not isinstance(operation, AT_REST):
+            raise RequestRefused("the pipeline rests, and no job reaches SQS: deploy it with pipeline.resting false")
         match operation:
             case ReconcileJobs():
                 return self.reconcile()
@@ -83,6 +87,8 @@ class Reconciler:
         if state.wanted is Wanted.DRAINED and landed.step is JobStep.REST:
             # It is done; else it would be done again when its run is no longer listed.
             self._save(Wanted.STOPPED)
+        if self.catalogue.settings.limits.resting:
+            return (landed, *(self._do(name, None, runs, pause_ms=pause_ms) for name in JOBS if name != LAND))
         due = self.catalogue.scheduled(self.now_ms())
         return (landed, *(self._do(job.name, job, runs, pause_ms=pause_ms) for job in due))
 
@@ -111,7 +117,9 @@ class Reconciler:
         )
 
     def state(self) -> DesiredState:
-        """Load what is wanted of the stream; at first what the deployment says."""
+        """Load what is wanted of the stream; at first what the deployment says, and as long as that is rest."""
+        if self.catalogue.settings.limits.resting:
+            return DesiredState(wanted=Wanted.STOPPED, since="")
         first = Wanted.RUNNING if self.catalogue.settings.limits.streaming else Wanted.STOPPED
         return self.desired.load() or DesiredState(wanted=first, since="")
 

@@ -9,7 +9,10 @@ from sluice.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """How jobs run. `streaming` is whether the land job runs where nobody has said otherwise."""
+    """How jobs run. `streaming` is whether the land job runs where nobody has said otherwise.
+
+    `resting` is whether none can run, whatever was said: nothing leads them to SQS.
+    """
 
     streaming: bool
     failed_attempts_per_hour: int
@@ -20,6 +23,7 @@ class JobLimits:
     statistics_at: str | None
     compaction_at: str | None
     compaction_days: int
+    resting: bool = False
 
     @property
     def statistics(self) -> Daily | None:

@@ -330,6 +330,17 @@ def test_subnets_with_a_way_to_sqs_need_no_endpoint(synth: Synth) -> None:
     assert not any(each["Type"].startswith("AWS::EC2") for each in templates.pipeline["Resources"].values())
 
 
+@pytest.mark.parametrize("given", [{}, VPC], ids=["made", "own"])
+def test_at_rest_nothing_costs_by_the_hour_and_the_network_stays(synth: Synth, given: dict[str, object]) -> None:
+    """So that an application needn't be stopped for it."""
+    awake, resting = synth(**given), synth(**given, **{f"{KEY}.resting": True})
+    assert endpoints(resting) == {"s3": endpoints(awake)["s3"]}
+    assert told(resting).limits.resting
+    assert not told(awake).limits.resting
+    application = "AWS::EMRServerless::Application"
+    assert one(resting.pipeline, application) == one(awake.pipeline, application)
+
+
 def test_somebody_hears_that_the_stream_is_down_or_nobody_looks_after_it(templates: Templates) -> None:
     alarms = resources(templates.pipeline, "AWS::CloudWatch::Alarm").values()
     assert {alarm["MetricName"] for alarm in alarms} == {"StreamsDown", "JobsFailed"}
@@ -385,6 +396,7 @@ def test_the_queue_may_be_a_fifo_queue_that_is_adopted(synth: Synth) -> None:
         ({**OWN, "vpc_endpoints": ["sqs"], "route_table_ids": ["rtb-01234567"]}, "route_table_ids: they go together"),
         ({**OWN, "vpc_endpoints": ["sqs", "sqs"]}, "vpc_endpoints: sqs is listed twice"),
         ({**OWN, "own_way_to_sqs": True, "endpoint_subnets": 2}, "endpoint_subnets: 2 is more than there are subnets"),
+        ({"resting": True, "streaming": True}, "resting: streaming is true"),
         ({"endpoint_subnets": 3}, "endpoint_subnets: 3 is more than there are subnets, 2"),
         ({"endpoint_subnets": 0}, "endpoint_subnets: 0 is not a whole number from 1 to 16"),
         ({"zones": []}, "zones: workers are in one at least"),

@@ -139,6 +139,8 @@ NAT = ParameterSet(
         "sluice.pipeline.own_way_to_sqs": True,
     },
 )
+# The pipeline costs nothing.
+RESTING = ParameterSet(name="a resting pipeline", parameters={"sluice.pipeline.resting": True})
 # Nothing has a main queue: whoever reads a queue is re-pointed while it is split, in each of the ways that there are.
 REPOINTED = ParameterSet(
     name="re-pointed",
@@ -244,4 +246,4 @@ MAXIMUM = ParameterSet(
         "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/{}", width=607),
     },
 )
-SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, ZONES, NAT, REPOINTED, MANY, MAXIMUM)
+SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, ZONES, NAT, RESTING, REPOINTED, MANY, MAXIMUM)

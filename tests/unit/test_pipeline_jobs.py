@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from sluice.errors import BadRequest, BadSetting
+from sluice.errors import BadRequest, BadSetting, RequestRefused
 from sluice.operations import Operation, R, request_of
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import COMPACT, LAND, STATISTICS, Job, Mode, Places, TableFormat, Workers
@@ -513,6 +513,52 @@ def test_where_streaming_isn_t_wanted_nothing_starts_until_somebody_says_so() ->
     assert site.names() == []
     site.ask(StartLand())
     assert site.names() == [LAND]
+
+
+def at_rest(settings: JobsSettings, *, resting: bool = True) -> JobsSettings:
+    return structs.replace(settings, limits=replace(settings.limits, resting=resting))
+
+
+def test_at_rest_all_runs_end_and_none_begins(site: Site) -> None:
+    site.ask(ReconcileJobs())
+    site.settings = at_rest(site.settings)
+    outcomes = site.reconciler.reconcile()
+    assert not stream_is_down(outcomes)
+    assert len([run_id for outcome in outcomes for run_id in outcome.cancelled]) == 3
+    site.runs.end_cancelled()
+    assert {outcome.step for outcome in site.reconciler.reconcile()} == {JobStep.REST}
+    assert len(site.names()) == 3
+
+
+@pytest.mark.parametrize("asked", [StartLand(), DrainQueue(), StartStatistics(), StartCompaction()])
+def test_at_rest_who_asks_for_a_job_is_told_why_there_is_none(site: Site, asked: Operation[JobOutcome]) -> None:
+    site.settings = at_rest(site.settings)
+    with pytest.raises(RequestRefused, match=r"deploy it with pipeline\.resting false"):
+        site.ask(asked)
+    assert site.names() == []
+    assert site.ask(StopJob()).step == "rest"
+    assert site.ask(ShowPipeline()).wanted == Wanted.STOPPED
+
+
+def test_a_stream_that_ran_goes_on_after_rest(site: Site) -> None:
+    site.ask(StartLand())
+    site.settings = at_rest(site.settings)
+    site.ask(ReconcileJobs())
+    site.runs.end_cancelled()
+    site.ask(ReconcileJobs())
+    site.settings = at_rest(site.settings, resting=False)
+    assert site.ask(ShowPipeline()).wanted == Wanted.RUNNING
+    assert site.ask(ReconcileJobs())[0].step == "start"
+
+
+def test_a_drain_that_rest_has_cut_short_is_over(site: Site) -> None:
+    site.ask(DrainQueue())
+    site.settings = at_rest(site.settings)
+    site.ask(ReconcileJobs())
+    site.runs.end_cancelled()
+    site.settings = at_rest(site.settings, resting=False)
+    assert site.ask(ReconcileJobs())[0].step == "rest"
+    assert site.ask(ShowPipeline()).wanted == Wanted.STOPPED
 
 
 def test_a_batch_by_hand_is_a_run_of_its_own(site: Site) -> None:
