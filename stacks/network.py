@@ -5,7 +5,7 @@ is none of them: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from aws_cdk import Aws, Fn, Stack
@@ -25,12 +25,13 @@ NO_FLOW_LOGS = "Nothing leads out but endpoints whose policies name what jobs us
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """The workers' subnets, their security groups and routes, all of one VPC."""
+    """The workers' subnets, their security groups and routes, all of one VPC, and the endpoints that are made there."""
 
     vpc_id: str
     subnet_ids: Sequence[str]
     group_ids: Sequence[str]
     route_table_ids: Sequence[str]
+    endpoints: Sequence[ec2.CfnVPCEndpoint] = ()
 
 
 def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[iam.PolicyStatement]) -> Network:
@@ -53,8 +54,7 @@ def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[i
         endpoints = {service: _passed(service, statements, options.assume_role_arns) for service in needed}
     if options.resting:
         endpoints = {service: policy for service, policy in endpoints.items() if service == GATEWAY}
-    _endpoints(stack, network, endpoints, count=options.endpoint_subnets)
-    return network
+    return replace(network, endpoints=_endpoints(stack, network, endpoints, count=options.endpoint_subnets))
 
 
 def _made(stack: Stack, zones: Sequence[int]) -> Network:
@@ -121,7 +121,7 @@ def _passed(service: str, statements: Sequence[iam.PolicyStatement], role_arns: 
 
 def _endpoints(
     stack: Stack, network: Network, endpoints: Mapping[VpcEndpoint, iam.PolicyDocument | None], *, count: int
-) -> None:
+) -> Sequence[ec2.CfnVPCEndpoint]:
     """Make them: those by the hour in the first `count` subnets, for the workers' groups alone."""
     interfaces = [service for service in endpoints if service != GATEWAY]
     groups: list[str] = []
@@ -141,7 +141,7 @@ def _endpoints(
             security_group_ingress=https,
         )
         groups.append(group.attr_group_id)
-    for service in interfaces:
+    made = [
         ec2.CfnVPCEndpoint(
             stack,
             f"{service.capitalize()}Endpoint",
@@ -153,8 +153,10 @@ def _endpoints(
             private_dns_enabled=True,
             policy_document=endpoints[service],
         )
+        for service in interfaces
+    ]
     if GATEWAY in endpoints:
-        ec2.CfnVPCEndpoint(
+        gateway = ec2.CfnVPCEndpoint(
             stack,
             "S3Endpoint",
             vpc_endpoint_type="Gateway",
@@ -163,3 +165,5 @@ def _endpoints(
             route_table_ids=list(network.route_table_ids),
             policy_document=endpoints[GATEWAY],
         )
+        made.append(gateway)
+    return made

@@ -96,9 +96,11 @@ def _on_emr(stack: PipelineStack, project: Path) -> None:
         allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], log_group.log_group_arn),
         allow("logs", ["DescribeLogGroups"], of_region),
     ]
-    application = _application(stack, log_group, network_of(stack, stack.options, statements))
+    network = network_of(stack, stack.options, statements)
+    application = _application(stack, log_group, network)
     role = _job_role(stack, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
     function = _jobs_function(stack, Assets(project), application, role, program)
+    function.node.add_dependency(*network.endpoints)  # it starts what needs them
     _alarms(stack)
     CfnOutput(stack, "ApplicationId", value=application.attr_application_id)
     CfnOutput(stack, "JobsFunctionName", value=function.function_name)

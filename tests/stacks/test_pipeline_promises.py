@@ -279,6 +279,11 @@ def test_endpoints_let_through_what_jobs_may_do_and_nothing_else(templates: Temp
     assert set().union(*map(passed, found.values())) == granted(templates, "JobRole")
 
 
+def test_no_job_starts_before_the_endpoints_are_there(templates: Templates) -> None:
+    [function] = [each for each in templates.pipeline["Resources"].values() if each["Type"] == "AWS::Lambda::Function"]
+    assert set(function["DependsOn"]) >= {"SqsEndpoint", "LogsEndpoint", "S3Endpoint"}
+
+
 def test_roles_that_jobs_take_on_are_reached_and_pass(otherwise: Templates) -> None:
     found = endpoints(otherwise)
     assert found.keys() == {"sqs", "logs", "s3", "sts"}
