@@ -51,7 +51,9 @@ def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[i
     else:
         network = _made(stack, options.zones)
         needed: Sequence[VpcEndpoint] = (*NEEDED, "sts") if options.assume_role_arns else NEEDED
-        endpoints = {service: _passed(service, statements, options.assume_role_arns) for service in needed}
+        endpoints = {
+            service: _passed(service, network.vpc_id, statements, options.assume_role_arns) for service in needed
+        }
     if options.resting:
         endpoints = {service: policy for service, policy in endpoints.items() if service == GATEWAY}
     return replace(network, endpoints=_endpoints(stack, network, endpoints, count=options.endpoint_subnets))
@@ -102,7 +104,9 @@ def _made(stack: Stack, zones: Sequence[int]) -> Network:
     )
 
 
-def _passed(service: str, statements: Sequence[iam.PolicyStatement], role_arns: Sequence[str]) -> iam.PolicyDocument:
+def _passed(
+    service: str, vpc_id: str, statements: Sequence[iam.PolicyStatement], role_arns: Sequence[str]
+) -> iam.PolicyDocument:
     """Let pass what jobs may do at the service, of this account alone, and what roles do at SQS that they take on."""
     of_service = [each for each in statements if each.actions[0].startswith(f"{service}:")]
     account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
@@ -116,7 +120,24 @@ def _passed(service: str, statements: Sequence[iam.PolicyStatement], role_arns: 
                 conditions={"ArnEquals": {"aws:PrincipalArn": list(role_arns)}},
             )
         )
+    if service == GATEWAY:
+        passed.append(_kept_by_emr(vpc_id))
     return iam.PolicyDocument(statements=passed)
+
+
+def _kept_by_emr(vpc_id: str) -> iam.PolicyStatement:
+    """Let EMR Serverless keep its own copy of logs, for 30 days: the console's Spark UI is made of it.
+
+    https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
+    """
+    return iam.PolicyStatement(
+        principals=[iam.AnyPrincipal()],
+        actions=["s3:PutObject", "s3:PutObjectAcl"],
+        resources=[f"arn:{Aws.PARTITION}:s3:::prod.{Aws.REGION}.appinfo.src/*"],
+        conditions={
+            "StringEquals": {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
+        },
+    )
 
 
 def _endpoints(

@@ -132,10 +132,6 @@ def _application(stack: PipelineStack, log_group: logs.LogGroup, network: Networ
             cloud_watch_logging_configuration=application.CloudWatchLoggingConfigurationProperty(
                 enabled=True, log_group_name=log_group.log_group_name
             ),
-            # EMR's own copy would need a bucket of EMR's let through the endpoint of S3; these two places have it all.
-            managed_persistence_monitoring_configuration=(
-                application.ManagedPersistenceMonitoringConfigurationProperty(enabled=False)
-            ),
         ),
         network_configuration=application.NetworkConfigurationProperty(
             subnet_ids=list(network.subnet_ids), security_group_ids=list(network.group_ids)

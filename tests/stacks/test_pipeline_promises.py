@@ -91,7 +91,6 @@ def test_the_application_logs_to_the_bucket_and_to_a_group_of_its_own(templates:
     monitoring = one(templates.pipeline, "AWS::EMRServerless::Application")["MonitoringConfiguration"]
     assert text(monitoring["S3MonitoringConfiguration"]["LogUri"]) == "s3://PipelineBucket/logs/"
     assert monitoring["CloudWatchLoggingConfiguration"]["LogGroupName"]["Ref"].startswith("JobLogs")
-    assert monitoring["ManagedPersistenceMonitoringConfiguration"] == {"Enabled": False}
 
 
 @pytest.mark.slow  # installs and packs all packages anew
@@ -277,6 +276,15 @@ def test_endpoints_let_through_what_jobs_may_do_and_nothing_else(templates: Temp
     assert found.keys() == {"sqs", "logs", "s3"}
     assert all(passed(endpoint) for endpoint in found.values())
     assert set().union(*map(passed, found.values())) == granted(templates, "JobRole")
+
+
+def test_emr_s_own_copy_of_logs_passes_from_this_vpc(templates: Templates) -> None:
+    """The console's Spark UI is made of it; the statement is AWS's."""
+    *_, of_emr = endpoints(templates)["s3"]["PolicyDocument"]["Statement"]
+    assert of_emr["Action"] == ["s3:PutObject", "s3:PutObjectAcl"]
+    assert text(of_emr["Resource"]) == "arn:{AWS::Partition}:s3:::prod.{AWS::Region}.appinfo.src/*"
+    by_emr = {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": of_network("Vpc", "VpcId")}
+    assert of_emr["Condition"] == {"StringEquals": by_emr}
 
 
 def test_no_job_starts_before_the_endpoints_are_there(templates: Templates) -> None:
