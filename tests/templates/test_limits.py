@@ -15,6 +15,7 @@ ENVIRONMENT_BYTES = 4_096  # https://docs.aws.amazon.com/lambda/latest/dg/gettin
 ROLE_CHARACTERS, USER_CHARACTERS, TRUST_CHARACTERS = 10_240, 2_048, 2_048
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
 QUEUE_POLICY: Mapping[str, int] = {"bytes": 8_192, "conditions": 10, "principals": 50, "statements": 20}
+ENDPOINT_CHARACTERS = 20_480  # https://docs.aws.amazon.com/vpc/latest/privatelink/vpc-limits-endpoints.html
 
 # What parameters that are within their limits make too large all the same: what it is, by set.
 NAMES_OF_SPLITTING = "Names and tags of split queues go into functions' environments, which hold 4 KB."
@@ -95,9 +96,16 @@ def queue_policies(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
             yield f"{what} of {name_of(policy)}", size, QUEUE_POLICY[what]
 
 
+def endpoint_policies(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
+    for endpoint in assembly.resources("AWS::EC2::VPCEndpoint"):
+        if "PolicyDocument" in endpoint.properties:
+            document = assembly.plain(endpoint.stack, endpoint.properties["PolicyDocument"])
+            yield f"policy of {endpoint.id}", len(compact(document)), ENDPOINT_CHARACTERS
+
+
 def measured(assembly: Assembly) -> Mapping[str, tuple[int, int]]:
     """The size and its limit, by what it is of."""
-    every = [*environments(assembly), *policies(assembly), *queue_policies(assembly)]
+    every = [*environments(assembly), *policies(assembly), *queue_policies(assembly), *endpoint_policies(assembly)]
     return {name: (size, limit) for name, size, limit in every}
 
 
@@ -126,8 +134,9 @@ def test_what_is_known_as_too_large_is_small_enough(assemblies: Assemblies, give
     assert size <= most
 
 
-def test_functions_roles_and_queues_are_all_measured(assemblies: Assemblies) -> None:
+def test_functions_roles_queues_and_endpoints_are_all_measured(assemblies: Assemblies) -> None:
     assembly = assemblies(DEFAULTS)
     kinds = ("AWS::Lambda::Function", "AWS::IAM::Role", "AWS::IAM::Policy", "AWS::SQS::QueuePolicy")
     functions, roles, others, queues = (len(list(assembly.resources(kind))) for kind in kinds)
-    assert len(measured(assembly)) == functions + 2 * roles + others + 4 * queues
+    endpoints = len(list(assembly.resources("AWS::EC2::VPCEndpoint")))
+    assert len(measured(assembly)) == functions + 2 * roles + others + 4 * queues + endpoints
