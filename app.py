@@ -8,10 +8,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import App, CrossStackReferences, ReferenceStrength, Stack, Validations
+from aws_cdk import App, CrossStackReferences, ReferenceStrength, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from sluice.errors import BadConfiguration
+from stacks.alarms import WatchedStack
 from stacks.assets import Assets
 from stacks.federation import FederationStack
 from stacks.operations import OperationsStack
@@ -40,7 +41,7 @@ def add_stacks(app: App) -> None:
     """Add everything that is deployed, checked by AWS Solutions' rules."""
     parameters = Parameters.read(app.node.get_all_context())
     state = StateStack(app, parameters)
-    watched: list[Stack] = [
+    watched: list[WatchedStack] = [
         RendezvousStack(app, parameters, state=state, assets=Assets(PROJECT)),
         SplittingStack(app, parameters, state=state, assets=Assets(PROJECT)),
         FederationStack(app, parameters, state=state, assets=Assets(PROJECT)),

@@ -13,13 +13,18 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
-from stacks.alarms import AGE, FIVE_MINUTES, IN_FLIGHT, VISIBLE, of_queue, ours
+from stacks.alarms import AGE, FIVE_MINUTES, IN_FLIGHT, VISIBLE, Capability, all_functions, of_queue, ours
 from stacks.functions import METRICS_NAMESPACE
+from stacks.parameters import OperationsParameters
 from stacks.state import SplitQueues
 
 SPARK_NAMESPACE = "Sluice/Spark"
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
 WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
+VALUE_WIDTH, VALUE_HEIGHT = 4, 4
+ALARMS_A_ROW = 6
+# https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
+MOST_ALARMS = 100  # of one widget
 
 OFFERS = ("OffersMatched", "OffersWaiting", "OffersRefused", "OffersStale", "OffersRepeated")
 UNANSWERED = ("OffersDenied", "OffersTimedOut")  # of clients over SQS the sweeper says it, minutes later
@@ -40,6 +45,8 @@ class WatchedQueue:
     name: str
     queue: sqs.IQueue
     told: str
+    capability: Capability | None
+    heading: str
     reader: str = "function"
 
 
@@ -47,25 +54,29 @@ class WatchedQueue:
 class Watched:
     """What there is to draw at a site. `split` are by queue id, `main` is the pipeline's queue."""
 
+    alarms: Sequence[cloudwatch.IAlarm]
+    options: OperationsParameters
     offers: sqs.IQueue
     sources: Sequence[WatchedQueue]
     dead_letters: Sequence[WatchedQueue]
     split: Mapping[str, SplitQueues]
     main: sqs.IQueue | None
+    main_age_s: int  # that is too old for it
     application_id: str | None
     stacks: Sequence[str]  # the names of those with functions
 
 
 def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
-    """Draw the dashboard, from a message's first queue to its table, and below it what went wrong."""
+    """Draw the dashboard: what is wrong, then a message's way from its first queue to its table, then why."""
     dashboard = cloudwatch.Dashboard(
         scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
     )
     for title, widgets in (
+        ("Now", _now(watched)),
         ("Rendezvous", _rendezvous(watched)),
         ("Queues of functions", _queues(watched)),
         ("Splitting", _splitting(watched)),
-        ("Federation", _federation()),
+        ("Federation", _federation(watched)),
         ("Pipeline", _pipeline(watched)),
         ("What went wrong", _faults(watched)),
     ):
@@ -74,8 +85,8 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
     return dashboard
 
 
-def denied_percent(*, least_offers: int) -> cloudwatch.MathExpression:
-    """Divide denied offers by those that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
+def unanswered_percent(*, least_offers: int) -> cloudwatch.MathExpression:
+    """Divide offers denied or timed out by all that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
         "sd": ours("OffersDenied", "sweeper"),
         "pd": ours("OffersDenied", "proxy"),
@@ -83,22 +94,12 @@ def denied_percent(*, least_offers: int) -> cloudwatch.MathExpression:
         "pt": ours("OffersTimedOut", "proxy"),
         "a": ours("AnswersDelivered", "proxy"),
     }
-    denied = "(FILL(sd, 0) + FILL(pd, 0))"
-    offers = f"({denied} + FILL(st, 0) + FILL(pt, 0) + FILL(a, 0))"
+    unanswered = "(FILL(sd, 0) + FILL(pd, 0) + FILL(st, 0) + FILL(pt, 0))"
+    offers = f"({unanswered} + FILL(a, 0))"
     return cloudwatch.MathExpression(
-        expression=f"IF({offers} >= {least_offers}, 100 * {denied} / {offers}, 0)",
+        expression=f"IF({offers} >= {least_offers}, 100 * {unanswered} / {offers}, 0)",
         using_metrics=dict(parts),
-        label="denied, %",
-        period=FIVE_MINUTES,
-    )
-
-
-def deletions_failed() -> cloudwatch.MathExpression:
-    """How many more there are than five minutes before: the source counts them since its log began."""
-    return cloudwatch.MathExpression(
-        expression="DIFF(total)",
-        using_metrics={"total": _spark("numSqsDeletionsFailed")},
-        label="deletions failed",
+        label="unanswered, %",
         period=FIVE_MINUTES,
     )
 
@@ -114,8 +115,51 @@ def _spark(name: str) -> cloudwatch.Metric:
     )
 
 
-def _graph(title: str, *left: cloudwatch.IMetric, stacked: bool = False, width: int = HALF) -> cloudwatch.GraphWidget:
-    return cloudwatch.GraphWidget(title=title, left=list(left), stacked=stacked, width=width, height=HEIGHT)
+def _graph(
+    title: str,
+    *left: cloudwatch.IMetric,
+    stacked: bool = False,
+    width: int = HALF,
+    alarms_at: Mapping[str, float] | None = None,
+) -> cloudwatch.GraphWidget:
+    """Draw a graph, with a line where an alarm goes off, by what is said of it."""
+    lines = [
+        cloudwatch.HorizontalAnnotation(value=value, label=label, color=cloudwatch.Color.RED)
+        for label, value in (alarms_at or {}).items()
+    ]
+    return cloudwatch.GraphWidget(
+        title=title, left=list(left), stacked=stacked, width=width, height=HEIGHT, left_annotations=lines
+    )
+
+
+def _value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidget:
+    return cloudwatch.SingleValueWidget(
+        title=title, metrics=[metric], width=VALUE_WIDTH, height=VALUE_HEIGHT, sparkline=True
+    )
+
+
+def _now(watched: Watched) -> list[cloudwatch.IWidget]:
+    """Alarms, and the figures that say whether it is an outage; without data there is nothing wrong."""
+    letters = {f"l{place}": of_queue(each.queue, VISIBLE) for place, each in enumerate(watched.dead_letters)}
+    rows = -(-len(watched.alarms[:MOST_ALARMS]) // ALARMS_A_ROW)
+    widgets: list[cloudwatch.IWidget] = [
+        cloudwatch.AlarmStatusWidget(
+            title="Alarms", alarms=list(watched.alarms[:MOST_ALARMS]), width=WIDTH, height=rows + 1
+        ),
+        _value("Answers in 5 minutes", ours("AnswersDelivered", "proxy", label="answers")),
+        _value("Offers unanswered, %", unanswered_percent(least_offers=1)),
+        _value("Routes down", ours("RoutesDown", "links", statistic="Maximum", label="routes")),
+        _value(
+            "Dead letters",
+            cloudwatch.MathExpression(
+                expression="SUM(FILL(METRICS(), 0))", using_metrics=letters, label="letters", period=FIVE_MINUTES
+            ),
+        ),
+        _value("Throttles of the account", all_functions("Throttles", "Sum")),
+    ]
+    if watched.main is not None:
+        widgets.append(_value("Oldest message to be landed, s", of_queue(watched.main, AGE, label="age")))
+    return widgets
 
 
 def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
@@ -145,21 +189,27 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
     return [
         _graph("Offers", *_named(OFFERS, "broker"), stacked=True),
         _graph("Offers without an answer", *_named(UNANSWERED, "sweeper"), *over_http, stacked=True),
-        _graph("Denied, percent of offers", denied_percent(least_offers=1)),
+        _graph(
+            "Denied or timed out, percent of offers",
+            unanswered_percent(least_offers=1),
+            alarms_at={"Unanswered": watched.options.unanswered_percent},
+        ),
         _graph("Polls", *_named(POLLS, "proxy"), stacked=True),
         _graph("Answers and requests", *_named(ANSWERS, "proxy")),
         _graph(
             "Offers queue",
             of_queue(watched.offers, VISIBLE, label="waiting"),
             of_queue(watched.offers, AGE, label="age of the oldest, s"),
+            alarms_at={"OffersAge, s": watched.options.offers_age_s},
         ),
     ]
 
 
 def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
+    too_old = {"SourceAge, IngressAge": float(watched.options.queue_age_s)}
     return [
-        _graph(title, *(of_queue(each.queue, name, label=each.told) for each in watched.sources))
-        for title, name in (("Age of the oldest message, s", AGE), ("Messages waiting", VISIBLE))
+        _graph(title, *(of_queue(each.queue, name, label=each.told) for each in watched.sources), alarms_at=lines)
+        for title, name, lines in (("Age of the oldest message, s", AGE, too_old), ("Messages waiting", VISIBLE, {}))
     ]
 
 
@@ -182,7 +232,8 @@ def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _federation() -> list[cloudwatch.IWidget]:
+def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
+    late_s = watched.options.bridge_lag_s
     by_route = f"{{{METRICS_NAMESPACE},route,service}}"
     of_bridges = f"{{AWS/SQS,QueueName}} {_words_of('QueueName', BRIDGE_QUEUE_PREFIX)}"
     dropped = f'{{{METRICS_NAMESPACE},reason,service}} MetricName="MessagesDropped"'
@@ -190,14 +241,24 @@ def _federation() -> list[cloudwatch.IWidget]:
         _graph("Exchanges", *_named(EXCHANGE, "exchange")),
         _graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
         _graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
-        _graph("Lag by route, ms", _search(f'{by_route} MetricName="LagMs"', statistic="Maximum")),
-        _graph("Bridge queues, age of the oldest, s", _search(f'{of_bridges} MetricName="{AGE}"', statistic="Maximum")),
+        _graph(
+            "Lag by route, ms",
+            _search(f'{by_route} MetricName="LagMs"', statistic="Maximum"),
+            ours("LagMs", "bridge", statistic="Maximum", label="of all"),
+            alarms_at={"BridgeLag": late_s * 1000},
+        ),
+        _graph(
+            "Bridge queues, age of the oldest, s",
+            _search(f'{of_bridges} MetricName="{AGE}"', statistic="Maximum"),
+            alarms_at={"RouteAge": late_s},
+        ),
         _graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
         _graph(
             "Routes",
             ours("RoutesDown", "links", statistic="Maximum", label="routes that carry nothing"),
             ours("PeerNotReached", "bridge", label="batches that found no peer"),
             width=WIDTH,
+            alarms_at={"RoutesDown": 1},
         ),
     ]
 
@@ -211,10 +272,14 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
             of_queue(watched.main, VISIBLE, label="waiting"),
             of_queue(watched.main, IN_FLIGHT, label="in flight"),
         ),
-        _graph("Main queue: age of the oldest, s", of_queue(watched.main, AGE, label="age")),
+        _graph(
+            "Main queue: age of the oldest, s",
+            of_queue(watched.main, AGE, label="age"),
+            alarms_at={"PipelineAge": watched.main_age_s},
+        ),
         _graph("Land job: messages a second", *map(_spark, SPARK_RATES)),
         _graph("Land job: lags, ms", *map(_spark, SPARK_LAGS)),
-        _graph("Jobs", *_named(JOBS, "jobs", statistic="Maximum")),
+        _graph("Jobs", *_named(JOBS, "jobs", statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}),
     ]
     if watched.application_id is not None:
         runs = f'Namespace="AWS/EMRServerless" ApplicationId="{watched.application_id}" MetricName='
@@ -224,6 +289,7 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
+    options = watched.options
     names = " OR ".join(f"FunctionName={stack}" for stack in watched.stacks)  # CloudFormation begins with them
     of_functions = f"{{AWS/Lambda,FunctionName}} ({names})"
     dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters]
@@ -231,6 +297,11 @@ def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
     return [
         _graph("Dead letters", *dead),
         *spark,
+        _graph(
+            "Concurrency that the account has claimed",
+            all_functions("ClaimedAccountConcurrency", "Maximum"),
+            alarms_at={"AccountConcurrency": options.account_concurrency * options.concurrency_percent / 100},
+        ),
         *(
             _graph(title, _search(f'{of_functions} MetricName="{name}"', statistic=statistic))
             for title, name, statistic in (
@@ -238,6 +309,7 @@ def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
                 ("Throttles", "Throttles", "Sum"),
                 ("Duration, 99 of 100, ms", "Duration", "p99"),
                 ("Functions at once", "ConcurrentExecutions", "Maximum"),
+                ("Age of rendezvous events in the table's stream, ms", "IteratorAge", "Maximum"),
             )
         ),
     ]

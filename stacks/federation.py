@@ -7,7 +7,7 @@ by what all sites' queues are called: the name that CloudFormation gives them be
 from collections.abc import Sequence
 from typing import cast
 
-from aws_cdk import Aws, CfnOutput, Stack
+from aws_cdk import Aws, CfnOutput
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -16,7 +16,7 @@ from sluice.federation import router
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
-from stacks.alarms import Rule, alarm, ours
+from stacks.alarms import Capability, WatchedStack
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
@@ -51,8 +51,10 @@ AT_RUN_TIME = "Queues that operators bind and read at run time; which ones, fede
 OF_PEERS = "Peer sites' queues: their names end in what CloudFormation adds."
 
 
-class FederationStack(Stack):
+class FederationStack(WatchedStack):
     """Stack `SluiceFederation`."""
+
+    capability = Capability.FEDERATION
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
         super().__init__(scope, "SluiceFederation", description="Sluice: exchanges, links and routes between sites")
@@ -72,7 +74,6 @@ class FederationStack(Stack):
         _exchange(self)
         bridge = _bridge(self)
         links = _links(self, bridge)
-        _alarms(self)
         CfnOutput(self, "LinksFunctionName", value=links.function_name)
         CfnOutput(self, "SiteTag", value=self.state.site)
         CfnOutput(self, "FederationTableName", value=self.state.table.table_name)
@@ -308,12 +309,3 @@ def _peers(stack: FederationStack) -> dict[str, str]:
     accounts = ["<AWS::AccountId>", *stack.parameters.peer_accounts]
     queues = {f"arn:<AWS::Partition>:sqs:*:{account}:{PEER_QUEUES}": OF_PEERS for account in accounts}
     return queues | {f"arn:<AWS::Partition>:iam::{account}:role/{PEER_ROLE}": OF_PEERS for account in accounts}
-
-
-def _alarms(stack: FederationStack) -> None:
-    for name, queue in (("DeadLetters", stack.state.dead_letters), ("FifoDeadLetters", stack.state.fifo_dead_letters)):
-        text = "Federation has dead letters: `sluice route redrive` puts a route's back"
-        metric = queue.metric_approximate_number_of_messages_visible()
-        alarm(stack, Rule(name, text, metric, threshold=1))
-    text = "Routes can't reach their peers: `sluice link list` says why"
-    alarm(stack, Rule("Outage", text, ours("PeerNotReached", "bridge"), threshold=1, periods=3))

@@ -13,8 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
-from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Fn, Stack
-from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Fn
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -27,7 +26,7 @@ from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
 from stacks import functions
-from stacks.alarms import Rule, alarm, ours
+from stacks.alarms import Capability, Rule, WatchedStack, alarm, ours
 from stacks.assets import Assets, Built
 from stacks.environment import SparkAssets, image_target
 from stacks.functions import Functions, Plan, acknowledge, allow, every_minute
@@ -58,8 +57,10 @@ class ProgramAssets(NamedTuple):
     code: s3_assets.Asset
 
 
-class PipelineStack(Stack):
+class PipelineStack(WatchedStack):
     """Stack `SluicePipeline`."""
+
+    capability = Capability.PIPELINE
 
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, pipeline: PipelineState, project: Path
@@ -256,6 +257,7 @@ def _alarms(stack: PipelineStack) -> None:
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs`"),
     ):
         metric = ours(name, "jobs", statistic="Maximum")
-        # Without a word from the function nobody looks after the stream.
-        missing = cloudwatch.TreatMissingData.BREACHING
-        alarm(stack, Rule(name, text, metric, threshold=1, periods=periods, missing=missing))
+        alarm(
+            stack,
+            Rule(name=name, text=text, metric=metric, threshold=1, periods=periods, capability=Capability.PIPELINE),
+        )

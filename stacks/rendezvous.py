@@ -3,7 +3,7 @@
 Every role's statements stand here, whole: nothing is granted by a construct on the side.
 """
 
-from aws_cdk import CfnOutput, Duration, Stack
+from aws_cdk import CfnOutput, Duration
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -13,7 +13,7 @@ from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
-from stacks.alarms import Rule, alarm
+from stacks.alarms import FIVE_MINUTES, Capability, Rule, WatchedStack, alarm
 from stacks.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
@@ -41,8 +41,10 @@ COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
 RUN_TIME_QUEUES = (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
 
 
-class RendezvousStack(Stack):
+class RendezvousStack(WatchedStack):
     """Stack `SluiceRendezvous`."""
+
+    capability = Capability.RENDEZVOUS
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
         super().__init__(scope, "SluiceRendezvous", description="Sluice: the rendezvous over SQS and HTTP")
@@ -130,7 +132,27 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
         reserved_concurrency=parameters.proxy_max_concurrency,
     )
     # Volunteers have no credentials: the protocol's broker is open to all.
-    return stack.functions.make(plan).add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
+    function = stack.functions.make(plan)
+    if parameters.proxy_max_concurrency is not None:
+        _watch_concurrency(stack, function, most=parameters.proxy_max_concurrency)
+    return function.add_function_url(auth_type=lambda_.FunctionUrlAuthType.NONE)
+
+
+def _watch_concurrency(stack: RendezvousStack, function: lambda_.Function, *, most: int) -> None:
+    percent = stack.parameters.operations.concurrency_percent
+    text = f"Proxy functions use {percent} % of the {most} that may run at once: beyond them proxies are turned away"
+    used = function.metric("ConcurrentExecutions", statistic="Maximum", period=FIVE_MINUTES)
+    alarm(
+        stack,
+        Rule(
+            name="ProxyConcurrency",
+            text=text,
+            metric=used,
+            threshold=most * percent / 100,
+            periods=2,
+            capability=Capability.RENDEZVOUS,
+        ),
+    )
 
 
 def _sweeper(stack: RendezvousStack) -> None:
@@ -192,7 +214,17 @@ def _counters(stack: RendezvousStack, exchange: str) -> None:
     text = "Rendezvous events wait for the counters: is the function throttled, does it fail?"
     age = function.metric("IteratorAge", statistic="Maximum", period=Duration.minutes(1))
     threshold_ms = stack.parameters.operations.queue_age_s * 1000
-    alarm(stack, Rule("CountersAge", text, age, threshold=threshold_ms, periods=5))
+    alarm(
+        stack,
+        Rule(
+            name="CountersAge",
+            text=text,
+            metric=age,
+            threshold=threshold_ms,
+            periods=5,
+            capability=Capability.RENDEZVOUS,
+        ),
+    )
 
 
 def _events(stack: RendezvousStack) -> EventSettings | None:

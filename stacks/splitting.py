@@ -6,7 +6,7 @@ construct on the side.
 
 from collections.abc import Mapping
 
-from aws_cdk import CfnOutput, Stack
+from aws_cdk import CfnOutput
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -17,6 +17,7 @@ from sluice.splitting.operations import SweepQueues
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
 from stacks import repointing
+from stacks.alarms import Capability, WatchedStack
 from stacks.assets import Assets
 from stacks.consumers import KubernetesParameters, targets_of
 from stacks.functions import (
@@ -43,8 +44,10 @@ TEMPORARY_ACTIONS = (
 )
 
 
-class SplittingStack(Stack):
+class SplittingStack(WatchedStack):
     """Stack `SluiceSplitting`."""
+
+    capability = Capability.SPLITTING
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
         super().__init__(scope, "SluiceSplitting", description="Sluice: sessions that share queues")

@@ -153,9 +153,10 @@ def check_names(listed: str, names: Iterable[str]) -> None:
     """Check that things can be told apart by their ids. Raises `Misfit`."""
     by_id: dict[str, str] = {}
     for name in names:
-        other = by_id.setdefault(id_of("", name), name)
-        if other is not name:
+        id_ = id_of("", name)
+        if (other := by_id.get(id_)) is not None:
             raise Misfit(listed, f"{name} is listed twice" if other == name else f"{other} and {name} are too alike")
+        by_id[id_] = name
 
 
 QueueId = Annotated[
@@ -236,6 +237,8 @@ ObjectName = Annotated[
     str, said("1 to 253 letters, digits, dots, hyphens and underscores", pattern="^[A-Za-z0-9._-]{1,253}$")
 ]
 Account = Annotated[str, said("an account's twelve digits", pattern=r"^[0-9]{12}$")]
+SiteName = Annotated[str, said("1 to 32 letters, digits, hyphens and underscores", pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+RegionName = Annotated[str, said("a region, as in eu-central-1", pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")]
 ExternalId = Annotated[str, said("an external id", pattern=r"^[A-Za-z0-9+=,.@:/_-]{2,128}$")]
 KmsKeyArn = Annotated[
     str, said("the ARN of a KMS key", pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}$")

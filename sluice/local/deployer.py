@@ -68,7 +68,7 @@ class Deployer:
 
     def _synth(self) -> None:
         # Bundles for this machine's processor and interpreter, which run the functions.
-        parameters = {"sluice.architecture": "local", **self.context}
+        parameters = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **self.context}
         texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in parameters.items()}
         context = [f"--context={name}={text}" for name, text in texts.items()]
         self._run(["synth", "--quiet", "--output", str(self._assembly), *context], clean_environment(), log="cdk.log")

@@ -134,7 +134,7 @@ def test_one_screen_shows_the_site(deployed: Deployed, monkeypatch: pytest.Monke
 def test_alarms_and_dashboard_are_there(deployed: Deployed) -> None:
     cloudwatch = deployed.client("cloudwatch")
     alarms = cloudwatch.describe_alarms()["MetricAlarms"]
-    assert {"OffersAge", "RoutesDown", "PipelineAge", "SplittingDeadLetters"} <= {
+    assert {"OffersAge", "RoutesDown", "PipelineAge", "Throttles"} <= {
         alarm["AlarmName"].split("-")[1].partition("Alarm")[0]
         for alarm in alarms
         if alarm["AlarmName"].startswith("SluiceOperations-")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,7 +38,10 @@ def alarms(template: Resource) -> dict[str, Resource]:
 
 def queue_of(alarm: Resource) -> str:
     [dimension] = alarm["Dimensions"]
-    value = dimension["Value"]
+    return named(dimension["Value"])
+
+
+def named(value: Any) -> str:
     if isinstance(value, str):
         return value
     return of_output(value["Fn::GetStackOutput"]["OutputName"].replace("QueueName", "Arn")).removesuffix(".Arn")
@@ -52,7 +56,7 @@ def text(value: Any) -> str:
             return "".join(text(part) for part in parts)
         case {"Fn::GetStackOutput": {"OutputName": str(output)}}:
             return f"<{output}>"
-        case {"Ref": str(name)}:
+        case {"Ref": str(name)} | {"Fn::GetAtt": [str(name), "Arn"]}:
             return f"<{name}>"
     raise AssertionError(f"no reading for {value}")
 
@@ -75,7 +79,10 @@ def called(synth: Synth) -> Templates:
 # Alarms
 
 
-def test_every_queue_that_our_functions_read_has_an_alarm_for_its_oldest_message(templates: Templates) -> None:
+INTERNAL = {"ControlQueue", "FederationLinks", "FederationTicks"}  # what functions send to functions
+
+
+def test_every_queue_that_users_and_peers_send_to_has_an_alarm_for_its_oldest_message(templates: Templates) -> None:
     found = {
         queue_of(alarm)
         for alarm in alarms(templates.operations).values()
@@ -86,11 +93,42 @@ def test_every_queue_that_our_functions_read_has_an_alarm_for_its_oldest_message
         for trigger in resources(stack, "AWS::Lambda::EventSourceMapping").values():
             read.add(of_output(trigger["EventSourceArn"]["Fn::GetStackOutput"]["OutputName"]).removesuffix(".Arn"))
     stream = "Table.StreamArn"
-    assert found == read - {stream} | {"SplitpipelineMain"}  # and the queue that the land job reads
+    assert read >= INTERNAL
+    assert found == read - INTERNAL - {stream} | {"SplitpipelineMain"}  # and the queue that the land job reads
+
+
+def test_the_errors_of_every_function_are_an_alarm_of_its_capability(templates: Templates) -> None:
+    for capability in ("rendezvous", "splitting", "federation", "pipeline"):
+        stack = getattr(templates, capability)
+        errors = alarms(stack)[f"{capability.capitalize()}Errors"]
+        asked = {
+            each["MetricStat"]["Metric"]["Dimensions"][0]["Value"]["Ref"]
+            for each in errors["Metrics"]
+            if "MetricStat" in each
+        }
+        assert asked == set(resources(stack, "AWS::Lambda::Function"))
+        assert (errors["Threshold"], errors["EvaluationPeriods"]) == (3, 2)
+        assert [each["Expression"] for each in errors["Metrics"] if "Expression" in each] == ["SUM(FILL(METRICS(), 0))"]
+
+
+def test_throttles_are_of_all_functions_that_share_the_accounts_pool(templates: Templates) -> None:
+    throttles = alarms(templates.operations)["Throttles"]
+    assert (throttles["Namespace"], throttles["MetricName"]) == ("AWS/Lambda", "Throttles")
+    assert "Dimensions" not in throttles
+
+
+def test_concurrency_near_its_limit_is_an_alarm(synth: Synth, templates: Templates) -> None:
+    account = alarms(templates.operations)["AccountConcurrency"]
+    assert (account["MetricName"], account["Threshold"]) == ("ClaimedAccountConcurrency", 800)
+    assert alarms(templates.rendezvous)["ProxyConcurrency"]["Threshold"] == 240
+    given = {f"{KEY}.account_concurrency": 3000, f"{KEY}.concurrency_percent": 50}
+    changed = synth(**given, **{"sluice.rendezvous.proxy_max_concurrency": "null"})
+    assert alarms(changed.operations)["AccountConcurrency"]["Threshold"] == 1500
+    assert "ProxyConcurrency" not in alarms(changed.rendezvous)
 
 
 def test_events_that_wait_in_the_tables_stream_have_an_alarm(templates: Templates) -> None:
-    [age] = resources(templates.rendezvous, "AWS::CloudWatch::Alarm").values()
+    age = alarms(templates.rendezvous)["CountersAge"]
     assert (age["MetricName"], age["Threshold"], age["EvaluationPeriods"]) == ("IteratorAge", 300_000, 5)
 
 
@@ -100,13 +138,38 @@ def test_every_queue_of_dead_letters_has_an_alarm(synth: Synth) -> None:
     ids = map(readable, resources(templates.state, "AWS::SQS::Queue"))
     made = {id_ for id_ in ids if id_.endswith("DeadLetters")}
     watched = {
-        queue_of(alarm)
-        for stack in (templates.operations, templates.federation)
-        for alarm in alarms(stack).values()
-        if alarm.get("MetricName") == "ApproximateNumberOfMessagesVisible"
+        named(stat["Metric"]["Dimensions"][0]["Value"])
+        for alarm in alarms(templates.operations).values()
+        for each in alarm.get("Metrics", [])
+        if (stat := each.get("MetricStat")) and stat["Metric"]["MetricName"] == "ApproximateNumberOfMessagesVisible"
     }
     assert watched == made
     assert "SplitordersfifoDeadLetters" in made
+
+
+def metric_math(expression: str, values: list[float | None]) -> list[float]:
+    """What CloudWatch makes of these, read as its page on metric math has it."""
+    assert expression == "DIFF(FILL(letters, 0))"
+    filled = [value or 0 for value in values]
+    return [after - before for before, after in pairwise(filled)]
+
+
+@pytest.mark.parametrize(
+    ("visible", "rings"),
+    [
+        ([None, None, None], [False, False]),  # a site that was just deployed
+        ([None, 1, 1, 1], [True, False, False]),  # the first letter, of a queue that said nothing until then
+        ([1, 1, 3, 3], [False, True, False]),  # new ones beside old ones that nobody looked at
+        ([3, 0, None, 2], [False, False, True]),  # some were put back, then others come
+    ],
+)
+def test_dead_letters_ring_when_they_come_and_again_for_new_ones(
+    templates: Templates, visible: list[float | None], rings: list[bool]
+) -> None:
+    alarm = alarms(templates.operations)["SplittingDeadLetters"]
+    [expression] = [each["Expression"] for each in alarm["Metrics"] if "Expression" in each]
+    assert [came >= alarm["Threshold"] for came in metric_math(expression, visible)] == rings
+    assert alarm["EvaluationPeriods"] == 1
 
 
 def test_a_threshold_is_what_its_parameter_says(synth: Synth) -> None:
@@ -115,19 +178,21 @@ def test_a_threshold_is_what_its_parameter_says(synth: Synth) -> None:
         "SplitpipelineSourceAge": ("queue_age_s", 72),
         "PipelineAge": ("pipeline_age_s", 73),
         "BridgeLag": ("bridge_lag_s", 74),
-        "Denied": ("denied_percent", 75),
-        "Stale": ("denied_least_offers", 77),
+        "Unanswered": ("unanswered_percent", 75),
+        "Stale": ("unanswered_least_offers", 77),
+        "Errors": ("errors", 78),
         "DeadLetters": ("dead_letters", 76),
     }
     parameters = {f"{KEY}.{name}": value for name, value in given.values()}
-    found = alarms(synth(**parameters, **{"sluice.pipeline.streaming": True}).operations)
+    templates = synth(**parameters, **{"sluice.pipeline.streaming": True})
+    found = alarms(templates.operations) | {"Errors": alarms(templates.federation)["FederationErrors"]}
     thresholds = {alarm: value for alarm, (_, value) in given.items()} | {"BridgeLag": 74_000}  # its metric is in ms
     assert {alarm: found[alarm]["Threshold"] for alarm in given} == thresholds
     assert {alarm["ComparisonOperator"] for alarm in found.values()} == {"GreaterThanOrEqualToThreshold"}
 
 
-def test_the_denied_rate_is_of_enough_offers_that_ended_over_both_ways(templates: Templates) -> None:
-    metrics = {each["Id"]: each for each in alarms(templates.operations)["Denied"]["Metrics"]}
+def test_the_unanswered_rate_is_of_enough_offers_that_ended_over_both_ways(templates: Templates) -> None:
+    metrics = {each["Id"]: each for each in alarms(templates.operations)["Unanswered"]["Metrics"]}
     [expression] = [each["Expression"] for each in metrics.values() if "Expression" in each]
     assert ">= 20" in expression
     asked = {
@@ -146,14 +211,6 @@ def test_offers_that_come_too_late_are_an_alarm(templates: Templates) -> None:
     assert stale["EvaluationPeriods"] == 3
 
 
-def test_failed_deletions_count_from_one_look_to_the_next(templates: Templates) -> None:
-    """The source counts them since its log began, over restarts."""
-    metrics = alarms(templates.operations)["DeletionsFailed"]["Metrics"]
-    [stat] = [each["MetricStat"] for each in metrics if "MetricStat" in each]
-    assert [each["Expression"] for each in metrics if "Expression" in each] == ["DIFF(total)"]
-    assert (stat["Metric"]["Namespace"], stat["Metric"]["MetricName"]) == ("Sluice/Spark", "numSqsDeletionsFailed")
-
-
 def test_no_alarm_of_a_search(templates: Templates) -> None:
     """CloudWatch refuses those when they are deployed, and no sooner."""
     found = alarms(templates.operations).values()
@@ -162,10 +219,11 @@ def test_no_alarm_of_a_search(templates: Templates) -> None:
     assert not [each for each in expressions if "SEARCH" in each]
 
 
-def test_a_silent_links_function_is_an_alarm_and_no_offers_are_none(templates: Templates) -> None:
-    found = alarms(templates.operations)
-    breaching = {name for name, alarm in found.items() if alarm["TreatMissingData"] != "notBreaching"}
-    assert breaching == {"RoutesDown"}
+def test_no_alarm_goes_off_for_want_of_data(templates: Templates) -> None:
+    """A site that was just deployed has none, and CloudWatch looks at once."""
+    found = [alarm for stack in every_stack(templates) for alarm in alarms(stack).values()]
+    assert len(found) > 20
+    assert {alarm["TreatMissingData"] for alarm in found} == {"notBreaching"}
 
 
 def test_a_declared_route_has_an_alarm_for_its_own_queue(synth: Synth) -> None:
@@ -215,21 +273,81 @@ def every_stack(templates: Templates) -> list[Resource]:
     ]
 
 
-def test_an_address_is_told_of_every_alarm_of_every_stack(called: Templates) -> None:
+def outages(templates: Templates) -> dict[str, Resource]:
+    """Composite alarms by capability."""
+    found = resources(templates.operations, "AWS::CloudWatch::CompositeAlarm")
+    return {re.sub(r"Outage[0-9A-F]{8}$", "", id_): alarm for id_, alarm in found.items()}
+
+
+def parts(outage: Resource) -> set[str]:
+    """The ids of the alarms that it is made of."""
+    rule = text(outage["AlarmRule"])
+    assert re.fullmatch(r'ALARM\("<\w+>"\)( OR ALARM\("<\w+>"\))*', rule), rule
+    found = (
+        re.fullmatch(r"(?:PublishOutputRef)?(\w+?Alarm[0-9A-F]{8})\w*", id_) for id_ in re.findall(r"<(\w+)>", rule)
+    )
+    return {each[1] for each in found if each}
+
+
+def test_an_outage_is_one_mail_that_names_the_capability(called: Templates) -> None:
     [topic] = resources(called.state, "AWS::SNS::Topic")
     [subscription] = resources(called.state, "AWS::SNS::Subscription").values()
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", ADDRESS)
-    told = [alarm for stack in every_stack(called) for alarm in alarms(stack).values()]
-    assert len(told) > 20
-    for alarm in told:
-        for actions in (alarm["AlarmActions"], alarm["OKActions"]):
+    found = outages(called)
+    assert set(found) == {"Rendezvous", "Splitting", "Federation", "Pipeline"}
+    for outage in found.values():
+        for actions in (outage["AlarmActions"], outage["OKActions"]):
             [action] = actions
             assert topic in action["Fn::GetStackOutput"]["OutputName"]
+    named = {re.sub("Alarm[0-9A-F]{8}$", "", id_) for id_ in parts(found["Pipeline"])}
+    assert named == {"StreamsDown", "JobsFailed", "PipelineErrors", "PipelineAge"}
+    every = {
+        id_: alarm for stack in every_stack(called) for id_, alarm in resources(stack, "AWS::CloudWatch::Alarm").items()
+    }
+    alone = {id_ for id_, alarm in every.items() if "AlarmActions" in alarm}
+    merged = set().union(*map(parts, found.values()))
+    assert merged | alone == set(every)  # somebody hears of each
+    assert not merged & alone  # and of none twice
 
 
-def budget_of(templates: Templates) -> Any:
-    [budget] = resources(templates.operations, "AWS::Budgets::Budget").values()
+def test_letters_that_came_are_not_over_because_no_more_come(called: Templates) -> None:
+    found = alarms(called.operations)
+    assert {name for name, alarm in found.items() if "AlarmActions" in alarm and "OKActions" not in alarm} == {
+        name for name in found if name.endswith("DeadLetters")
+    }
+
+
+def test_without_anybody_to_tell_no_composite_alarm_costs_anything(templates: Templates) -> None:
+    assert not outages(templates)
+
+
+ALARM_METRIC_USD, FREE_METRICS = 0.10, 10  # a month: https://aws.amazon.com/cloudwatch/pricing/
+
+
+def test_what_is_watched_by_default_costs_little(templates: Templates) -> None:
+    """An alarm costs by its metrics; the first ten of the account are free."""
+    found = [alarm for stack in every_stack(templates) for alarm in alarms(stack).values()]
+    metrics = sum(sum("MetricStat" in each for each in alarm.get("Metrics", [])) or 1 for alarm in found)
+    assert (metrics - FREE_METRICS) * ALARM_METRIC_USD <= 2.5
+    assert not resources(templates.operations, "AWS::CloudWatch::Dashboard")
+
+
+def budget_of(templates: Templates, unit: str = "MONTHLY") -> Any:
+    [budget] = [
+        each
+        for each in resources(templates.operations, "AWS::Budgets::Budget").values()
+        if each["Budget"]["TimeUnit"] == unit
+    ]
     return budget
+
+
+def test_a_day_that_costs_too_much_is_told_and_none_is_foretold(synth: Synth, called: Templates) -> None:
+    daily = budget_of(called, "DAILY")
+    assert daily["Budget"]["BudgetLimit"] == {"Amount": 10, "Unit": "USD"}
+    [notified] = daily["NotificationsWithSubscribers"]
+    assert notified["Notification"]["NotificationType"] == "ACTUAL"
+    none = synth(**{f"{KEY}.budget_daily_usd": "null", f"{KEY}.budget_usd": "null"})
+    assert not resources(none.operations, "AWS::Budgets::Budget")
 
 
 def test_there_is_a_budget_and_whoever_hears_of_alarms_hears_of_it(
@@ -259,9 +377,8 @@ def test_alarms_may_publish_to_the_topic_and_nobody_over_plain_http(called: Temp
 
 def test_a_topic_of_their_own_is_used_as_it_is(otherwise: Templates) -> None:
     assert not resources(otherwise.state, "AWS::SNS::Topic")
-    assert {tuple(alarm["AlarmActions"]) for stack in every_stack(otherwise) for alarm in alarms(stack).values()} == {
-        (TOPIC,)
-    }
+    told = [alarm for stack in every_stack(otherwise) for alarm in alarms(stack).values() if "AlarmActions" in alarm]
+    assert {tuple(alarm["AlarmActions"]) for alarm in (*told, *outages(otherwise).values())} == {(TOPIC,)}
 
 
 def test_each_failed_run_of_our_application_is_told(called: Templates) -> None:
@@ -280,33 +397,73 @@ def test_each_failed_run_of_our_application_is_told(called: Templates) -> None:
 # The dashboard
 
 
-def test_the_dashboard_draws_every_metric_that_an_alarm_holds_on_to(templates: Templates) -> None:
-    body = json.dumps(board(templates))
-    for alarm in alarms(templates.operations).values():
+@pytest.fixture(scope="module")
+def seen(synth: Synth) -> Templates:
+    return synth(**{f"{KEY}.dashboard": True})
+
+
+def test_the_dashboard_begins_with_alarms_and_single_values(seen: Templates) -> None:
+    title, status, *values = board(seen)["widgets"][:8]
+    assert (title["type"], status["type"]) == ("text", "alarm")
+    assert len(status["properties"]["alarms"]) == sum(len(alarms(stack)) for stack in every_stack(seen))
+    assert {each["properties"]["view"] for each in values} == {"singleValue"}
+
+
+def test_where_an_alarm_goes_off_there_is_a_line(seen: Templates) -> None:
+    lines = {
+        line["label"]: line["value"]
+        for widget in board(seen)["widgets"]
+        for line in widget["properties"].get("annotations", {}).get("horizontal", [])
+    }
+    found = alarms(seen.operations)
+    for name in ("PipelineAge", "BridgeLag", "Unanswered", "RoutesDown", "AccountConcurrency"):
+        assert lines[name] == found[name]["Threshold"], name
+    assert lines["OffersAge, s"] == found["OffersAge"]["Threshold"]
+    assert lines["SourceAge, IngressAge"] == found["SplitpipelineSourceAge"]["Threshold"]
+
+
+def test_one_dashboard_is_over_several_sites(synth: Synth) -> None:
+    sites = [
+        {"name": "frankfurt", "region": "eu-central-1"},
+        {"name": "theirs", "region": "us-west-2", "account": "210987654321"},
+    ]
+    widgets = board(synth(**{f"{KEY}.sites": sites}))["widgets"]
+    values = [each["properties"] for each in widgets if each["type"] == "metric"]
+    assert {(each["region"], each.get("accountId")) for each in values} == {
+        ("eu-central-1", None),
+        ("us-west-2", "210987654321"),
+    }
+    assert [each["properties"]["markdown"] for each in widgets if each["type"] == "text"] == [
+        "## frankfurt (eu-central-1)",
+        "## theirs (us-west-2)",
+    ]
+    assert all(widget["x"] + widget["width"] <= 24 for widget in widgets)
+
+
+def test_the_dashboard_draws_every_metric_that_an_alarm_holds_on_to(seen: Templates) -> None:
+    body = json.dumps(board(seen))
+    for alarm in (alarm for stack in every_stack(seen) for alarm in alarms(stack).values()):
         asked = [each["MetricStat"]["Metric"] for each in alarm.get("Metrics", []) if "MetricStat" in each] or [alarm]
         for metric in asked:
             assert f'"{metric["MetricName"]}"' in body or f'\\"{metric["MetricName"]}\\"' in body, metric
 
 
-def test_what_is_made_at_run_time_is_searched_for(templates: Templates) -> None:
+def test_what_is_made_at_run_time_is_searched_for(seen: Templates) -> None:
     searches = [
-        options["expression"]
-        for [options] in (row for row in drawn(templates) if len(row) == 1)
-        if "expression" in options
+        options["expression"] for [options] in (row for row in drawn(seen) if len(row) == 1) if "expression" in options
     ]
     for part in ("QueueName=sluice QueueName=bridge", "{Sluice,route,service}", "FunctionName=SluiceRendezvous OR "):
         assert [each for each in searches if part in each], part
-    assert all(re.fullmatch(r"(SEARCH\('.*', '\w+', 300\)|IF\(.*\))", each) for each in searches)
+    assert all(re.fullmatch(r"(SEARCH\('.*', '\w+', 300\)|IF\(.*\)|SUM\(.*\))", each) for each in searches)
 
 
-def test_no_two_widgets_of_a_row_go_over_its_end(templates: Templates) -> None:
-    assert all(widget["x"] + widget["width"] <= 24 for widget in board(templates)["widgets"])
+def test_no_two_widgets_of_a_row_go_over_its_end(seen: Templates) -> None:
+    assert all(widget["x"] + widget["width"] <= 24 for widget in board(seen)["widgets"])
 
 
 def test_without_a_pipeline_there_is_nothing_of_it(synth: Synth) -> None:
-    templates = synth(**{"sluice.splitting.queues": [{"queue_id": "other"}]})
-    found = alarms(templates.operations)
-    assert {"PipelineAge", "DeletionsFailed"}.isdisjoint(found)
+    templates = synth(**{"sluice.splitting.queues": [{"queue_id": "other"}], f"{KEY}.dashboard": True})
+    assert "PipelineAge" not in alarms(templates.operations)
     assert "AWS/EMRServerless" not in json.dumps(board(templates))
 
 
@@ -372,10 +529,15 @@ def test_status_finds_every_queue_of_dead_letters(templates: Templates) -> None:
 
 
 def test_for_this_machine_there_is_all_but_what_the_embedded_cloud_refuses(synth: Synth, templates: Templates) -> None:
-    local = synth(**{"sluice.architecture": "local"})
-    assert set(alarms(templates.operations)) - set(alarms(local.operations)) == {"Denied", "DeletionsFailed"}
-    assert not [alarm for alarm in alarms(local.operations).values() if "Metrics" in alarm]
+    local = synth(**{"sluice.architecture": "local", f"{KEY}.dashboard": True, f"{KEY}.alarm_email": ADDRESS})
+    missing = set(alarms(templates.operations)) - set(alarms(local.operations))
+    assert missing == {"Unanswered", *(name for name in missing if name.endswith("DeadLetters"))}
+    for stack in every_stack(local):
+        assert not [alarm for alarm in alarms(stack).values() if "Metrics" in alarm]
     assert board(local)["widgets"]
+    # It has no composite alarms either, and so each tells by itself.
+    assert not outages(local)
+    assert all("AlarmActions" in alarm for alarm in alarms(local.operations).values())
 
 
 @pytest.mark.parametrize(
@@ -384,7 +546,9 @@ def test_for_this_machine_there_is_all_but_what_the_embedded_cloud_refuses(synth
         ({"alarm_email": "nobody"}, "alarm_email: 'nobody' is not an e-mail address"),
         ({"alarm_topic_arn": "arn:aws:sns:eu-central-1:123456789012:t.fifo"}, "alarm_topic_arn: .* is not the ARN"),
         ({"alarm_email": ADDRESS, "alarm_topic_arn": TOPIC}, "alarm_email: either an address or alarm_topic_arn"),
-        ({"denied_percent": 0}, "denied_percent: 0 is not a whole number from 1 to 100"),
+        ({"unanswered_percent": 0}, "unanswered_percent: 0 is not a whole number from 1 to 100"),
+        ({"sites": [{"name": "a", "region": "Frankfurt"}]}, r"sites: .0..region.: 'Frankfurt' is not a region"),
+        ({"sites": [{"name": "a", "region": "eu-west-1"}] * 2}, "sites: a is listed twice"),
         ({"tracing": "some"}, "tracing: 'some' is not true or false"),
     ],
 )
