@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from sluice.aws.clients import new_id, now_ms, sqs_client
-from sluice.aws.dead_letters import DeadLetters
+from sluice.aws.dead_letters import OFFER_KEPT, DeadLetters
 from sluice.aws.queues import ReceivedQueues
 from sluice.aws.records import Reporter
 from sluice.aws.rendezvous.meeting import Meeting
@@ -61,4 +61,4 @@ class BrokerParts:
 def without_description(message: Message) -> Message:
     """Say of an offer what its dead letter keeps: whose it is, and how long. Its description has addresses."""
     client_id = {name: value for name, value in message.attributes.items() if name == CLIENT_ID}
-    return replace(message, body=f"an offer of {len(message.body)} characters", attributes=client_id)
+    return replace(message, body=OFFER_KEPT.format(len(message.body)), attributes=client_id)

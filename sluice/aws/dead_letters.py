@@ -11,6 +11,7 @@ what is said of it: the reason's end, the reason, the source. Then the log has b
 
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.clients import calls
+from sluice.dead_letter_reasons import LAMBDAS_REASON, MOVED_FROM
 from sluice.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, NOT_TEXT, DeadLetter, Message, Outgoing, Value, size_of
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold them
@@ -26,9 +28,12 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 REASON = "sluice-reason"
 SOURCE = "sluice-source"
 PACKED = "sluice-attributes"
-LAMBDAS_REASON = "ErrorMessage"  # the attribute with which Lambda itself sends a dead letter
 MAX_REASON = 1_000  # characters
 SAID = 2  # attributes that are added
+
+# What is kept of an offer, whose description has addresses.
+OFFER_KEPT = "an offer of {} characters"
+_OFFER_KEPT = re.compile(OFFER_KEPT.format(r"\d+"))
 
 logger = Logger()
 
@@ -86,7 +91,8 @@ def outgoing(letter: DeadLetter) -> Outgoing:
 def read(message: Message) -> DeadLetter:
     """Read the dead letter that was received: the message with its own attributes, as before it died.
 
-    `reason` is Lambda's own where that sent it, and empty where SQS moved it, `source` is empty for both.
+    `reason` is Lambda's own where that sent it, and empty where SQS moved it, which says from which queue. `source` is
+    empty where nobody says it.
     """
     said = {name: value.text or "" for name, value in message.attributes.items()}
     own = {name: value for name, value in message.attributes.items() if name not in {REASON, SOURCE}}
@@ -99,5 +105,10 @@ def read(message: Message) -> DeadLetter:
     return DeadLetter(
         message=replace(message, attributes=own),
         reason=said.get(REASON) or said.get(LAMBDAS_REASON, ""),
-        source=said.get(SOURCE, ""),
+        source=said.get(SOURCE) or message.system.get(MOVED_FROM, ""),
     )
+
+
+def is_offer_kept(message: Message) -> bool:
+    """Tell whether the message is what is kept of an offer: nobody could answer it."""
+    return _OFFER_KEPT.fullmatch(message.body) is not None

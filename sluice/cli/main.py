@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sluice.cli import deploying, local, site_status
+from sluice.cli import dead_letters, deploying, local, site_status
 from sluice.cli.federation import (
     bindings,
     dynamic_routes,
@@ -76,6 +76,7 @@ app.add_typer(topology_files.app, name="topology")
 app.command()(publishing.publish)
 app.command()(publishing.consume)
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(dead_letters.app, name="dlq")
 app.add_typer(local.app, name="local")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from sluice.dead_letter_reasons import ROUTE_GONE
 from sluice.errors import BadBinding, BadConfiguration, CallFailed, QueueGone
 from sluice.federation.exchange_store import (
     ExchangeStore,
@@ -205,7 +206,7 @@ class BridgeWorks:
             self.mappings.delete(queue)
         if not record.makes_queue:
             return 0
-        return self.count(queue) if self.bury(queue, f"the route {bridge.name} is gone") else 1
+        return self.count(queue) if self.bury(queue, ROUTE_GONE.format(bridge.name)) else 1
 
     def bury(self, queue: str, reason: str) -> bool:
         """Lets what is left become dead letters; False where the time ran out. Raises `CallFailed`."""

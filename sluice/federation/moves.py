@@ -1,4 +1,4 @@
-"""Moves messages from one queue to another, once: received, sent, then deleted, ten at a time.
+"""Moves messages from one queue to another, or to several, once: received, sent, then deleted, ten at a time.
 
 Whoever stops it, and wherever it dies, nothing is lost: a message is deleted when the other queue has it. Who begins
 again goes on with what is left; a FIFO queue knows for five minutes what it has already.
@@ -7,13 +7,25 @@ again goes on with what is left; a FIFO queue knows for five minutes what it has
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
-from sluice.errors import QueueGone
+from sluice.errors import BadConfiguration, QueueGone
 from sluice.message import Message, Outgoing
 
+FIFO_SUFFIX = ".fifo"
 MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
+
+
+class CantGo(BadConfiguration):
+    """A message that has nowhere to go; the text says why."""
+
+
+class Copy(NamedTuple):
+    """A message as it is sent, and the URL of the queue that gets it."""
+
+    target: str
+    outgoing: Outgoing
 
 
 class LeftQueue(Protocol):
@@ -31,22 +43,25 @@ class LeftQueue(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Move:
-    """One move, to the queue with the URL `target`, which keeps order where `fifo`.
+    """One move. `goes` says where a message goes, and as what; None isn't meant, and `CantGo` stays with the reason.
 
-    It ends after `most` messages, and where there is nothing left to be moved: of what was sent to the queue up to
-    `until_ms`, where that is given. `stays` has the reasons, by id, of what couldn't be sent.
+    Where `fifo` no message overtakes another of its group. It ends after `most` messages, and where there is nothing
+    left to be moved: of what was sent to the queue up to `until_ms`, where that is given. `stays` has the reasons, by
+    id, of what couldn't be sent; a target that is gone ends the move, unless there are `several`.
     """
 
     source: LeftQueue
     send: Send
-    target: str
+    goes: Callable[[Message], Copy | None]
     fifo: bool
+    several: bool = False
     most: int | None = None
     until_ms: int | None = None
     may_go_on: Callable[[], bool]
     moved: int = 0
     stays: dict[str, str] = field(default_factory=dict)
     _held: set[str] = field(default_factory=set)  # groups of which a message stays: nothing may overtake it
+    _passed: set[str] = field(default_factory=set)  # that aren't meant
 
     def run(self) -> Iterator[int]:
         """Move, and yield the number of what is moved, batch by batch. Raises `QueueGone`, `CallFailed`."""
@@ -59,6 +74,7 @@ class Move:
                 if not received:
                     return
                 kept += received
+                passed = len(self._passed)
                 sent = self._sent([each for each in received if self._is_meant(each)])
                 if sent:
                     self.source.delete(sent)
@@ -66,7 +82,7 @@ class Move:
                     kept = [message for message in kept if message.message_id not in ids]
                     self.moved += len(sent)
                     yield self.moved
-                fruitless = 0 if sent else fruitless + 1
+                fruitless = 0 if sent or len(self._passed) > passed else fruitless + 1
         finally:
             self.source.give_back(kept)
 
@@ -84,26 +100,46 @@ class Move:
         rounds: list[list[Entry]] = []
         before: Counter[str | None] = Counter()  # by group
         for position, message in enumerate(messages):
+            try:
+                copy = self.goes(message)
+            except CantGo as error:
+                self._stays(message, error)
+                continue
+            if copy is None:
+                self._passed.add(message.message_id)
+                continue
+            if self.fifo and message.group_id in self._held:
+                continue
             number = before[message.group_id] if self.fifo else 0
             before[message.group_id] += 1
             if number == len(rounds):
                 rounds.append([])
-            rounds[number].append(Entry(position=position, target=self.target, outgoing=self._copy(message)))
+            rounds[number].append(Entry(position=position, target=copy.target, outgoing=copy.outgoing))
         dispatcher = Dispatcher(fifo=self.fifo, send=self.send, executor=None)
         for each in rounds:
-            if dispatcher.dispatch(each).gone:
-                raise QueueGone(self.target)
+            for entry in dispatcher.dispatch(each).gone:
+                if not self.several:
+                    raise QueueGone(entry.target)
+                dispatcher.fail(entry, QueueGone(entry.target))
         for position, fault in dispatcher.failures.items():
-            self.stays[messages[position].message_id] = str(fault)
-            self._held.add(messages[position].group_id or "")
+            self._stays(messages[position], fault)
         return [messages[entry.position] for entry in dispatcher.sent]
 
-    def _copy(self, message: Message) -> Outgoing:
-        """Make the message as it is sent; a FIFO queue knows it by the id that it has in the other one."""
-        return Outgoing(
+    def _stays(self, message: Message, why: Exception) -> None:
+        self.stays[message.message_id] = str(why)
+        self._held.add(message.group_id or "")
+
+
+def copy_to(target: str, message: Message) -> Copy:
+    """Make the message as the queue gets it; a FIFO queue knows it by the id that it has in the other one."""
+    fifo = target.endswith(FIFO_SUFFIX)
+    return Copy(
+        target,
+        Outgoing(
             body=message.body,
             attributes=message.attributes,
-            group_id=message.group_id or (message.message_id if self.fifo else None),
-            deduplication_id=message.message_id if self.fifo else None,
+            group_id=message.group_id or (message.message_id if fifo else None),
+            deduplication_id=message.message_id if fifo else None,
             trace_header=message.trace_header,
-        )
+        ),
+    )

@@ -91,7 +91,7 @@ class Undeliverable:
     @property
     def reason(self) -> str:
         """Why it is a dead letter."""
-        return str(QueueGone(self.url))
+        return f"{QueueGone.__name__}: {QueueGone(self.url)}"
 
 
 @dataclass(slots=True)

@@ -191,7 +191,7 @@ def test_a_copy_whose_queue_is_gone_is_a_dead_letter_and_the_others_arrive(feder
     [letter] = federation.messages(federation.dead_letters_url)
     said = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
     assert letter["Body"] == "m2"
-    assert said["sluice-reason"].startswith("no such queue: ")
+    assert said["sluice-reason"].startswith("QueueGone: no such queue: ")
     assert said["sluice-source"].endswith(":source")  # where it goes, should that come back
     assert json.loads(said["x-qpid"])["exchange"] == "amq.fanout"
 

@@ -217,6 +217,8 @@ MANY = ParameterSet(
         "sluice.pipeline.route_table_ids": _numbered(16, "rtb-{}", width=21),
         "sluice.pipeline.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
         "sluice.operations.alarm_email": "somebody@example.com",
+        "sluice.operations.dashboard": True,
+        "sluice.operations.sites": [{"name": name, "region": "eu-central-1"} for name in _numbered(20, "site-{}")],
         "sluice.operations.tracing": True,
     },
 )

@@ -13,6 +13,8 @@ from tests.templates.parameter_sets import DEFAULTS, MANY, MAXIMUM, SETS, Parame
 ENVIRONMENT_BYTES = 4_096  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html: white space doesn't count.
 ROLE_CHARACTERS, USER_CHARACTERS, TRUST_CHARACTERS = 10_240, 2_048, 2_048
+# https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutCompositeAlarm.html
+RULE_CHARACTERS = 10_240
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
 QUEUE_POLICY: Mapping[str, int] = {"bytes": 8_192, "conditions": 10, "principals": 50, "statements": 20}
 ENDPOINT_CHARACTERS = 20_480  # https://docs.aws.amazon.com/vpc/latest/privatelink/vpc-limits-endpoints.html
@@ -103,9 +105,21 @@ def endpoint_policies(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
             yield f"policy of {endpoint.id}", len(compact(document)), ENDPOINT_CHARACTERS
 
 
+def rules(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
+    for alarm in assembly.resources("AWS::CloudWatch::CompositeAlarm"):
+        rule = assembly.plain(alarm.stack, alarm.properties["AlarmRule"])
+        yield f"rule of {name_of(alarm)}", len(rule), RULE_CHARACTERS
+
+
 def measured(assembly: Assembly) -> Mapping[str, tuple[int, int]]:
     """The size and its limit, by what it is of."""
-    every = [*environments(assembly), *policies(assembly), *queue_policies(assembly), *endpoint_policies(assembly)]
+    every = [
+        *environments(assembly),
+        *policies(assembly),
+        *queue_policies(assembly),
+        *endpoint_policies(assembly),
+        *rules(assembly),
+    ]
     return {name: (size, limit) for name, size, limit in every}
 
 
@@ -140,3 +154,9 @@ def test_functions_roles_queues_and_endpoints_are_all_measured(assemblies: Assem
     functions, roles, others, queues = (len(list(assembly.resources(kind))) for kind in kinds)
     endpoints = len(list(assembly.resources("AWS::EC2::VPCEndpoint")))
     assert len(measured(assembly)) == functions + 2 * roles + others + 4 * queues + endpoints
+
+
+def test_composite_alarms_are_measured(assemblies: Assemblies) -> None:
+    assert {name for name in measured(assemblies(MANY)) if name.startswith("rule of ")} == {
+        f"rule of {name}Outage" for name in ("Rendezvous", "Splitting", "Federation", "Pipeline")
+    }

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.errors import CallFailed
-from sluice.federation.moves import Move
+from sluice.federation.moves import Move, copy_to
 from sluice.message import Message, Value
 from tests.federation_fakes import FakeQueues
 
@@ -50,7 +50,7 @@ class Target:
     took: list[dict[str, Any]] = field(default_factory=list)
 
     def send(self, url: str, entries: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        assert url == "target"
+        assert url in {"target", "target.fifo"}
         if self.fails:
             raise CallFailed("SendMessageBatch", "AccessDenied", "by script")
         failed = {each["Id"]: "InvalidMessageContents: no" for each in entries if each["MessageBody"] in self.refused}
@@ -73,7 +73,8 @@ def left(groups: Sequence[str], *, fifo: bool, restless: bool = False) -> Left:
 
 def move(source: Left, target: Target, *, fifo: bool, **how: Any) -> Move:
     how.setdefault("may_go_on", lambda: True)
-    made = Move(source=source, send=target.send, target="target", fifo=fifo, **how)
+    url = f"target{'.fifo' if fifo else ''}"
+    made = Move(source=source, send=target.send, goes=lambda message: copy_to(url, message), fifo=fifo, **how)
     for _ in made.run():
         pass
     return made

@@ -46,7 +46,7 @@ def move(
     from sluice.aws.operator.consumer import queue_url  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.aws.operator.moved_queues import MovedQueue  # noqa: PLC0415 - see above
     from sluice.aws.queues import QueuesByUrl  # noqa: PLC0415 - see above
-    from sluice.federation.moves import Move  # noqa: PLC0415 - see above
+    from sluice.federation.moves import Move, copy_to  # noqa: PLC0415 - see above
 
     if count is not None and what_is_there:
         raise typer.BadParameter("--count goes without --what-is-there")
@@ -61,7 +61,7 @@ def move(
         moving = Move(
             source=MovedQueue(here.client("sqs"), source, WAIT_S),
             send=QueuesByUrl(there.client("sqs")).send_batch,
-            target=target,
+            goes=lambda message: copy_to(target, message),
             fifo=target.endswith(FIFO_SUFFIX),
             most=count,
             until_ms=time.time_ns() // 1_000_000 if what_is_there else None,

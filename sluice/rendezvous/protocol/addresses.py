@@ -19,6 +19,10 @@ _PAIR = re.compile(r'(?<![\w-])(?P<name>[\w-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\
 # Section 6: an address, one of IPv6 in brackets, and perhaps a port. IPv6 stands bare in X-Forwarded-For.
 _NODE = re.compile(r"\[(?P<v6>[^\]%]+)\](?::\w+)?|(?P<v4>[0-9.]+):\w+|(?P<bare>[^%]+)")
 
+# In JSON in JSON there are backslashes before the letters that stand for a line's end.
+_DESCRIPTION = re.compile(r"v=0(?:\\+r)?(?:\\+n|\r?\n)|sdp\\*\"\s*:|candidate:|a=candidate|c=IN IP")
+_LIKE_ADDRESS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*|[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -30,6 +34,13 @@ def parse_address(text: str) -> Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+def masked(text: str) -> str:
+    """Give a text without addresses; one with a session description is only its length."""
+    if _DESCRIPTION.search(text):
+        return f"[a session description in {len(text)} characters]"
+    return _LIKE_ADDRESS.sub(lambda found: "[address]" if parse_address(found[0].rstrip(".")) else found[0], text)
 
 
 def keyed_hash(text: str, key: bytes) -> str | None:

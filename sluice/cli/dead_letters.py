@@ -1,0 +1,271 @@
+"""`sluice dlq`: what died, of what, and what becomes of it. With the user's own credentials, at one site.
+
+Letters are read and written in the format of `sluice.aws.dead_letters`. What is shown has no address of a client, and
+no session description.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.federation.queue_moves import stopped_by_signals
+from sluice.cli.output import note, show_json, show_pairs, show_table
+from sluice.cli.site_status import OPERATIONS, AsJson
+from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
+from sluice.dead_letter_reasons import Reason, reason_of
+from sluice.errors import BadConfiguration
+from sluice.message import DeadLetter
+
+if TYPE_CHECKING:  # boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import Connection
+    from sluice.cli.dead_letter_moves import Wanted
+    from sluice.federation.moves import Move
+
+MOST_LOOKED_AT = 1_000
+MOST_SHOWN = 100
+MOST_MOVED = 1_000_000_000
+MOST_PER_SECOND = 1_000
+MOST_TOLD = 10  # of what stays, with its reason
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Of dead letters, as `sluice dlq list` calls it.")]
+Reasons = Annotated[
+    list[Reason] | None, typer.Option("--reason", help="Only what died of this; may be said again.", show_default="any")
+]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option("--source", metavar="QUEUE", help="Only what came from this queue, by its name in SQS."),
+]
+Ids = Annotated[
+    list[str] | None, typer.Option("--id", metavar="ID", help="Only this letter, by the id that `show` has.")
+]
+
+app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, put them back, throw them away.")
+
+
+class NoSuchQueue(BadConfiguration):
+    """No queue of dead letters has this name."""
+
+
+@app.command("list", cls=SiteCommand)
+def list_(
+    *,
+    looked_at: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Letters of a queue to be looked at, at most.")
+    ] = MOST_LOOKED_AT,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the queues of dead letters: how many there are, of what they died, since when."""
+    connection = connect(region=region, profile=profile, local=local)
+    found = [_summary(connection, name, url, most=looked_at) for name, url in _urls(connection).items()]
+    if as_json:
+        show_json(found)
+        return
+    rows = [
+        (each["queue"], reason["reason"], reason["letters"], _clock(reason["oldest_ms"]), ", ".join(reason["sources"]))
+        for each in found
+        for reason in each["reasons"]
+    ]
+    show_table(("queue", "reason", "letters", "oldest", "from"), rows)
+    for each in found:
+        if each["messages"] > each["looked_at"]:
+            note(f"{each['queue']}: {each['looked_at']} of about {each['messages']} were looked at")
+
+
+@app.command(cls=SiteCommand)
+def show(
+    queue: Queue,
+    *,
+    reason: Reasons = None,
+    source: Sources = None,
+    id_: Ids = None,
+    count: Annotated[int, typer.Option(min=1, max=MOST_SHOWN, help="How many at most.")] = 10,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show letters with body and attributes; they stay. Clients' addresses and session descriptions are masked."""
+    from sluice.aws.operator.dead_letters import looked_at  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    connection = connect(region=region, profile=profile, local=local)
+    wanted = _wanted(reason, source, id_)
+    shown: list[dict[str, Any]] = []
+    for letter in looked_at(connection.client("sqs"), _url(connection, queue), most=MOST_LOOKED_AT):
+        if wanted.takes(letter):
+            shown.append(_document(letter))
+        if len(shown) == count:
+            break
+    if as_json:
+        show_json(shown)
+        return
+    for each in shown:
+        attributes = [(f"  {name}", value) for name, value in each["attributes"].items()]
+        times = [("died", _clock(each["died_ms"])), ("receives", each["receives"])]
+        said = [("id", each["id"]), ("reason", each["reason"]), ("said", each["said"]), ("from", each["source"])]
+        show_pairs([*said, *times, ("group", each["group"]), *attributes, ("body", each["body"]), ("", "")])
+
+
+@app.command(cls=SiteCommand)
+def redrive(
+    queue: Queue,
+    *,
+    reason: Reasons = None,
+    source: Sources = None,
+    id_: Ids = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=MOST_MOVED, help="How many at most.", show_default="all")
+    ] = None,
+    per_second: Annotated[
+        int, typer.Option(min=1, max=MOST_PER_SECOND, help="How many a second, on the average.")
+    ] = 100,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put letters back into the queues that they came from, a group's in order. It may be stopped and begun anew.
+
+    Each is sent before it is deleted: whoever dies in between has sent up to ten twice, and lost none. Exit code 1
+    where some can't go back: they stay, and why is said.
+    """
+    from sluice.cli.dead_letter_moves import put_back  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    connection = connect(region=region, profile=profile, local=local)
+    url, wanted = _url(connection, queue), _wanted(reason, source, id_)
+    with stopped_by_signals() as stopped:
+        sqs = connection.client("sqs")
+        moving = put_back(sqs, url, wanted, most=count, may_go_on=lambda: not stopped.is_set())
+        began = time.monotonic()
+        for moved in moving.run():
+            stopped.wait(moved / per_second - (time.monotonic() - began))
+        _told(moving, as_json=as_json, stopped=stopped.is_set(), done="back where they came from")
+
+
+@app.command(cls=SiteCommand)
+def purge(
+    queue: Queue,
+    *,
+    reason: Reasons = None,
+    source: Sources = None,
+    id_: Ids = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask for the queue's name.")] = False,
+    region: Region = None,
+    profile: Profile = None,
+    local: Local = None,
+    as_json: AsJson = False,
+) -> None:
+    """Throw letters away, for good: those that are there now. It asks for the queue's name."""
+    from sluice.cli.dead_letter_moves import thrown_away  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    connection = connect(region=region, profile=profile, local=local)
+    url, wanted = _url(connection, queue), _wanted(reason, source, id_)
+    if not yes and typer.prompt(f"These letters can't be brought back. Type {queue} to go on", err=True) != queue:
+        note("nothing was thrown away")
+        raise typer.Exit(1)
+    with stopped_by_signals() as stopped:
+        now_ms = time.time_ns() // 1_000_000
+        sqs = connection.client("sqs")
+        moving = thrown_away(sqs, url, wanted, until_ms=now_ms, may_go_on=lambda: not stopped.is_set())
+        for _ in moving.run():
+            pass
+        _told(moving, as_json=as_json, stopped=stopped.is_set(), done="thrown away")
+
+
+def _told(moving: "Move", *, as_json: bool, stopped: bool, done: str) -> None:
+    if as_json:
+        show_json({"moved": moving.moved, "stays": moving.stays, "stopped": stopped})
+    else:
+        note(f"{moving.moved} letters are {done}{'; stopped' if stopped else ''}")
+        for id_, reason in list(moving.stays.items())[:MOST_TOLD]:
+            note(f"{id_} stays: {reason}")
+    if moving.stays:
+        raise typer.Exit(1)
+
+
+def _urls(connection: "Connection") -> Mapping[str, str]:
+    """Find the queues of dead letters by their names: those of the parts of a site, as in `federation.fifo`."""
+    from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    urls: Mapping[str, str] = json.loads(stack_output(connection, OPERATIONS, "DeadLetterUrls"))
+    return {
+        told.removeprefix("dead letters of ").removeprefix("the ").replace(", FIFO", ".fifo"): url
+        for told, url in urls.items()
+    }
+
+
+def _url(connection: "Connection", queue: str) -> str:
+    urls = _urls(connection)
+    if queue not in urls:
+        raise NoSuchQueue(f"{queue} is no queue of dead letters: there are {', '.join(urls)}")
+    return urls[queue]
+
+
+def _wanted(reasons: Sequence[Reason] | None, sources: Sequence[str] | None, ids: Sequence[str] | None) -> "Wanted":
+    from sluice.cli.dead_letter_moves import Wanted  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+    return Wanted(reasons=frozenset(reasons or ()), sources=frozenset(sources or ()), ids=frozenset(ids or ()))
+
+
+def _summary(connection: "Connection", name: str, url: str, *, most: int) -> dict[str, Any]:
+    from sluice.aws.operator.dead_letters import looked_at  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.rendezvous_status import depth_of  # noqa: PLC0415 - see above
+    from sluice.cli.dead_letter_moves import queue_of  # noqa: PLC0415 - see above
+
+    sqs = connection.client("sqs")
+    depth = depth_of(sqs, url)
+    letters = list(looked_at(sqs, url, most=most))
+    by_reason: dict[Reason, list[DeadLetter]] = {}
+    for letter in letters:
+        by_reason.setdefault(reason_of(letter), []).append(letter)
+    return {
+        "queue": name,
+        "url": url,
+        "messages": max(depth.visible + depth.in_flight, len(letters)),
+        "looked_at": len(letters),
+        "oldest_ms": _oldest(letters),
+        "reasons": [
+            {
+                "reason": reason.value,
+                "letters": len(of_one),
+                "oldest_ms": _oldest(of_one),
+                "sources": dict(Counter(map(queue_of, of_one)).most_common()),
+            }
+            for reason, of_one in sorted(by_reason.items(), key=lambda item: -len(item[1]))
+        ],
+    }
+
+
+def _oldest(letters: Sequence[DeadLetter]) -> int | None:
+    return min((letter.message.sent_at_ms or 0 for letter in letters), default=None)
+
+
+def _document(letter: DeadLetter) -> dict[str, Any]:
+    from sluice.rendezvous.protocol.addresses import masked  # noqa: PLC0415 - only where something is shown
+
+    message = letter.message
+    return {
+        "id": message.message_id,
+        "reason": reason_of(letter).value,
+        "said": masked(letter.reason),
+        "source": letter.source,
+        "died_ms": message.sent_at_ms,
+        "receives": message.receives,
+        "group": message.group_id,
+        "attributes": {
+            name: f"[{len(value.content)} bytes]" if value.text is None else masked(value.text)
+            for name, value in message.attributes.items()
+        },
+        "body": masked(message.body),
+    }
+
+
+def _clock(at_ms: int | None) -> str:
+    return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"

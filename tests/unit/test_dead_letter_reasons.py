@@ -1,0 +1,78 @@
+"""What dead letters died of, by name; the names are of the errors that there are, and the runbook has them all."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sluice
+from sluice.aws.dead_letters import outgoing, read
+from sluice.dead_letter_reasons import Reason, reason_of
+from sluice.errors import DestinationFault, HeldBack, NotReached, SenderFault
+from sluice.message import DeadLetter, Message, Value
+
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+SOURCE = "arn:aws:sqs:eu-central-1:123456789012:orders"
+# Held back is never dead, and what publishes for users raises in their programs.
+NEVER_LETTERS = {HeldBack.__name__, NotReached.__name__, "NotPublished"}
+DEPLOYED = ("aws", "federation", "pipeline", "rendezvous", "splitting")
+
+
+def subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_every_error_that_can_end_a_message_is_a_reason() -> None:
+    for room in DEPLOYED:
+        for module in pkgutil.walk_packages([str(Path(sluice.__path__[0]) / room)], f"sluice.{room}."):
+            importlib.import_module(module.name)
+    ours = {
+        each.__name__
+        for kind in (SenderFault, DestinationFault)
+        for each in subclasses(kind)
+        if each.__module__.startswith("sluice.")
+    }
+    assert ours > {"Malformed", "PeerRefused"}
+    assert ours - NEVER_LETTERS <= set(map(str, Reason))
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Malformed: at 3", Reason.MALFORMED),
+        ("CallFailed: SendMessage: AccessDenied: no: really", Reason.CALL_FAILED),
+        ("the route orders is gone", Reason.ROUTE_GONE),
+        ("KeyError: 'id'", Reason.UNEXPECTED),
+        ("Mal", Reason.UNEXPECTED),  # of which there was no room for more
+    ],
+)
+def test_a_letter_that_was_buried_has_its_errors_name(said: str, reason: Reason) -> None:
+    sent = outgoing(DeadLetter(message=Message(message_id="m", body="b"), reason=said, source=SOURCE))
+    assert reason_of(read(Message(message_id="n", body=sent.body, attributes=sent.attributes))) is reason
+
+
+def test_what_sqs_has_moved_says_from_where_and_goes_back_there() -> None:
+    moved = read(Message(message_id="m", body="b", system={"DeadLetterQueueSourceArn": SOURCE}))
+    assert (reason_of(moved), moved.source) == (Reason.NEVER_DELETED, SOURCE)
+
+
+def test_what_lambda_gave_up_is_told_from_what_sqs_moved() -> None:
+    """An asynchronous event comes as it was; of a stream there is only where the records are."""
+    error = {"ErrorMessage": Value("String", "timed out"), "ErrorCode": Value("Number", "200")}
+    assert reason_of(read(Message(message_id="m", body="{}", attributes=error))) is Reason.GIVEN_UP
+    of_stream = '{"requestContext": {"condition": "RetryAttemptsExhausted"}, "DDBStreamBatchInfo": {}}'
+    assert reason_of(read(Message(message_id="m", body=of_stream))) is Reason.GIVEN_UP
+
+
+def test_a_letter_without_room_for_its_reason_is_unsaid() -> None:
+    assert reason_of(read(Message(message_id="m", body="b"))) is Reason.UNSAID
+
+
+def test_the_runbook_has_every_reason_and_no_other() -> None:
+    _, _, after = RUNBOOK.read_text().partition("\n## Reasons of dead letters\n")
+    assert set(re.findall(r"^### (\w+)$", after, re.MULTILINE)) == set(map(str, Reason))
