@@ -21,7 +21,9 @@ _NODE = re.compile(r"\[(?P<v6>[^\]%]+)\](?::\w+)?|(?P<v4>[0-9.]+):\w+|(?P<bare>[
 
 # In JSON in JSON there are backslashes before the letters that stand for a line's end.
 _DESCRIPTION = re.compile(r"v=0(?:\\+r)?(?:\\+n|\r?\n)|sdp\\*\"\s*:|candidate:|a=candidate|c=IN IP")
-_LIKE_ADDRESS = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*|[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_LIKE_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_LIKE_IPV6 = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
+_GROUPS = 8  # of an IPv6 address that is written out
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -40,7 +42,19 @@ def masked(text: str) -> str:
     """Give a text without addresses; one with a session description is only its length."""
     if _DESCRIPTION.search(text):
         return f"[a session description in {len(text)} characters]"
-    return _LIKE_ADDRESS.sub(lambda found: "[address]" if parse_address(found[0].rstrip(".")) else found[0], text)
+    return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_masked_ipv6, text))
+
+
+def _masked_ipv6(found: re.Match[str]) -> str:
+    """Mask an address, also where a word of hex digits and a colon stand before it, or a port after it."""
+    text = found[0].rstrip(".")
+    ends = [len(text), text.rfind(":")] if text.count(":") >= _GROUPS else [len(text)]
+    starts = [0, *(place.end() for place in re.finditer(":", text))]
+    for end in ends:
+        for start in starts:
+            if parse_address(text[start:end]) is not None:
+                return f"{found[0][:start]}[address]{found[0][end:]}"
+    return found[0]
 
 
 def keyed_hash(text: str, key: bytes) -> str | None:

@@ -1,0 +1,59 @@
+"""What is shown of a dead letter has no address in it, however it is spelled, and no session description."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.rendezvous.protocol.addresses import masked
+
+SDP = "v=0\r\no=- 1 2 IN IP4 0.0.0.0\r\na=candidate:1 1 udp 1 203.0.113.7 5000 typ host\r\n"
+
+
+@given(
+    address=st.one_of(st.ip_addresses(v=4).map(str), st.ip_addresses(v=6).map(str)),
+    before=st.sampled_from(["", "from ", '{"ip":"', "[", "(", "at 12:34:56 ", "10:00:", "ad:"]),
+    after=st.sampled_from(["", " said", '"}', "]", ",", ". Then"]),
+)
+def test_no_address_is_left(address: str, before: str, after: str) -> None:
+    assert address not in masked(f"{before}{address}{after}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ad:2001:db8:0:0:0:0:0:1",
+        "2001:db8:1:2:3:4:5:6:5000",
+        "[2001:db8::1]:80",
+        "203.0.113.7:80",
+        "::ffff:203.0.113.7",
+    ],
+)
+def test_not_beside_a_word_or_a_port_either(text: str) -> None:
+    left = masked(text)
+    assert "[address]" in left
+    assert "db8" not in left
+    assert "203" not in left
+
+
+@pytest.mark.parametrize("wraps", [0, 1, 2, 3])
+def test_of_a_session_description_there_is_its_length(wraps: int) -> None:
+    text = SDP
+    for _ in range(wraps):
+        text = json.dumps({"offer": text})
+    assert masked(text) == f"[a session description in {len(text)} characters]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at 12:34:56, 1.2.3 of 10.000",
+        "arn:aws:sqs:eu-central-1:123456789012:orders",
+        "arn:aws:iam::123456789012:role/orders",
+        "KeyError: 'id'",
+        '{"at": "2026-11-20T10:00:00Z", "version": "1.2.3"}',
+    ],
+)
+def test_what_is_no_address_is_shown_as_it_is(text: str) -> None:
+    assert masked(text) == text
