@@ -28,7 +28,7 @@ from stacks.values import Misfit, Model, of
 
 ROOT = "sluice"
 COUNTERS_QUEUE = "rendezvous-counters"  # an earlier version bound it to the exchange of rendezvous events
-DECLARED_MAX_BYTES = 2_000  # of a function's environment
+DECLARED_MAX_BYTES = 16_000  # as JSON, of the 40 KB that a function is told of what grows with a site
 # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
 SUBNETS_MOST, SECURITY_GROUPS_MOST = 16, 5
 DEFAULT_BRIDGE = {
@@ -255,8 +255,8 @@ class FederationParameters(Model):
         v.check_names("routes", [each.name for each in self.declared.routes])
         if size > DECLARED_MAX_BYTES:
             raise ValueError(
-                f"peers, exchanges, bindings, links and routes have {size} bytes as JSON; a function's environment "
-                f"holds {DECLARED_MAX_BYTES}: make the rest with `sluice`"
+                f"peers, exchanges, bindings, links and routes have {size} bytes as JSON, of {DECLARED_MAX_BYTES} at "
+                "most: make the rest with `sluice`"
             )
         return self
 

@@ -10,7 +10,9 @@ from stacks.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
 from stacks.policies import PolicyParameters, check_policies
 from stacks.values import Misfit, Model, of
 
-CONSUMERS_MAX_BYTES = 2_000  # of a function's environment
+# As JSON, of the 40 KB that a function is told of what grows with a site (`stacks.stored`).
+CONSUMERS_MAX_BYTES = 8_000
+TAGS_MAX_BYTES = 12_000
 
 
 class SplitQueueParameters(Model):
@@ -62,7 +64,7 @@ PIPELINE_QUEUE = SplitQueueParameters(queue_id="pipeline")
 
 
 class SplittingParameters(Model):
-    """Which queues can be split, and the functions that do it. Of all queues the names must go into 4 KB."""
+    """Which queues can be split, and the functions that do it."""
 
     queues: tuple[SplitQueueParameters, ...] = of((PIPELINE_QUEUE,), "those that can be split", max_length=15)
     batch_size: v.Batch = of(1_000, "of standard queues; FIFO queues have ten at most")
@@ -88,8 +90,9 @@ class SplittingParameters(Model):
         v.check_names("queues", [v.of_kind(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
         size = sum(len(encode(targets_of(queue.consumers))) for queue in self.queues)
         if size > CONSUMERS_MAX_BYTES:
-            raise Misfit(
-                "queues", f"consumers have {size} bytes as JSON; a function's environment holds {CONSUMERS_MAX_BYTES}"
-            )
+            raise Misfit("queues", f"consumers have {size} bytes as JSON, of {CONSUMERS_MAX_BYTES} at most")
+        size = sum(len(encode(queue.tags)) for queue in self.queues)
+        if size > TAGS_MAX_BYTES:
+            raise Misfit("queues", f"tags have {size} bytes as JSON, of {TAGS_MAX_BYTES} at most")
         check_policies(self.policies, ids)
         return self

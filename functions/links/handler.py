@@ -12,6 +12,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.links.parts import LinksParts
 from sluice.aws.metrics import publish
+from sluice.aws.parameters import stored_text
 from sluice.aws.records import Batch
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
 from sluice.federation.dynamic_shell import Dynamics
@@ -36,7 +37,7 @@ logger = Logger()
 @cache
 def parts() -> LinksParts:
     """Made at the environment's first call."""
-    return LinksParts.make(LinksSettings.read(os.environ))
+    return LinksParts.make(LinksSettings.read(os.environ, stored_text))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
 from sluice.errors import BadBinding
 from sluice.federation.declared import Declared
@@ -74,6 +75,8 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     `senders` are ids of the roles of this function and of the bridge function. `peer_role_id` is of the role that peers
     in other accounts assume, where there is one; `kms_key_arn` of the key that queues are made with, if not SQS's own.
     """
+
+    STORED: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})
 
     here: Address
     senders: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
@@ -35,6 +36,8 @@ class SplitConfig:
 class SplitterSettings(Settings, frozen=True, kw_only=True):
     """Settings of the splitter function."""
 
+    STORED: ClassVar[frozenset[str]] = frozenset({"split_queues"})
+
     table: str
     dead_letters_url: str
     control_queue_url: str
@@ -61,16 +64,11 @@ class Repointed:
 class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     """Settings of the control function."""
 
+    STORED: ClassVar[frozenset[str]] = frozenset({"split_queues", "repointed", "policies"})
+
     counts_settle_s: int
     repointed: tuple[Repointed, ...] = ()
     policies: tuple[Policy, ...] = ()
-
-    def environment(self) -> dict[str, str]:
-        """Write the variables; of consumers none where none are re-pointed, so that such a site stays as it is."""
-        written = super().environment()
-        if not self.repointed:
-            del written["REPOINTED"]
-        return written
 
     @property
     def by_id(self) -> Mapping[str, SplitConfig]:

@@ -101,7 +101,8 @@ def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
         ([consumed({**WORKLOAD, "fallback": "orders"})], "fallback is for env in named containers"),
         ([consumed({**WORKLOAD, "namespace": "Shop"})], "'Shop' is not 1 to 63 small letters, digits and hyphens"),
         ([consumed(*[TRIGGER] * 11)], "is not a list of at most 10"),
-        ([consumed(*[SERVICE] * 10), consumed(*[SERVICE] * 10) | {"queue_id": "r"}], "a function's environment holds"),
+        ([consumed(*[SERVICE] * 10) | {"queue_id": f"{n}"} for n in range(8)], "of 8000 at most"),
+        ([{"queue_id": "q", "tags": {f"k{n}": "v" * 256 for n in range(50)}}], "tags have .* of 12000 at most"),
     ],
 )
 def test_a_bad_split_queue_is_named(queues: object, cause: str) -> None:
@@ -144,7 +145,7 @@ POLICIES = "sluice.splitting.policies"
         ([{"max_time_limit_s": 0}], "0 is not a whole number"),
         ([{"alow_jq": False}], "there is no such parameter"),
         ([{}] * 11, "at most 10"),
-        ([{"required_attributes": ["x" * 200] * 5}], "a function's environment holds 1000"),
+        ([{"required_attributes": ["x" * 200] * 5}] * 4, "of 4000 at most"),
     ],
 )
 def test_a_bad_policy_is_named(policies: object, cause: str) -> None:
@@ -314,7 +315,7 @@ def test_links_and_routes_are_declared() -> None:
         ("bindings", [{"exchange": "x"}], r"field `queue` - at `\$\.bindings\[0\]`"),
         ("links", [LINK, {**LINK, "endpoints": {}}], r"\$\.links\[1\]\.endpoints"),
         ("routes", [{**ROUTE, "sync": True}], r"got `bool` - at `\$\.routes\[0\]\.sync`"),
-        ("routes", [{**ROUTE, "key": "k" * 3000}], "a function's environment holds"),
+        ("routes", [{**ROUTE, "key": "k" * 20_000}], "of 16000 at most"),
     ],
 )
 def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, cause: str) -> None:

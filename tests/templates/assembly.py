@@ -1,7 +1,7 @@
 """One synth's templates, and what their expressions come to once they are deployed: with names as long as AWS's are."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,7 @@ LONGEST_NAMES = {
 }
 LONGEST_NAME = 255
 EXPRESSIONS = {"Ref", "Fn::GetAtt", "Fn::GetStackOutput", "Fn::Join", "Fn::Sub"}
-NAME_PROPERTIES = ("QueueName", "DashboardName")
+NAME_PROPERTIES = ("QueueName", "DashboardName", "Name")
 REGIONAL = f"{REGION}:{ACCOUNT}:"
 ARNS = {
     "AWS::DynamoDB::Table": f"arn:aws:dynamodb:{REGIONAL}table/",
@@ -92,6 +92,11 @@ class Assembly:
             for stack, template in self.stacks.items()
             for name, output in template.get("Outputs", {}).items()
         }
+
+    def stored(self, names: Sequence[str]) -> str:
+        """What the parameters with these names hold together."""
+        made = {each.properties["Name"]: each for each in self.resources("AWS::SSM::Parameter")}
+        return "".join(self.text(made[name].stack, made[name].properties["Value"]) for name in names)
 
     def text(self, stack: str, value: Any) -> str:
         """What a value of a stack's template comes to."""
