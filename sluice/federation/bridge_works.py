@@ -46,10 +46,6 @@ LEAST_CONCURRENCY = 2  # of an event source mapping
 RETENTION = "MessageRetentionPeriod"
 DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # with other attributes: SQS's two names for it
 NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
-# A queue's name is free a minute after it was deleted; a mapping can't be changed while its last change is under way:
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
-# https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
-NOT_YET_CODES = frozenset({"QueueDeletedRecently", "ResourceInUseException"})
 # A headers exchange's binding that takes everything.
 EVERYTHING: Headers = {"x-match": "all"}
 
@@ -128,7 +124,7 @@ class BridgeWorks:
         except MappingGone:
             return Done(bridge=name, mapping="", on=False)
         except (CallFailed, BadConfiguration, QueueGone) as error:
-            not_yet = isinstance(error, CallFailed) and error.code.rpartition(".")[2] in NOT_YET_CODES
+            not_yet = isinstance(error, CallFailed) and error.passes
             return Done(bridge=name, error=f"{NOT_YET}{error}" if not_yet else str(error))
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
