@@ -97,8 +97,9 @@ def _topic(stack: OperationsStack) -> sns.ITopic | None:
         return None
     topic = sns.Topic(stack.state, "Alarms", display_name="Sluice", enforce_ssl=True)
     topic.add_subscription(subscriptions.EmailSubscription(options.alarm_email))
-    # A topic with a policy has no longer the one by which its own account's alarms may publish.
-    for service in ("cloudwatch", "budgets"):
+    # A topic with a policy has no longer the one by which its own account's alarms may publish. Of rules:
+    # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-conditions.html
+    for service in ("cloudwatch", "budgets", "events"):
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["sns:Publish"],
@@ -252,5 +253,6 @@ def _tell_of_runs(stack: OperationsStack, topic: sns.ITopic) -> None:
             detail_type=["EMR Serverless Job Run State Change"],
             detail={"applicationId": [stack.application.attr_application_id], "state": FAILED_RUNS},
         ),
-        targets=[targets.SnsTopic(topic)],
+        # By its ARN alone: to a topic that it can change the target adds that any account's rules may publish.
+        targets=[targets.SnsTopic(sns.Topic.from_topic_arn(stack, "Told", topic.topic_arn))],
     )

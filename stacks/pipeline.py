@@ -176,7 +176,16 @@ def _job_statements(stack: PipelineStack) -> list[iam.PolicyStatement]:
         allow("sqs", QUEUE_ACTIONS, stack.queue.queue_arn),
         allow("sqs", ["SendMessage"], stack.ingress.queue_arn),  # replay
         allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS)),
-        allow("s3", ["ListBucket", "GetBucketLocation"], bucket),
+        allow("s3", ["GetBucketLocation"], bucket),
+        # Who may list a bucket is told that an object isn't there, and others that they may not read it; such a request
+        # names no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+        iam.PolicyStatement(
+            actions=["s3:ListBucket"],
+            resources=[bucket],
+            conditions={
+                "StringLikeIfExists": {"s3:prefix": [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]}
+            },
+        ),
     ]
     if stack.kms_key_arns:
         statements.append(allow("kms", ["Decrypt", "GenerateDataKey"], *stack.kms_key_arns))

@@ -30,7 +30,10 @@ class SplitQueueParameters(Model):
     )
     tags: dict[str, str] = of({}, "of the queues that sessions get, beside the source's own", max_length=50)
     sender_arns: tuple[v.SenderArn, ...] = of(
-        (), "topics and buckets that may send to a source that is made; an adopted one's policy is yours", max_length=20
+        (),
+        "topics and buckets that may send to a source that is made, at least one with `sns` or `s3_event`; an adopted "
+        "one's policy is yours",
+        max_length=20,
     )
     existing_source_queue_arn: v.QueueArn | None = of(None, "adopt a queue of yours instead of making one")
     existing_main_queue_arn: v.QueueArn | None = of(None, "the same; point the deployed consumer at it")
@@ -55,6 +58,10 @@ class SplitQueueParameters(Model):
         misfit = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
         if misfit is not None:
             raise Misfit("sender_arns", f"{misfit} can't send to a FIFO queue")
+        is_notified = self.existing_source_queue_arn is None and (self.sns or self.s3_event)
+        if is_notified and not any(":sns:" in arn or not self.sns for arn in self.sender_arns):
+            sender = "topic" if self.sns else "bucket, or the topic in between,"
+            raise Misfit("sender_arns", f"{self.queue_id} lets in no {sender} that sends what it holds")
         if self.consumers and self.existing_main_queue_arn is not None:
             raise Misfit("consumers", f"they read no main queue, and {self.existing_main_queue_arn} is given as one")
         return self

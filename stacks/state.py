@@ -341,6 +341,7 @@ def _split_queue(stack: StateStack, queue: SplitQueueParameters, parameters: Par
             receives=MANY_RECEIVES,
             visibility=_visibility(SPLITTER_TIMEOUT, window_s),
             fifo=queue.fifo,
+            per_group=queue.fifo,
             keep=keep,
         )
 

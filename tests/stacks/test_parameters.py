@@ -120,6 +120,34 @@ def test_names_that_would_have_one_id_are_refused_together() -> None:
 
 
 @pytest.mark.parametrize(
+    ("queue", "cause"),
+    [
+        ({"sns": True}, "q lets in no topic"),
+        ({"sns": True, "sender_arns": ["arn:aws:s3:::bucket"]}, "q lets in no topic"),
+        ({"sns": True, "existing_main_queue_arn": ARN}, "q lets in no topic"),
+        ({"s3_event": True}, "q lets in no bucket, or the topic in between"),
+    ],
+)
+def test_a_queue_of_notifications_that_lets_nobody_in_is_refused(queue: dict[str, Any], cause: str) -> None:
+    with pytest.raises(BadParameter, match=f"{QUEUES}.sender_arns: .*{cause}"):
+        Parameters.read({QUEUES: [{"queue_id": "q", **queue}]})
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        {"sns": True, "sender_arns": ["arn:aws:sns:eu-central-1:123456789012:orders"]},
+        {"s3_event": True, "sender_arns": ["arn:aws:s3:::orders"]},
+        {"sns": True, "s3_event": True, "sender_arns": ["arn:aws:sns:eu-central-1:123456789012:orders"]},
+        {"sns": True, "s3_event": True, "existing_source_queue_arn": ARN},
+    ],
+)
+def test_a_queue_of_notifications_lets_in_who_sends_them_or_has_its_owners_policy(queue: dict[str, Any]) -> None:
+    [found] = Parameters.read({QUEUES: [{"queue_id": "q", **queue}]}).splitting.queues
+    assert found.sns or found.s3_event
+
+
+@pytest.mark.parametrize(
     ("queue", "key", "cause"),
     [
         ({"existing_main_queue_arn": ARN}, f"{QUEUES}.consumers", f"they read no main queue, and {ARN} is given"),

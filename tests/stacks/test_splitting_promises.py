@@ -191,6 +191,17 @@ def test_every_queue_of_a_split_has_dead_letters_of_its_own_kind(split: Template
         assert queues[name]["FifoQueue"] is queues["SplitbfifoDeadLetters"]["FifoQueue"] is True
 
 
+def test_fifo_queues_have_the_high_throughput_of_groups(split: Templates) -> None:
+    """https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/enable-high-throughput-fifo.html."""
+    queues = {readable(id_): q["Properties"] for id_, q in resources(split.state, "AWS::SQS::Queue").items()}
+    for name in ("SplitbfifoSource", "SplitbfifoMain"):
+        assert (queues[name]["DeduplicationScope"], queues[name]["FifoThroughputLimit"]) == (
+            "messageGroup",
+            "perMessageGroupId",
+        )
+    assert "DeduplicationScope" not in queues["SplitaSource"]
+
+
 def test_the_splitter_may_do_exactly_this(split: Templates) -> None:
     sources, mains = {"SplitaSource.Arn", "SplitbfifoSource.Arn"}, {"SplitaMain.Arn", "SplitbfifoMain.Arn"}
     assert statements(split, "Splitter") == pairs(
