@@ -107,13 +107,19 @@ def _peer_role(stack: FederationStack) -> iam.Role | None:
         }
     }
     arns = [queue.queue_arn for queue in stack.state.open_to_peers]
-    return iam.Role(
+    role = iam.Role(
         stack,
         "PeerRole",
         description="Lets peer sites send to this one",
         assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
         inline_policies={"Allowed": iam.PolicyDocument(statements=[allow("sqs", ["SendMessage"], *arns)])},
     )
+    # The construct writes a statement for each account, and a trust policy holds 2,048 characters:
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+    trust = iam.PolicyStatement(actions=["sts:AssumeRole"], principals=[*principals], conditions=conditions)
+    resource = cast("iam.CfnRole", role.node.default_child)
+    resource.assume_role_policy_document = iam.PolicyDocument(statements=[trust])
+    return role
 
 
 def _exchange(stack: FederationStack) -> None:

@@ -172,7 +172,9 @@ class FederationParameters(Model):
     tag: v.Tag | None = of(
         None, "the site's name for life; else `<region>-<account>`. Two peers with one tag are refused"
     )
-    peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=50)
+    # A queue's policy has 50 principals, of which one is everybody, refused without TLS:
+    # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
+    peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=49)
     peers: tuple[dict[str, Any], ...] = of(
         (),
         "`{tag, account, region, senders, pulls, pushes, queues}`: sites that may link to this one, and what they may, "

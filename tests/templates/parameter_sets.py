@@ -198,7 +198,7 @@ MANY = ParameterSet(
         "sluice.splitting.kms_key_arns": _numbered(100, THEIR_KEY),
         "sluice.splitting.s3_bucket_arns": _numbered(100, "arn:aws:s3:::their-bucket-{}"),
         "sluice.federation.tag": "singapore",
-        "sluice.federation.peer_accounts": _numbered(50, "{}", width=12),
+        "sluice.federation.peer_accounts": _numbered(49, "{}", width=12),
         "sluice.federation.queues": [{"name": name} for name in _numbered(15, "bound-{}")],
         "sluice.federation.queue_names": _numbered(20, "team-{}-*"),
         "sluice.federation.ingresses": [{"exchange": name} for name in _numbered(8, "exchange-{}")],

@@ -21,17 +21,12 @@ ENDPOINT_CHARACTERS = 20_480  # https://docs.aws.amazon.com/vpc/latest/privateli
 
 # What parameters that are within their limits make too large all the same: what it is, by set.
 STATEMENTS = "Roles name each key, bucket, queue, pattern and account; a role's policies hold 10,240 characters."
-TRUST = "A role for peers has one statement an account, with its condition: some seven fill its trust policy."
-PRINCIPALS = "Fifty accounts and everybody, who is refused without TLS, are 51 principals: a queue's policy has 50."
 TOO_LARGE: Mapping[str, Mapping[str, str]] = {
     MANY.name: {
         "policies of SplitterRole": STATEMENTS,
         "policies of ControlRole": STATEMENTS,
         "policies of LinksRole": STATEMENTS,
         "policies of JobRole": STATEMENTS,
-        "principals of FederationLinksPolicy": PRINCIPALS,
-        "principals of FederationLinkIngressPolicy": PRINCIPALS,
-        "principals of FederationFifoLinkIngressPolicy": PRINCIPALS,
     },
     MAXIMUM.name: {
         "policies of SplitterRole": STATEMENTS,
@@ -39,7 +34,6 @@ TOO_LARGE: Mapping[str, Mapping[str, str]] = {
         "policies of BridgeRole": STATEMENTS,
         "policies of LinksRole": STATEMENTS,
         "policies of JobRole": STATEMENTS,
-        "trust of PeerRole": TRUST,
     },
 }
 
