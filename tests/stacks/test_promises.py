@@ -137,7 +137,7 @@ def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
 
 
 STREAM = "Table.StreamArn"
-OFFERS = "OffersQueuesnowflakebroker"
+OFFERS = "OffersQueuesnowflakebro"
 
 
 def test_events_are_counted_many_at_once_as_the_tables_stream_tells_of_them(otherwise: Templates) -> None:
