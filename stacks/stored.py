@@ -1,6 +1,6 @@
 """What a function is told that grows with the site: parameters of Systems Manager, which it reads as it starts.
 
-A function's variables have 4 KB together, whatever a site has: docs/decisions/0017.
+A function's variables have 4 KB together, whatever a site has: docs/decisions/0018.
 """
 
 import hashlib
