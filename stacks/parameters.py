@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
+from msgspec import UNSET
 from msgspec.structs import replace
 from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -22,6 +23,7 @@ from sluice.federation.links.peers import Peer, check_peer
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
+from sluice.stages import OURS, staged
 from stacks import values as v
 from stacks.splits import SplittingParameters
 from stacks.values import Misfit, Model, of
@@ -173,10 +175,13 @@ class FederationParameters(Model):
         None, "the site's name for life; else `<region>-<account>`. Two peers with one tag are refused"
     )
     peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=50)
+    peer_stages: tuple[v.PeerStage, ...] = of(
+        (), "of peer sites, beside the site's own; an empty text is of sites without one", max_length=20
+    )
     peers: tuple[dict[str, Any], ...] = of(
         (),
-        "`{tag, account, region, senders, pulls, pushes, queues}`: sites that may link to this one, and what they may, "
-        "as `peer list --json` shows them",
+        "`{tag, account, region, stage, senders, pulls, pushes, queues}`: sites that may link to this one, and what "
+        "they may, as `peer list --json` shows them",
         max_length=50,
     )
     access: Access = of(Access.POLICY, "how peers in other accounts may send: their queues' policies, or a role")
@@ -416,6 +421,10 @@ class Parameters(Model):
     )
     log_level: LogLevel = of(LogLevel.INFO, "from which on functions log")
     log_retention_days: RetentionDays = of(30, "of all logs")
+    stage: v.Stage | None = of(
+        None,
+        "what names begin with, so that several sites live in one account and region: see [Stages](deploy.md#stages)",
+    )
     rendezvous: RendezvousParameters = RendezvousParameters()
     splitting: SplittingParameters = SplittingParameters()
     federation: FederationParameters = FederationParameters()
@@ -440,6 +449,10 @@ class Parameters(Model):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         """Refuse an exchange for rendezvous events that can't be one, and a bound queue with the name of another."""
+        offers = staged(self.rendezvous.offers_queue_name, self.stage)
+        if len(offers) > v.QUEUE_NAME_CHARACTERS:
+            raise Misfit("rendezvous.offers_queue_name", f"{offers} has more than {v.QUEUE_NAME_CHARACTERS} characters")
+        self._check_peer_stages()
         exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
         if exchange is not None and COUNTERS_QUEUE in queues:
             raise Misfit("federation.queues", f"{COUNTERS_QUEUE} is the queue where rendezvous events were counted")
@@ -455,6 +468,21 @@ class Parameters(Model):
         # Both can be bound, and are told of by their names.
         v.check_names("federation.queues", [each.queue_id for each in self.splitting.queues] + sorted(queues))
         return self
+
+    def _check_peer_stages(self) -> None:
+        listed = {self.stage or "", *self.federation.peer_stages}
+        for peer in self.federation.known_peers:
+            stage = "" if peer.stage is UNSET else peer.stage
+            if stage not in listed:
+                raise Misfit("federation.peers", f"peer_stages doesn't list {stage!r}, {peer.tag}'s")
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        """The patterns of other queues that may be bound or read; those of our own names are the stage's."""
+        ours = f"{OURS}-"
+        return tuple(
+            staged(each, self.stage) if each.startswith(ours) else each for each in self.federation.queue_names
+        )
 
     @property
     def declared(self) -> Declared:
