@@ -33,6 +33,7 @@ COUNTERS_QUEUE = "rendezvous-counters"  # an earlier version bound it to the exc
 DECLARED_MAX_BYTES = 2_000  # of a function's environment
 # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
 SUBNETS_MOST, SECURITY_GROUPS_MOST = 16, 5
+PEER_PLACES_MOST = 51  # accounts, each with every stage: a role's policies name them all, and hold 10,240 characters
 DEFAULT_BRIDGE = {
     "displayName": "default",
     "webSocketAddress": "wss://snowflake.torproject.net/",
@@ -252,6 +253,10 @@ class FederationParameters(Model):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         v.check_names("queues", [v.of_kind(each.name, fifo=each.fifo) for each in self.queues])
+        places = (1 + len(self.peer_accounts)) * (1 + len(self.peer_stages))
+        if self.peer_stages and places > PEER_PLACES_MOST:
+            cause = f"with peer_accounts there are {places} places of peers; a role's policy names {PEER_PLACES_MOST}"
+            raise Misfit("peer_stages", cause)
         v.check_names("ingresses", [v.of_kind(each.exchange, fifo=each.fifo) for each in self.ingresses])
         try:
             size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)
