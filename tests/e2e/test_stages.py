@@ -1,0 +1,122 @@
+"""Two sites in one account and region, one of them at a stage: each has its own, and what one has the other hasn't."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from sluice.aws.operator.deployment import NotDeployed, stack_outputs
+from sluice.demo import rendezvous, splitting
+from sluice.federation.operations import BindQueue
+from sluice.local.access import SiteAccess
+from sluice.local.cloud import start
+from sluice.local.deployer import Deployer
+from sluice.local.sites import Site
+from sluice.stages import stage_of
+from tests.deployed import make_queue
+from tests.e2e.federated import FederatedSite
+
+UNSTAGED = Site("999999999999", "eu-central-1")
+STAGED = Site("999999999999", "eu-central-1", "dev")
+PARAMETERS: dict[str, object] = {
+    **rendezvous.PARAMETERS,
+    **splitting.PARAMETERS,
+    "sluice.rendezvous.keep_state": False,
+    "sluice.federation.peer_stages": ["", "dev"],
+    "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
+}
+FANOUT = "amq.fanout"
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def deployer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployer]:
+    """Has deployed both to a cloud of their own, whose names say whose they are."""
+    cloud = start(tmp_path_factory.mktemp("cloud"), ends_with_us=True)
+    try:
+        deployer = Deployer(cloud=cloud, context=PARAMETERS)
+        deployer.deploy(UNSTAGED, STAGED)
+        yield deployer
+    finally:
+        cloud.stop()
+
+
+@pytest.fixture(scope="module")
+def sites(deployer: Deployer) -> list[FederatedSite]:
+    return [FederatedSite(deployer.cloud, site) for site in (UNSTAGED, STAGED)]
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def at_both(do: Callable[[SiteAccess], T], sites: list[FederatedSite]) -> list[T]:
+    """What it gives for each, side by side."""
+    with ThreadPoolExecutor(len(sites)) as executor:
+        return list(executor.map(do, (SiteAccess(each.cloud, each.site) for each in sites)))
+
+
+def met(site: SiteAccess) -> bool:
+    return asyncio.run(rendezvous.run(site, rendezvous.SMALL, progress=silent)).is_right()
+
+
+def divided(site: SiteAccess) -> bool:
+    return splitting.run(site, progress=silent).is_right()
+
+
+def bound(site: FederatedSite, name: str, exchange: str = FANOUT) -> str:
+    """A new queue of the site's, bound."""
+    make_queue(site.sqs, name)
+    site.ask(BindQueue(exchange=exchange, queue=name))
+    site.queues.append(name)
+    return name
+
+
+def queue_names(site: FederatedSite) -> list[str]:
+    pages = site.sqs.get_paginator("list_queues").paginate()
+    return [url.rsplit("/", 1)[1] for page in pages for url in page.get("QueueUrls", [])]
+
+
+def test_offers_are_answered_at_each(sites: list[FederatedSite]) -> None:
+    assert at_both(met, sites) == [True, True]
+    assert sites[0].tag != sites[1].tag
+
+
+def test_a_queue_that_both_call_the_same_is_split_at_each(sites: list[FederatedSite]) -> None:
+    assert at_both(divided, sites) == [True, True]
+
+
+def test_what_is_published_at_one_stays_there(sites: list[FederatedSite]) -> None:
+    unstaged, dev = sites
+    here, there = bound(unstaged, "sluice-queue-here"), bound(dev, "dev-sluice-queue-here")
+    unstaged.publish(FANOUT, "k", ["here"], fifo=False)
+    dev.publish(FANOUT, "k", ["there"], fifo=False)
+    assert unstaged.bodies(here, 1) == ["here"]
+    assert dev.bodies(there, 1) == ["there"]
+
+
+def test_one_is_the_others_peer_where_both_say_so(sites: list[FederatedSite]) -> None:
+    unstaged, dev = sites
+    queue = bound(dev, "dev-sluice-queue-pulled", "amq.topic")
+    dev.pull(unstaged, "amq.direct", "amq.topic", key="k", fifo=False)
+    unstaged.publish("amq.direct", "k", ["over"], fifo=False)
+    assert dev.bodies(queue, 1) == ["over"]
+    made = [name for name in queue_names(unstaged) if "sluice-bridge-" in name]
+    assert {stage_of(name) for name in made} == {None}
+    dev.close_all()
+    dev.until(lambda found: not found.links)
+
+
+def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: list[FederatedSite]) -> None:
+    unstaged, dev = sites
+    dev.forget()
+    deployer.destroy(STAGED)
+    with pytest.raises(NotDeployed, match="dev-SluiceState is not deployed"):
+        stack_outputs(dev.connection, "SluiceState")
+    left = {name.removesuffix(".fifo") for name in queue_names(unstaged) if stage_of(name) == "dev"}
+    # Of queues made at run time mailboxes and answer queues are the sweeper's, which is gone with its site.
+    assert {name for name in left if "-mailbox-" not in name and "-client-" not in name} == set()
+    assert at_both(met, [unstaged]) == at_both(divided, [unstaged]) == [True]
