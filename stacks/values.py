@@ -300,9 +300,9 @@ def _stage(stage: str) -> None:
 
 
 STAGE_WORDS = f"1 to {MAX_STAGE_CHARACTERS} small letters and digits, a letter first"
-Stage = Annotated[str, checked(_stage), said(STAGE_WORDS, pattern=f"^{STAGE}$")]
+Stage = Annotated[str, said(STAGE_WORDS, pattern=f"^{STAGE}$"), checked(_stage)]
 PeerStage = Annotated[
-    str, checked(lambda stage: stage and _stage(stage)), said(f"nothing, or {STAGE_WORDS}", pattern=f"^({STAGE})?$")
+    str, said(f"nothing, or {STAGE_WORDS}", pattern=f"^({STAGE})?$"), checked(lambda stage: stage and _stage(stage))
 ]
 Tag = Annotated[str, checked(_tag), said("1 to 32 letters, digits, hyphens and underscores")]
 TimeOfDay = Annotated[str, checked(Daily.parse), said("a time of day, HH:MM")]
