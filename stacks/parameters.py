@@ -173,7 +173,9 @@ class FederationParameters(Model):
     """A site's name, peers, queues and ingresses, and what it declares."""
 
     tag: v.Tag | None = of(
-        None, "the site's name for life; else `<region>-<account>`. Two peers with one tag are refused"
+        None,
+        "the site's name for life; else `<region>-<account>`, at a stage `<stage>-<account><region>`. Two peers with "
+        "one tag are refused",
     )
     peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=50)
     peer_stages: tuple[v.PeerStage, ...] = of(
