@@ -1,19 +1,24 @@
 """Two sites in one account and region, one of them at a stage: each has its own, and what one has the other hasn't."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import aiohttp
 import pytest
 
 from sluice.aws.operator.deployment import NotDeployed, stack_outputs
-from sluice.demo import rendezvous, splitting
+from sluice.demo import splitting
 from sluice.federation.operations import BindQueue
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
 from sluice.local.deployer import Deployer
 from sluice.local.sites import Site
+from sluice.local.traffic import Proxies, answer, offer_body
+from sluice.peers.deployed_methods import sqs_method
+from sluice.peers.methods import Answered, Denied, Reply
+from sluice.rendezvous.protocol.messages import NO_PROXIES
 from sluice.stages import stage_of
 from tests.deployed import make_queue
 from tests.e2e.federated import FederatedSite
@@ -21,13 +26,19 @@ from tests.e2e.federated import FederatedSite
 UNSTAGED = Site("999999999999", "eu-central-1")
 STAGED = Site("999999999999", "eu-central-1", "dev")
 PARAMETERS: dict[str, object] = {
-    **rendezvous.PARAMETERS,
+    "sluice.rendezvous.held_proxies_min": 10,
     **splitting.PARAMETERS,
     "sluice.rendezvous.keep_state": False,
     "sluice.federation.peer_stages": ["", "dev"],
     "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
 }
 FANOUT = "amq.fanout"
+WITHIN_S = 120
+MET = (Denied(NO_PROXIES), Answered(answer("2")))
+DIVIDED = {
+    **{name: [name] * number for name, number in splitting.PEOPLE.items()},
+    "consumer": ["others"] * splitting.OTHERS,
+}
 
 T = TypeVar("T")
 
@@ -59,12 +70,42 @@ def at_both(do: Callable[[SiteAccess], T], sites: list[FederatedSite]) -> list[T
         return list(executor.map(do, (SiteAccess(each.cloud, each.site) for each in sites)))
 
 
-def met(site: SiteAccess) -> bool:
-    return asyncio.run(rendezvous.run(site, rendezvous.SMALL, progress=silent)).is_right()
+def met(site: SiteAccess) -> Sequence[Reply]:
+    """What a client hears before there is a proxy, and then."""
+    return asyncio.run(asyncio.wait_for(_met(site), WITHIN_S))
 
 
-def divided(site: SiteAccess) -> bool:
-    return splitting.run(site, progress=silent).is_right()
+async def _met(site: SiteAccess) -> Sequence[Reply]:
+    async with (
+        sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
+        aiohttp.ClientSession() as session,
+    ):
+        proxies = Proxies(session, site.deployment.broker_url)
+        denied = await exchange(offer_body("1"))
+        serving = asyncio.create_task(_served(proxies))
+        try:
+            # Its patience may be over while the function's first environment starts.
+            while not isinstance(reply := await exchange(offer_body("2")), Answered):
+                pass
+        finally:
+            serving.cancel()
+    return denied, reply
+
+
+async def _served(proxies: Proxies) -> None:
+    while True:
+        polled = await proxies.poll()
+        if polled.matched:
+            await proxies.answer(polled.sid, answer("2"))
+
+
+def queues_made(site: FederatedSite, prefix: str) -> set[str | None]:
+    """Whose queues there are with this in their names."""
+    return {stage_of(name) for name in queue_names(site) if prefix in name}
+
+
+def divided(site: SiteAccess) -> Mapping[str, Sequence[str]]:
+    return splitting.run(site, progress=silent).received
 
 
 def bound(site: FederatedSite, name: str, exchange: str = FANOUT) -> str:
@@ -81,12 +122,13 @@ def queue_names(site: FederatedSite) -> list[str]:
 
 
 def test_offers_are_answered_at_each(sites: list[FederatedSite]) -> None:
-    assert at_both(met, sites) == [True, True]
+    assert at_both(met, sites) == [MET, MET]
     assert sites[0].tag != sites[1].tag
+    assert queues_made(sites[0], "snowflake-client-") == queues_made(sites[0], "sluice-mailbox-") == {None, "dev"}
 
 
 def test_a_queue_that_both_call_the_same_is_split_at_each(sites: list[FederatedSite]) -> None:
-    assert at_both(divided, sites) == [True, True]
+    assert at_both(divided, sites) == [DIVIDED, DIVIDED]
 
 
 def test_what_is_published_at_one_stays_there(sites: list[FederatedSite]) -> None:
@@ -119,4 +161,5 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     left = {name.removesuffix(".fifo") for name in queue_names(unstaged) if stage_of(name) == "dev"}
     # Of queues made at run time mailboxes and answer queues are the sweeper's, which is gone with its site.
     assert {name for name in left if "-mailbox-" not in name and "-client-" not in name} == set()
-    assert at_both(met, [unstaged]) == at_both(divided, [unstaged]) == [True]
+    assert at_both(met, [unstaged]) == [MET]
+    assert at_both(divided, [unstaged]) == [DIVIDED]
