@@ -7,6 +7,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 
+from sluice.stages import staged
 from stacks.functions import METRICS_NAMESPACE
 
 AGE, VISIBLE, IN_FLIGHT = (
@@ -15,6 +16,7 @@ AGE, VISIBLE, IN_FLIGHT = (
     "ApproximateNumberOfMessagesNotVisible",
 )
 FIVE_MINUTES = Duration.minutes(5)
+SPARK_NAMESPACE = "Sluice/Spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,14 @@ def ours(
     name: str,
     service: str,
     *,
+    stage: str | None,
     statistic: str = "Sum",
     dimensions: Mapping[str, str] | None = None,
     label: str | None = None,
 ) -> cloudwatch.Metric:
-    """Name a metric that a function publishes."""
+    """Name a metric that a function publishes, at a stage or none."""
     return cloudwatch.Metric(
-        namespace=METRICS_NAMESPACE,
+        namespace=staged(METRICS_NAMESPACE, stage),
         metric_name=name,
         dimensions_map={"service": service, **(dimensions or {})},
         statistic=statistic,

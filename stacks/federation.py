@@ -11,11 +11,13 @@ from aws_cdk import Aws, CfnOutput, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
+from msgspec import UNSET
 
 from sluice.federation import router
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
+from sluice.stages import staged
 from stacks.alarms import Rule, alarm, ours
 from stacks.assets import Assets
 from stacks.functions import (
@@ -55,13 +57,21 @@ class FederationStack(Stack):
     """Stack `SluiceFederation`."""
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
-        super().__init__(scope, "SluiceFederation", description="Sluice: exchanges, links and routes between sites")
+        super().__init__(
+            scope,
+            staged("SluiceFederation", parameters.stage),
+            description="Sluice: exchanges, links and routes between sites",
+        )
         self.parameters = parameters.federation
         self.declared = parameters.declared
         self.state = state.federation
         self.accounts = [Aws.ACCOUNT_ID, *parameters.federation.peer_accounts]
-        self.bridge_queues = queue_arn(self, f"{BRIDGE_QUEUE_PREFIX}*")
-        named = [queue_arn(self, pattern) for pattern in parameters.federation.queue_names]
+        self.stage = parameters.stage
+        self.peer_stages = list(dict.fromkeys((self.stage, *(each or None for each in self.parameters.peer_stages))))
+        self.bridge_prefix = staged(BRIDGE_QUEUE_PREFIX, self.stage)
+        self.bridge_queues = queue_arn(self, f"{self.bridge_prefix}*")
+        self.queue_names = parameters.queue_names
+        named = [queue_arn(self, pattern) for pattern in self.queue_names]
         taken = self.state.taken
         self.readable = [queue.queue_arn for name, queue in self.state.bound.items() if name not in taken] + named
         self.bindable = [queue.queue_arn for queue in self.state.bound.values()] + named
@@ -146,7 +156,7 @@ def _exchange(stack: FederationStack) -> None:
                     for each in state.ingresses
                 },
             ),
-            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            run_time_queues=[stack.bridge_prefix],
             wildcards=_patterns(stack),
             allowed=[
                 allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
@@ -183,7 +193,7 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
                 dead_letters_url=state.dead_letters.queue_url,
                 ticks_queue_url=state.ticks_queue.queue_url,
             ),
-            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            run_time_queues=[stack.bridge_prefix],
             wildcards=_patterns(stack) | _peers(stack),
             allowed=[
                 allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
@@ -204,7 +214,7 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
             timeout=LINKS_TIMEOUT,
             memory_mb=stack.parameters.links_memory_mb,
             settings=_links_settings(stack, bridge),
-            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            run_time_queues=[stack.bridge_prefix],
             wildcards=_patterns(stack)
             | _peers(stack)
             | {"*": "Event source mappings are made at run time; the condition names the one function they are of."},
@@ -238,6 +248,7 @@ def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSe
             role_arn=None if role is None else role.role_arn,
             external_id=None if role is None else parameters.external_id,
             sqs_url=parameters.sqs_url,
+            stage=stack.stage or UNSET,
         ),
         peer_role_id=None if role is None else role.role_id,
         peers=parameters.known_peers,
@@ -248,11 +259,12 @@ def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSe
         bridge_dead_letters_arn=state.dead_letters.queue_arn,
         fifo_bridge_dead_letters_arn=state.fifo_dead_letters.queue_arn,
         accounts=tuple(stack.accounts),
+        stages=parameters.peer_stages or None,
         counts_settle_s=parameters.counts_settle_s,
         kms_key_arn=parameters.kms_key_arn,
         names=SiteNames(
             queues={name: queue.queue_name for name, queue in state.bound.items()},
-            patterns=parameters.queue_names,
+            patterns=stack.queue_names,
             taken=sorted(state.taken),
         ),
         declaration=stack.declared.to_json(),
@@ -291,29 +303,37 @@ def _to_peers(stack: FederationStack) -> Sequence[iam.PolicyStatement]:
         allow(
             "sqs",
             ["SendMessage"],
-            *(f"arn:{Aws.PARTITION}:sqs:*:{account}:{PEER_QUEUES}" for account in stack.accounts),
+            *(f"arn:{Aws.PARTITION}:sqs:*:{account}:{name}" for account, name in _at_peers(stack, PEER_QUEUES)),
         ),
         allow(
             "sts",
             ["AssumeRole"],
-            *(f"arn:{Aws.PARTITION}:iam::{account}:role/{PEER_ROLE}" for account in stack.accounts),
+            *(f"arn:{Aws.PARTITION}:iam::{account}:role/{name}" for account, name in _at_peers(stack, PEER_ROLE)),
         ),
     ]
+
+
+def _at_peers(stack: FederationStack, name: str) -> list[tuple[str, str]]:
+    """Give a name as it is at peers, with each account that they may be in."""
+    return [(account, staged(name, stage)) for account in stack.accounts for stage in stack.peer_stages]
 
 
 def _patterns(stack: FederationStack) -> dict[str, str]:
     """Why a role names queues with wildcards."""
     return {
         f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{pattern}": AT_RUN_TIME
-        for pattern in stack.parameters.queue_names
+        for pattern in stack.queue_names
         if "*" in pattern
     }
 
 
 def _peers(stack: FederationStack) -> dict[str, str]:
     accounts = ["<AWS::AccountId>", *stack.parameters.peer_accounts]
-    queues = {f"arn:<AWS::Partition>:sqs:*:{account}:{PEER_QUEUES}": OF_PEERS for account in accounts}
-    return queues | {f"arn:<AWS::Partition>:iam::{account}:role/{PEER_ROLE}": OF_PEERS for account in accounts}
+    stages = stack.peer_stages
+    queues, roles = ([staged(name, stage) for stage in stages] for name in (PEER_QUEUES, PEER_ROLE))
+    arns = [f"arn:<AWS::Partition>:sqs:*:{account}:{name}" for account in accounts for name in queues]
+    arns += [f"arn:<AWS::Partition>:iam::{account}:role/{name}" for account in accounts for name in roles]
+    return dict.fromkeys(arns, OF_PEERS)
 
 
 def _alarms(stack: FederationStack) -> None:
@@ -322,4 +342,4 @@ def _alarms(stack: FederationStack) -> None:
         metric = queue.metric_approximate_number_of_messages_visible()
         alarm(stack, Rule(name, text, metric, threshold=1))
     text = "Routes can't reach their peers: `sluice link list` says why"
-    alarm(stack, Rule("Outage", text, ours("PeerNotReached", "bridge"), threshold=1, periods=3))
+    alarm(stack, Rule("Outage", text, ours("PeerNotReached", "bridge", stage=stack.stage), threshold=1, periods=3))

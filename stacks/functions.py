@@ -18,6 +18,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.settings import Settings
+from sluice.stages import staged
 from stacks import stored
 from stacks.assets import Assets, Built, Target
 from stacks.parameters import Architecture, Parameters
@@ -108,7 +109,7 @@ class Functions:
             memory_size=plan.memory_mb,
             environment={
                 "POWERTOOLS_SERVICE_NAME": plan.name,
-                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+                "POWERTOOLS_METRICS_NAMESPACE": staged(METRICS_NAMESPACE, self.parameters.stage),
                 "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
                 **plan.settings.environment(stored_under=kept),
             },

@@ -21,6 +21,7 @@ from constructs import Construct
 
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.rendezvous.broker import OfferMetric
+from sluice.stages import staged
 from stacks.alarms import AGE, VISIBLE, Rule, alarm, of_queue, ours
 from stacks.dashboard import Watched, WatchedQueue, deletions_failed, denied_percent, draw
 from stacks.parameters import Architecture, OperationsParameters, Parameters
@@ -46,7 +47,9 @@ class OperationsStack(Stack):
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, watched: Sequence[Stack]
     ) -> None:
-        super().__init__(scope, "SluiceOperations", description="Sluice: dashboard and alarms")
+        super().__init__(
+            scope, staged("SluiceOperations", parameters.stage), description="Sluice: dashboard and alarms"
+        )
         self.parameters = parameters
         self.options: OperationsParameters = parameters.operations
         self.state = state
@@ -60,6 +63,7 @@ class OperationsStack(Stack):
         if not is_local:
             _budget(self)
         drawn = Watched(
+            stage=parameters.stage,
             offers=state.offers_queue,
             sources=list(_sources(state)),
             dead_letters=list(_dead_letters(state)),
@@ -95,7 +99,7 @@ def _topic(stack: OperationsStack) -> sns.ITopic | None:
         return sns.Topic.from_topic_arn(stack, "Topic", options.alarm_topic_arn)
     if options.alarm_email is None:
         return None
-    topic = sns.Topic(stack.state, "Alarms", display_name="Sluice", enforce_ssl=True)
+    topic = sns.Topic(stack.state, "Alarms", display_name=staged("Sluice", stack.parameters.stage), enforce_ssl=True)
     topic.add_subscription(subscriptions.EmailSubscription(options.alarm_email))
     # A topic with a policy has no longer the one by which its own account's alarms may publish. Of rules:
     # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-conditions.html
@@ -173,14 +177,14 @@ def _dead_letters(state: StateStack) -> Iterator[WatchedQueue]:
 
 def _rules(stack: OperationsStack) -> Iterator[Rule]:
     """List all alarms of this stack."""
-    state, options = stack.state, stack.options
+    state, options, stage = stack.state, stack.options, stack.parameters.stage
     yield from _age_rules(stack)
     # Queues of routes are made at run time. So the functions say how late their messages are, and what doesn't go.
     text = "Messages go over routes long after they came: `sluice status` shows which, and its queue"
-    lag = ours("LagMs", "bridge", statistic="Maximum")
+    lag = ours("LagMs", "bridge", stage=stage, statistic="Maximum")
     yield Rule("BridgeLag", text, lag, threshold=options.bridge_lag_s * 1000, periods=3)
     text = "Routes carry nothing for a quarter of an hour: `sluice link list` says why"
-    down = ours("RoutesDown", "links", statistic="Minimum")
+    down = ours("RoutesDown", "links", stage=stage, statistic="Minimum")
     # Without a word from the function nobody looks after links.
     yield Rule("RoutesDown", text, down, threshold=1, periods=3, missing=cloudwatch.TreatMissingData.BREACHING)
     for queue in _dead_letters(state):
@@ -188,13 +192,15 @@ def _rules(stack: OperationsStack) -> Iterator[Rule]:
             text = f"There are {queue.told}: their attribute sluice-reason says why"
             yield Rule(queue.name, text, of_queue(queue.queue, VISIBLE), threshold=options.dead_letters)
     text = "Too many offers find no proxy: `sluice rendezvous status` says who waits"
-    denied = denied_percent(least_offers=options.denied_least_offers)
+    denied = denied_percent(stage, least_offers=options.denied_least_offers)
     yield Rule("Denied", text, denied, threshold=options.denied_percent, periods=3)
     text = "Offers come too late to be answered: is the broker throttled, are its parameters too small for the load?"
-    yield Rule("Stale", text, ours(OfferMetric.STALE, "broker"), threshold=options.denied_least_offers, periods=3)
+    yield Rule(
+        "Stale", text, ours(OfferMetric.STALE, "broker", stage=stage), threshold=options.denied_least_offers, periods=3
+    )
     if state.pipeline is not None:
         text = "The land job couldn't delete messages that it has: they come again, and land once all the same"
-        yield Rule("DeletionsFailed", text, deletions_failed(), threshold=1)
+        yield Rule("DeletionsFailed", text, deletions_failed(stage), threshold=1)
 
 
 def _age_rules(stack: OperationsStack) -> Iterator[Rule]:
@@ -227,7 +233,7 @@ def _declared_queues(stack: OperationsStack) -> Iterator[tuple[str, sqs.IQueue |
         if route.src_is_local and given is not None:
             yield route.name, bound.get(given, given)
         elif route.src_is_local and tag is not None:
-            yield route.name, bridge_queue_name(tag, route)
+            yield route.name, bridge_queue_name(tag, route, stage=stack.parameters.stage)
 
 
 def _tell(topic: sns.ITopic, stacks: Sequence[Stack]) -> None:

@@ -21,13 +21,14 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
+from sluice.stages import staged
 from stacks import functions
-from stacks.alarms import Rule, alarm, ours
+from stacks.alarms import SPARK_NAMESPACE, Rule, alarm, ours
 from stacks.assets import Assets, Built
 from stacks.environment import SparkAssets, image_target
 from stacks.functions import Functions, Plan, acknowledge, allow, every_minute
@@ -64,7 +65,9 @@ class PipelineStack(Stack):
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, pipeline: PipelineState, project: Path
     ) -> None:
-        super().__init__(scope, "SluicePipeline", description="Sluice: jobs on EMR Serverless")
+        super().__init__(
+            scope, staged("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
+        )
         self.parameters = parameters
         self.options: PipelineParameters = parameters.pipeline
         self.state = pipeline
@@ -229,7 +232,7 @@ def _jobs_function(
 def _settings(
     stack: PipelineStack, application: emr.CfnApplication, role: iam.Role, program: ProgramAssets
 ) -> JobsSettings:
-    options = stack.options
+    options, stage = stack.options, stack.parameters.stage
     places = Places(root=f"s3://{stack.state.bucket.bucket_name}", table_format=options.table_format)
     return JobsSettings(
         application_id=application.attr_application_id,
@@ -254,6 +257,7 @@ def _settings(
             places=places,
             reach=Reach(region=Aws.REGION),
             trigger_s=options.trigger_s,
+            metrics=UNSET if stage is None else staged(SPARK_NAMESPACE, stage),
         ),
         limits=JobLimits(**options.model_dump(include={each.name for each in fields(JobLimits)})),
     )
@@ -264,7 +268,7 @@ def _alarms(stack: PipelineStack) -> None:
         ("StreamsDown", 3, "The land job should run and doesn't: `sluice pipeline status` says why"),
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs`"),
     ):
-        metric = ours(name, "jobs", statistic="Maximum")
+        metric = ours(name, "jobs", stage=stack.parameters.stage, statistic="Maximum")
         # Without a word from the function nobody looks after the stream.
         missing = cloudwatch.TreatMissingData.BREACHING
         alarm(stack, Rule(name, text, metric, threshold=1, periods=periods, missing=missing))

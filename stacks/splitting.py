@@ -16,6 +16,7 @@ from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED
 from sluice.splitting.operations import SweepQueues
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
+from sluice.stages import staged
 from stacks import repointing
 from stacks.assets import Assets
 from stacks.consumers import KubernetesParameters, targets_of
@@ -47,10 +48,13 @@ class SplittingStack(Stack):
     """Stack `SluiceSplitting`."""
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
-        super().__init__(scope, "SluiceSplitting", description="Sluice: sessions that share queues")
+        super().__init__(
+            scope, staged("SluiceSplitting", parameters.stage), description="Sluice: sessions that share queues"
+        )
         self.state = state
         self.parameters = parameters
-        self.temporary_queues = queue_arn(self, f"{TEMPORARY_PREFIX}*")
+        self.temporary_prefix = staged(TEMPORARY_PREFIX, parameters.stage)
+        self.temporary_queues = queue_arn(self, f"{self.temporary_prefix}*")
         self.functions = Functions.of(self, parameters, assets, extras=["functions", "splitter"])
         splitter, triggers = _splitter(self)
         control = _control(self, triggers)
@@ -76,7 +80,7 @@ def _splitter(stack: SplittingStack) -> tuple[lambda_.Function, Mapping[str, lam
             timeout=SPLITTER_TIMEOUT,
             memory_mb=parameters.splitter_memory_mb,
             settings=_settings(stack),
-            run_time_queues=[TEMPORARY_PREFIX],
+            run_time_queues=[stack.temporary_prefix],
             wildcards={f"{arn}/*": "S3 events name objects; any of the bucket." for arn in parameters.s3_bucket_arns},
             allowed=_splitter_statements(stack),
         )
@@ -126,6 +130,7 @@ def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMa
             settings=ControlSettings(
                 **structs.asdict(_settings(stack)),
                 counts_settle_s=parameters.counts_settle_s,
+                stage=stack.parameters.stage,
                 repointed=tuple(
                     Repointed(
                         queue_id=queue_id,
@@ -136,7 +141,7 @@ def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMa
                 ),
                 policies=tuple(policy.policy for policy in parameters.policies),
             ),
-            run_time_queues=[TEMPORARY_PREFIX],
+            run_time_queues=[stack.temporary_prefix],
             wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."}
             | repointing.wildcards(consumers),
             allowed=[*_control_statements(stack), *about_consumers],

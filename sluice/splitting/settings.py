@@ -9,6 +9,7 @@ from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.policies import Policy
 from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX, TAG_CHARACTERS
+from sluice.stages import staged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     STORED: ClassVar[frozenset[str]] = frozenset({"split_queues", "repointed", "policies"})
 
     counts_settle_s: int
+    stage: str | None = None
     repointed: tuple[Repointed, ...] = ()
     policies: tuple[Policy, ...] = ()
 
@@ -78,4 +80,4 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     @property
     def deployment(self) -> str:
         """What tells a deployment's temporary queues from another's: its table's name is unique, and so is its hash."""
-        return hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS]
+        return staged(hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS], self.stage)

@@ -336,6 +336,8 @@ def test_links_and_routes_are_declared() -> None:
         ("tag", "a b", "not 1 to 32 letters"),
         ("peer_accounts", ["12"], "twelve digits"),
         ("access", "key", "none of policy, role"),
+        ("peer_stages", ["Dev"], "nothing, or 1 to 7 small letters"),
+        ("peer_stages", ["sluice"], "is what names begin with that have no stage"),
         ("queues", [{"name": "q", "fofi": True}], r"\[0\]\[fofi\]: there is no such"),
         ("queues", [{"fifo": True}], r"\[0\]\[name\]: is missing"),
         ("queue_names", ["a b"], "a queue's name with wildcards"),
@@ -349,6 +351,47 @@ def test_links_and_routes_are_declared() -> None:
 def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, cause: str) -> None:
     with pytest.raises(BadParameter, match=cause):
         Parameters.read({f"sluice.federation.{key}": value})
+
+
+@pytest.mark.parametrize("stage", ["Dev", "dev-1", "1dev", "longerer", "sluice", ""])
+def test_what_is_no_stage_is_refused(stage: str) -> None:
+    with pytest.raises(BadParameter, match=r"^parameter sluice\.stage: "):
+        Parameters.read({"sluice.stage": stage})
+
+
+def test_names_of_ours_are_the_stages_and_those_of_others_stay() -> None:
+    context = {"sluice.stage": "dev", "sluice.federation.queue_names": ["sluice-queue-*", "orders-*"]}
+    assert Parameters.read(context).queue_names == ("dev-sluice-queue-*", "orders-*")
+    assert Parameters().queue_names == ("sluice-queue-*",)
+
+
+def test_an_offers_queue_has_eighty_characters_with_its_stage() -> None:
+    context = {"sluice.stage": "dev", "sluice.rendezvous.offers_queue_name": "o" * 76}
+    Parameters.read(context)
+    with pytest.raises(BadParameter, match=r"sluice\.rendezvous\.offers_queue_name: dev-o+ has more than 80"):
+        Parameters.read({**context, "sluice.rendezvous.offers_queue_name": "o" * 77})
+
+
+def test_an_offers_queue_is_called_as_nothing_that_functions_of_a_stage_make() -> None:
+    with pytest.raises(BadParameter, match="as queues do that the sweeper deletes"):
+        Parameters.read({"sluice.rendezvous.offers_queue_name": "dev-snowflake-client-1"})
+
+
+def test_accounts_and_stages_of_peers_fit_into_a_policy() -> None:
+    accounts = [f"{number:012}" for number in range(50)]
+    Parameters.read({"sluice.federation.peer_accounts": accounts[:16], "sluice.federation.peer_stages": ["", "dev"]})
+    with pytest.raises(BadParameter, match="peer_stages: with peer_accounts there are 102 places"):
+        Parameters.read({"sluice.federation.peer_accounts": accounts, "sluice.federation.peer_stages": ["dev"]})
+
+
+def test_a_peers_stage_is_listed() -> None:
+    peers = [{**PEER, "stage": "dev"}]
+    Parameters.read({"sluice.federation.peers": peers, "sluice.federation.peer_stages": ["dev"]})
+    Parameters.read({"sluice.federation.peers": peers, "sluice.stage": "dev"})
+    with pytest.raises(BadParameter, match=r"federation\.peers: peer_stages doesn't list 'dev', FAR's"):
+        Parameters.read({"sluice.federation.peers": peers})
+    with pytest.raises(BadParameter, match=r"federation\.peers: peer_stages doesn't list '', FAR's"):
+        Parameters.read({"sluice.federation.peers": [PEER], "sluice.stage": "dev"})
 
 
 PEER = {"tag": "FAR", "account": "111111111111", "region": "eu-west-1", "senders": ["AROAFAR"]}

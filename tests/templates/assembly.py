@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from sluice.stages import staged
 from tests.stacks.conftest import Templates
 
 Template = Mapping[str, Any]
@@ -67,8 +68,8 @@ class Assembly:
     @classmethod
     def of(cls, templates: Templates) -> "Assembly":
         """Without those that aren't there."""
-        found = {f"Sluice{name.capitalize()}": template for name, template in asdict(templates).items()}
-        return cls({name: template for name, template in found.items() if template})
+        found = {name: template for name, template in asdict(templates).items() if template and name != "stage"}
+        return cls({staged(f"Sluice{name.capitalize()}", templates.stage): each for name, each in found.items()})
 
     def resources(self, *types: str) -> Iterator[Resource]:
         """All, or those of some types."""
@@ -98,7 +99,7 @@ class Assembly:
         made = {each.properties["Name"]: each for each in self.resources("AWS::SSM::Parameter")}
         return "".join(self.text(made[name].stack, made[name].properties["Value"]) for name in names)
 
-    def text(self, stack: str, value: Any) -> str:
+    def text(self, stack: str, value: Any) -> str:  # noqa: PLR0911 - one case an expression
         """What a value of a stack's template comes to."""
         match value:
             case str():
@@ -109,6 +110,8 @@ class Assembly:
                 return _attribute(self.resource(stack, id_), attribute)
             case {"Fn::Join": [str(separator), [*parts]]}:
                 return separator.join(self.text(stack, part) for part in parts)
+            case {"Fn::Join": [str(separator), {"Fn::Split": [str(by), split]}]}:
+                return separator.join(self.text(stack, split).split(by))
             case {"Fn::Sub": str(pattern)}:
                 return re.sub(r"\$\{([^}]+)\}", lambda found: PSEUDO[found[1]], pattern)
             case {"Fn::GetStackOutput": {"StackName": str(other), "OutputName": str(name)}}:

@@ -242,4 +242,28 @@ MAXIMUM = ParameterSet(
         "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/{}", width=607),
     },
 )
-SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, ZONES, NAT, RESTING, REPOINTED, MANY, MAXIMUM)
+# Beside other sites in its account and region, with the longest of names.
+STAGED = ParameterSet(
+    name="staged",
+    parameters={
+        "sluice.stage": "staging",
+        "sluice.rendezvous.offers_queue_name": "o" * (LONGEST_QUEUE_NAME - len("staging-")),
+        "sluice.federation.queues": [{"name": "orders"}],
+        "sluice.federation.peer_accounts": ["111111111111"],
+        "sluice.federation.access": "role",
+        "sluice.operations.alarm_email": "somebody@example.com",
+    },
+)
+SETS: Sequence[ParameterSet] = (
+    DEFAULTS,
+    LEAST,
+    ADOPTED,
+    VPC_AND_ROLES,
+    ZONES,
+    NAT,
+    RESTING,
+    REPOINTED,
+    STAGED,
+    MANY,
+    MAXIMUM,
+)
