@@ -42,6 +42,7 @@ ARNS = {
     "AWS::S3::Bucket": "arn:aws:s3:::",
     "AWS::SNS::Topic": f"arn:aws:sns:{REGIONAL}",
     "AWS::SQS::Queue": f"arn:aws:sqs:{REGIONAL}",
+    "AWS::SSM::Parameter": f"arn:aws:ssm:{REGIONAL}parameter",
 }
 
 
