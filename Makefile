@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock clean
+.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline
@@ -118,6 +118,11 @@ lock: setup ## write the locks anew, with the newest versions that pyproject.tom
 			-o spark/requirements-$$version.txt spark/pyproject.toml -; \
 	done
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
+	$(MAKE) setup
+	python -m stacks.bill
+
+sbom: setup ## the bill of materials in CycloneDX: build/sbom.json
+	python -m stacks.bill --sbom build/sbom.json
 
 clean: ## everything that a clone doesn't have
 	-[ -x .venv/bin/sluice ] && .venv/bin/sluice local down
