@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock sbom clean
+.PHONY: help setup demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline
@@ -23,7 +23,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --strip-extras --no-header
 # Into an environment: with uv, and where that doesn't get at the packages with pip, which may be configured otherwise.
 # What a lock lists is checked by its hash; our own packages have none, and bring nothing with them.
-install = uv pip install --quiet --python $(1) $(2) || $(1)/bin/python -m pip install --quiet $(2)
+install = uv pip install --quiet --python $(1) $(2) || python -m pip --python $(1)/bin/python install --quiet $(2)
 locked = $(call install,$(1),--require-hashes --requirement $(2))
 own = $(call install,$(1),--no-deps --editable $(2))
 # PySpark's archive, with compiled modules beside the sources: each worker would compile all that it imports, each time.
@@ -64,10 +64,14 @@ test-slow: export PYTEST_TIMEOUT := 900
 test-slow: setup build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
 	build/spark-$(SPARK)/bin/python -m pytest -m slow --confcutdir=tests/spark --numprocesses=2 tests/spark
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
-	SLUICE_EXAMPLES=200 python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal tests/unit tests/functions tests/contract
+	+$(MAKE) test-lambda-python SLUICE_EXAMPLES=200
 	python -m pytest -m slow $(FEDERATED)
 	python -m pytest -m slow $(FEDERATED:%=--ignore=%) --ignore=tests/chaos
 	python -m pytest -m slow tests/chaos
+
+test-lambda-python: export SLUICE_EXAMPLES := 20
+test-lambda-python: setup build/tests-3.13/ready ## what doesn't need a cloud, with the Python that functions run on
+	nice build/tests-3.13/bin/python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal tests/unit tests/functions tests/contract
 
 test-deployed: setup ## the suites on one site, deployed to the embedded cloud
 	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%)
@@ -149,6 +153,12 @@ build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/ready
 build/python-3.13/ready: sluice/local/install-python .venv/ready
 	@nice sluice/local/install-python $(@D) || { rm -rf $(@D) && mkdir -p $(@D) && \
 		echo "No Python 3.13 here, neither by Debian's packages nor by uv: functions run locally with $$(python --version)"; }
+	touch $@
+
+build/tests-3.13/ready: requirements.txt build/python-3.13/ready
+	python=build/python-3.13/bin/python3.13; [ -x $$python ] || python=.venv/bin/python; $$python -m venv --without-pip $(@D)
+	$(call locked,$(@D),requirements.txt)
+	$(call own,$(@D),.)
 	touch $@
 
 # A real API server of Kubernetes, for suites that are slow.
