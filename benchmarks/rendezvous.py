@@ -26,7 +26,6 @@ import aiohttp
 import typer
 from rich.console import Console
 
-from benchmarks.imports import COMPILED, FROM_SOURCES, import_ms, slowest_ratio
 from benchmarks.report import Figure, report
 from sluice.aws.clients import new_id, now_ms
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
@@ -65,7 +64,6 @@ ALONE, ALONE_EVERY_S = 10, 3.0  # rendezvous one by one
 COUNTRIES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "ABCDEFGHIJKLMNOPQRST"]  # two hundred
 EVENTS, EVENTS_A_SECOND = 900, 30  # as ten rendezvous a second tell of
 QUIET_S = 150.0  # the counters wait for two minutes: nothing is left to count then
-FUNCTIONS = ("broker", "proxy", "sweeper", "counters")
 SEED = 7
 
 
@@ -119,7 +117,7 @@ def main(
     held: Annotated[bool, typer.Option("--held", help="Under load, too, to polls that are held.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
 ) -> None:
-    """Measure requests, latency and import times, and compare."""
+    """Measure requests and latency, and compare."""
     console = Console(stderr=True)
     cloud = start(BUILD / "bench-cloud", ends_with_us=True)
     try:
@@ -132,22 +130,15 @@ def main(
             ).deploy(DEFAULT_SITE)
             load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, held=held, progress=status.update))
             counting = units_of_counting(cloud, progress=status.update)
-            status.update("importing the handlers")
-            import_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=COMPILED))
-            uncompiled_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=FROM_SOURCES))
     finally:
         cloud.stop()
     for run, title in ((load, "under load"), (alone, "alone")):
         for action, number in run.by_action.items():
             console.print(f"{number:8.3f}  {action}, {title}")
-    imports = {
-        "import_ratio_max": Figure(name="slowest handler's import, to bare boto3's", value=import_ratio, limit=1.5),
-        "import_ratio_uncompiled": Figure(name="the same, our side from its sources", value=uncompiled_ratio),
-    }
     title = f"{len(load.answer_ms)} rendezvous at {rate:g}/s"
     report(
         title,
-        figures(load, alone, settled_offers=round(rate * seconds)) | of_counting(counting) | imports,
+        figures(load, alone, settled_offers=round(rate * seconds)) | of_counting(counting),
         as_json=as_json,
     )
 
