@@ -18,9 +18,11 @@ from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, Used, times, together
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from stacks.parameters import Parameters
 
-# A trigger looks at a queue with five long polls at a time, each of twenty seconds. Two are possible, AWS says, but not
-# where the concurrency has a maximum: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
+# A trigger looks at a queue with five long polls at a time, each of twenty seconds; with two, AWS says, at a standard
+# queue with little traffic, where its concurrency has no maximum:
+# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 POLLERS = 5
+LEAST_POLLERS = 2
 POLL_S = 20
 SCHEDULED_S = 0.1  # that a schedule's call takes which finds nothing to do; assumed, as no emulator says it
 EVERY_MINUTE = "rate(1 minute)"
@@ -28,7 +30,7 @@ STREAM_WORKERS = 2  # of the land job at rest: the driver and one executor
 Template = Mapping[str, Any]
 Month = Mapping[str, Used]  # what is used by what uses it
 Months = Mapping[str, Month]  # by sets of parameters
-POLLED: Used = {"sqs_standard": POLLERS * MONTH_S / POLL_S}  # of a standard queue by its trigger, in vain
+POLLED: Used = {"sqs_standard": POLLERS * MONTH_S / POLL_S}  # of a route's queue by its trigger, in vain
 FILE = Path(__file__).with_name("rest.json")
 ENDPOINTS = "endpoints"  # the part of a month that a pipeline's VPC takes
 
@@ -122,15 +124,16 @@ def polls(site: Site, mapping: Mapping[str, Any]) -> Used:
         return {}
     arn = mapping["EventSourceArn"]
     if isinstance(arn, str):
-        return _polled(is_fifo=arn.endswith(".fifo"))
-    source = site.resource(arn)
-    if source is None or source["Type"] != "AWS::SQS::Queue":
-        return {}
-    return _polled(is_fifo=source["Properties"].get("FifoQueue", False))
-
-
-def _polled(*, is_fifo: bool) -> Used:
-    return {"sqs_fifo": POLLED["sqs_standard"]} if is_fifo else POLLED
+        is_fifo = arn.endswith(".fifo")
+    else:
+        source = site.resource(arn)
+        if source is None or source["Type"] != "AWS::SQS::Queue":
+            return {}
+        is_fifo = source["Properties"].get("FifoQueue", False)
+    if is_fifo:
+        return {"sqs_fifo": POLLERS * MONTH_S / POLL_S}
+    pollers = POLLERS if "MaximumConcurrency" in mapping.get("ScalingConfig", {}) else LEAST_POLLERS
+    return {"sqs_standard": pollers * MONTH_S / POLL_S}
 
 
 def held_month(parameters: Parameters) -> Used:

@@ -9,11 +9,12 @@ from benchmarks.cost import PLACE, Costs, documents, written
 from benchmarks.limits import FIRST, first, limits
 from benchmarks.pool_costs import METRICS_KB
 from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
-from benchmarks.rest import ENDPOINTS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
+from benchmarks.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
 from sluice.aws.metrics import publish
 from stacks.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+CAPPED = {"ScalingConfig": {"MaximumConcurrency": 2}}
 POLLED = POLLERS * MONTH_S / POLL_S
 
 
@@ -49,7 +50,8 @@ def test_every_price_names_its_page_of_aws() -> None:
 @pytest.mark.parametrize(
     ("mapping", "expected"),
     [
-        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs"}, {"sqs_standard": POLLED}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", **CAPPED}, {"sqs_standard": POLLED}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs"}, {"sqs_standard": LEAST_POLLERS * POLLED / POLLERS}),
         ({"EventSourceArn": "arn:aws:sqs:r:1:theirs.fifo"}, {"sqs_fifo": POLLED}),
         ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", "Enabled": False}, {}),
         ({"EventSourceArn": {"Fn::GetStackOutput": {"StackName": "S", "OutputName": "Fifo"}}}, {"sqs_fifo": POLLED}),
