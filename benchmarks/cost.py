@@ -40,12 +40,6 @@ MESSAGES = {
     "landed": "message from the main queue into a table",
 }
 WHOLE_WAY = ("exchanged", "bridged", "exchanged", "split", "landed")
-VPC = {
-    "sluice.pipeline.vpc_id": "vpc-0123456789abcdef0",
-    "sluice.pipeline.subnet_ids": ["subnet-0123456789abcdef0"],
-    "sluice.pipeline.security_group_ids": ["sg-0123456789abcdef0"],
-    "sluice.pipeline.vpc_endpoints": ["sqs"],
-}
 # Sets of parameters on top of cdk.json's.
 SETS: Mapping[str, Mapping[str, object]] = {
     "default": {},
@@ -54,18 +48,15 @@ SETS: Mapping[str, Mapping[str, object]] = {
         "sluice.splitting.queues": [],
         "sluice.federation.exchanges": [],
     },
-    "endpoints": VPC,
-    "two zones": {
-        **VPC,
-        "sluice.pipeline.subnet_ids": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"],
-    },
+    "resting": {"sluice.pipeline.resting": True},
+    "two zones": {"sluice.pipeline.endpoint_subnets": 2},
     "streaming": {"sluice.pipeline.streaming": True},
 }
 MONTHS = {
-    "default": "cdk.json's parameters",
+    "default": "cdk.json's parameters: a pipeline that is run from time to time, with its endpoints",
     "least": "no split queue, no pipeline, no events",
-    "endpoints": "the pipeline in a VPC of yours, with an endpoint for SQS in one zone",
-    "two zones": "the same in two zones",
+    "resting": "`pipeline.resting`: no endpoints, and no job runs",
+    "two zones": "the pipeline's endpoints in two zones",
     "streaming": "the land job streams all month",
 }
 
@@ -87,8 +78,14 @@ class Costs:
         return MILLION * sum(price_list().usd(self.counts.messages[kind]) for kind in kinds)
 
     def month_usd(self, name: str, *, endpoints: bool = True) -> float:
-        """Dollars for a month at rest with a set of parameters."""
+        """Dollars for a month at rest with a set of parameters, with the endpoints of its VPC or without."""
         return sum(usd for part, usd in usd_by_part(self.months[name]).items() if endpoints or part != ENDPOINTS)
+
+    @property
+    def billed_usd(self) -> float:
+        """Dollars for a month at rest by default, without endpoints, in an account that does nothing else."""
+        parts = [used for part, used in self.months["default"].items() if part != ENDPOINTS]
+        return price_list().billed_usd(together(*parts))
 
     @property
     def two_sites_usd(self) -> float:
@@ -133,6 +130,12 @@ def figures(costs: Costs) -> dict[str, Figure]:
         name="a month at rest, without endpoints",
         value=costs.month_usd("default", endpoints=False),
         limit=IDLE_MOST_USD,
+    )
+    found["idle_month_billed_usd"] = Figure(
+        name="the same, less what is free in an account that does nothing else", value=costs.billed_usd
+    )
+    found["idle_month_endpoints_usd"] = Figure(
+        name="the pipeline's endpoints beside it", value=usd_by_part(costs.months["default"])[ENDPOINTS]
     )
     for name, text in MONTHS.items():
         key = f"idle_month_{name.replace(' ', '_')}_usd"
@@ -226,7 +229,9 @@ def _rest(costs: Costs) -> str:
             "",
             told,
             "",
-            f"Two sites with a route between them: {_usd(costs.two_sites_usd)}.",
+            f"By default without endpoints: {_usd(costs.month_usd('default', endpoints=False))}.",
+            f"Of that an account pays {_usd(costs.billed_usd)} which does nothing else, as AWS gives some for nothing.",
+            f"Two sites with a route between them, without endpoints: {_usd(costs.two_sites_usd)}.",
             f"Polls held as soon as any proxy polls (`rendezvous.held_proxies_min`): {_usd(_held_usd())} more.",
             f"By default {requests / MILLION:.1f} million SQS requests; a month has {MONTH_H:g} hours.",
             f"Assumed: a schedule's call takes {SCHEDULED_S:g} s.",
@@ -237,10 +242,11 @@ def _rest(costs: Costs) -> str:
 
 def _prices() -> str:
     prices = price_list()
-    rows = [f"| {prices.region}, {prices.on} | dollars | page |", "|---|---:|---|"]
+    rows = [f"| {prices.region}, {prices.on} | dollars | free each month | page |", "|---|---:|---:|---|"]
     for price in prices.prices.values():
         per = "a million " if price.per == MILLION else ""
-        rows.append(f"| {per}{price.unit} | {price.usd:g} | {price.page} |")
+        free = f"{price.free:,}" if price.free else ""
+        rows.append(f"| {per}{price.unit} | {price.usd:g} | {free} | {price.page} |")
     return "\n".join([*rows, ""])
 
 

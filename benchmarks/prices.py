@@ -16,12 +16,13 @@ Used = Mapping[str, float]  # quantities by the prices' names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Dollars for `per` of a unit; `page` is AWS's page that says so."""
+    """Dollars for `per` of a unit, of which an account has `free` each month; `page` is AWS's page that says so."""
 
     usd: float
     per: int
     unit: str
     page: str
+    free: int = 0
 
     @property
     def each(self) -> float:
@@ -40,6 +41,15 @@ class PriceList:
     def usd(self, used: Used) -> float:
         """Dollars for what is used. Raises KeyError for what has no price."""
         return sum(self.prices[name].each * quantity for name, quantity in used.items())
+
+    def billed_usd(self, month: Used) -> float:
+        """Dollars for a month's use in an account that uses nothing else. Raises KeyError for what has no price.
+
+        What is free of SQS is so of both kinds of queues together, and taken off standard ones here.
+        """
+        return sum(
+            max(quantity - self.prices[name].free, 0.0) * self.prices[name].each for name, quantity in month.items()
+        )
 
 
 @cache

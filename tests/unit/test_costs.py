@@ -38,6 +38,13 @@ def test_quantities_are_added_up_and_have_their_prices() -> None:
     assert price_list().usd(both) == pytest.approx(2 * prices["sqs_standard"].usd + prices["dashboards"].usd)
 
 
+def test_what_is_free_is_no_part_of_the_bill() -> None:
+    prices = price_list()
+    free = prices.prices["alarm_metrics"].free
+    assert prices.billed_usd({"alarm_metrics": free, "dashboards": 1}) == 0
+    assert prices.billed_usd({"alarm_metrics": free + 3}) == pytest.approx(3 * prices.prices["alarm_metrics"].usd)
+
+
 def test_what_has_no_price_is_refused() -> None:
     with pytest.raises(KeyError, match="carrier pigeons"):
         price_list().usd({"carrier pigeons": 1})
