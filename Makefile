@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline
+BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0

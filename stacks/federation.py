@@ -229,7 +229,7 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
     roles = [cast("iam.Role", stack.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
     function.add_environment("SENDERS", stack.to_json_string(roles))
     trigger("Links", function, state.links_queue)
-    trigger("Ticks", function, state.ticks_queue)
+    trigger("Ticks", function, state.ticks_queue, concurrency=None)
     every_minute(function, {"op": "sweep"})
     return function
 

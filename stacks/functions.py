@@ -166,10 +166,14 @@ def trigger(
     *,
     batch: int = SMALL_BATCH,
     window_s: int | None = None,
-    concurrency: int = LEAST_CONCURRENCY,
+    concurrency: int | None = LEAST_CONCURRENCY,
     enabled: bool = True,
 ) -> lambda_.EventSourceMapping:
-    """Have a function read a queue, and say which messages of a batch come again. FIFO queues take no window."""
+    """Have a function read a queue, and say which messages of a batch come again. FIFO queues take no window.
+
+    Without a maximum of concurrency AWS may poll a standard queue at rest with two pollers in place of five: for queues
+    to which our own functions alone send, and seldom.
+    """
     return lambda_.EventSourceMapping(
         Stack.of(function),
         f"{id_}Trigger",

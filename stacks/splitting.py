@@ -151,7 +151,7 @@ def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMa
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
     )
-    trigger("Control", function, state.control_queue)
+    trigger("Control", function, state.control_queue, concurrency=None)
     every_minute(function, to_builtins(SweepQueues()))
     return function
 

@@ -98,8 +98,11 @@ def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
 
 
 def _tell_of_routes(registrar: Registrar) -> None:
-    """How things stand, said at every sweep: an alarm holds on to it, also to its absence."""
-    down = routes_down(registrar.registry())
+    """How things stand, said at every sweep of a site that has routes: an alarm holds on to it."""
+    registry = registrar.registry()
+    if not registry.bridges:
+        return
+    down = routes_down(registry)
     publish(SERVICE, {"RoutesDown": len(down)})
     if down:
         logger.warning("RoutesDown", routes=down)
