@@ -3,10 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock clean
+.PHONY: help setup demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := rendezvous overload pool splitting federation dynamic spark_source pipeline
+BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
@@ -19,19 +19,23 @@ FEDERATED := tests/e2e/test_dynamic_routes.py tests/e2e/test_federation.py tests
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
+# A lock is for every platform and each Python from 3.11 on.
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes --strip-extras --no-header
 # Into an environment: with uv, and where that doesn't get at the packages with pip, which may be configured otherwise.
-install = uv pip install --quiet --python $(1) $(2) || $(1)/bin/python -m pip install --quiet $(2)
+# What a lock lists is checked by its hash; our own packages have none, and bring nothing with them.
+install = uv pip install --quiet --python $(1) $(2) || python -m pip --python $(1)/bin/python install --quiet $(2)
+locked = $(call install,$(1),--require-hashes --requirement $(2))
+own = $(call install,$(1),--no-deps --editable $(2))
 # PySpark's archive, with compiled modules beside the sources: each worker would compile all that it imports, each time.
 compiled = cd $(1)/lib/python*/site-packages/pyspark/python/lib && rm -rf unpacked && \
 	python -m zipfile -e pyspark.zip unpacked && \
 	$(CURDIR)/$(1)/bin/python -m compileall -q -b -x '/(ml|mllib|pandas|testing|tests)/' unpacked && \
 	(cd unpacked && python -m zipfile -c ../compiled.zip *) && mv compiled.zip pyspark.zip && rm -r unpacked
-, := ,
 
 help:       ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-setup: .venv/ready node_modules/ready  ## virtual environment, Node and the CDK command line
+setup: .venv/ready node_modules/ready build/python-3.13/ready ## virtual environment, Node, the CDK command line, Lambda's Python
 
 demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
 	python -m sluice.demo
@@ -60,10 +64,14 @@ test-slow: export PYTEST_TIMEOUT := 900
 test-slow: setup build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spark-others ## the suites that take longer, and Spark's on its other versions
 	build/spark-$(SPARK)/bin/python -m pytest -m slow --confcutdir=tests/spark --numprocesses=2 tests/spark
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
-	SLUICE_EXAMPLES=200 python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal tests/unit tests/functions tests/contract
+	+$(MAKE) test-lambda-python SLUICE_EXAMPLES=200
 	python -m pytest -m slow $(FEDERATED)
 	python -m pytest -m slow $(FEDERATED:%=--ignore=%) --ignore=tests/chaos
 	python -m pytest -m slow tests/chaos
+
+test-lambda-python: export SLUICE_EXAMPLES := 20
+test-lambda-python: setup build/tests-3.13/ready ## what doesn't need a cloud, with the Python that functions run on
+	nice build/tests-3.13/bin/python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal tests/unit tests/functions tests/contract
 
 test-deployed: setup ## the suites on one site, deployed to the embedded cloud
 	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%)
@@ -106,9 +114,19 @@ deploy: setup ## cdk deploy with your AWS credentials and region; ARGS='-c sluic
 destroy: setup ## delete what was deployed; protected state stays
 	sluice destroy $(ARGS)
 
-lock: setup ## write requirements.txt anew from pyproject.toml
-	rm -f requirements.txt
-	pip-compile --quiet --all-extras --strip-extras --no-emit-index-url --no-emit-find-links -o requirements.txt pyproject.toml
+# Everything newest: Spark's locks take their versions from the project's, and the npm packages are pinned in package.json.
+lock: setup ## write the locks anew, with the newest versions that pyproject.toml and package.json allow
+	uv pip compile $(LOCK) --upgrade --all-extras -o requirements.txt pyproject.toml
+	for version in $(SPARK) $(SPARK_OTHERS); do \
+		echo "pyspark==$$version" | uv pip compile $(LOCK) --upgrade --constraint requirements.txt --all-extras \
+			-o spark/requirements-$$version.txt spark/pyproject.toml -; \
+	done
+	npm install --package-lock-only --no-audit --no-fund --loglevel=error
+	$(MAKE) setup
+	python -m stacks.bill
+
+sbom: setup ## the bill of materials in CycloneDX: build/sbom.json
+	python -m stacks.bill --sbom build/sbom.json
 
 clean: ## everything that a clone doesn't have
 	-[ -x .venv/bin/sluice ] && .venv/bin/sluice local down
@@ -117,17 +135,30 @@ clean: ## everything that a clone doesn't have
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sluice needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
-	python -m pip install --quiet --constraint requirements.txt uv
-	$(call install,.venv,--requirement requirements.txt)
-	$(call install,.venv,--no-deps --editable .)
+	awk '/^[a-z]/ {wanted = /^uv==/} wanted' requirements.txt > .venv/uv.txt
+	python -m pip install --quiet --require-hashes --requirement .venv/uv.txt
+	$(call locked,.venv,requirements.txt)
+	$(call own,.venv,.)
 	touch $@
 
-build/spark-%/ready: spark/pyproject.toml requirements.txt | .venv/ready
+build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/ready
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(PYTHON) -m venv build/spark-$*
-	$(call install,build/spark-$*,--constraint requirements.txt "pyspark==$*" --editable "spark[avro$(,)jobs]" \
-		pytest pytest-timeout pytest-xdist hypothesis "moto[s3$(,)sqs]" boto3)
+	$(call locked,build/spark-$*,spark/requirements-$*.txt)
+	$(call own,build/spark-$*,spark)
 	$(call compiled,build/spark-$*)
+	touch $@
+
+# Without it the embedded cloud runs functions with this environment's Python, and says so here.
+build/python-3.13/ready: sluice/local/install-python .venv/ready
+	@nice sluice/local/install-python $(@D) || { rm -rf $(@D) && mkdir -p $(@D) && \
+		echo "No Python 3.13 here, neither by Debian's packages nor by uv: functions run locally with $$(python --version)"; }
+	touch $@
+
+build/tests-3.13/ready: requirements.txt build/python-3.13/ready
+	python=build/python-3.13/bin/python3.13; [ -x $$python ] || python=.venv/bin/python; $$python -m venv --without-pip $(@D)
+	$(call locked,$(@D),requirements.txt)
+	$(call own,$(@D),.)
 	touch $@
 
 # A real API server of Kubernetes, for suites that are slow.
@@ -135,6 +166,6 @@ build/kube-apiserver/ready: tests/kubernetes/build
 	nice tests/kubernetes/build build/kube-apiserver
 	touch $@
 
-node_modules/ready: package.json .venv/ready
-	npm install --no-package-lock --no-audit --no-fund --loglevel=error
+node_modules/ready: package.json package-lock.json .venv/ready
+	npm ci --no-audit --no-fund --loglevel=error
 	touch $@

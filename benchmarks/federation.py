@@ -150,6 +150,15 @@ class OverRoute:
 
 def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str, OverRoute], float]:
     """Measure what each kind of route asks of SQS, and how many messages a core takes a second."""
+    over, source, ways = sent_over_routes(cloud, progress=progress)
+    progress(f"{ROUNDS} rounds of {BY_FUNCTION:,} messages through the bridge function")
+    return over, function_msgs_per_core_s(source, ways["fifo"])
+
+
+def sent_over_routes(
+    cloud: Cloud, *, progress: Callable[[str], None]
+) -> tuple[dict[str, OverRoute], SiteAccess, dict[str, Way]]:
+    """Deploy two sites and send messages over each kind of route. Returns what that asked, the source, and the ways."""
     queues = [{"name": kind, "fifo": fifo} for kind, fifo in KINDS.items()]
     context = {**PARAMETERS, "sluice.federation.queues": queues, "sluice.splitting.queues": []}
     cloud = Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE, PEER_SITE)
@@ -158,8 +167,7 @@ def on_cloud(cloud: Cloud, *, progress: Callable[[str], None]) -> tuple[dict[str
     ways = {kind: lay(source, dest, _route(kind, fifo=fifo), queue=kind) for kind, fifo in KINDS.items()}
     progress(f"{OVER_ROUTES:,} messages over each")
     over = {kind: _sent_over(way, kind, source, dest) for kind, way in ways.items()}
-    progress(f"{ROUNDS} rounds of {BY_FUNCTION:,} messages through the bridge function")
-    return over, function_msgs_per_core_s(source, ways["fifo"])
+    return over, source, ways
 
 
 def _route(kind: str, *, fifo: bool) -> BridgeDeclaration:

@@ -24,6 +24,7 @@ from rich.table import Table
 from benchmarks.pool_cases import CASES, DAY_LATER, honest_part, served
 from benchmarks.pool_costs import early_usd, month
 from benchmarks.pool_population import Demand, Manner, Outcome, Population, Run
+from benchmarks.prices import MONTH_H
 from benchmarks.report import Figure, report
 from sluice.rendezvous.protocol.pace import HOUR_MS, MINUTE_MS
 
@@ -77,7 +78,7 @@ def _beginning_usd(population: Population, demand: Demand, *, seed: int) -> floa
     """Say what the first minutes cost of a site that knows nothing of those who poll it."""
     run = Run(population, demand, seed=seed)
     outcome, days = run.until(BEGINNING_MS), BEGINNING_MS / (24 * HOUR_MS)
-    return sum(month(outcome, days=days, calls=run.store.calls).values()) * days / 30.4
+    return sum(month(outcome, days=days, calls=run.store.calls).values()) * days * 24 / MONTH_H
 
 
 def _figures(day: Outcome, hostile: Outcome, costs: dict[str, float], *, older_usd: float) -> dict[str, Figure]:

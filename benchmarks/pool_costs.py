@@ -5,23 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.pool_population import Manner, Outcome, Step
-from sluice.rendezvous.protocol.matching import Pool
+from benchmarks.prices import MONTH_S, Used, price_list
+from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 
-# On demand, us-east-1, on 23 November 2026: aws.amazon.com/lambda/pricing, /dynamodb/pricing/on-demand, /sqs/pricing,
-# /cloudwatch/pricing. A million of each but for GB-seconds and gigabytes. Free tiers aren't counted.
-PRICES = {
-    "Lambda requests": 0.20,
-    "Lambda GB-seconds": 13.3334,  # arm64
-    "DynamoDB writes": 0.625,
-    "DynamoDB reads": 0.125,
-    "SQS requests": 0.40,
-    "CloudWatch logs": 500_000.0,  # gigabytes
+# What is paid for, as `month` says it, by the prices' names.
+PAID_FOR = {
+    "Lambda requests": "lambda_calls",
+    "Lambda GB-seconds": "lambda_gb_s",
+    "DynamoDB writes": "dynamodb_writes",
+    "DynamoDB reads": "dynamodb_reads",
+    "SQS requests": "sqs_standard",
+    "CloudWatch logs": "logs_gb",
 }
-MONTH_S = 30.4 * 86_400
 PROXY_GB, BROKER_GB = 0.25, 0.5
 QUICK_S = 0.015  # a warm invocation that asks the table once or twice
 BROKER_S = 0.15
-METRICS_KB = 0.4  # an invocation that isn't one of many alike; of polls Lambda itself logs nothing
+METRICS_KB = 0.22  # a line with one metric, of a call that isn't one of many alike; of polls Lambda itself logs nothing
 BROKER_KB = 0.3  # START, END and REPORT
 # To tell of a poll, in write units: an item of its own, or of one that is sent away a part of what its environment
 # tells of in twenty seconds: 150 bytes.
@@ -86,7 +85,7 @@ PACE: Mapping[str, Units] = {
 
 def month(outcome: Outcome, *, days: float, calls: Mapping[str, float]) -> dict[str, float]:
     """Say what a month costs of which so many days were counted, in dollars, by what is paid for."""
-    used = dict.fromkeys(PRICES, 0.0)
+    used = dict.fromkeys(PAID_FOR, 0.0)
     for (step, pool, _), times in outcome.steps.items():
         _add(used, UNITS[step], times, pool=pool)
     _add(used, OFFER, outcome.offers, pool=Pool.UNRESTRICTED)
@@ -95,7 +94,8 @@ def month(outcome: Outcome, *, days: float, calls: Mapping[str, float]) -> dict[
         _add(used, PACE[call], times, pool=Pool.UNRESTRICTED)
     used["Lambda GB-seconds"] += outcome.held_ms / 1000 * PROXY_GB
     used["DynamoDB writes"] += _counting(outcome, days=days)
-    return {name: number * PRICES[name] / 1e6 * MONTH_S / (days * 86_400) for name, number in used.items()}
+    prices = price_list().prices
+    return {name: number * prices[PAID_FOR[name]].each * MONTH_S / (days * 86_400) for name, number in used.items()}
 
 
 def _counting(outcome: Outcome, *, days: float) -> float:
@@ -120,6 +120,15 @@ def early_usd(polls_a_second: float) -> float:
     early = Outcome()
     early.steps[Step.EARLY, Pool.UNRESTRICTED, Manner.OLDER] = round(polls_a_second * 86_400)
     return sum(month(early, days=1, calls={}).values())
+
+
+def held(*, memory_mb: int) -> Used:
+    """Say what a poll takes that is held for nothing, of a proxy that any client can use."""
+    used = dict.fromkeys(PAID_FOR, 0.0)
+    _add(used, UNITS[Step.HELD_IDLE], 1, pool=Pool.UNRESTRICTED)
+    return {PAID_FOR[name]: number for name, number in used.items()} | {
+        "lambda_gb_s": (HOLD_MS / 1000 + QUICK_S) * memory_mb / 1024
+    }
 
 
 def _add(used: dict[str, float], units: Units, times: float, *, pool: Pool) -> None:

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,6 @@ import aiohttp
 import typer
 from rich.console import Console
 
-from benchmarks.imports import COMPILED, FROM_SOURCES, import_ms, slowest_ratio
 from benchmarks.report import Figure, report
 from sluice.aws.clients import new_id, now_ms
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
@@ -47,11 +46,7 @@ from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 
 SNOWFLAKE_REQUESTS = 12.9  # of Snowflake's own broker, per rendezvous, with an SQS emulator on one machine
 SNOWFLAKE_ANSWER_MS = 24  # the same, from the offer's send to the answer in the client's queue
-PROXIES = 20  # whose polls are held: an offer finds one even after a second in which this machine did nothing
-VOLUNTEERS = 400  # of whom no poll is held
-RAMP_S = 240.0  # within which they begin: polls that a site knows nothing of are held, each by a process
 WARM_UP = 10  # rendezvous before anything is counted: cold starts are another question
-KNOWN_AFTER_S = 120.0  # of offers at that rate: then the site has counted whom it has and what they want
 HELD_MAX = 20  # environments are processes of this machine
 SWEPT_WITHIN_S = 300  # two minutes of age, a minute's schedule, and as much again
 LOOK_UP_AFTER_S = 1.0  # and as long again after each that finds no queue
@@ -65,8 +60,28 @@ ALONE, ALONE_EVERY_S = 10, 3.0  # rendezvous one by one
 COUNTRIES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "ABCDEFGHIJKLMNOPQRST"]  # two hundred
 EVENTS, EVENTS_A_SECOND = 900, 30  # as ten rendezvous a second tell of
 QUIET_S = 150.0  # the counters wait for two minutes: nothing is left to count then
-FUNCTIONS = ("broker", "proxy", "sweeper", "counters")
 SEED = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Offers at a steady rate, random in time, to `volunteers` of whom no poll is held.
+
+    Before that some come one by one, to `proxies` whose polls are held: so many that an offer finds one even after a
+    second in which this machine did nothing. Volunteers begin within `ramp_s`: polls that a site knows nothing of are
+    held, each by a process. After `known_after_s` of offers the site has counted whom it has and what they want; then
+    offers go on for `seconds`.
+    """
+
+    rate: float = 3.0
+    seconds: float = 60.0
+    proxies: int = 20
+    volunteers: int = 400
+    ramp_s: float = 240.0
+    known_after_s: float = 120.0
+
+
+STEADY = Load()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,70 +129,63 @@ class Run:
 
 def main(
     *,
-    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = 3.0,
-    seconds: Annotated[float, typer.Option(help="How long offers are sent.")] = 60.0,
+    rate: Annotated[float, typer.Option(help="Rendezvous a second.")] = STEADY.rate,
+    seconds: Annotated[float, typer.Option(help="How long offers are sent.")] = STEADY.seconds,
     held: Annotated[bool, typer.Option("--held", help="Under load, too, to polls that are held.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on the last line.")] = False,
 ) -> None:
-    """Measure requests, latency and import times, and compare."""
+    """Measure requests and latency, and compare."""
     console = Console(stderr=True)
     cloud = start(BUILD / "bench-cloud", ends_with_us=True)
     try:
         with console.status("deploying") as status:
-            limit, polls = ("min", 2 * PROXIES) if held else ("max", HELD_MAX)
+            limit, polls = ("min", 2 * STEADY.proxies) if held else ("max", HELD_MAX)
             cloud = Deployer(
                 cloud=cloud,
                 context={f"sluice.rendezvous.held_proxies_{limit}": polls},
                 progress=status.update,
             ).deploy(DEFAULT_SITE)
-            load, alone = asyncio.run(measure(cloud, rate=rate, seconds=seconds, held=held, progress=status.update))
+            offers = replace(STEADY, rate=rate, seconds=seconds)
+            load, alone = asyncio.run(measure(cloud, offers, held=held, progress=status.update))
             counting = units_of_counting(cloud, progress=status.update)
-            status.update("importing the handlers")
-            import_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=COMPILED))
-            uncompiled_ratio = slowest_ratio(import_ms(FUNCTIONS, layer="functions", environment=FROM_SOURCES))
     finally:
         cloud.stop()
     for run, title in ((load, "under load"), (alone, "alone")):
         for action, number in run.by_action.items():
             console.print(f"{number:8.3f}  {action}, {title}")
-    imports = {
-        "import_ratio_max": Figure(name="slowest handler's import, to bare boto3's", value=import_ratio, limit=1.5),
-        "import_ratio_uncompiled": Figure(name="the same, our side from its sources", value=uncompiled_ratio),
-    }
     title = f"{len(load.answer_ms)} rendezvous at {rate:g}/s"
     report(
         title,
-        figures(load, alone, settled_offers=round(rate * seconds)) | of_counting(counting) | imports,
+        figures(load, alone, settled_offers=round(rate * seconds)) | of_counting(counting),
         as_json=as_json,
     )
 
 
-async def measure(
-    cloud: Cloud, *, rate: float, seconds: float, held: bool, progress: Callable[[str], None]
-) -> tuple[Run, Run]:
-    """Offers for that long, and before that some one by one; and all that follows from them."""
+async def measure(cloud: Cloud, load: Load, *, held: bool, progress: Callable[[str], None]) -> tuple[Run, Run]:
+    """Offers of that load, and before that some one by one; and all that follows from them."""
     site = SiteAccess(cloud, DEFAULT_SITE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         proxies = Proxies(session, site.deployment.broker_url)
         progress("starting the functions")
         await asyncio.to_thread(declare, site)
-        await asyncio.gather(*(proxies.poll() for _ in range(PROXIES)))
+        await asyncio.gather(*(proxies.poll() for _ in range(load.proxies)), return_exceptions=True)
         await until_counted(session, site.deployment.broker_url)
         client = Client(site)
-        load_of = partial(counted, cloud, client, proxies, progress)
-        async with running([proxies.serve() for _ in range(PROXIES)]):
+        run_of = partial(counted, cloud, client, proxies, progress)
+        steadily = f"{load.rate:g} rendezvous a second"
+        async with running([proxies.serve() for _ in range(load.proxies)]):
             await asyncio.gather(*(client.rendezvous(look_up_after_s=COLD_START_S) for _ in range(WARM_UP)))
             await asyncio.sleep(1)  # the warm-up's last trigger deletes
             progress("some one by one")
-            alone = await load_of(lambda: one_by_one(client))
+            alone = await run_of(lambda: one_by_one(client))
             if held:
-                progress(f"{rate:g} rendezvous a second")
-                return await load_of(lambda: at_rate(client.rendezvous, rate=rate, seconds=seconds)), alone
-        async with running(late(proxies, number, of=VOLUNTEERS) for number in range(VOLUNTEERS)):
-            await asyncio.sleep(RAMP_S)
-            progress(f"{rate:g} rendezvous a second")
-            load = await load_of(lambda: at_rate(client.rendezvous, rate=rate, seconds=KNOWN_AFTER_S + seconds))
-    return load, alone
+                progress(steadily)
+                return await run_of(lambda: at_rate(client.rendezvous, rate=load.rate, seconds=load.seconds)), alone
+        async with running(late(proxies, number, load) for number in range(load.volunteers)):
+            await asyncio.sleep(load.ramp_s)
+            progress(steadily)
+            seconds = load.known_after_s + load.seconds
+            return await run_of(lambda: at_rate(client.rendezvous, rate=load.rate, seconds=seconds)), alone
 
 
 @asynccontextmanager
@@ -192,9 +200,9 @@ async def running(works: Iterable[Coroutine[None, None, None]]) -> AsyncIterator
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def late(proxies: Proxies, number: int, *, of: int) -> None:
-    """One of so many volunteers: it begins in its turn."""
-    await asyncio.sleep(RAMP_S * number / of)
+async def late(proxies: Proxies, number: int, load: Load) -> None:
+    """One of the load's volunteers: it begins in its turn."""
+    await asyncio.sleep(load.ramp_s * number / load.volunteers)
     await proxies.obey(random=random.Random(number))
 
 

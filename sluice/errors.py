@@ -89,6 +89,43 @@ class CallFailed(DestinationFault):
         self.operation = operation
         self.code = code
 
+    @property
+    def passes(self) -> bool:
+        """Whether it is no answer to what was asked: in a minute or so the same call may well succeed."""
+        code = self.code.rpartition(".")[2]  # SQS's may have a prefix
+        return code in PASSING or (code == "InvalidParameterValueException" and any(map(str(self).__contains__, LATER)))
+
+
+# AWS, or the way to it, has too much to do or is down:
+# https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html
+OVERLOADED = frozenset(
+    {
+        "ConnectTimeoutError",
+        "ConnectionClosedError",
+        "EndpointConnectionError",
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "ProvisionedThroughputExceededException",
+        "ReadTimeoutError",
+        "RequestThrottled",
+        "ServiceException",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+# A queue's name is free a minute after it was deleted; a mapping can't be changed, or made again, while its last change
+# is under way:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
+# https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
+PASSING = OVERLOADED | {"QueueDeletedRecently", "ResourceConflictException", "ResourceInUseException"}
+# Lambda tries a mapping's queue with the function's role: the queue is there a second after it was made, what the role
+# may do some seconds after that was said:
+# https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html
+LATER = ("NonExistentQueue", "does not have permissions to call", "cannot be assumed by Lambda")
+
 
 class NotDelivered(DestinationFault):
     """A message didn't get to one of its receivers; the text has the reason."""

@@ -16,7 +16,8 @@ MAX_ATTRIBUTES = 10
 MAX_MESSAGE_BYTES = 1_048_576  # body and attributes; a batch's messages together have the same limit
 TRACE_HEADER: Final = "AWSTraceHeader"
 MAX_NAME_CHARACTERS = 256  # of an attribute
-NOT_TEXT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what SQS refuses, as XML 1.0 does
+# What SQS refuses, as XML 1.0 does. Named the other way round, by what it takes, each import would compile it for 3 ms.
+NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 

@@ -15,6 +15,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.stages import staged
 from stacks.functions import METRICS_NAMESPACE
 
 AGE, VISIBLE, IN_FLIGHT = (
@@ -23,6 +24,7 @@ AGE, VISIBLE, IN_FLIGHT = (
     "ApproximateNumberOfMessagesNotVisible",
 )
 FIVE_MINUTES = Duration.minutes(5)
+SPARK_NAMESPACE = "Sluice/Spark"
 RUNBOOK = "docs/runbook.md"
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html
 MOST_METRICS = 10  # of one alarm
@@ -144,6 +146,7 @@ def composite(stack: Stack, capability: Capability, alarms: Sequence[cloudwatch.
     return cloudwatch.CompositeAlarm(
         stack,
         f"{capability}Outage",
+        composite_alarm_name=f"{stack.stack_name}-{capability}Outage",  # CDK's would begin with no stage
         alarm_description=told(
             f"{capability}: something is wrong, the console lists the alarms that say what", capability
         ),
@@ -155,13 +158,14 @@ def ours(
     name: str,
     service: str,
     *,
+    stage: str | None,
     statistic: str = "Sum",
     dimensions: Mapping[str, str] | None = None,
     label: str | None = None,
 ) -> cloudwatch.Metric:
-    """Name a metric that a function publishes."""
+    """Name a metric that a function publishes, at a stage or none."""
     return cloudwatch.Metric(
-        namespace=METRICS_NAMESPACE,
+        namespace=staged(METRICS_NAMESPACE, stage),
         metric_name=name,
         dimensions_map={"service": service, **(dimensions or {})},
         statistic=statistic,

@@ -8,29 +8,33 @@ Both are named by the hash of what is in them, so equal sources give equal asset
 import ast
 import hashlib
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath, PurePosixPath
 
+from sluice import lambda_python
 from sluice.errors import BadConfiguration
 from sluice.folders import take_place
+from sluice.locks import Pin, normal, pinned, required_name
+from stacks.bytecode import compile_folder, compiler
 from stacks.parameters import Architecture
 
-LAMBDA_PYTHON = "3.13"
 # Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html
 # pip takes no wheel of an older tag than those it is given.
 GLIBC_TAGS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 # The Lambda runtime has boto3 and what it needs. jmespath, which it needs too, stays in bundles: Powertools' is pinned.
 RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six", "urllib3"})
+# Where Lambda unpacks: https://docs.aws.amazon.com/lambda/latest/dg/python-layers.html
+CODE, LAYERS = "/var/task", "/opt"
+ROOMS = ("functions", "sluice")  # what our code is found in
 PIP_TIMEOUT_S = 300
 KEY_CHARACTERS = 32
 
@@ -41,19 +45,25 @@ class BundleFailed(BadConfiguration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A platform that functions run on. `wheels` are the tags whose wheels it takes; none means this interpreter's."""
+    """A platform that code runs on: the tags whose wheels it takes, or the interpreter on this machine."""
 
     machine: Architecture  # never LOCAL
     python: str
-    wheels: tuple[str, ...]
+    wheels: tuple[str, ...] = ()
+    interpreter: Path | None = None
 
     @classmethod
     def of(cls, architecture: Architecture) -> "Target":
-        """Lambda's, or this machine's and this interpreter's for LOCAL."""
+        """Lambda's, or this machine for LOCAL, with the Python that the embedded cloud runs functions with."""
         if architecture is Architecture.LOCAL:
-            return cls(machine=_host_machine(), python=f"{sys.version_info.major}.{sys.version_info.minor}", wheels=())
+            return cls.here(lambda_python.lambda_python())
         wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
-        return cls(machine=architecture, python=LAMBDA_PYTHON, wheels=wheels)
+        return cls(machine=architecture, python=lambda_python.VERSION, wheels=wheels)
+
+    @classmethod
+    def here(cls, python: lambda_python.Interpreter) -> "Target":
+        """Describe this machine, with one of its interpreters."""
+        return cls(machine=_host_machine(), python=python.version, interpreter=python.path)
 
     @property
     def name(self) -> str:
@@ -83,9 +93,13 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """What is built from a project: the folder with pyproject.toml, requirements.txt, `functions` and `sluice`."""
+    """What is built from a project: the folder with pyproject.toml, requirements.txt, `functions` and `sluice`.
+
+    `compile` is given a folder and where it is deployed.
+    """
 
     project: Path
+    compile: Callable[[Path, str], None] = compile_folder
 
     def bundle(self, *names: str) -> Bundle:
         """Collect what pyproject.toml lists under these extras."""
@@ -93,14 +107,20 @@ class Assets:
         requirements = [normal(required_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
 
+    def pins(self, bundle: Bundle) -> tuple[Pin, ...]:
+        """List what a bundle holds, as the lock pins it. Raises `NotPinned`."""
+        return pinned(bundle.requirements, (self.project / "requirements.txt").read_text(), without=RUNTIME)
+
     def layer(self, bundle: Bundle, target: Target) -> Built:
         """Build the bundle as a Lambda layer, by pip at the first call; then it is found. Raises `BundleFailed`."""
-        pins = pinned(bundle.requirements, (self.project / "requirements.txt").read_text())
-        key = content_key({"pins": "\n".join(pins).encode(), "target": target.name.encode()})
+        pins = self.pins(bundle)
+        made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": compiler()}
+        key = content_key({name: text.encode() for name, text in made_of.items()})
         folder = self._build / "bundles" / f"{bundle.name}-{key}"
         if not folder.exists():
             with unfinished(folder) as new:
                 install(pins, target, into=new / "python")
+                self.compile(new, LAYERS)
         return Built(folder, key)
 
     def code(self, function: str, *, beside: Mapping[str, str] | None = None) -> Built:
@@ -108,7 +128,11 @@ class Assets:
 
         Raises `BundleFailed` for a file that can't be read.
         """
-        files = {path.as_posix(): (self.project / path).read_bytes() for path in self.sources(function)}
+        sources, compiled = self.sources(function), self._compiled()
+        files = {path.as_posix(): (self.project / path).read_bytes() for path in sources}
+        for path in sources:
+            if path.suffix == ".py":
+                files[bytecode_of(path).as_posix()] = (compiled / bytecode_of(path)).read_bytes()
         files |= {name: _content(self.project / path) for name, path in (beside or {}).items()}
         key = content_key(files)
         folder = self._build / "code" / f"{function}-{key}"
@@ -124,9 +148,29 @@ class Assets:
             self.project, [path.relative_to(self.project) for path in own if "__pycache__" not in path.parts]
         )
 
+    def _compiled(self) -> Path:
+        """All of our code compiled, as one start of the compiler takes longer than that."""
+        files = {
+            path.relative_to(self.project).as_posix(): path.read_bytes()
+            for room in ROOMS
+            for path in (self.project / room).rglob("*.py")
+        }
+        key = content_key(files | {"": compiler().encode()})
+        folder = self._build / "compiled" / key
+        if not folder.exists():
+            with unfinished(folder) as new:
+                _write(files, new)
+                self.compile(new, CODE)
+        return folder
+
     @property
     def _build(self) -> Path:
         return self.project / "build"
+
+
+def bytecode_of(source: PurePosixPath) -> PurePosixPath:
+    """Where Lambda's Python looks for a module's bytecode: https://peps.python.org/pep-3147/."""
+    return source.parent / "__pycache__" / f"{source.stem}.cpython-{lambda_python.VERSION.replace('.', '')}.pyc"
 
 
 def with_imports(project: Path, files: Iterable[PurePath]) -> Sequence[PurePosixPath]:
@@ -176,7 +220,7 @@ def _modules(code: bytes) -> frozenset[str]:
 def _files(project: Path, module: str) -> Iterator[PurePosixPath]:
     """Find a module's file and its packages', as far as they are the project's."""
     parts = module.split(".")
-    if parts[0] not in {"functions", "sluice"}:
+    if parts[0] not in ROOMS:
         return
     for length in range(1, len(parts) + 1):
         path = PurePosixPath(*parts[:length])
@@ -185,58 +229,24 @@ def _files(project: Path, module: str) -> Iterator[PurePosixPath]:
                 yield file
 
 
-PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)$")
-VIA = re.compile(r"^ +#(?: {3}| via )(?P<name>[A-Za-z0-9._-]+)")
-
-
-def pinned(requirements: Collection[str], lock: str, *, runtime: Collection[str] = RUNTIME) -> tuple[str, ...]:
-    """List the pins of what is required and of all that needs, without what the runtime has, in order of names.
-
-    `lock` is pip-compile's file, whose comments say who needs a package. Raises `BundleFailed`.
-    """
-    pins, needed_by = _read_lock(lock)
-    wanted = set(requirements)
-    while more := {name for name, users in needed_by.items() if users & wanted and name not in runtime} - wanted:
-        wanted |= more
-    for name in sorted(wanted - pins.keys()):
-        raise BundleFailed(f"requirements.txt doesn't pin {name}: make lock")
-    return tuple(f"{name}=={pins[name]}" for name in sorted(wanted))
-
-
-def _read_lock(lock: str) -> tuple[Mapping[str, str], Mapping[str, set[str]]]:
-    """Versions by name, and who needs it by name."""
-    pins: dict[str, str] = {}
-    needed_by: dict[str, set[str]] = {}
-    name = ""
-    for line in lock.splitlines():
-        if pin := PIN.match(line):
-            name = normal(pin["name"])
-            pins[name], needed_by[name] = pin["version"], set()
-        elif name and (via := VIA.match(line)):
-            needed_by[name].add(normal(via["name"]))
-    return pins, needed_by
-
-
-def required_name(requirement: str) -> str:
-    """`jq` of `jq>=1.8; python_version > '3'`."""
-    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
-
-
-def normal(name: str) -> str:
-    """Normalize a package's name: https://packaging.python.org/en/latest/specifications/name-normalization/."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def install(pins: Sequence[str], target: Target, *, into: Path) -> None:
+def install(pins: Sequence[Pin], target: Target, *, into: Path) -> None:
     """Put the pins' wheels for the target into a folder, as they are imported from. Raises `BundleFailed`."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+    python = ["--python", str(target.interpreter)] if target.interpreter else []
+    command = [sys.executable, "-m", "pip", *python, "--disable-pip-version-check", "install", "--quiet"]
     # The pins are complete, so nothing has to be resolved, and nothing comes in that the key doesn't cover.
-    options = ["--no-deps", "--only-binary=:all:", "--target", str(into), *_wheel_options(target)]
-    done = subprocess.run(  # noqa: S603 - our own arguments
-        [*command, *options, *pins], capture_output=True, text=True, timeout=PIP_TIMEOUT_S, check=False
-    )
+    options = ["--no-compile", "--no-deps", "--only-binary=:all:", "--require-hashes", *_wheel_options(target)]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
+        requirements.write("\n".join(map(str, pins)))
+        requirements.flush()
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            [*command, *options, "--target", str(into), "--requirement", requirements.name],
+            capture_output=True,
+            text=True,
+            timeout=PIP_TIMEOUT_S,
+            check=False,
+        )
     if done.returncode:
-        raise BundleFailed(f"pip can't install {', '.join(pins)}:\n{done.stderr}")
+        raise BundleFailed(f"pip can't install {', '.join(pin.name for pin in pins)}:\n{done.stderr}")
     _drop_noise(into)
 
 

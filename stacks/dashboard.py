@@ -13,12 +13,22 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
-from stacks.alarms import AGE, FIVE_MINUTES, IN_FLIGHT, VISIBLE, Capability, all_functions, of_queue, ours
+from sluice.stages import staged
+from stacks.alarms import (
+    AGE,
+    FIVE_MINUTES,
+    IN_FLIGHT,
+    SPARK_NAMESPACE,
+    VISIBLE,
+    Capability,
+    all_functions,
+    of_queue,
+    ours,
+)
 from stacks.functions import METRICS_NAMESPACE
 from stacks.parameters import OperationsParameters
 from stacks.state import SplitQueues
 
-SPARK_NAMESPACE = "Sluice/Spark"
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
 WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
 VALUE_WIDTH, VALUE_HEIGHT = 4, 4
@@ -54,6 +64,7 @@ class WatchedQueue:
 class Watched:
     """What there is to draw at a site. `split` are by queue id, `main` is the pipeline's queue."""
 
+    stage: str | None
     alarms: Sequence[cloudwatch.IAlarm]
     options: OperationsParameters
     offers: sqs.IQueue
@@ -85,14 +96,14 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
     return dashboard
 
 
-def unanswered_percent(*, least_offers: int) -> cloudwatch.MathExpression:
+def unanswered_percent(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
     """Divide offers denied or timed out by all that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
     parts = {
-        "sd": ours("OffersDenied", "sweeper"),
-        "pd": ours("OffersDenied", "proxy"),
-        "st": ours("OffersTimedOut", "sweeper"),
-        "pt": ours("OffersTimedOut", "proxy"),
-        "a": ours("AnswersDelivered", "proxy"),
+        "sd": ours("OffersDenied", "sweeper", stage=stage),
+        "pd": ours("OffersDenied", "proxy", stage=stage),
+        "st": ours("OffersTimedOut", "sweeper", stage=stage),
+        "pt": ours("OffersTimedOut", "proxy", stage=stage),
+        "a": ours("AnswersDelivered", "proxy", stage=stage),
     }
     unanswered = "(FILL(sd, 0) + FILL(pd, 0) + FILL(st, 0) + FILL(pt, 0))"
     offers = f"({unanswered} + FILL(a, 0))"
@@ -104,9 +115,9 @@ def unanswered_percent(*, least_offers: int) -> cloudwatch.MathExpression:
     )
 
 
-def _spark(name: str) -> cloudwatch.Metric:
+def _spark(name: str, stage: str | None) -> cloudwatch.Metric:
     return cloudwatch.Metric(
-        namespace=SPARK_NAMESPACE,
+        namespace=staged(SPARK_NAMESPACE, stage),
         metric_name=name,
         dimensions_map=LAND_QUERY,
         statistic="Maximum",
@@ -146,9 +157,9 @@ def _now(watched: Watched) -> list[cloudwatch.IWidget]:
         cloudwatch.AlarmStatusWidget(
             title="Alarms", alarms=list(watched.alarms[:MOST_ALARMS]), width=WIDTH, height=rows + 1
         ),
-        _value("Answers in 5 minutes", ours("AnswersDelivered", "proxy", label="answers")),
-        _value("Offers unanswered, %", unanswered_percent(least_offers=1)),
-        _value("Routes down", ours("RoutesDown", "links", statistic="Maximum", label="routes")),
+        _value("Answers in 5 minutes", ours("AnswersDelivered", "proxy", stage=watched.stage, label="answers")),
+        _value("Offers unanswered, %", unanswered_percent(watched.stage, least_offers=1)),
+        _value("Routes down", ours("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")),
         _value(
             "Dead letters",
             cloudwatch.MathExpression(
@@ -180,22 +191,25 @@ def _words_of(dimension: str, name: str) -> str:
     return " ".join(f"{dimension}={word}" for word in name.split("-") if word)
 
 
-def _named(names: Iterable[str], service: str, *, statistic: str = "Sum") -> list[cloudwatch.IMetric]:
-    return [ours(name, service, statistic=statistic, label=name) for name in names]
+def _named(
+    names: Iterable[str], service: str, stage: str | None, *, statistic: str = "Sum"
+) -> list[cloudwatch.IMetric]:
+    return [ours(name, service, stage=stage, statistic=statistic, label=name) for name in names]
 
 
 def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
-    over_http = [ours(name, "proxy", label=f"{name}, HTTP") for name in UNANSWERED]
+    stage = watched.stage
+    over_http = [ours(name, "proxy", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
     return [
-        _graph("Offers", *_named(OFFERS, "broker"), stacked=True),
-        _graph("Offers without an answer", *_named(UNANSWERED, "sweeper"), *over_http, stacked=True),
+        _graph("Offers", *_named(OFFERS, "broker", stage), stacked=True),
+        _graph("Offers without an answer", *_named(UNANSWERED, "sweeper", stage), *over_http, stacked=True),
         _graph(
             "Denied or timed out, percent of offers",
-            unanswered_percent(least_offers=1),
+            unanswered_percent(stage, least_offers=1),
             alarms_at={"Unanswered": watched.options.unanswered_percent},
         ),
-        _graph("Polls", *_named(POLLS, "proxy"), stacked=True),
-        _graph("Answers and requests", *_named(ANSWERS, "proxy")),
+        _graph("Polls", *_named(POLLS, "proxy", stage), stacked=True),
+        _graph("Answers and requests", *_named(ANSWERS, "proxy", stage)),
         _graph(
             "Offers queue",
             of_queue(watched.offers, VISIBLE, label="waiting"),
@@ -215,11 +229,11 @@ def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
 
 def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
     counts = [
-        ours(name, "splitter", dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
+        ours(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
         for queue_id in watched.split
         for name in SPLITTER
     ]
-    sessions = f'{{{METRICS_NAMESPACE},queue,service,session}} MetricName="SessionMessages"'
+    sessions = f'{{{staged(METRICS_NAMESPACE, watched.stage)},queue,service,session}} MetricName="SessionMessages"'
     mains = [
         of_queue(each.main, VISIBLE, label=f"{queue_id} main")
         for queue_id, each in watched.split.items()
@@ -233,18 +247,19 @@ def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
-    late_s = watched.options.bridge_lag_s
-    by_route = f"{{{METRICS_NAMESPACE},route,service}}"
-    of_bridges = f"{{AWS/SQS,QueueName}} {_words_of('QueueName', BRIDGE_QUEUE_PREFIX)}"
-    dropped = f'{{{METRICS_NAMESPACE},reason,service}} MetricName="MessagesDropped"'
+    stage, late_s = watched.stage, watched.options.bridge_lag_s
+    namespace = staged(METRICS_NAMESPACE, stage)
+    by_route = f"{{{namespace},route,service}}"
+    of_bridges = f"{{AWS/SQS,QueueName}} {_words_of('QueueName', staged(BRIDGE_QUEUE_PREFIX, stage))}"
+    dropped = f'{{{namespace},reason,service}} MetricName="MessagesDropped"'
     return [
-        _graph("Exchanges", *_named(EXCHANGE, "exchange")),
+        _graph("Exchanges", *_named(EXCHANGE, "exchange", stage)),
         _graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
         _graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
         _graph(
             "Lag by route, ms",
             _search(f'{by_route} MetricName="LagMs"', statistic="Maximum"),
-            ours("LagMs", "bridge", statistic="Maximum", label="of all"),
+            ours("LagMs", "bridge", stage=stage, statistic="Maximum", label="of all"),
             alarms_at={"BridgeLag": late_s * 1000},
         ),
         _graph(
@@ -255,8 +270,8 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
         _graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
         _graph(
             "Routes",
-            ours("RoutesDown", "links", statistic="Maximum", label="routes that carry nothing"),
-            ours("PeerNotReached", "bridge", label="batches that found no peer"),
+            ours("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes that carry nothing"),
+            ours("PeerNotReached", "bridge", stage=stage, label="batches that found no peer"),
             width=WIDTH,
             alarms_at={"RoutesDown": 1},
         ),
@@ -264,6 +279,7 @@ def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
 
 
 def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
+    stage = watched.stage
     if watched.main is None:
         return [cloudwatch.TextWidget(markdown="No split queue is the pipeline's.", width=WIDTH, height=1)]
     widgets: list[cloudwatch.IWidget] = [
@@ -277,9 +293,9 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
             of_queue(watched.main, AGE, label="age"),
             alarms_at={"PipelineAge": watched.main_age_s},
         ),
-        _graph("Land job: messages a second", *map(_spark, SPARK_RATES)),
-        _graph("Land job: lags, ms", *map(_spark, SPARK_LAGS)),
-        _graph("Jobs", *_named(JOBS, "jobs", statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}),
+        _graph("Land job: messages a second", *(_spark(each, stage) for each in SPARK_RATES)),
+        _graph("Land job: lags, ms", *(_spark(each, stage) for each in SPARK_LAGS)),
+        _graph("Jobs", *_named(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}),
     ]
     if watched.application_id is not None:
         runs = f'Namespace="AWS/EMRServerless" ApplicationId="{watched.application_id}" MetricName='
@@ -290,10 +306,16 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
 
 def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
     options = watched.options
-    names = " OR ".join(f"FunctionName={stack}" for stack in watched.stacks)  # CloudFormation begins with them
-    of_functions = f"{{AWS/Lambda,FunctionName}} ({names})"
+    # CloudFormation begins with them.
+    names = " OR ".join(f"FunctionName={stack.rpartition('-')[2]}" for stack in watched.stacks)
+    at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
+    of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"
     dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters]
-    spark = [] if watched.main is None else [_graph("Land job: faults since its log began", *map(_spark, SPARK_FAULTS))]
+    spark = (
+        []
+        if watched.main is None
+        else [_graph("Land job: faults since its log began", *(_spark(each, watched.stage) for each in SPARK_FAULTS))]
+    )
     return [
         _graph("Dead letters", *dead),
         *spark,

@@ -14,19 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from stacks.assets import (
-    GLIBC_TAGS,
-    WHEEL_MACHINES,
-    Built,
-    Target,
-    content_key,
-    install,
-    normal,
-    pinned,
-    required_name,
-    unfinished,
-    with_imports,
-)
+from sluice.lambda_python import this_python
+from sluice.locks import Pin, pinned
+from stacks.assets import GLIBC_TAGS, WHEEL_MACHINES, Built, Target, content_key, install, unfinished, with_imports
 from stacks.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
@@ -38,9 +28,12 @@ MTIME = 0  # a date of its own would make equal content another archive
 
 
 def image_target(architecture: Architecture, python: str) -> Target:
-    """Describe EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine."""
+    """Describe EMR Serverless images, which are Amazon Linux 2023 as Lambda's are; or this machine.
+
+    The embedded cloud runs jobs with a Spark whose Python is the one that runs this.
+    """
     if architecture is Architecture.LOCAL:
-        return Target.of(architecture)
+        return Target.here(this_python())
     wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
     return Target(machine=architecture, python=python, wheels=wheels)
 
@@ -60,20 +53,20 @@ class SparkAssets:
         script = self._spark / ENTRY_POINT
         return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
-    def pins(self) -> tuple[str, ...]:
-        """List what package and jobs need, and all that needs, as requirements.txt pins it. Raises `BundleFailed`.
+    def pins(self) -> tuple[Pin, ...]:
+        """List what package and jobs need, and all that needs, as requirements.txt pins it. Raises `NotPinned`.
 
         PySpark isn't among it: the image has it. Whatever else the image may have, it has for a Python of its own.
         """
         described = tomllib.loads((self._spark / "pyproject.toml").read_text())["project"]
         wanted = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
-        names = [normal(required_name(requirement)) for requirement in wanted]
-        return pinned(names, (self.project / "requirements.txt").read_text(), runtime=())
+        return pinned(wanted, (self.project / "requirements.txt").read_text())
 
     def environment(self, target: Target) -> Built:
         """Build the third-party packages, by pip at the first call; then they are found. Raises `BundleFailed`."""
         pins = self.pins()
-        key = content_key({"pins": "\n".join(pins).encode(), "target": target.name.encode(), "format": FORMAT})
+        listed = "\n".join(map(str, pins))
+        key = content_key({"pins": listed.encode(), "target": target.name.encode(), "format": FORMAT})
         archive = self._built("environment", key)
         if not archive.exists():
             with unfinished(archive.parent) as new:

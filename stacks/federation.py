@@ -11,11 +11,13 @@ from aws_cdk import Aws, CfnOutput
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
+from msgspec import UNSET
 
 from sluice.federation import router
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
+from sluice.stages import staged
 from stacks.alarms import Capability, WatchedStack
 from stacks.assets import Assets
 from stacks.functions import (
@@ -57,13 +59,21 @@ class FederationStack(WatchedStack):
     capability = Capability.FEDERATION
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
-        super().__init__(scope, "SluiceFederation", description="Sluice: exchanges, links and routes between sites")
+        super().__init__(
+            scope,
+            staged("SluiceFederation", parameters.stage),
+            description="Sluice: exchanges, links and routes between sites",
+        )
         self.parameters = parameters.federation
         self.declared = parameters.declared
         self.state = state.federation
         self.accounts = [Aws.ACCOUNT_ID, *parameters.federation.peer_accounts]
-        self.bridge_queues = queue_arn(self, f"{BRIDGE_QUEUE_PREFIX}*")
-        named = [queue_arn(self, pattern) for pattern in parameters.federation.queue_names]
+        self.stage = parameters.stage
+        self.peer_stages = list(dict.fromkeys((self.stage, *(each or None for each in self.parameters.peer_stages))))
+        self.bridge_prefix = staged(BRIDGE_QUEUE_PREFIX, self.stage)
+        self.bridge_queues = queue_arn(self, f"{self.bridge_prefix}*")
+        self.queue_names = parameters.queue_names
+        named = [queue_arn(self, pattern) for pattern in self.queue_names]
         taken = self.state.taken
         self.readable = [queue.queue_arn for name, queue in self.state.bound.items() if name not in taken] + named
         self.bindable = [queue.queue_arn for queue in self.state.bound.values()] + named
@@ -108,13 +118,19 @@ def _peer_role(stack: FederationStack) -> iam.Role | None:
         }
     }
     arns = [queue.queue_arn for queue in stack.state.open_to_peers]
-    return iam.Role(
+    role = iam.Role(
         stack,
         "PeerRole",
         description="Lets peer sites send to this one",
         assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
         inline_policies={"Allowed": iam.PolicyDocument(statements=[allow("sqs", ["SendMessage"], *arns)])},
     )
+    # The construct writes a statement for each account, and a trust policy holds 2,048 characters:
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+    trust = iam.PolicyStatement(actions=["sts:AssumeRole"], principals=[*principals], conditions=conditions)
+    resource = cast("iam.CfnRole", role.node.default_child)
+    resource.assume_role_policy_document = iam.PolicyDocument(statements=[trust])
+    return role
 
 
 def _exchange(stack: FederationStack) -> None:
@@ -141,7 +157,7 @@ def _exchange(stack: FederationStack) -> None:
                     for each in state.ingresses
                 },
             ),
-            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            run_time_queues=[stack.bridge_prefix],
             wildcards=_patterns(stack),
             allowed=[
                 allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
@@ -178,7 +194,7 @@ def _bridge(stack: FederationStack) -> lambda_.Function:
                 dead_letters_url=state.dead_letters.queue_url,
                 ticks_queue_url=state.ticks_queue.queue_url,
             ),
-            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            run_time_queues=[stack.bridge_prefix],
             wildcards=_patterns(stack) | _peers(stack),
             allowed=[
                 allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
@@ -199,7 +215,7 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
             timeout=LINKS_TIMEOUT,
             memory_mb=stack.parameters.links_memory_mb,
             settings=_links_settings(stack, bridge),
-            run_time_queues=[BRIDGE_QUEUE_PREFIX],
+            run_time_queues=[stack.bridge_prefix],
             wildcards=_patterns(stack)
             | _peers(stack)
             | {"*": "Event source mappings are made at run time; the condition names the one function they are of."},
@@ -214,7 +230,7 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
     roles = [cast("iam.Role", stack.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
     function.add_environment("SENDERS", stack.to_json_string(roles))
     trigger("Links", function, state.links_queue)
-    trigger("Ticks", function, state.ticks_queue)
+    trigger("Ticks", function, state.ticks_queue, concurrency=None)
     every_minute(function, {"op": "sweep"})
     return function
 
@@ -233,6 +249,7 @@ def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSe
             role_arn=None if role is None else role.role_arn,
             external_id=None if role is None else parameters.external_id,
             sqs_url=parameters.sqs_url,
+            stage=stack.stage or UNSET,
         ),
         peer_role_id=None if role is None else role.role_id,
         peers=parameters.known_peers,
@@ -243,11 +260,12 @@ def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSe
         bridge_dead_letters_arn=state.dead_letters.queue_arn,
         fifo_bridge_dead_letters_arn=state.fifo_dead_letters.queue_arn,
         accounts=tuple(stack.accounts),
+        stages=parameters.peer_stages or None,
         counts_settle_s=parameters.counts_settle_s,
         kms_key_arn=parameters.kms_key_arn,
         names=SiteNames(
             queues={name: queue.queue_name for name, queue in state.bound.items()},
-            patterns=parameters.queue_names,
+            patterns=stack.queue_names,
             taken=sorted(state.taken),
         ),
         declaration=stack.declared.to_json(),
@@ -286,26 +304,34 @@ def _to_peers(stack: FederationStack) -> Sequence[iam.PolicyStatement]:
         allow(
             "sqs",
             ["SendMessage"],
-            *(f"arn:{Aws.PARTITION}:sqs:*:{account}:{PEER_QUEUES}" for account in stack.accounts),
+            *(f"arn:{Aws.PARTITION}:sqs:*:{account}:{name}" for account, name in _at_peers(stack, PEER_QUEUES)),
         ),
         allow(
             "sts",
             ["AssumeRole"],
-            *(f"arn:{Aws.PARTITION}:iam::{account}:role/{PEER_ROLE}" for account in stack.accounts),
+            *(f"arn:{Aws.PARTITION}:iam::{account}:role/{name}" for account, name in _at_peers(stack, PEER_ROLE)),
         ),
     ]
+
+
+def _at_peers(stack: FederationStack, name: str) -> list[tuple[str, str]]:
+    """Give a name as it is at peers, with each account that they may be in."""
+    return [(account, staged(name, stage)) for account in stack.accounts for stage in stack.peer_stages]
 
 
 def _patterns(stack: FederationStack) -> dict[str, str]:
     """Why a role names queues with wildcards."""
     return {
         f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{pattern}": AT_RUN_TIME
-        for pattern in stack.parameters.queue_names
+        for pattern in stack.queue_names
         if "*" in pattern
     }
 
 
 def _peers(stack: FederationStack) -> dict[str, str]:
     accounts = ["<AWS::AccountId>", *stack.parameters.peer_accounts]
-    queues = {f"arn:<AWS::Partition>:sqs:*:{account}:{PEER_QUEUES}": OF_PEERS for account in accounts}
-    return queues | {f"arn:<AWS::Partition>:iam::{account}:role/{PEER_ROLE}": OF_PEERS for account in accounts}
+    stages = stack.peer_stages
+    queues, roles = ([staged(name, stage) for stage in stages] for name in (PEER_QUEUES, PEER_ROLE))
+    arns = [f"arn:<AWS::Partition>:sqs:*:{account}:{name}" for account in accounts for name in queues]
+    arns += [f"arn:<AWS::Partition>:iam::{account}:role/{name}" for account in accounts for name in roles]
+    return dict.fromkeys(arns, OF_PEERS)

@@ -18,6 +18,8 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.settings import Settings
+from sluice.stages import staged
+from stacks import stored
 from stacks.assets import Assets, Built, Target
 from stacks.parameters import Architecture, Parameters
 
@@ -91,6 +93,7 @@ class Functions:
     def make(self, plan: Plan) -> lambda_.Function:
         """Make one function."""
         id_ = plan.name.capitalize()
+        kept = stored.parameters(self.stack, plan.name, plan.settings.stored())
         logs_ = log_group(self.stack, f"{id_}Logs", days=self.parameters.log_retention_days)
         function = lambda_.Function(
             self.stack,
@@ -100,15 +103,15 @@ class Functions:
             handler=f"functions.{plan.name}.handler.handler",
             code=_code(self.assets.code(plan.name, beside=plan.files)),
             layers=[self.layer],
-            role=self._role(plan, logs_),
+            role=self._role(plan, logs_, reads=stored.names(self.stack, plan.name) if kept else None),
             log_group=logs_,
             timeout=plan.timeout,
             memory_size=plan.memory_mb,
             environment={
                 "POWERTOOLS_SERVICE_NAME": plan.name,
-                "POWERTOOLS_METRICS_NAMESPACE": METRICS_NAMESPACE,
+                "POWERTOOLS_METRICS_NAMESPACE": staged(METRICS_NAMESPACE, self.parameters.stage),
                 "POWERTOOLS_LOG_LEVEL": self.parameters.log_level.value,
-                **plan.settings.environment(),
+                **plan.settings.environment(stored_under=kept),
             },
             dead_letter_queue=plan.failures,
             recursive_loop=plan.recursive_loop,
@@ -121,19 +124,22 @@ class Functions:
         )
         return function
 
-    def _role(self, plan: Plan, logs_: logs.LogGroup) -> iam.IRole:
+    def _role(self, plan: Plan, logs_: logs.LogGroup, *, reads: str | None) -> iam.IRole:
         tracing = self.parameters.operations.tracing
         # Not AWS's managed policy, which allows to write to every log group of the account.
         write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
         traces = [allow("xray", TRACE_ACTIONS, "*")] if tracing else []
+        settings = [allow("ssm", ["GetParameters"], reads)] if reads else []
         role = iam.Role(
             self.stack,
             f"{plan.name.capitalize()}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, write_logs, *traces])},
+            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, *settings, write_logs, *traces])},
         )
         if tracing:
             acknowledge(role, "AwsSolutions-IAM5[Resource::*]", "X-Ray takes segments from a role, for no resource.")
+        if reads:
+            acknowledge(role, f"AwsSolutions-IAM5[Resource::{stored.shown(self.stack, plan.name)}]", stored.OWN)
         acknowledge_run_time_queues(role, plan.run_time_queues)
         for resource, reason in plan.wildcards.items():
             acknowledge(role, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
@@ -160,10 +166,14 @@ def trigger(
     *,
     batch: int = SMALL_BATCH,
     window_s: int | None = None,
-    concurrency: int = LEAST_CONCURRENCY,
+    concurrency: int | None = LEAST_CONCURRENCY,
     enabled: bool = True,
 ) -> lambda_.EventSourceMapping:
-    """Have a function read a queue, and say which messages of a batch come again. FIFO queues take no window."""
+    """Have a function read a queue, and say which messages of a batch come again. FIFO queues take no window.
+
+    Without a maximum of concurrency AWS may poll a standard queue at rest with two pollers in place of five: for queues
+    to which our own functions alone send, and seldom.
+    """
     return lambda_.EventSourceMapping(
         Stack.of(function),
         f"{id_}Trigger",

@@ -21,6 +21,7 @@ from constructs import Construct
 
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.rendezvous.broker import OfferMetric
+from sluice.stages import staged
 from stacks.alarms import (
     AGE,
     DEAD_LETTERS,
@@ -59,7 +60,9 @@ class OperationsStack(WatchedStack):
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, watched: Sequence[WatchedStack]
     ) -> None:
-        super().__init__(scope, "SluiceOperations", description="Sluice: dashboards and alarms")
+        super().__init__(
+            scope, staged("SluiceOperations", parameters.stage), description="Sluice: dashboards and alarms"
+        )
         self.parameters = parameters
         self.options: OperationsParameters = parameters.operations
         self.state = state
@@ -74,6 +77,7 @@ class OperationsStack(WatchedStack):
             _budgets(self)
         watches = [each for stack in (*watched, self) for each in stack.watches]
         drawn = Watched(
+            stage=parameters.stage,
             alarms=[each.alarm for each in watches],
             options=self.options,
             offers=state.offers_queue,
@@ -114,10 +118,11 @@ def _topic(stack: OperationsStack) -> sns.ITopic | None:
         return sns.Topic.from_topic_arn(stack, "Topic", options.alarm_topic_arn)
     if options.alarm_email is None:
         return None
-    topic = sns.Topic(stack.state, "Alarms", display_name="Sluice", enforce_ssl=True)
+    topic = sns.Topic(stack.state, "Alarms", display_name=staged("Sluice", stack.parameters.stage), enforce_ssl=True)
     topic.add_subscription(subscriptions.EmailSubscription(options.alarm_email))
-    # A topic with a policy has no longer the one by which its own account's alarms may publish.
-    for service in ("cloudwatch", "budgets"):
+    # A topic with a policy has no longer the one by which its own account's alarms may publish. Of rules:
+    # https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-conditions.html
+    for service in ("cloudwatch", "budgets", "events"):
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["sns:Publish"],
@@ -206,13 +211,13 @@ def _errors(stack: OperationsStack, watched: Sequence[WatchedStack]) -> Iterator
 
 def _rules(stack: OperationsStack) -> Iterator[Rule]:
     """List all alarms of this stack."""
-    state, options = stack.state, stack.options
+    state, options, stage = stack.state, stack.options, stack.parameters.stage
     yield from _age_rules(stack)
     # Queues of routes are made at run time. So the functions say how late their messages are, and what doesn't go.
     yield Rule(
         name="BridgeLag",
         text="Messages go over routes long after they came: `sluice status` shows which, and its queue",
-        metric=ours("LagMs", "bridge", statistic="Maximum"),
+        metric=ours("LagMs", "bridge", stage=stage, statistic="Maximum"),
         threshold=options.bridge_lag_s * 1000,
         periods=3,
         capability=Capability.FEDERATION,
@@ -220,7 +225,7 @@ def _rules(stack: OperationsStack) -> Iterator[Rule]:
     yield Rule(
         name="RoutesDown",
         text="Routes carry nothing for a quarter of an hour: `sluice link list` says why",
-        metric=ours("RoutesDown", "links", statistic="Minimum"),
+        metric=ours("RoutesDown", "links", stage=stage, statistic="Minimum"),
         threshold=1,
         periods=3,
         capability=Capability.FEDERATION,
@@ -230,7 +235,7 @@ def _rules(stack: OperationsStack) -> Iterator[Rule]:
     yield Rule(
         name="Unanswered",
         text="Too many offers find no proxy, or none that answers in time: `sluice rendezvous status` says who waits",
-        metric=unanswered_percent(least_offers=options.unanswered_least_offers),
+        metric=unanswered_percent(stage, least_offers=options.unanswered_least_offers),
         threshold=options.unanswered_percent,
         periods=3,
         capability=Capability.RENDEZVOUS,
@@ -238,7 +243,7 @@ def _rules(stack: OperationsStack) -> Iterator[Rule]:
     yield Rule(
         name="Stale",
         text="Offers come too late to be answered: is the broker throttled, are its parameters too small for the load?",
-        metric=ours(OfferMetric.STALE, "broker"),
+        metric=ours(OfferMetric.STALE, "broker", stage=stage),
         threshold=options.unanswered_least_offers,
         periods=3,
         capability=Capability.RENDEZVOUS,
@@ -314,7 +319,7 @@ def _declared_queues(stack: OperationsStack) -> Iterator[tuple[str, sqs.IQueue |
         if route.src_is_local and given is not None:
             yield route.name, bound.get(given, given)
         elif route.src_is_local and tag is not None:
-            yield route.name, bridge_queue_name(tag, route)
+            yield route.name, bridge_queue_name(tag, route, stage=stack.parameters.stage)
 
 
 def _tell(stack: OperationsStack, topic: sns.ITopic, watches: Sequence[Watch], *, merged: bool) -> None:
@@ -350,5 +355,6 @@ def _tell_of_runs(stack: OperationsStack, topic: sns.ITopic) -> None:
             detail_type=["EMR Serverless Job Run State Change"],
             detail={"applicationId": [stack.application.attr_application_id], "state": FAILED_RUNS},
         ),
-        targets=[targets.SnsTopic(topic)],
+        # By its ARN alone: to a topic that it can change the target adds that any account's rules may publish.
+        targets=[targets.SnsTopic(sns.Topic.from_topic_arn(stack, "Told", topic.topic_arn))],
     )

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
+from msgspec import UNSET
 from msgspec.structs import replace
 from pydantic import ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -22,15 +23,17 @@ from sluice.federation.links.peers import Peer, check_peer
 from sluice.federation.matching.exchanges import STANDARD_EXCHANGES, Exchange, ExchangeType
 from sluice.pipeline.jobs import TableFormat
 from sluice.rendezvous.protocol.messages import DEFAULT_FINGERPRINT, Bridge
+from sluice.stages import OURS, staged
 from stacks import values as v
 from stacks.splits import SplittingParameters
 from stacks.values import Misfit, Model, of
 
 ROOT = "sluice"
 COUNTERS_QUEUE = "rendezvous-counters"  # an earlier version bound it to the exchange of rendezvous events
-DECLARED_MAX_BYTES = 2_000  # of a function's environment
+DECLARED_MAX_BYTES = 16_000  # as JSON, of the 40 KB that a function is told of what grows with a site
 # https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_NetworkConfiguration.html
 SUBNETS_MOST, SECURITY_GROUPS_MOST = 16, 5
+PEER_PLACES_MOST = 51  # accounts, each with every stage: a role's policies name them all, and hold 10,240 characters
 DEFAULT_BRIDGE = {
     "displayName": "default",
     "webSocketAddress": "wss://snowflake.torproject.net/",
@@ -170,13 +173,20 @@ class FederationParameters(Model):
     """A site's name, peers, queues and ingresses, and what it declares."""
 
     tag: v.Tag | None = of(
-        None, "the site's name for life; else `<region>-<account>`. Two peers with one tag are refused"
+        None,
+        "the site's name for life; else `<region>-<account>`, at a stage `<stage>-<account><region>`. Two peers with "
+        "one tag are refused",
     )
-    peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=50)
+    # A queue's policy has 50 principals, of which one is everybody, refused without TLS:
+    # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html
+    peer_accounts: tuple[v.Account, ...] = of((), "of peer sites, beside the site's own", max_length=49)
+    peer_stages: tuple[v.PeerStage, ...] = of(
+        (), "of peer sites, beside the site's own; an empty text is of sites without one", max_length=20
+    )
     peers: tuple[dict[str, Any], ...] = of(
         (),
-        "`{tag, account, region, senders, pulls, pushes, queues}`: sites that may link to this one, and what they may, "
-        "as `peer list --json` shows them",
+        "`{tag, account, region, stage, senders, pulls, pushes, queues}`: sites that may link to this one, and what "
+        "they may, as `peer list --json` shows them",
         max_length=50,
     )
     access: Access = of(Access.POLICY, "how peers in other accounts may send: their queues' policies, or a role")
@@ -247,6 +257,10 @@ class FederationParameters(Model):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         v.check_names("queues", [v.of_kind(each.name, fifo=each.fifo) for each in self.queues])
+        places = (1 + len(self.peer_accounts)) * (1 + len(self.peer_stages))
+        if self.peer_stages and places > PEER_PLACES_MOST:
+            cause = f"with peer_accounts there are {places} places of peers; a role's policy names {PEER_PLACES_MOST}"
+            raise Misfit("peer_stages", cause)
         v.check_names("ingresses", [v.of_kind(each.exchange, fifo=each.fifo) for each in self.ingresses])
         try:
             size = len(self.declared.to_json().encode()) + (len(encode(self.known_peers)) if self.peers else 0)
@@ -255,8 +269,8 @@ class FederationParameters(Model):
         v.check_names("routes", [each.name for each in self.declared.routes])
         if size > DECLARED_MAX_BYTES:
             raise ValueError(
-                f"peers, exchanges, bindings, links and routes have {size} bytes as JSON; a function's environment "
-                f"holds {DECLARED_MAX_BYTES}: make the rest with `sluice`"
+                f"peers, exchanges, bindings, links and routes have {size} bytes as JSON, of {DECLARED_MAX_BYTES} at "
+                "most: make the rest with `sluice`"
             )
         return self
 
@@ -376,6 +390,7 @@ class SiteParameters(Model):
 
     name: v.SiteName = of(..., "as the dashboard calls it")
     region: v.RegionName = of(..., "where it is")
+    stage: v.Stage | None = of(None, "its stage, where it has one")
     account: v.Account | None = of(
         None, "another account's twelve digits; it shares its metrics with this one (CloudWatch cross-account access)"
     )
@@ -405,7 +420,7 @@ class OperationsParameters(Model):
         False, "what the alarms hold on to, drawn: $3 a month, but for the account's first three of up to 50 metrics"
     )
     sites: tuple[SiteParameters, ...] = of(
-        (), "`{name, region, account}`: a second dashboard, with a row for each of these sites", max_length=20
+        (), "`{name, region, stage, account}`: a second dashboard, with a row for each of these sites", max_length=20
     )
     tracing: bool = of(False, "functions send segments to X-Ray: see [Traces](#traces)")
     offers_age_s: v.Age = of(10, "of the offers queue, for three minutes: clients wait five seconds")
@@ -445,6 +460,10 @@ class Parameters(Model):
     )
     log_level: LogLevel = of(LogLevel.INFO, "from which on functions log")
     log_retention_days: RetentionDays = of(30, "of all logs")
+    stage: v.Stage | None = of(
+        None,
+        "what names begin with, so that several sites live in one account and region: see [Stages](deploy.md#stages)",
+    )
     rendezvous: RendezvousParameters = RendezvousParameters()
     splitting: SplittingParameters = SplittingParameters()
     federation: FederationParameters = FederationParameters()
@@ -469,6 +488,10 @@ class Parameters(Model):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         """Refuse an exchange for rendezvous events that can't be one, and a bound queue with the name of another."""
+        offers = staged(self.rendezvous.offers_queue_name, self.stage)
+        if len(offers) > v.QUEUE_NAME_CHARACTERS:
+            raise Misfit("rendezvous.offers_queue_name", f"{offers} has more than {v.QUEUE_NAME_CHARACTERS} characters")
+        self._check_peer_stages()
         exchange, queues = self.rendezvous.events_exchange, {queue.name for queue in self.federation.queues}
         if exchange is not None and COUNTERS_QUEUE in queues:
             raise Misfit("federation.queues", f"{COUNTERS_QUEUE} is the queue where rendezvous events were counted")
@@ -484,6 +507,21 @@ class Parameters(Model):
         # Both can be bound, and are told of by their names.
         v.check_names("federation.queues", [each.queue_id for each in self.splitting.queues] + sorted(queues))
         return self
+
+    def _check_peer_stages(self) -> None:
+        listed = {self.stage or "", *self.federation.peer_stages}
+        for peer in self.federation.known_peers:
+            stage = "" if peer.stage is UNSET else peer.stage
+            if stage not in listed:
+                raise Misfit("federation.peers", f"peer_stages doesn't list {stage!r}, {peer.tag}'s")
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        """The patterns of other queues that may be bound or read; those of our own names are the stage's."""
+        ours = f"{OURS}-"
+        return tuple(
+            staged(each, self.stage) if each.startswith(ours) else each for each in self.federation.queue_names
+        )
 
     @property
     def declared(self) -> Declared:

@@ -20,13 +20,14 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
+from sluice.stages import staged
 from stacks import functions
-from stacks.alarms import Capability, Rule, WatchedStack, alarm, ours
+from stacks.alarms import SPARK_NAMESPACE, Capability, Rule, WatchedStack, alarm, ours
 from stacks.assets import Assets, Built
 from stacks.environment import SparkAssets, image_target
 from stacks.functions import Functions, Plan, acknowledge, allow, every_minute
@@ -65,7 +66,9 @@ class PipelineStack(WatchedStack):
     def __init__(
         self, scope: Construct, parameters: Parameters, *, state: StateStack, pipeline: PipelineState, project: Path
     ) -> None:
-        super().__init__(scope, "SluicePipeline", description="Sluice: jobs on EMR Serverless")
+        super().__init__(
+            scope, staged("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
+        )
         self.parameters = parameters
         self.options: PipelineParameters = parameters.pipeline
         self.state = pipeline
@@ -177,7 +180,16 @@ def _job_statements(stack: PipelineStack) -> list[iam.PolicyStatement]:
         allow("sqs", QUEUE_ACTIONS, stack.queue.queue_arn),
         allow("sqs", ["SendMessage"], stack.ingress.queue_arn),  # replay
         allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS)),
-        allow("s3", ["ListBucket", "GetBucketLocation"], bucket),
+        allow("s3", ["GetBucketLocation"], bucket),
+        # Who may list a bucket is told that an object isn't there, and others that they may not read it; such a request
+        # names no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+        iam.PolicyStatement(
+            actions=["s3:ListBucket"],
+            resources=[bucket],
+            conditions={
+                "StringLikeIfExists": {"s3:prefix": [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]}
+            },
+        ),
     ]
     if stack.kms_key_arns:
         statements.append(allow("kms", ["Decrypt", "GenerateDataKey"], *stack.kms_key_arns))
@@ -221,7 +233,7 @@ def _jobs_function(
 def _settings(
     stack: PipelineStack, application: emr.CfnApplication, role: iam.Role, program: ProgramAssets
 ) -> JobsSettings:
-    options = stack.options
+    options, stage = stack.options, stack.parameters.stage
     places = Places(root=f"s3://{stack.state.bucket.bucket_name}", table_format=options.table_format)
     return JobsSettings(
         application_id=application.attr_application_id,
@@ -246,6 +258,7 @@ def _settings(
             places=places,
             reach=Reach(region=Aws.REGION),
             trigger_s=options.trigger_s,
+            metrics=UNSET if stage is None else staged(SPARK_NAMESPACE, stage),
         ),
         limits=JobLimits(**options.model_dump(include={each.name for each in fields(JobLimits)})),
     )
@@ -256,7 +269,7 @@ def _alarms(stack: PipelineStack) -> None:
         ("StreamsDown", 3, "The land job should run and doesn't: `sluice pipeline status` says why"),
         ("JobsFailed", 1, "A job run failed: `sluice pipeline logs`"),
     ):
-        metric = ours(name, "jobs", statistic="Maximum")
+        metric = ours(name, "jobs", stage=stack.parameters.stage, statistic="Maximum")
         alarm(
             stack,
             Rule(name=name, text=text, metric=metric, threshold=1, periods=periods, capability=Capability.PIPELINE),

@@ -10,7 +10,7 @@ from sluice.splitting.routing.shares import MAX_SESSIONS
 from stacks import values as v
 from stacks.values import Misfit, Model, of
 
-POLICIES_MAX_BYTES = 1_000  # of a function's environment
+POLICIES_MAX_BYTES = 4_000  # as JSON, of the 40 KB that a function is told of what grows with a site
 WILDCARDS = frozenset("*?[")
 
 
@@ -37,11 +37,11 @@ class PolicyParameters(Model):
 
 
 def check_policies(policies: Sequence[PolicyParameters], queue_ids: Collection[str]) -> None:
-    """Raise `Misfit` for rules that would hold for nothing, and for more than a function's environment holds."""
+    """Raise `Misfit` for rules that would hold for nothing, and for more than a function can be told."""
     for number, policy in enumerate(policies):
         for name in policy.queues:
             if name not in queue_ids and not WILDCARDS & set(name):
                 raise Misfit("policies", f"[{number}]: there is no queue {name}: its rules would hold for nothing")
     size = len(encode([policy.policy for policy in policies]))
     if size > POLICIES_MAX_BYTES:
-        raise Misfit("policies", f"{size} bytes as JSON; a function's environment holds {POLICIES_MAX_BYTES}")
+        raise Misfit("policies", f"{size} bytes as JSON, of {POLICIES_MAX_BYTES} at most")

@@ -13,6 +13,7 @@ from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPattern
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
+from sluice.stages import staged
 from stacks.alarms import FIVE_MINUTES, Capability, Rule, WatchedStack, alarm
 from stacks.assets import Assets
 from stacks.functions import (
@@ -38,7 +39,6 @@ PROXY_ACTIONS = ("Query", "GetItem", "PutItem", "UpdateItem")
 PROXY_WAITING_ACTIONS = (*BROKER_WAITING_ACTIONS, "PutItem")
 SWEEP_ACTIONS = ("Query", "BatchWriteItem")
 COUNTRIES_FILE = "countries.mmdb"  # in a function's bundle
-RUN_TIME_QUEUES = (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX)
 
 
 class RendezvousStack(WatchedStack):
@@ -47,13 +47,17 @@ class RendezvousStack(WatchedStack):
     capability = Capability.RENDEZVOUS
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
-        super().__init__(scope, "SluiceRendezvous", description="Sluice: the rendezvous over SQS and HTTP")
+        super().__init__(
+            scope, staged("SluiceRendezvous", parameters.stage), description="Sluice: the rendezvous over SQS and HTTP"
+        )
         self.state = state
         self.parameters = parameters
         # By its name alone: the stack of state may have two hundred exports, and has nearly as many.
         self.waiting_table = dynamodb.Table.from_table_name(self, "Waiting", state.waiting_table.table_name)
-        self.answer_queues = queue_arn(self, f"{ANSWER_QUEUE_PREFIX}*")
-        self.mailboxes = queue_arn(self, f"{MAILBOX_PREFIX}*")
+        stage = parameters.stage
+        self.answer_queue_prefix = staged(ANSWER_QUEUE_PREFIX, stage)
+        self.run_time_queues = (self.answer_queue_prefix, staged(MAILBOX_PREFIX, stage))
+        self.answer_queues, self.mailboxes = (queue_arn(self, f"{prefix}*") for prefix in self.run_time_queues)
         countries = parameters.rendezvous.geoip_file
         self.country_files = {COUNTRIES_FILE: countries} if countries else {}
         extras = ["functions", "geoip"] if countries else ["functions"]
@@ -87,9 +91,10 @@ def _broker(stack: RendezvousStack) -> None:
             dead_letters_url=state.dead_letters.queue_url,
             bridges=parameters.bridge_list,
             events=_events(stack),
+            stage=stack.parameters.stage,
         ),
         files=stack.country_files,
-        run_time_queues=RUN_TIME_QUEUES,
+        run_time_queues=stack.run_time_queues,
         allowed=[
             allow("dynamodb", ["PutItem"], state.table.table_arn),
             allow("dynamodb", BROKER_WAITING_ACTIONS, stack.waiting_table.table_arn),
@@ -118,9 +123,10 @@ def _proxy(stack: RendezvousStack) -> lambda_.FunctionUrl:
             held_proxies_max=parameters.held_proxies_max,
             trusts_forwarded=parameters.trusted_proxy,
             events=_events(stack),
+            stage=stack.parameters.stage,
         ),
         files=stack.country_files,
-        run_time_queues=RUN_TIME_QUEUES,
+        run_time_queues=stack.run_time_queues,
         allowed=[
             allow("dynamodb", PROXY_ACTIONS, state.table.table_arn),
             allow("dynamodb", PROXY_WAITING_ACTIONS, stack.waiting_table.table_arn),
@@ -165,8 +171,9 @@ def _sweeper(stack: RendezvousStack) -> None:
             table=state.table.table_name,
             waiting_table=stack.waiting_table.table_name,
             dead_letters_url=state.dead_letters.queue_url,
+            stage=stack.parameters.stage,
         ),
-        run_time_queues=RUN_TIME_QUEUES,
+        run_time_queues=stack.run_time_queues,
         allowed=[
             allow("dynamodb", (*SWEEP_ACTIONS, "UpdateItem"), state.table.table_arn),
             allow("dynamodb", SWEEP_ACTIONS, stack.waiting_table.table_arn),
@@ -247,5 +254,5 @@ def _client_user(stack: RendezvousStack) -> iam.User:
             allow("sqs", ["ReceiveMessage", "GetQueueUrl"], stack.answer_queues),
         ],
     )
-    acknowledge_run_time_queues(policy, [ANSWER_QUEUE_PREFIX])
+    acknowledge_run_time_queues(policy, [stack.answer_queue_prefix])
     return user

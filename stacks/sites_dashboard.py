@@ -22,8 +22,8 @@ def draw_sites(scope: Construct, sites: Sequence[SiteParameters]) -> cloudwatch.
     dashboard = cloudwatch.Dashboard(
         scope, "SitesDashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
     )
-    figures = _figures()
     for site in sites:
+        figures = _figures(site.stage)
         dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {site.name} ({site.region})", width=WIDTH, height=1))
         dashboard.add_widgets(
             *(
@@ -42,15 +42,15 @@ def draw_sites(scope: Construct, sites: Sequence[SiteParameters]) -> cloudwatch.
     return dashboard
 
 
-def _figures() -> Mapping[str, cloudwatch.IMetric]:
+def _figures(stage: str | None) -> Mapping[str, cloudwatch.IMetric]:
     """Name, by title, what a site's metrics are: the widget says of which region and account."""
     return {
-        "Answers in 5 minutes": ours("AnswersDelivered", "proxy"),
-        "Offers unanswered, %": unanswered_percent(least_offers=1),
-        "Messages routed": ours("MessagesRouted", "exchange"),
-        "Routes down": ours("RoutesDown", "links", statistic="Maximum"),
-        "Lag of routes, ms": ours("LagMs", "bridge", statistic="Maximum"),
-        "Streams down": ours("StreamsDown", "jobs", statistic="Maximum"),
+        "Answers in 5 minutes": ours("AnswersDelivered", "proxy", stage=stage),
+        "Offers unanswered, %": unanswered_percent(stage, least_offers=1),
+        "Messages routed": ours("MessagesRouted", "exchange", stage=stage),
+        "Routes down": ours("RoutesDown", "links", stage=stage, statistic="Maximum"),
+        "Lag of routes, ms": ours("LagMs", "bridge", stage=stage, statistic="Maximum"),
+        "Streams down": ours("StreamsDown", "jobs", stage=stage, statistic="Maximum"),
         "Errors of the account": all_functions("Errors", "Sum"),
         "Throttles of the account": all_functions("Throttles", "Sum"),
     }

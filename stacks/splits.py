@@ -10,7 +10,9 @@ from stacks.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
 from stacks.policies import PolicyParameters, check_policies
 from stacks.values import Misfit, Model, of
 
-CONSUMERS_MAX_BYTES = 2_000  # of a function's environment
+# As JSON, of the 40 KB that a function is told of what grows with a site (`stacks.stored`).
+CONSUMERS_MAX_BYTES = 8_000
+TAGS_MAX_BYTES = 12_000
 
 
 class SplitQueueParameters(Model):
@@ -28,7 +30,10 @@ class SplitQueueParameters(Model):
     )
     tags: dict[str, str] = of({}, "of the queues that sessions get, beside the source's own", max_length=50)
     sender_arns: tuple[v.SenderArn, ...] = of(
-        (), "topics and buckets that may send to a source that is made; an adopted one's policy is yours", max_length=20
+        (),
+        "topics and buckets that may send to a source that is made, at least one with `sns` or `s3_event`; an adopted "
+        "one's policy is yours",
+        max_length=20,
     )
     existing_source_queue_arn: v.QueueArn | None = of(None, "adopt a queue of yours instead of making one")
     existing_main_queue_arn: v.QueueArn | None = of(None, "the same; point the deployed consumer at it")
@@ -53,6 +58,10 @@ class SplitQueueParameters(Model):
         misfit = next((arn for arn in self.sender_arns if self.fifo and not arn.endswith(".fifo")), None)
         if misfit is not None:
             raise Misfit("sender_arns", f"{misfit} can't send to a FIFO queue")
+        is_notified = self.existing_source_queue_arn is None and (self.sns or self.s3_event)
+        if is_notified and not any(":sns:" in arn or not self.sns for arn in self.sender_arns):
+            sender = "topic" if self.sns else "bucket, or the topic in between,"
+            raise Misfit("sender_arns", f"{self.queue_id} lets in no {sender} that sends what it holds")
         if self.consumers and self.existing_main_queue_arn is not None:
             raise Misfit("consumers", f"they read no main queue, and {self.existing_main_queue_arn} is given as one")
         return self
@@ -62,7 +71,7 @@ PIPELINE_QUEUE = SplitQueueParameters(queue_id="pipeline")
 
 
 class SplittingParameters(Model):
-    """Which queues can be split, and the functions that do it. Of all queues the names must go into 4 KB."""
+    """Which queues can be split, and the functions that do it."""
 
     queues: tuple[SplitQueueParameters, ...] = of((PIPELINE_QUEUE,), "those that can be split", max_length=15)
     batch_size: v.Batch = of(1_000, "of standard queues; FIFO queues have ten at most")
@@ -88,8 +97,9 @@ class SplittingParameters(Model):
         v.check_names("queues", [v.of_kind(queue.queue_id, fifo=queue.fifo) for queue in self.queues])
         size = sum(len(encode(targets_of(queue.consumers))) for queue in self.queues)
         if size > CONSUMERS_MAX_BYTES:
-            raise Misfit(
-                "queues", f"consumers have {size} bytes as JSON; a function's environment holds {CONSUMERS_MAX_BYTES}"
-            )
+            raise Misfit("queues", f"consumers have {size} bytes as JSON, of {CONSUMERS_MAX_BYTES} at most")
+        size = sum(len(encode(queue.tags)) for queue in self.queues)
+        if size > TAGS_MAX_BYTES:
+            raise Misfit("queues", f"tags have {size} bytes as JSON, of {TAGS_MAX_BYTES} at most")
         check_policies(self.policies, ids)
         return self

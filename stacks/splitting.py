@@ -16,6 +16,7 @@ from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED
 from sluice.splitting.operations import SweepQueues
 from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
 from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
+from sluice.stages import staged
 from stacks import repointing
 from stacks.alarms import Capability, WatchedStack
 from stacks.assets import Assets
@@ -50,10 +51,13 @@ class SplittingStack(WatchedStack):
     capability = Capability.SPLITTING
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
-        super().__init__(scope, "SluiceSplitting", description="Sluice: sessions that share queues")
+        super().__init__(
+            scope, staged("SluiceSplitting", parameters.stage), description="Sluice: sessions that share queues"
+        )
         self.state = state
         self.parameters = parameters
-        self.temporary_queues = queue_arn(self, f"{TEMPORARY_PREFIX}*")
+        self.temporary_prefix = staged(TEMPORARY_PREFIX, parameters.stage)
+        self.temporary_queues = queue_arn(self, f"{self.temporary_prefix}*")
         self.functions = Functions.of(self, parameters, assets, extras=["functions", "splitter"])
         splitter, triggers = _splitter(self)
         control = _control(self, triggers)
@@ -79,7 +83,7 @@ def _splitter(stack: SplittingStack) -> tuple[lambda_.Function, Mapping[str, lam
             timeout=SPLITTER_TIMEOUT,
             memory_mb=parameters.splitter_memory_mb,
             settings=_settings(stack),
-            run_time_queues=[TEMPORARY_PREFIX],
+            run_time_queues=[stack.temporary_prefix],
             wildcards={f"{arn}/*": "S3 events name objects; any of the bucket." for arn in parameters.s3_bucket_arns},
             allowed=_splitter_statements(stack),
         )
@@ -129,6 +133,7 @@ def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMa
             settings=ControlSettings(
                 **structs.asdict(_settings(stack)),
                 counts_settle_s=parameters.counts_settle_s,
+                stage=stack.parameters.stage,
                 repointed=tuple(
                     Repointed(
                         queue_id=queue_id,
@@ -139,7 +144,7 @@ def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMa
                 ),
                 policies=tuple(policy.policy for policy in parameters.policies),
             ),
-            run_time_queues=[TEMPORARY_PREFIX],
+            run_time_queues=[stack.temporary_prefix],
             wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."}
             | repointing.wildcards(consumers),
             allowed=[*_control_statements(stack), *about_consumers],
@@ -149,7 +154,7 @@ def _control(stack: SplittingStack, triggers: Mapping[str, lambda_.EventSourceMa
             recursive_loop=lambda_.RecursiveLoop.ALLOW,
         )
     )
-    trigger("Control", function, state.control_queue)
+    trigger("Control", function, state.control_queue, concurrency=None)
     every_minute(function, to_builtins(SweepQueues()))
     return function
 

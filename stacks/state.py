@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from aws_cdk import Aws, CfnOutput, Duration, RemovalPolicy, Stack
+from aws_cdk import Aws, CfnOutput, Duration, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -12,6 +12,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sluice.splitting.adoption import SPLITTER_TIMEOUT_S
+from sluice.stages import staged
 from stacks.functions import acknowledge
 from stacks.parameters import (
     COUNTERS_QUEUE,
@@ -43,7 +44,9 @@ class StateStack(Stack):
     """Stack `SluiceState`."""
 
     def __init__(self, scope: Construct, parameters: Parameters) -> None:
-        super().__init__(scope, "SluiceState", description="Sluice: state that is kept, and queues")
+        super().__init__(
+            scope, staged("SluiceState", parameters.stage), description="Sluice: state that is kept, and queues"
+        )
         keep = parameters.rendezvous.keep_state
         self.table = _table(self, "Table", keep=keep, stream=dynamodb.StreamViewType.NEW_AND_OLD_IMAGES)
         self.waiting_table = _passing_table(self, "WaitingTable")
@@ -53,7 +56,7 @@ class StateStack(Stack):
         self.offers_queue: sqs.IQueue = (
             sqs.Queue.from_queue_arn(self, "OffersQueue", given.existing_offers_queue_arn)
             if given.existing_offers_queue_arn
-            else _offers(self, name=given.offers_queue_name)
+            else _offers(self, name=staged(given.offers_queue_name, parameters.stage))
         )
         self.splitting_table = _table(self, "SplittingTable", keep=keep)
         self.splitting_dead_letters = _dead_letters(self, "SplittingDeadLetters", keep=keep)
@@ -273,7 +276,7 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
     # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
     taken = counters | {each.parameters.queue_id: each.source for each in stack.split_queues}
     return FederationState(
-        site=parameters.federation.tag or f"{Aws.REGION}-{Aws.ACCOUNT_ID}",
+        site=parameters.federation.tag or _default_tag(parameters.stage),
         table=_table(stack, "FederationTable", keep=keep),
         dead_letters=dead_letters,
         fifo_dead_letters=fifo_dead_letters,
@@ -296,6 +299,13 @@ def _federation(stack: StateStack, parameters: Parameters, *, keep: bool) -> Fed
         bound=bound_queues | taken,
         taken=frozenset(taken),
     )
+
+
+def _default_tag(stage: str | None) -> str:
+    """Call a site by where it is; a stage leaves no room for all of a region's hyphens."""
+    if stage is None:
+        return f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
+    return staged(f"{Aws.ACCOUNT_ID}{Fn.join('', Fn.split('-', Aws.REGION))}", stage)
 
 
 def _pipeline(stack: StateStack, parameters: Parameters, *, keep: bool) -> PipelineState | None:
@@ -341,6 +351,7 @@ def _split_queue(stack: StateStack, queue: SplitQueueParameters, parameters: Par
             receives=MANY_RECEIVES,
             visibility=_visibility(SPLITTER_TIMEOUT, window_s),
             fifo=queue.fifo,
+            per_group=queue.fifo,
             keep=keep,
         )
 

@@ -19,6 +19,7 @@ from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.bridges import parse_bridges
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, Bridge
 from sluice.splitting.consumers.targets import MAX_PATTERN
+from sluice.stages import MAX_STAGE_CHARACTERS, STAGE, is_stage, stage_of, staged
 
 T = TypeVar("T")
 
@@ -296,6 +297,16 @@ def _tag(tag: str) -> None:
         raise ValueError(f"{tag!r} is not 1 to 32 letters, digits, hyphens and underscores")
 
 
+def _stage(stage: str) -> None:
+    if not is_stage(stage):
+        raise ValueError(f"{stage!r} is what names begin with that have no stage")
+
+
+STAGE_WORDS = f"1 to {MAX_STAGE_CHARACTERS} small letters and digits, a letter first"
+Stage = Annotated[str, said(STAGE_WORDS, pattern=f"^{STAGE}$"), checked(_stage)]
+PeerStage = Annotated[
+    str, said(f"nothing, or {STAGE_WORDS}", pattern=f"^({STAGE})?$"), checked(lambda stage: stage and _stage(stage))
+]
 Tag = Annotated[str, checked(_tag), said("1 to 32 letters, digits, hyphens and underscores")]
 TimeOfDay = Annotated[str, checked(Daily.parse), said("a time of day, HH:MM")]
 ExchangeName = Annotated[
@@ -306,12 +317,13 @@ ExchangeName = Annotated[
 def _nobodys(name: str) -> None:
     """Clients read, and the sweeper deletes, what begins with these."""
     for prefix in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX):
-        if name.startswith(prefix):
+        if name.startswith(tuple(staged(prefix, stage) for stage in {None, stage_of(name)})):
             raise ValueError(f"{name!r} begins with {prefix}, as queues do that the sweeper deletes and clients read")
 
 
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html: 80 characters. FIFO queues
 # end in .fifo, and rendezvous clients can't send to them.
+QUEUE_NAME_CHARACTERS = 80
 OffersQueueName = Annotated[
     str,
     said("1 to 80 letters, digits, hyphens and underscores", pattern="^[A-Za-z0-9_-]{1,80}$"),

@@ -57,7 +57,7 @@ HELD_PROXIES = 100
 SPLIT_QUEUES = [
     {"queue_id": "standard"},
     {"queue_id": "ordered", "fifo": True},
-    {"queue_id": "notified", "sns": True},
+    {"queue_id": "notified", "sns": True, "sender_arns": ["arn:aws:sns:eu-central-1:000000000000:notices"]},
     {"queue_id": "traffic"},
     {"queue_id": "landed"},
     *REPOINTED,

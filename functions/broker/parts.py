@@ -15,7 +15,9 @@ from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.matchmaker import Matchmaker
 from sluice.rendezvous.pacing import Pacing
 from sluice.rendezvous.protocol.bridges import by_fingerprint
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.settings import BrokerSettings
+from sluice.stages import staged
 
 BATCH = 10  # records of an event, each served in a thread of its own
 AT_ONCE = 3  # calls for one of them
@@ -46,6 +48,7 @@ class BrokerParts:
                 executor=meeting.executor,
                 now_ms=now_ms,
                 new_id=new_id,
+                answer_prefix=staged(ANSWER_QUEUE_PREFIX, settings.stage),
             ),
             matchmaker=lambda offers_due: meeting.matchmaker(offers_due=offers_due),
             pacing=meeting.pacing,

@@ -12,6 +12,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.control.parts import ControlParts
 from sluice.aws.metrics import publish
+from sluice.aws.parameters import stored_text
 from sluice.aws.records import Batch
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed
 from sluice.message import Message
@@ -32,7 +33,7 @@ logger = Logger()
 @cache
 def parts() -> ControlParts:
     """Made at the environment's first call."""
-    return ControlParts.make(ControlSettings.read(os.environ))
+    return ControlParts.make(ControlSettings.read(os.environ, stored_text))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:

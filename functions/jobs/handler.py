@@ -5,7 +5,7 @@ A request and its reply are as `sluice.operations` has them; what may be asked i
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -47,10 +47,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return reply_of(result)
 
 
-def gauges(outcomes: Sequence[JobOutcome]) -> dict[str, float]:
-    """Say how things stand, whenever all jobs are reconciled: alarms hold on to it, also to its absence."""
+def gauges(outcomes: Sequence[JobOutcome]) -> Mapping[str, float]:
+    """Say what is wrong, whenever all jobs are reconciled: alarms hold on to it. What is well has no metric."""
     down = any(outcome.stream_is_down for outcome in outcomes)
-    return {"StreamsDown": int(down), "JobsFailed": sum(outcome.failed for outcome in outcomes)}
+    return +Counter(StreamsDown=int(down), JobsFailed=sum(outcome.failed for outcome in outcomes))
 
 
 def tell(outcome: JobOutcome) -> None:

@@ -12,6 +12,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.links.parts import LinksParts
 from sluice.aws.metrics import publish
+from sluice.aws.parameters import stored_text
 from sluice.aws.records import Batch
 from sluice.errors import BadConfiguration, BadSnapshot, Malformed, QueueGone, SenderFault
 from sluice.federation.dynamic_shell import Dynamics
@@ -36,7 +37,7 @@ logger = Logger()
 @cache
 def parts() -> LinksParts:
     """Made at the environment's first call."""
-    return LinksParts.make(LinksSettings.read(os.environ))
+    return LinksParts.make(LinksSettings.read(os.environ, stored_text))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
@@ -97,8 +98,11 @@ def perform(request: dict[str, Any] | str, context: LambdaContext) -> object:
 
 
 def _tell_of_routes(registrar: Registrar) -> None:
-    """How things stand, said at every sweep: an alarm holds on to it, also to its absence."""
-    down = routes_down(registrar.registry())
+    """How things stand, said at every sweep of a site that has routes: an alarm holds on to it."""
+    registry = registrar.registry()
+    if not registry.bridges:
+        return
+    down = routes_down(registry)
     publish(SERVICE, {"RoutesDown": len(down)})
     if down:
         logger.warning("RoutesDown", routes=down)

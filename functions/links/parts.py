@@ -104,6 +104,7 @@ class LinksParts:
             dead_letters=DeadLetters(sqs_client(), settings.dead_letters_url),
             bridge_queue_attributes=self._bridge_queue_attributes,
             peer_accounts=settings.peer_accounts,
+            peer_stages=settings.peer_stages,
             known=PeerStore(self.documents[PEERS]),
             peer_role_id=settings.peer_role_id,
             peer_queue_url=url_beside(settings.here.control_queue_url, here=settings.here.region),

@@ -12,10 +12,11 @@ from sluice.rendezvous.backlog import HeldCounts
 from sluice.rendezvous.event_recorder import EventRecorder
 from sluice.rendezvous.http import BrokerSite
 from sluice.rendezvous.http_clients import HttpClients
-from sluice.rendezvous.mailbox import Mailbox
+from sluice.rendezvous.mailbox import PREFIX, Mailbox
 from sluice.rendezvous.protocol.bridges import by_fingerprint
 from sluice.rendezvous.settings import ProxySettings
 from sluice.rendezvous.volunteers import PollMetric, Volunteers
+from sluice.stages import staged
 
 AT_ONCE = 2  # calls for one offer
 # Most polls where many proxies are: told to come again later, and nothing else.
@@ -35,7 +36,8 @@ class ProxyParts:
         """Put together what the settings ask for, with AWS behind it."""
         meeting = Meeting.of(settings, threads=AT_ONCE)
         mailboxes = DynamoMailboxStore(dynamodb_client(), settings.table)
-        mailbox = Mailbox(meeting.queues, mailboxes, now_ms, new_id, time.sleep)
+        prefix = staged(PREFIX, settings.stage)
+        mailbox = Mailbox(meeting.queues, mailboxes, now_ms, new_id, time.sleep, prefix)
         volunteers = Volunteers(
             offers=meeting.offers,
             pools=meeting.pools,

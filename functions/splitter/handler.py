@@ -9,6 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from functions.splitter.parts import SplitterParts
 from sluice.aws.metrics import publish
+from sluice.aws.parameters import stored_text
 from sluice.aws.records import Batch
 from sluice.splitting.routing.routed import EVENT, lines
 from sluice.splitting.settings import SplitterSettings
@@ -26,7 +27,7 @@ logger = Logger()
 @cache
 def parts() -> SplitterParts:
     """Made at the environment's first call."""
-    return SplitterParts.make(SplitterSettings.read(os.environ))
+    return SplitterParts.make(SplitterSettings.read(os.environ, stored_text))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> "PartialItemFailureResponse":

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.meeting import Meeting
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
 from sluice.rendezvous.settings import MeetingSettings
 from sluice.rendezvous.sweeper import Sweeper
+from sluice.stages import staged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,7 @@ class SweeperParts:
     meeting: Meeting
     mailboxes: DynamoMailboxStore
     executor: Executor
+    answer_prefix: str
 
     @classmethod
     def make(cls, settings: MeetingSettings) -> "SweeperParts":
@@ -26,6 +29,7 @@ class SweeperParts:
             meeting=Meeting.of(settings, threads=1),
             mailboxes=DynamoMailboxStore(dynamodb_client(), settings.table),
             executor=ThreadPoolExecutor(MAX_CONNECTIONS),
+            answer_prefix=staged(ANSWER_QUEUE_PREFIX, settings.stage),
         )
 
     def sweeper(self, *, may_go_on: Callable[[], bool]) -> Sweeper:
@@ -39,4 +43,5 @@ class SweeperParts:
             executor=self.executor,
             now_ms=now_ms,
             may_go_on=may_go_on,
+            answer_prefix=self.answer_prefix,
         )

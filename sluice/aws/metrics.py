@@ -1,11 +1,13 @@
 """Counts to CloudWatch as embedded metrics: one log line an invocation, no request."""
 
+import os
 from collections.abc import Mapping
 from functools import cache
 
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-NAMESPACE = "Sluice"
+NAMESPACE = "Sluice"  # at a stage after its name
+VARIABLE = "POWERTOOLS_METRICS_NAMESPACE"
 
 
 def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[str, str] | None = None) -> None:
@@ -26,4 +28,4 @@ def publish(service: str, counts: Mapping[str, float], *, dimensions: Mapping[st
 @cache
 def _metrics_of(kind: type[EphemeralMetrics], service: str) -> EphemeralMetrics:
     """Made once, which takes as long as all that is done with it; it is empty again when it is flushed."""
-    return kind(namespace=NAMESPACE, service=service)
+    return kind(namespace=os.environ.get(VARIABLE, NAMESPACE), service=service)

@@ -16,7 +16,7 @@ import typer
 from sluice.cli.federation.queue_moves import stopped_by_signals
 from sluice.cli.output import note, show_json, show_pairs, show_table
 from sluice.cli.site_status import OPERATIONS, AsJson
-from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
+from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
 from sluice.dead_letter_reasons import Reason, reason_of
 from sluice.errors import BadConfiguration
 from sluice.message import DeadLetter
@@ -44,14 +44,14 @@ Ids = Annotated[
     list[str] | None, typer.Option("--id", metavar="ID", help="Only this letter, by the id that `show` has.")
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, put them back, throw them away.")
+app = SiteTyper(no_args_is_help=True, help="Dead letters: look at them, put them back, throw them away.")
 
 
 class NoSuchQueue(BadConfiguration):
     """No queue of dead letters has this name."""
 
 
-@app.command("list", cls=SiteCommand)
+@app.command("list")
 def list_(
     *,
     looked_at: Annotated[
@@ -79,7 +79,7 @@ def list_(
             note(f"{each['queue']}: {each['looked_at']} of about {each['messages']} were looked at")
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def show(
     queue: Queue,
     *,
@@ -113,7 +113,7 @@ def show(
         show_pairs([*said, *times, ("group", each["group"]), *attributes, ("body", each["body"]), ("", "")])
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def redrive(
     queue: Queue,
     *,
@@ -149,7 +149,7 @@ def redrive(
         _told(moving, as_json=as_json, stopped=stopped.is_set(), done="back where they came from")
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def purge(
     queue: Queue,
     *,

@@ -66,7 +66,7 @@ def deploy(
     connection = connect(region=region, profile=profile, local=local)
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
-        synth(assembly, context or [], is_local=local is not None)
+        synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
         check_removals(connection, templates(assembly), agreed=remove or ())
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
@@ -92,16 +92,17 @@ def destroy(
     connection = connect(region=region, profile=profile, local=local)
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
-        synth(assembly, context or [], is_local=local is not None)
+        synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
         nothing: dict[str, Mapping[str, Any]] = {name: {} for name in templates(assembly)}
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
         _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"] if force else [])
 
 
-def synth(assembly: Path, context: Iterable[str], *, is_local: bool) -> None:
-    """Write the templates into a folder. Raises `CdkFailed`."""
+def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
+    """Write the templates into a folder, of a stage where one is given. Raises `CdkFailed`."""
+    at_stage = [f"sluice.stage={stage}"] if stage else []
     # The embedded cloud runs functions with this machine's processor and interpreter.
-    given = [*(["sluice.architecture=local"] if is_local else []), *context]
+    given = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
     arguments = [f"--context={each}" for each in given]
     _run(["synth", "--quiet", "--output", str(assembly), *arguments], os.environ)
 

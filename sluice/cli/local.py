@@ -1,6 +1,7 @@
 """`sluice local`: the embedded cloud, up and down, and what a program needs to reach it."""
 
 import shlex
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -8,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.cli.output import note
+from sluice.cli.sites import Stage
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
-from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, to_deploy
+from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, peer_stages, to_deploy
 
 app = typer.Typer(no_args_is_help=True, help="The embedded cloud: AWS on loopback, with our stacks deployed to it.")
 
@@ -20,7 +22,7 @@ SiteArguments = Annotated[
     list[Site] | None,
     typer.Argument(
         parser=Site.parse,
-        metavar="[ACCOUNT/REGION]...",
+        metavar="[ACCOUNT/REGION[:STAGE]]...",
         help=f"Where to deploy.  [default: where it is deployed already, else {DEFAULT_SITE}]",
     ),
 ]
@@ -28,7 +30,7 @@ SiteArgument = Annotated[
     Site | None, typer.Argument(parser=Site.parse, metavar="[ACCOUNT/REGION]", help="The first site, if not given.")
 ]
 JOBS_GRACE_S = 30
-PEER_ACCOUNTS = "sluice.federation.peer_accounts"
+PEER_ACCOUNTS, PEER_STAGES = "sluice.federation.peer_accounts", "sluice.federation.peer_stages"
 KeepState = Annotated[bool, typer.Option("--keep-state", help="Come back with what was there at the last `down`.")]
 Harsh = Annotated[
     bool,
@@ -50,10 +52,12 @@ def up(
     harsh: Harsh = False,
     scale: Scale = 1.0,
     seed: Seed = 0,
+    stage: Stage = None,
 ) -> None:
     """Start the cloud unless it runs, bootstrap it and deploy every site.
 
-    Sites of several accounts let each other in: they are each other's `federation.peer_accounts`.
+    Sites of several accounts let each other in: they are each other's `federation.peer_accounts`. So do sites of
+    several stages, one of which may be none: they are each other's `federation.peer_stages`.
 
     What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
     """
@@ -66,9 +70,12 @@ def up(
             raise CloudFailed(
                 "the cloud that runs here can't keep its state: what it has goes with `sluice local down`"
             )
-        wanted_sites = sites or cloud.sites or [DEFAULT_SITE]
+        wanted_sites = sites or [each for each in cloud.sites if stage in {None, each.stage}] or [DEFAULT_SITE]
+        if stage:
+            wanted_sites = [site if site.stage else replace(site, stage=stage) for site in wanted_sites]
         accounts = peer_accounts((*cloud.sites, *wanted_sites))
-        context = {PEER_ACCOUNTS: accounts} if accounts else {}
+        stages = peer_stages((*cloud.sites, *wanted_sites))
+        context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
         deployer = Deployer(cloud=cloud, context=context, progress=status.update)
         cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
     _show(cloud)

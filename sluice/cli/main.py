@@ -21,7 +21,7 @@ from sluice.cli.federation import (
 from sluice.cli.output import show_error
 from sluice.cli.pipeline import commands as pipeline
 from sluice.cli.rendezvous import commands as rendezvous
-from sluice.cli.sites import SiteCommand
+from sluice.cli.sites import SiteTyper
 from sluice.cli.splitting import commands as splitting
 from sluice.errors import SluiceError
 
@@ -54,15 +54,15 @@ def _leaves(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceError]:
             yield error
 
 
-app = typer.Typer(
+app = SiteTyper(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # its tracebacks show the values of variables, secrets included
     help="A serverless switching fabric for Amazon SQS.",
 )
-app.command(cls=SiteCommand)(site_status.status)
-app.command(cls=SiteCommand)(deploying.deploy)
-app.command(cls=SiteCommand)(deploying.destroy)
+app.command()(site_status.status)
+app.command()(deploying.deploy)
+app.command()(deploying.destroy)
 app.add_typer(rendezvous.app, name="rendezvous")
 app.add_typer(splitting.app, name="split")
 app.add_typer(exchanges.app, name="exchange")

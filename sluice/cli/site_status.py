@@ -151,7 +151,7 @@ def _lags(connection: "Connection", bridges: Sequence[BridgeView]) -> tuple[dict
 
     queues = {bridge.name: bridge.reads for bridge in bridges}
     try:
-        lags = read_lags(connection.client("cloudwatch"), queues, now_ms=now_ms())
+        lags = read_lags(connection.client("cloudwatch"), queues, now_ms=now_ms(), stage=connection.stage)
     except CallFailed as error:
         return {}, str(error)
     return {route: asdict(lag) for route, lag in lags.items()}, None

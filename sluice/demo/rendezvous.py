@@ -21,6 +21,7 @@ from sluice.peers.volunteer import Volunteer, VolunteerLimits
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+from sluice.stages import staged
 
 CLIENTS_AT_ONCE = 6
 VOLUNTEERS = 8
@@ -122,7 +123,7 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
     noted = read_requests(site.cloud.request_log, offset=offset)
     # Not those that its events cause.
     own = {site.deployment.offers_queue_url.rsplit("/", 1)[1]}
-    prefixes = ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX
+    prefixes = tuple(staged(each, site.site.stage) for each in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX))
     requests = by_action(each for each in noted if each.queue in own or each.queue.startswith(prefixes))
     del requests["DeleteQueue"]  # of the early clients' queues, if their sweep came meanwhile
     return Rendezvoused(early=early, attempts=attempts, requests=requests)

@@ -245,10 +245,10 @@ class Administration:
 
     def add_peer(self, peer: Peer) -> None:
         """Declare a peer, or what it may from now on. Raises `BadRoute` for one that can't be."""
-        here, accounts = self.registrar.here.tag, self.registrar.peer_accounts
+        here, accounts, stages = self.registrar.here.tag, self.registrar.peer_accounts, self.registrar.peer_stages
 
         def added(known: ByTag) -> ByTag:
-            check_peer(peer, here=here, accounts=accounts, existing=known.values())
+            check_peer(peer, here=here, accounts=accounts, stages=stages, existing=known.values())
             tags = known[peer.tag].tags if peer.tag in known else ()
             return {**known, peer.tag: replace(peer, tags=tuple(sorted({*tags, *peer.tags})))}
 

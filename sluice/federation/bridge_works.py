@@ -38,6 +38,7 @@ from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.matching.typed_values import Headers
 from sluice.federation.ports import DeadLetters, MappingGone, MappingPace, Mappings, SiteQueues
 from sluice.message import DeadLetter
+from sluice.stages import staged
 
 SITE_TAG = "sluice:site"  # of every queue that is made at run time: whose it is
 BRIDGE_QUEUE_PREFIX = "sluice-bridge-"
@@ -47,18 +48,14 @@ LEAST_CONCURRENCY = 2  # of an event source mapping
 RETENTION = "MessageRetentionPeriod"
 DIFFERS = frozenset({"QueueNameExists", "QueueAlreadyExists"})  # with other attributes: SQS's two names for it
 NAME_CHARACTERS = 24  # of a hash, in a bridge queue's name
-# A queue's name is free a minute after it was deleted; a mapping can't be changed while its last change is under way:
-# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html
-# https://docs.aws.amazon.com/lambda/latest/api/API_UpdateEventSourceMapping.html
-NOT_YET_CODES = frozenset({"QueueDeletedRecently", "ResourceInUseException"})
 # A headers exchange's binding that takes everything.
 EVERYTHING: Headers = {"x-match": "all"}
 
 
-def bridge_queue_name(tag: str, bridge: Bridge) -> str:
-    """Name the queue that is made for a bridge whose messages come from the site with this tag."""
+def bridge_queue_name(tag: str, bridge: Bridge, *, stage: str | None = None) -> str:
+    """Name the queue that is made for a bridge whose messages come from the site with this tag, at a stage or none."""
     digest = hashlib.sha256(f"{tag}/{bridge.name}".encode()).hexdigest()[:NAME_CHARACTERS]
-    return BRIDGE_QUEUE_PREFIX + digest + (FIFO_SUFFIX if bridge.fifo else "")
+    return staged(BRIDGE_QUEUE_PREFIX, stage) + digest + (FIFO_SUFFIX if bridge.fifo else "")
 
 
 def pace_of(bridges: Sequence[BridgeRecord], queue: str) -> MappingPace:
@@ -82,9 +79,10 @@ def changeable(attributes: Mapping[str, str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeWorks:
-    """One invocation's, at the site `tag`."""
+    """One invocation's, at the site `tag`, whose names are those of the `stage`."""
 
     tag: str
+    stage: str | None
     exchanges: ExchangeStore
     queues: SiteQueues
     mappings: Mappings
@@ -124,17 +122,17 @@ class BridgeWorks:
                     if record.bridge.src_is_local and self.tear_down(record, registry):
                         return Counted(name, 1)  # it isn't empty after all
                     if record.makes_queue:
-                        self.queues.delete(bridge_queue_name(self.tag, record.bridge))
+                        self.queues.delete(bridge_queue_name(self.tag, record.bridge, stage=self.stage))
                     return BridgeGone(name)
         except MappingGone:
             return Done(bridge=name, mapping="", on=False)
         except (CallFailed, BadConfiguration, QueueGone) as error:
-            not_yet = isinstance(error, CallFailed) and error.code.rpartition(".")[2] in NOT_YET_CODES
+            not_yet = isinstance(error, CallFailed) and error.passes
             return Done(bridge=name, error=f"{NOT_YET}{error}" if not_yet else str(error))
 
     def make_queue(self, bridge: Bridge, registry: Registry) -> str:
         """Return the queue that the bridge reads, which is made unless it is an existing one. Raises `QueueGone`."""
-        queue, name = self.queue_of(bridge), bridge_queue_name(self.tag, bridge)
+        queue, name = self.queue_of(bridge), bridge_queue_name(self.tag, bridge, stage=self.stage)
         if queue != name:
             self.queues.count(queue)  # it has to be there
             self.exchanges.change(feeding(fed_queues(registry) | {queue}))
@@ -152,7 +150,7 @@ class BridgeWorks:
     def queue_of(self, bridge: Bridge) -> str:
         """Name the queue that the bridge reads, whether it is there or not. Raises `BadBinding`."""
         existing = bridge.src if bridge.kind is RouteKind.QUEUE else bridge.queue
-        return bridge_queue_name(self.tag, bridge) if existing is None else self.readable(existing)
+        return bridge_queue_name(self.tag, bridge, stage=self.stage) if existing is None else self.readable(existing)
 
     def set_binding(self, record: BridgeRecord, registry: Registry, *, bound: bool) -> None:
         """Binds a static route's queue, or unbinds it. Raises `BadBinding`."""

@@ -24,7 +24,7 @@ from sluice.federation.links.messages import (
     Parting,
     encode_control,
 )
-from sluice.federation.links.peers import KnownPeers, Peer, vouched
+from sluice.federation.links.peers import ONLY_UNSTAGED, KnownPeers, Peer, vouched
 from sluice.federation.links.registry import (
     REGISTRY,
     SERVED_MARK,
@@ -93,12 +93,14 @@ class Registrar:
     jitter: Callable[[], float]
     may_go_on: Callable[[], bool]
     empty_for_ms: int = EMPTY_FOR_MS
+    peer_stages: frozenset[str] = ONLY_UNSTAGED
 
     @property
     def works(self) -> BridgeWorks:
         """What bridges need is made there."""
         return BridgeWorks(
             tag=self.here.tag,
+            stage=None if self.here.stage is UNSET else self.here.stage,
             exchanges=self.exchanges,
             queues=self.queues,
             mappings=self.mappings,

@@ -3,6 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import ClassVar
+
+from msgspec import UNSET
 
 from sluice.errors import BadBinding
 from sluice.federation.declared import Declared
@@ -73,7 +76,10 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
 
     `senders` are ids of the roles of this function and of the bridge function. `peer_role_id` is of the role that peers
     in other accounts assume, where there is one; `kms_key_arn` of the key that queues are made with, if not SQS's own.
+    `stages` are those of peers beside the site's own; an empty one is of sites that have none.
     """
+
+    STORED: ClassVar[frozenset[str]] = frozenset({"peers", "accounts", "names", "declaration"})
 
     here: Address
     senders: tuple[str, ...] = ()
@@ -86,6 +92,7 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     bridge_dead_letters_arn: str
     fifo_bridge_dead_letters_arn: str
     accounts: tuple[str, ...]
+    stages: tuple[str, ...] | None = None
     counts_settle_s: Natural
     kms_key_arn: str | None = None
     names: SiteNames
@@ -95,6 +102,12 @@ class LinksSettings(Settings, frozen=True, kw_only=True):
     def peer_accounts(self) -> frozenset[str]:
         """Whose sites may link to this one: its own account too."""
         return frozenset(self.accounts)
+
+    @property
+    def peer_stages(self) -> frozenset[str]:
+        """Which stages' sites may be peers: its own too, and empty for those that have none."""
+        own = "" if self.here.stage is UNSET else self.here.stage
+        return frozenset({own, *(self.stages or ())})
 
     @property
     def declared(self) -> Declared:

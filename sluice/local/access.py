@@ -20,7 +20,7 @@ class SiteAccess:
     @cached_property
     def connection(self) -> Connection:
         """As the root of the site's account."""
-        return of_environment(self.cloud.environment(self.site))
+        return of_environment(self.cloud.environment(self.site), stage=self.site.stage)
 
     @cached_property
     def deployment(self) -> Deployment:

@@ -37,44 +37,55 @@ class Deployer:
     progress: Callable[[str], None] = _silent
 
     def deploy(self, *sites: Site) -> Cloud:
-        """Synthesizes once, then bootstraps and deploys all sites side by side.
+        """Synthesizes once a stage, then bootstraps and deploys all sites side by side.
 
         Returns the cloud with these sites noted. Where one fails, raises its `DeploymentFailed` once none is under way.
         """
         self.progress("synthesizing the stacks")
-        self._synth()
+        for stage in dict.fromkeys(site.stage for site in sites):
+            self._synth(stage)
         with ThreadPoolExecutor(len(sites)) as executor:
+            # What bootstrapping makes is for all sites of an account and region.
+            list(executor.map(self._bootstrap, {(site.account, site.region): site for site in sites}.values()))
             list(executor.map(self._deploy, sites))
         cloud = self.cloud
         for site in sites:
             cloud = cloud.with_site(site)
         return cloud
 
-    def _deploy(self, site: Site) -> None:
-        assembly = ["--app", str(self._assembly)]
+    def _bootstrap(self, site: Site) -> None:
         self.progress(f"{site}: bootstrapping")
-        self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}", *assembly])
+        app = str(self._assembly(site.stage))
+        self._cdk(site, ["bootstrap", f"aws://{site.account}/{site.region}", "--app", app])
+
+    def _deploy(self, site: Site) -> None:
         self.progress(f"{site}: deploying")
-        self._cdk(site, ["deploy", "--all", *assembly, "--require-approval", "never", "--concurrency", STACKS_AT_ONCE])
+        app = str(self._assembly(site.stage))
+        self._cdk(
+            site, ["deploy", "--all", "--app", app, "--require-approval", "never", "--concurrency", STACKS_AT_ONCE]
+        )
 
     def destroy(self, site: Site) -> None:
         """Delete the stacks; what is protected stays."""
         self.progress(f"{site}: destroying")
-        self._cdk(site, ["destroy", "--all", "--force", "--app", str(self._assembly)])
+        self._cdk(site, ["destroy", "--all", "--force", "--app", str(self._assembly(site.stage))])
 
-    @property
-    def _assembly(self) -> Path:
-        return self.cloud.folder / "cdk.out"
+    def _assembly(self, stage: str | None) -> Path:
+        return self.cloud.folder / (f"cdk.out-{stage}" if stage else "cdk.out")
 
-    def _synth(self) -> None:
+    def _synth(self, stage: str | None) -> None:
         # Bundles for this machine's processor and interpreter, which run the functions.
-        parameters = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **self.context}
+        at_stage = {"sluice.stage": stage} if stage else {}
+        own = {"sluice.architecture": "local", "sluice.operations.dashboard": "true", **at_stage}
+        parameters = {**own, **self.context}
         texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in parameters.items()}
         context = [f"--context={name}={text}" for name, text in texts.items()]
-        self._run(["synth", "--quiet", "--output", str(self._assembly), *context], clean_environment(), log="cdk.log")
+        self._run(
+            ["synth", "--quiet", "--output", str(self._assembly(stage)), *context], clean_environment(), log="cdk.log"
+        )
 
     def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
-        log = f"cdk-{site.account}-{site.region}.log"
+        log = f"cdk-{site.account}-{site.region}{f'-{site.stage}' if site.stage else ''}.log"
         self._run(arguments, clean_environment() | self.cloud.environment(site), log=log)
 
     def _run(self, arguments: Sequence[str], environment: Mapping[str, str], *, log: str) -> None:

@@ -159,6 +159,25 @@ def name_what_ecs_is_asked_for() -> None:
     actions.extract_resource_arn, actions.request_tag_context = extract_real, tags_and_cluster
 
 
+def name_the_parameters_that_are_asked_for() -> None:
+    """Check GetParameters on the first parameter that it names; ministack checks it on all there are.
+
+    AWS checks it on each: https://docs.aws.amazon.com/service-authorization/latest/reference/list_awssystemsmanager.html
+    """
+    actions, responses = ministack.core.iam_actions, ministack.core.responses
+    extract = actions.extract_resource_arn
+
+    def extract_real(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *more: Any) -> str:
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        names = json.loads(body).get("Names") if (service, operation) == ("ssm", "GetParameters") else None
+        if not names:
+            return str(extract(service, method, path, headers, body, *more))
+        here = f"{responses.get_region()}:{responses.get_account_id()}"
+        return f"arn:aws:ssm:{here}:parameter/{str(names[0]).removeprefix('/')}"
+
+    actions.extract_resource_arn = extract_real
+
+
 def refuse_second_mappings() -> None:
     """Let a queue and a function have one event source mapping between them."""
     functions = ministack.services.lambda_svc

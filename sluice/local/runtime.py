@@ -4,34 +4,41 @@ With the project's own environment instead, a bundle that lacks a package would 
 """
 
 import hashlib
-import re
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 from sluice.folders import take_place
+from sluice.lambda_python import lambda_python
+from sluice.locks import pinned
 
-PREINSTALLED = "boto3"
+PREINSTALLED = ("boto3",)
 
 
 def runtime_python(build: Path, lock: Path) -> Path:
     """Give the interpreter, made under `build` at the first call: about ten seconds, then none.
 
-    `lock` is the project's requirements.txt, which fixes the versions.
+    `lock` is the project's requirements.txt, which fixes the versions and the hashes.
     """
-    pins = re.findall(r"^(?:boto3|botocore|s3transfer)==.*$", lock.read_text(), re.MULTILINE)
-    key = hashlib.sha256("\n".join([sys.version, *pins]).encode()).hexdigest()[:12]
+    interpreter = lambda_python()
+    pins = "\n".join(map(str, pinned(PREINSTALLED, lock.read_text())))
+    release = _run(interpreter.path, "-c", "import sys; print(sys.version)")
+    key = hashlib.sha256(f"{release}{pins}".encode()).hexdigest()[:12]
     folder = build / f"runtime-{key}"
     python = folder / "bin" / "python"
     if not python.exists():
         build.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".runtime-", dir=build) as place:
-            unfinished = Path(place) / "runtime"
-            venv.create(unfinished, with_pip=False, symlinks=True)
-            pip = [sys.executable, "-m", "pip", "--python", str(unfinished / "bin" / "python")]
-            install = [*pip, "--disable-pip-version-check", "install", "--quiet", "--constraint", str(lock)]
-            subprocess.run([*install, PREINSTALLED], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own arguments
+            unfinished, requirements = Path(place) / "runtime", Path(place) / "requirements.txt"
+            requirements.write_text(pins)
+            _run(interpreter.path, "-m", "venv", "--without-pip", "--symlinks", str(unfinished))
+            pip = ["-m", "pip", "--python", str(unfinished / "bin" / "python"), "--disable-pip-version-check"]
+            pip += ["install", "--quiet", "--no-deps", "--require-hashes"]
+            _run(Path(sys.executable), *pip, "--requirement", str(requirements))
             take_place(unfinished, folder)
     return python
+
+
+def _run(python: Path, *arguments: str) -> str:
+    return subprocess.run([python, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - our own arguments

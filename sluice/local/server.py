@@ -31,6 +31,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     patches.take_loopback_as_secure()
     patches.know_mappings_functions()
     patches.name_what_ecs_is_asked_for()
+    patches.name_the_parameters_that_are_asked_for()
     patches.refuse_second_mappings()
     patches.show_deployed_mappings_as_they_are()
     patches.name_by_region()

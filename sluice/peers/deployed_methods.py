@@ -9,6 +9,8 @@ from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, o
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.deployment import Deployment
 from sluice.peers.methods import RendezvousMethod, over_http, over_sqs
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+from sluice.stages import staged
 
 
 @asynccontextmanager
@@ -22,7 +24,7 @@ async def sqs_method(
         credentials = ClientCredentials.parse(sqscreds)
         client = open_client(credentials, region=connection.region, endpoint_url=connection.endpoint_url)
     async with ClientQueues(client, deployment.offers_queue_url) as queues:
-        yield over_sqs(queues)
+        yield over_sqs(queues, answer_prefix=staged(ANSWER_QUEUE_PREFIX, connection.stage))
 
 
 @asynccontextmanager

@@ -76,9 +76,16 @@ def offer_message(offer: str, *, nat: str, fingerprint: str) -> str:
 
 
 def over_sqs(
-    queues: OfferQueues, *, patience: Patience | None = None, draw_id: Callable[[], str] = draw_client_id
+    queues: OfferQueues,
+    *,
+    patience: Patience | None = None,
+    draw_id: Callable[[], str] = draw_client_id,
+    answer_prefix: str = ANSWER_QUEUE_PREFIX,
 ) -> RendezvousMethod:
-    """Rendezvous over SQS. The method raises `CallFailed`: credentials that don't work are no lost offer."""
+    """Rendezvous over SQS. The method raises `CallFailed`: credentials that don't work are no lost offer.
+
+    `answer_prefix` is what answer queues' names begin with, which at a stage isn't the protocol's.
+    """
     pace = patience or Patience()
 
     async def exchange(message: str) -> Reply:
@@ -87,7 +94,7 @@ def over_sqs(
         await asyncio.sleep(pace.before_lookup_s)
         for _ in range(pace.lookups):
             try:
-                url = await queues.queue_url(ANSWER_QUEUE_PREFIX + client_id)
+                url = await queues.queue_url(answer_prefix + client_id)
                 break
             except QueueGone:
                 await asyncio.sleep(pace.between_lookups_s)

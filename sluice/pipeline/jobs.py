@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from msgspec import UNSET, UnsetType
+
 LAND, STATISTICS, COMPACT, REPLAY = "land", "statistics", "compact", "replay"
 JOBS = (LAND, STATISTICS, COMPACT, REPLAY)
 DIGEST_CHARACTERS = 16
@@ -73,13 +75,14 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """What the land job is told, drained or not."""
+    """What the land job is told, drained or not. `metrics` is their namespace, where not the source's own."""
 
     queue_url: str
     places: Places
     reach: Reach
     trigger_s: int
     connections: int | None = None  # receives at once; None is the source's default
+    metrics: str | UnsetType = UNSET
 
     def arguments(self, *, drain: bool = False) -> Sequence[str]:
         """With `drain` it ends when the queue is empty."""
@@ -92,7 +95,7 @@ class Landing:
             *("--trigger-seconds", str(self.trigger_s)),
             *(("--max-connections", str(self.connections)) if self.connections else ()),
             *self.reach.arguments,
-            "--metrics",
+            *(["--metrics"] if self.metrics is UNSET else ["--metrics", self.metrics]),
             *(["--drain"] if drain else []),
         )
 

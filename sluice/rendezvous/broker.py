@@ -80,6 +80,7 @@ class Broker:
     executor: Executor
     now_ms: NowMs
     new_id: NewId
+    answer_prefix: str = ANSWER_QUEUE_PREFIX
 
     def serve(
         self, messages: Sequence[OfferMessage], matchmaker: Matchmaker, *, executor: Executor
@@ -170,7 +171,7 @@ class Broker:
         The record is what has the queue swept: where only that fails, the message comes again, and is written then.
         """
         until_ms = record.sent_at_ms + PATIENCE_MS
-        name = ANSWER_QUEUE_PREFIX + record.client_id
+        name = self.answer_prefix + record.client_id
         recording = self.executor.submit(
             self.persistence.persist, lambda: self.offers.record(record), until_ms=until_ms
         )

@@ -35,6 +35,7 @@ class Mailbox:
     now_ms: NowMs
     new_id: Callable[[], str]
     sleep: Callable[[float], None]  # seconds
+    prefix: str = PREFIX
     _url: str = ""
     _created_at_ms: int = field(default=0)
 
@@ -45,7 +46,7 @@ class Mailbox:
         """
         now_ms = self.now_ms()
         if not self._url or now_ms - self._created_at_ms >= USED_FOR_MS:
-            name = PREFIX + self.new_id()
+            name = self.prefix + self.new_id()
             self.mailboxes.note(name, created_at_ms=now_ms)
             persistence = Persistence(self.now_ms, self.sleep)
             until_ms = now_ms + MADE_WITHIN_MS
@@ -59,7 +60,7 @@ class Mailbox:
         Looks at least once. Raises `QueueGone`, and the next `url` is a new mailbox's; or `CallFailed`.
         """
         if not self._url:
-            raise QueueGone(PREFIX)
+            raise QueueGone(self.prefix)
         while True:
             # SQS waits whole seconds.
             wait_s = max(round((until_ms - self.now_ms()) / 1000), 0)

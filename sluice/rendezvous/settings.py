@@ -34,11 +34,12 @@ class CountersSettings(TableSettings, frozen=True, kw_only=True):
 class MeetingSettings(TableSettings, frozen=True, kw_only=True):
     """What broker, proxy and sweeper have in common. Without `events` none is told of.
 
-    `waiting_table` has who waits for whom, and is never recovered.
+    `waiting_table` has who waits for whom, and is never recovered. Queues that are made have names of the `stage`.
     """
 
     waiting_table: str
     events: EventSettings | None = None
+    stage: str | None = None
 
 
 class BrokerSettings(MeetingSettings, frozen=True, kw_only=True):

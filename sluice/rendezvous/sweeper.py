@@ -54,6 +54,7 @@ class Sweeper:
     executor: Executor
     now_ms: NowMs
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
+    answer_prefix: str = ANSWER_QUEUE_PREFIX
 
     def sweep(self) -> Swept:
         """Delete every queue that is old enough, then its record. Raises `CallFailed` where a store can't be read."""
@@ -74,7 +75,7 @@ class Sweeper:
         for page in self.offers.sent_before(until_ms):
             # An offer over HTTP has no queue of its own.
             mine = [offer for offer in page if offer.method is OfferMethod.SQS]
-            gone = self._delete([ANSWER_QUEUE_PREFIX + offer.client_id for offer in mine])
+            gone = self._delete([self.answer_prefix + offer.client_id for offer in mine])
             kept = {offer.key for offer, is_gone in zip(mine, gone, strict=True) if not is_gone}
             forgotten = [offer for offer in page if offer.key not in kept]
             ended = Counter(self.executor.map(partial(self._ended_now, left), forgotten))

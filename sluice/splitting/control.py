@@ -272,7 +272,7 @@ class Control:
         except CallFailed as error:  # most is just tried again at the next tick
             if isinstance(action, PointConsumer | SwitchSplitter):
                 self.pointing.warn("ConsumerNotMoved", action.queue_id, str(error))
-            if isinstance(action, CreateQueue):
+            if isinstance(action, CreateQueue) and not error.passes:
                 return [QueueNotCreated(action.name, str(error))]
             return [CleanupFailed(action.name, str(error))] if isinstance(action, DeleteQueue) else []
 

@@ -15,8 +15,8 @@ from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rules for the queues whose ids one of the patterns is or, as in a shell, fits. None is no limit.
 
-    `max_time_limit_s` is also that a session must have a time limit. What is as it is by default isn't written, as all
-    of a function's environment has 4 KB.
+    `max_time_limit_s` is also that a session must have a time limit. What is as it is by default isn't written: what a
+    function is told has a limit.
     """
 
     queues: tuple[str, ...] = ("*",)

@@ -3,11 +3,13 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
 from sluice.splitting.policies import Policy
 from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX, TAG_CHARACTERS
+from sluice.stages import staged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class SplitConfig:
 class SplitterSettings(Settings, frozen=True, kw_only=True):
     """Settings of the splitter function."""
 
+    STORED: ClassVar[frozenset[str]] = frozenset({"split_queues"})
+
     table: str
     dead_letters_url: str
     control_queue_url: str
@@ -61,16 +65,12 @@ class Repointed:
 class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     """Settings of the control function."""
 
+    STORED: ClassVar[frozenset[str]] = frozenset({"split_queues", "repointed", "policies"})
+
     counts_settle_s: int
+    stage: str | None = None
     repointed: tuple[Repointed, ...] = ()
     policies: tuple[Policy, ...] = ()
-
-    def environment(self) -> dict[str, str]:
-        """Write the variables; of consumers none where none are re-pointed, so that such a site stays as it is."""
-        written = super().environment()
-        if not self.repointed:
-            del written["REPOINTED"]
-        return written
 
     @property
     def by_id(self) -> Mapping[str, SplitConfig]:
@@ -80,4 +80,4 @@ class ControlSettings(SplitterSettings, frozen=True, kw_only=True):
     @property
     def deployment(self) -> str:
         """What tells a deployment's temporary queues from another's: its table's name is unique, and so is its hash."""
-        return hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS]
+        return staged(hashlib.sha256(self.table.encode()).hexdigest()[:TAG_CHARACTERS], self.stage)

@@ -9,6 +9,7 @@ from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
 from sluice.pipeline.jobs import TableFormat
 
 from sluice_spark.errors import InvalidOption
+from sluice_spark.metrics.emf import NAMESPACE
 from sluice_spark.options import parsed as parsed_options
 
 TABLE_FORMATS = [each.value for each in TableFormat]
@@ -46,7 +47,7 @@ def _land(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-messages", type=_count, metavar="N", help="of a batch")
     parser.add_argument("--max-connections", type=_count, metavar="N", help="receives at once")
     parser.add_argument("--late-days", type=_days, default=LATE_DAYS_DEFAULT, metavar="N")
-    parser.add_argument("--metrics", action="store_true", help="EMF lines on stdout")
+    parser.add_argument("--metrics", nargs="?", const=NAMESPACE, metavar="NAMESPACE", help="EMF lines on stdout")
 
 
 def _statistics(parser: argparse.ArgumentParser, today: date) -> None:

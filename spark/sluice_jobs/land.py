@@ -19,6 +19,7 @@ from sluice_jobs.landing_names import MESSAGES, QUARANTINE
 from sluice_jobs.stopping import Stopped, asked_to_stop, awaited, stopped_on_purpose
 from sluice_jobs.table_log import Transaction
 from sluice_jobs.tables import ParquetTable, Table, open_table
+from sluice_spark.metrics.emf import emf_lines
 from sluice_spark.metrics.listener import MetricsListener, observed
 from sluice_spark.source.drain import drain
 
@@ -40,7 +41,7 @@ class Landing:
     trigger_seconds: float = TRIGGER_SECONDS_DEFAULT
     drain: bool = False
     late_days: int = LATE_DAYS_DEFAULT
-    metrics: bool = False
+    metrics: str | None = None  # the namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,8 @@ def land(spark: SparkSession, landing: Landing, landed: Callable[[int], None] = 
         landed,
     )
     received = spark.readStream.format("sqs").options(**landing.source).load()
-    if landing.metrics:
-        spark.streams.addListener(MetricsListener())
+    if landing.metrics is not None:
+        spark.streams.addListener(MetricsListener(emf_lines(landing.metrics)))
         received = observed(received)
     writer = received.writeStream.queryName(QUERY_NAME).option("checkpointLocation", landing.checkpoint)
     writer = writer.foreachBatch(batches)

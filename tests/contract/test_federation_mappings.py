@@ -83,6 +83,24 @@ def test_one_that_is_there_already_is_taken_and_switched(scripted: Scripted) -> 
     assert scripted.mappings.create("q", TEN, on=True) == ONE
 
 
+def test_one_that_is_there_and_not_listed_is_waited_for(scripted: Scripted) -> None:
+    """It is being deleted, or was made a moment ago."""
+    scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
+    scripted.listed()
+    with pytest.raises(CallFailed, match="ResourceConflictException") as caught:
+        scripted.mappings.create("q", TEN, on=True)
+    assert caught.value.passes
+
+
+def test_one_that_is_changing_is_waited_for(scripted: Scripted) -> None:
+    scripted.stub.add_client_error("create_event_source_mapping", "ResourceConflictException", http_status_code=409)
+    scripted.listed(ONE)
+    scripted.stub.add_client_error("update_event_source_mapping", "ResourceInUseException")
+    with pytest.raises(CallFailed, match="ResourceInUseException") as caught:
+        scripted.mappings.create("q", TEN, on=True)
+    assert caught.value.passes
+
+
 @pytest.mark.parametrize(
     ("queue", "pace", "asked"),
     [

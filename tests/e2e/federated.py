@@ -65,7 +65,7 @@ class FederatedSite:
 
     @cached_property
     def connection(self) -> Connection:
-        return of_environment(self.cloud.environment(self.site))
+        return of_environment(self.cloud.environment(self.site), stage=self.site.stage)
 
     @cached_property
     def client(self) -> ControlClient:

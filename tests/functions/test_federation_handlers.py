@@ -14,6 +14,7 @@ from functions.links import handler as links
 from sluice.aws.clients import lambda_client, new_id, now_ms
 from sluice.aws.documents import LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.rates import RouteRates
+from sluice.codec import encode
 from sluice.federation import peer_store
 from sluice.federation.links.links import Address, Bridge, Endpoint, Link
 from sluice.federation.links.messages import Hello, decode_control, encode_control
@@ -57,7 +58,7 @@ def federation(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> I
         "ACCOUNT": ACCOUNT,
         "TICKS_QUEUE_URL": surroundings.timeouts_url,
         "INGRESSES": json.dumps(ingresses),
-        "HERE": json.dumps(asdict(address(surroundings, "HERE"))),
+        "HERE": encode(address(surroundings, "HERE")).decode(),
         "BRIDGE_FUNCTION": "bridge",
         "BRIDGE_DEAD_LETTERS_ARN": dead_arn,
         "FIFO_BRIDGE_DEAD_LETTERS_ARN": f"{dead_arn}.fifo",

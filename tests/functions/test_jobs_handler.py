@@ -173,9 +173,9 @@ def published(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, float]]:
     ]
 
 
-def test_a_look_says_how_things_stand_and_what_it_did(deployed: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_look_says_what_is_wrong_and_what_it_did(deployed: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
     deployed.look()
-    assert published(capsys) == [("StreamsDown", 0), ("JobsFailed", 0), *[("RunsStarted", 1)] * 3]
+    assert published(capsys) == [("RunsStarted", 1)] * 3
     deployed.states("FAILED")
     deployed.states("FAILED", "statistics")
     for run in deployed.runs():
@@ -229,7 +229,9 @@ def test_a_refused_call_is_said_with_its_name(stubbed: tuple[EmrRuns, Stubber]) 
         runs.cancel("1", grace_s=120)
 
 
-def test_runs_come_from_all_pages_and_a_new_state_counts_as_live(stubbed: tuple[EmrRuns, Stubber]) -> None:
+def test_runs_of_both_modes_come_from_all_pages_and_new_states_count_as_live(
+    stubbed: tuple[EmrRuns, Stubber],
+) -> None:
     runs, stub = stubbed
 
     def page(run_id: str, state: str, **more: Any) -> dict[str, Any]:
@@ -238,8 +240,14 @@ def test_runs_come_from_all_pages_and_a_new_state_counts_as_live(stubbed: tuple[
         described = {"applicationId": "app", "arn": "a" * 60, "createdBy": "c" * 20, "executionRole": ROLE}
         return {"jobRuns": [{**described, "stateDetails": "d", "releaseLabel": "l", **fields}], **more}
 
-    stub.add_response("list_job_runs", page("1", "RUNNING", nextToken="n"))
-    stub.add_response("list_job_runs", page("2", "THINKING"))
-    stub.add_response("list_job_runs", page("1", "SUCCESS"))
+    live, since = {"states": ANY}, {"createdAtAfter": ANY}
+    for mode, only, answer in (
+        ("STREAMING", live, page("1", "RUNNING", nextToken="n")),
+        ("STREAMING", live | {"nextToken": "n"}, page("2", "THINKING")),
+        ("BATCH", live, page("3", "RUNNING")),
+        ("STREAMING", since, page("1", "SUCCESS")),
+        ("BATCH", since, {"jobRuns": []}),
+    ):
+        stub.add_response("list_job_runs", answer, {"applicationId": ANY, "mode": mode, "maxResults": ANY} | only)
     found = {run.run_id: run for run in runs.all(now_ms=0)}
-    assert {run_id: run.live for run_id, run in found.items()} == {"1": False, "2": True}
+    assert {run_id: run.live for run_id, run in found.items()} == {"1": False, "2": True, "3": True}

@@ -18,7 +18,7 @@ def deploy_function(account: Connection, name: str, source: str, *, timeout_s: i
         lambda: functions.create_function(
             FunctionName=name,
             Role=role_arn,
-            Runtime="python3.11",
+            Runtime="python3.13",
             Handler="index.handler",
             Code={"ZipFile": code(source)},
             Timeout=timeout_s,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sluice.aws.operator.connections import Connection
+from sluice.lambda_python import lambda_python
 from tests.harsh.conftest import eventually
 from tests.harsh.functions import deploy_function, invoke
 
@@ -45,3 +46,8 @@ def test_a_function_that_is_killed_at_its_time_out_ends_with_its_children(accoun
     note = tmp_path / "child"
     assert "timed out" in invoke(account, "hangs", {"hangs": True, "note": str(note)})["errorMessage"]
     eventually(lambda: state(int(note.read_text())) == "")
+
+
+def test_a_function_runs_on_the_python_that_setup_installed(account: Connection) -> None:
+    deploy_function(account, "says", "import sys\ndef handler(event, context): return sys.version_info[:2]\n")
+    assert ".".join(map(str, invoke(account, "says", {}))) == lambda_python().version

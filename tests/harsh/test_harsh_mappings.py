@@ -1,5 +1,6 @@
 """A harsh cloud's event source mappings: what changes takes a while, and is in use meanwhile."""
 
+import json
 from typing import Any
 
 import pytest
@@ -70,6 +71,21 @@ def test_a_mapping_that_is_being_disabled_still_polls(sqs: Any, functions: Any, 
         return counts["ApproximateNumberOfMessages"] == "0"
 
     eventually(is_taken)
+
+
+def test_a_mapping_of_a_function_whose_role_may_not_act_yet_is_refused(
+    account: Connection, sqs: Any, functions: Any, function: str
+) -> None:
+    source, iam = arn(sqs, made(sqs, "not-yet-allowed")), account.client("iam")
+    name = functions.get_function_configuration(FunctionName=function)["Role"].rsplit("/", 1)[1]
+    reads = {"Effect": "Allow", "Action": "sqs:*", "Resource": source}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [reads]})
+    iam.put_role_policy(RoleName=name, PolicyName="reads", PolicyDocument=document)
+    with pytest.raises(ClientError, match="does not have permissions to call ReceiveMessage on SQS"):
+        functions.create_event_source_mapping(EventSourceArn=source, FunctionName=function)
+    eventually(
+        lambda: functions.create_event_source_mapping(EventSourceArn=source, FunctionName=function), unless=ClientError
+    )
 
 
 def test_a_mapping_to_a_queue_that_is_not_there_yet_is_refused(sqs: Any, functions: Any, function: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import ministack.app
 import pytest
+from ministack.core import iam_actions
 
 from sluice.local import patches
 from tests.harsh.two_clouds import TwoClouds, two_clouds
@@ -75,6 +76,24 @@ def test_a_state_that_changes_while_it_is_read_is_read_again(monkeypatch: pytest
     patches.keep_state_whole(lambda: happened.append("end"))
     ministack.app.save_all({"sqs": queues, "iam": lambda: "users"})
     assert happened == [{"sqs": "queues", "iam": "users"}, "end"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "asked", "resource"),
+    [
+        ("GetParameters", {"Names": ["/site/links/0", "/site/links/1"]}, "parameter/site/links/0"),
+        ("GetParameters", {"Names": ["plain"]}, "parameter/plain"),
+        ("GetParameter", {"Name": "/site/links/0"}, "parameter/site/links/0"),
+    ],
+)
+def test_parameters_are_asked_for_by_their_names(
+    monkeypatch: pytest.MonkeyPatch, operation: str, asked: dict[str, Any], resource: str
+) -> None:
+    monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
+    patches.name_the_parameters_that_are_asked_for()
+    target, body = {"x-amz-target": f"AmazonSSM.{operation}"}, json.dumps(asked).encode()
+    found = iam_actions.extract_resource_arn("ssm", "POST", "/", target, body, {}, "000000000000", "us-east-1")
+    assert found.split(":", 5)[5] == resource
 
 
 def test_an_entry_of_a_batch_keeps_its_trace(clouds: TwoClouds) -> None:

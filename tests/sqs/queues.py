@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-IN_FLIGHT_LIMIT = 120_000
-BATCH_LIMIT = 10
+from benchmarks.quotas import quota
+
+IN_FLIGHT_LIMIT = quota("in_flight")
+BATCH_LIMIT = quota("batch_messages")
 DEDUPLICATION_S = 300.0
 SENDER_ID = "AIDAINMEMORY"
 

@@ -12,9 +12,10 @@ import pytest
 from aws_cdk.cx_api import CloudAssembly
 
 import app
+from sluice.stages import staged
 from stacks.assets import Assets, Target
 from stacks.environment import SparkAssets, image_target
-from stacks.parameters import Architecture
+from stacks.parameters import Architecture, Parameters
 from tests.timeouts import end_the_process
 
 PROJECT = app.PROJECT
@@ -63,6 +64,7 @@ class Templates:
     federation: Mapping[str, Any]
     pipeline: Mapping[str, Any]  # empty where there is none
     operations: Mapping[str, Any]
+    stage: str | None = None
 
     def of_type(self, kind: str) -> dict[str, Resource]:
         """The properties of every resource of a type, by logical id, of the state and the rendezvous."""
@@ -101,17 +103,18 @@ def synth(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
     def synthesize(**parameters: object) -> Templates:
         made = app.new_app({**CONTEXT, **parameters}, outdir=outdir)
         app.add_stacks(made)
-        return _templates(made.synth())
+        return _templates(made.synth(), Parameters.read({**CONTEXT, **parameters}).stage)
 
     return synthesize
 
 
-def _templates(assembly: CloudAssembly) -> Templates:
+def _templates(assembly: CloudAssembly, stage: str | None) -> Templates:
     deployed = {stack.stack_name for stack in assembly.stacks}
 
     def template(stack: str) -> Any:
-        file = Path(assembly.directory) / f"{stack}.template.json"
-        return json.loads(file.read_text()) if stack in deployed else {}
+        name = staged(stack, stage)
+        file = Path(assembly.directory) / f"{name}.template.json"
+        return json.loads(file.read_text()) if name in deployed else {}
 
     return Templates(
         state=template("SluiceState"),
@@ -120,6 +123,7 @@ def _templates(assembly: CloudAssembly) -> Templates:
         federation=template("SluiceFederation"),
         pipeline=template("SluicePipeline"),
         operations=template("SluiceOperations"),
+        stage=stage,
     )
 
 

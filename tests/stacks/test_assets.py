@@ -1,37 +1,26 @@
 """What is deployed of our code and of others', and that it is enough."""
 
 import os
+import shutil
 import subprocess
-import sys
 from pathlib import Path, PurePosixPath
 
 import boto3
 import pytest
 
-from stacks.assets import LAMBDA_PYTHON, Assets, Bundle, BundleFailed, Target, pinned
+from sluice import lambda_python
+from sluice.locks import read_lock
+from stacks.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
+from stacks.environment import SparkAssets
 from stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 
 FUNCTIONS = ("broker", "jobs", "proxy", "sweeper")
 RUNTIME_PACKAGES = ("boto3", "botocore", "s3transfer", "dateutil", "urllib3", "six.py")
 LOCK = """\
-# a comment
-alpha==1.0
+alpha==1.0 \\
+    --hash=sha256:0000000000000000000000000000000000000000000000000000000000000000
     # via sluice (pyproject.toml)
-Beta_Two==2.0
-    # via
-    #   alpha
-    #   delta
-boto3==3.0
-    # via alpha
-botocore==3.0
-    # via
-    #   beta-two
-    #   boto3
-delta==4.0
-    # via sluice (pyproject.toml)
-epsilon==5.0
-    # via beta.two
 """
 
 
@@ -82,53 +71,43 @@ def test_packages_on_the_way_to_a_module_come_with_it(project: Path) -> None:
 def test_a_file_lies_beside_the_code_by_another_name(project: Path) -> None:
     (project / "data").mkdir()
     (project / "data" / "v1.mmdb").write_bytes(b"1")
-    built = Assets(project).code("broker", beside={"countries.mmdb": "data/v1.mmdb"})
+    built = Assets(project, _not_compiled).code("broker", beside={"countries.mmdb": "data/v1.mmdb"})
     assert (built.folder / "countries.mmdb").read_bytes() == b"1"
-    assert built.key != Assets(project).code("broker").key
+    assert built.key != Assets(project, _not_compiled).code("broker").key
 
 
 def test_a_file_that_isnt_there_is_named(project: Path) -> None:
     with pytest.raises(BundleFailed, match=r"v1\.mmdb can't be read: No such file"):
-        Assets(project).code("broker", beside={"countries.mmdb": "v1.mmdb"})
+        Assets(project, _not_compiled).code("broker", beside={"countries.mmdb": "v1.mmdb"})
 
 
 def test_the_codes_key_doesnt_depend_on_time_or_on_what_isnt_imported(project: Path) -> None:
-    before = Assets(project).code("broker")
+    before = Assets(project, _not_compiled).code("broker")
     os.utime(project / "sluice/one.py", (1, 1))
     (project / "sluice/cli/main.py").write_text("import sluice.two\n")
-    assert Assets(project).code("broker") == before
+    assert Assets(project, _not_compiled).code("broker") == before
 
 
 def test_the_codes_key_changes_with_what_is_imported(project: Path) -> None:
-    before = Assets(project).code("broker").key
+    before = Assets(project, _not_compiled).code("broker").key
     (project / "sluice/four.py").write_text("")
-    assert Assets(project).code("broker").key != before
+    assert Assets(project, _not_compiled).code("broker").key != before
 
 
 def test_the_key_is_the_same_in_another_folder(project: Path, tmp_path: Path) -> None:
-    before = Assets(project).code("broker").key
+    before = Assets(project, _not_compiled).code("broker").key
     moved = project.rename(tmp_path.with_name("moved"))
-    assert Assets(moved).code("broker").key == before
+    assert Assets(moved, _not_compiled).code("broker").key == before
 
 
 def test_lambda_can_read_what_was_built_under_a_strict_umask(project: Path) -> None:
     before = os.umask(0o077)
     try:
-        folder = Assets(project).code("broker").folder
+        folder = Assets(project, _not_compiled).code("broker").folder
     finally:
         os.umask(before)
     modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
     assert modes == {True: 0o755, False: 0o644}
-
-
-def test_pins_are_of_all_that_is_needed_but_the_runtimes() -> None:
-    assert pinned(["alpha"], LOCK) == ("alpha==1.0", "beta-two==2.0", "epsilon==5.0")
-    assert pinned(["delta"], LOCK) == ("beta-two==2.0", "delta==4.0", "epsilon==5.0")
-
-
-def test_what_isnt_pinned_isnt_bundled() -> None:
-    with pytest.raises(BundleFailed, match="doesn't pin zeta"):
-        pinned(["zeta"], LOCK)
 
 
 def test_a_bundle_is_what_the_extra_lists(project: Path) -> None:
@@ -138,14 +117,14 @@ def test_a_bundle_is_what_the_extra_lists(project: Path) -> None:
 def test_a_bundle_that_fails_leaves_nothing_behind(project: Path) -> None:
     (project / "requirements.txt").write_text("alpha==not-a-version\n")
     assets = Assets(project)
-    with pytest.raises(BundleFailed, match="pip can't install alpha==not-a-version"):
+    with pytest.raises(BundleFailed, match="pip can't install alpha:"):
         assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64))
     assert list((project / "build" / "bundles").iterdir()) == []
 
 
 def test_lambdas_wheels_are_for_its_python_and_machine() -> None:
     target = Target.of(Architecture.ARM64)
-    assert (target.machine, target.python) == (Architecture.ARM64, LAMBDA_PYTHON)
+    assert (target.machine, target.python) == (Architecture.ARM64, "3.13")
     assert "manylinux2014_aarch64" in target.wheels
     assert "manylinux2014_x86_64" in Target.of(Architecture.X86_64).wheels
 
@@ -154,23 +133,96 @@ def test_every_platform_has_a_bundle_of_its_own() -> None:
     assert len({Target.of(architecture).name for architecture in Architecture}) == len(Architecture)
 
 
-def test_this_machine_is_one_that_lambda_has() -> None:
+def test_this_machine_is_one_that_lambda_has_with_the_python_that_runs_functions() -> None:
     target = Target.of(Architecture.LOCAL)
     assert target.machine in {Architecture.ARM64, Architecture.X86_64}
-    assert target.python == f"{sys.version_info.major}.{sys.version_info.minor}"
+    python = lambda_python.lambda_python()
+    assert (target.python, target.interpreter) == (python.version, python.path)
 
 
 def test_the_layer_is_what_is_pinned_and_holds_no_noise(layer: Path) -> None:
     installed = layer / "python"
-    pins = pinned(["aws-lambda-powertools", "msgspec", "ulid-transform"], (PROJECT / "requirements.txt").read_text())
-    names = {pin.split("==")[0] for pin in pins}
+    assets = Assets(PROJECT)
+    pins = assets.pins(assets.bundle("functions"))
+    names = {pin.name for pin in pins}
     assert names == {"aws-lambda-powertools", "jmespath", "msgspec", "typing-extensions", "ulid-transform"}
     assert {path.name for path in installed.glob("*.dist-info")} == {
-        pin.replace("-", "_").replace("==", "-") + ".dist-info" for pin in pins
+        f"{pin.name.replace('-', '_')}-{pin.version}.dist-info" for pin in pins
     }
     assert [path.name for path in layer.iterdir()] == ["python"]
-    noise = {"__pycache__", "bin", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+    noise = {"bin", "RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
     assert not [path for path in installed.rglob("*") if path.name in noise]
+
+
+def test_what_is_deployed_is_pinned_with_hashes_and_for_every_platform() -> None:
+    assets = Assets(PROJECT)
+    pins = assets.pins(assets.bundle("functions", "splitter")) + SparkAssets(PROJECT).pins()
+    assert [pin.name for pin in pins if pin.marker or not pin.hashes] == []
+
+
+@pytest.mark.parametrize(
+    "lock", [PROJECT / "requirements.txt", *(PROJECT / "spark").glob("requirements-*.txt")], ids=str
+)
+def test_whatever_is_installed_is_pinned_with_its_hash(lock: Path) -> None:
+    pins = read_lock(lock.read_text())
+    named = [line for line in lock.read_text().splitlines() if line and not line.startswith((" ", "#"))]
+    assert len(pins) == len(named)
+    assert [pin.name for pin in pins.values() if not pin.hashes] == []
+
+
+def test_a_file_with_another_hash_isnt_installed(project: Path) -> None:
+    real = next(pin for pin in Assets(PROJECT).pins(Bundle(name="x", requirements=("jmespath",))))
+    (project / "requirements.txt").write_text(f"{real.name}=={real.version} \\\n    --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(BundleFailed, match="DO NOT MATCH THE HASHES"):
+        Assets(project).layer(Bundle(name="x", requirements=("jmespath",)), Target.of(Architecture.ARM64))
+
+
+def test_every_module_of_a_layer_has_its_bytecode(layer: Path) -> None:
+    assert next(layer.rglob("*.py"))
+    assert _uncompiled(layer) == set()
+
+
+def test_every_module_of_our_code_has_its_bytecode() -> None:
+    folder = Assets(PROJECT).code("broker").folder
+    assert next(folder.rglob("*.py"))
+    assert _uncompiled(folder) == set()
+
+
+def test_bytecode_is_the_same_whatever_else_is_compiled(project: Path) -> None:
+    before = _bytecode(Assets(project).code("broker").folder)
+    (project / "sluice/before.py").write_text("name = other = 'sluice.two'\n")
+    (project / "sluice/deep/three.py").write_text("def f(name):\n    return {name, 'sluice.one', 1000000}\n")
+    assert _bytecode(Assets(project).code("broker").folder) == before
+
+
+def test_bytecode_is_loaded_without_a_look_at_its_source_and_names_where_that_is_deployed() -> None:
+    folder = Assets(PROJECT).code("broker").folder
+    module = PurePosixPath("functions/broker/handler.py")
+    compiled = (folder / bytecode_of(module)).read_bytes()
+    unchecked_hash = (0b01).to_bytes(4, "little")  # PEP 552
+    assert compiled[4:8] == unchecked_hash
+    assert f"{CODE}/{module}".encode() in compiled
+
+
+def test_a_layers_bytecode_names_where_it_is_deployed(layer: Path) -> None:
+    compiled = next(layer.rglob("jmespath/__pycache__/parser.*.pyc")).read_bytes()
+    assert f"{LAYERS}/python/jmespath/parser.py".encode() in compiled
+
+
+def _uncompiled(folder: Path) -> set[PurePosixPath]:
+    modules = {PurePosixPath(path.relative_to(folder)) for path in folder.rglob("*.py")}
+    return {module for module in modules if not (folder / bytecode_of(module)).exists()}
+
+
+def _not_compiled(folder: Path, _: str) -> None:
+    for source in folder.rglob("*.py"):
+        compiled = folder / bytecode_of(PurePosixPath(source.relative_to(folder)))
+        compiled.parent.mkdir(exist_ok=True)
+        compiled.touch()
+
+
+def _bytecode(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.pyc")}
 
 
 def test_a_layer_that_is_there_isnt_built_again(layer: Path) -> None:
@@ -202,14 +254,25 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_handler_imports_from_its_bundle_alone(function: str, runtime: Path) -> None:
+    _import_handler(function, Assets(PROJECT).code(function).folder, runtime)
+
+
+@pytest.mark.skipif(lambda_python.lambda_python().version != lambda_python.VERSION, reason="no Python of Lambda's here")
+def test_a_handler_imports_from_its_bytecode_alone(runtime: Path, tmp_path: Path) -> None:
+    code = shutil.copytree(Assets(PROJECT).code("broker").folder, tmp_path / "code")
+    for source in code.rglob("*.py"):
+        source.write_text("raise AssertionError('compiled when imported')")
+    _import_handler("broker", code, runtime)
+
+
+def _import_handler(function: str, code: Path, runtime: Path) -> None:
     assets = Assets(PROJECT)
-    code = assets.code(function).folder
     layer = assets.layer(assets.bundle("functions"), Target.of(Architecture.LOCAL)).folder  # compiled parts, too, load
     program = (
         f"import sys; sys.path += {[str(code), str(layer / 'python'), str(runtime)]!r}; "
         f"from functions.{function}.handler import handler; assert callable(handler)"
     )
     # Isolated, without site-packages, and writing no bytecode into what is deployed.
-    isolated = [sys.executable, "-I", "-S", "-B", "-c", program]
+    isolated = [str(lambda_python.lambda_python().path), "-I", "-S", "-B", "-c", program]
     done = subprocess.run(isolated, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

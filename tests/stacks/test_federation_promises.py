@@ -6,7 +6,17 @@ import pytest
 
 from sluice.aws.operator.consumer import QUEUE_OUTPUT
 from tests.stacks.conftest import Resource, Templates
-from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, pairs, physical_names, readable, text
+from tests.stacks.test_promises import (
+    CONSUME,
+    HERE,
+    WRITE_LOGS,
+    allowed,
+    pairs,
+    physical_names,
+    readable,
+    settings_of,
+    text,
+)
 from tests.stacks.test_splitting_promises import resources
 
 BRIDGES = HERE + "sluice-bridge-*"
@@ -139,6 +149,7 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
         (SEND, {"FederationTicks.Arn", "FederationDeadLetters.Arn", *PEER_QUEUES, *BINDABLE}),
         ({"lambda:ListEventSourceMappings"}, {"*"}),
         ({"sts:AssumeRole"}, PEER_ROLES),
+        settings_of("Federation", "Links"),
         (WRITE_LOGS, {"LinksLogs.Arn"}),
     )
 

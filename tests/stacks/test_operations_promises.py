@@ -362,15 +362,14 @@ def test_there_is_a_budget_and_whoever_hears_of_alarms_hears_of_it(
     assert [each["Subscribers"] for each in notified] == [[theirs], [theirs]]
 
 
-def test_alarms_may_publish_to_the_topic_and_nobody_over_plain_http(called: Templates) -> None:
+def test_this_accounts_alarms_may_publish_to_the_topic_and_nobody_over_plain_http(called: Templates) -> None:
     """A topic with a policy of its own lacks the one that lets its account's alarms in."""
     [policy] = resources(called.state, "AWS::SNS::TopicPolicy").values()
     statements = policy["PolicyDocument"]["Statement"]
     let_in = {each["Principal"]["Service"]: each.get("Condition") for each in statements if each["Effect"] == "Allow"}
-    assert set(let_in) == {"cloudwatch.amazonaws.com", "events.amazonaws.com", "budgets.amazonaws.com"}
-    for service in ("cloudwatch", "budgets"):
-        condition = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-        assert let_in[f"{service}.amazonaws.com"] == condition
+    of_account = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    services = ("cloudwatch.amazonaws.com", "events.amazonaws.com", "budgets.amazonaws.com")
+    assert let_in == dict.fromkeys(services, of_account)
     [refused] = [each for each in statements if each["Effect"] == "Deny"]
     assert refused["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 

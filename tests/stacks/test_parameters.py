@@ -101,7 +101,8 @@ def consumed(*consumers: dict[str, Any]) -> dict[str, Any]:
         ([consumed({**WORKLOAD, "fallback": "orders"})], "fallback is for env in named containers"),
         ([consumed({**WORKLOAD, "namespace": "Shop"})], "'Shop' is not 1 to 63 small letters, digits and hyphens"),
         ([consumed(*[TRIGGER] * 11)], "is not a list of at most 10"),
-        ([consumed(*[SERVICE] * 10), consumed(*[SERVICE] * 10) | {"queue_id": "r"}], "a function's environment holds"),
+        ([consumed(*[SERVICE] * 10) | {"queue_id": f"{n}"} for n in range(8)], "of 8000 at most"),
+        ([{"queue_id": "q", "tags": {f"k{n}": "v" * 256 for n in range(50)}}], "tags have .* of 12000 at most"),
     ],
 )
 def test_a_bad_split_queue_is_named(queues: object, cause: str) -> None:
@@ -116,6 +117,34 @@ def test_names_that_would_have_one_id_are_refused_together() -> None:
     routes = [ROUTE | {"name": "r-1"}, ROUTE | {"name": "r_1", "key": "other"}]
     with pytest.raises(BadParameter, match=r"federation\.routes: r-1 and r_1 are too alike"):
         Parameters.read({"sluice.federation.links": [LINK], "sluice.federation.routes": routes})
+
+
+@pytest.mark.parametrize(
+    ("queue", "cause"),
+    [
+        ({"sns": True}, "q lets in no topic"),
+        ({"sns": True, "sender_arns": ["arn:aws:s3:::bucket"]}, "q lets in no topic"),
+        ({"sns": True, "existing_main_queue_arn": ARN}, "q lets in no topic"),
+        ({"s3_event": True}, "q lets in no bucket, or the topic in between"),
+    ],
+)
+def test_a_queue_of_notifications_that_lets_nobody_in_is_refused(queue: dict[str, Any], cause: str) -> None:
+    with pytest.raises(BadParameter, match=f"{QUEUES}.sender_arns: .*{cause}"):
+        Parameters.read({QUEUES: [{"queue_id": "q", **queue}]})
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        {"sns": True, "sender_arns": ["arn:aws:sns:eu-central-1:123456789012:orders"]},
+        {"s3_event": True, "sender_arns": ["arn:aws:s3:::orders"]},
+        {"sns": True, "s3_event": True, "sender_arns": ["arn:aws:sns:eu-central-1:123456789012:orders"]},
+        {"sns": True, "s3_event": True, "existing_source_queue_arn": ARN},
+    ],
+)
+def test_a_queue_of_notifications_lets_in_who_sends_them_or_has_its_owners_policy(queue: dict[str, Any]) -> None:
+    [found] = Parameters.read({QUEUES: [{"queue_id": "q", **queue}]}).splitting.queues
+    assert found.sns or found.s3_event
 
 
 @pytest.mark.parametrize(
@@ -144,7 +173,7 @@ POLICIES = "sluice.splitting.policies"
         ([{"max_time_limit_s": 0}], "0 is not a whole number"),
         ([{"alow_jq": False}], "there is no such parameter"),
         ([{}] * 11, "at most 10"),
-        ([{"required_attributes": ["x" * 200] * 5}], "a function's environment holds 1000"),
+        ([{"required_attributes": ["x" * 200] * 5}] * 4, "of 4000 at most"),
     ],
 )
 def test_a_bad_policy_is_named(policies: object, cause: str) -> None:
@@ -307,6 +336,8 @@ def test_links_and_routes_are_declared() -> None:
         ("tag", "a b", "not 1 to 32 letters"),
         ("peer_accounts", ["12"], "twelve digits"),
         ("access", "key", "none of policy, role"),
+        ("peer_stages", ["Dev"], "nothing, or 1 to 7 small letters"),
+        ("peer_stages", ["sluice"], "is what names begin with that have no stage"),
         ("queues", [{"name": "q", "fofi": True}], r"\[0\]\[fofi\]: there is no such"),
         ("queues", [{"fifo": True}], r"\[0\]\[name\]: is missing"),
         ("queue_names", ["a b"], "a queue's name with wildcards"),
@@ -314,12 +345,53 @@ def test_links_and_routes_are_declared() -> None:
         ("bindings", [{"exchange": "x"}], r"field `queue` - at `\$\.bindings\[0\]`"),
         ("links", [LINK, {**LINK, "endpoints": {}}], r"\$\.links\[1\]\.endpoints"),
         ("routes", [{**ROUTE, "sync": True}], r"got `bool` - at `\$\.routes\[0\]\.sync`"),
-        ("routes", [{**ROUTE, "key": "k" * 3000}], "a function's environment holds"),
+        ("routes", [{**ROUTE, "key": "k" * 20_000}], "of 16000 at most"),
     ],
 )
 def test_what_federation_cannot_be_is_refused_by_name(key: str, value: object, cause: str) -> None:
     with pytest.raises(BadParameter, match=cause):
         Parameters.read({f"sluice.federation.{key}": value})
+
+
+@pytest.mark.parametrize("stage", ["Dev", "dev-1", "1dev", "longerer", "sluice", ""])
+def test_what_is_no_stage_is_refused(stage: str) -> None:
+    with pytest.raises(BadParameter, match=r"^parameter sluice\.stage: "):
+        Parameters.read({"sluice.stage": stage})
+
+
+def test_names_of_ours_are_the_stages_and_those_of_others_stay() -> None:
+    context = {"sluice.stage": "dev", "sluice.federation.queue_names": ["sluice-queue-*", "orders-*"]}
+    assert Parameters.read(context).queue_names == ("dev-sluice-queue-*", "orders-*")
+    assert Parameters().queue_names == ("sluice-queue-*",)
+
+
+def test_an_offers_queue_has_eighty_characters_with_its_stage() -> None:
+    context = {"sluice.stage": "dev", "sluice.rendezvous.offers_queue_name": "o" * 76}
+    Parameters.read(context)
+    with pytest.raises(BadParameter, match=r"sluice\.rendezvous\.offers_queue_name: dev-o+ has more than 80"):
+        Parameters.read({**context, "sluice.rendezvous.offers_queue_name": "o" * 77})
+
+
+def test_an_offers_queue_is_called_as_nothing_that_functions_of_a_stage_make() -> None:
+    with pytest.raises(BadParameter, match="as queues do that the sweeper deletes"):
+        Parameters.read({"sluice.rendezvous.offers_queue_name": "dev-snowflake-client-1"})
+
+
+def test_accounts_and_stages_of_peers_fit_into_a_policy() -> None:
+    accounts = [f"{number:012}" for number in range(49)]
+    Parameters.read({"sluice.federation.peer_accounts": accounts[:16], "sluice.federation.peer_stages": ["", "dev"]})
+    with pytest.raises(BadParameter, match="peer_stages: with peer_accounts there are 100 places"):
+        Parameters.read({"sluice.federation.peer_accounts": accounts, "sluice.federation.peer_stages": ["dev"]})
+
+
+def test_a_peers_stage_is_listed() -> None:
+    peers = [{**PEER, "stage": "dev"}]
+    Parameters.read({"sluice.federation.peers": peers, "sluice.federation.peer_stages": ["dev"]})
+    Parameters.read({"sluice.federation.peers": peers, "sluice.stage": "dev"})
+    with pytest.raises(BadParameter, match=r"federation\.peers: peer_stages doesn't list 'dev', FAR's"):
+        Parameters.read({"sluice.federation.peers": peers})
+    with pytest.raises(BadParameter, match=r"federation\.peers: peer_stages doesn't list '', FAR's"):
+        Parameters.read({"sluice.federation.peers": [PEER], "sluice.stage": "dev"})
 
 
 PEER = {"tag": "FAR", "account": "111111111111", "region": "eu-west-1", "senders": ["AROAFAR"]}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sluice.local.jobs import spark_python
+from sluice.locks import NotPinned
 from sluice.pipeline.jobs import Places, Program
 from stacks.assets import BundleFailed
 from stacks.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
@@ -102,14 +103,14 @@ def test_the_key_changes_with_the_code_and_with_nothing_beside_it(project: Path)
 
 def test_packages_that_aren_t_pinned_aren_t_packed(project: Path) -> None:
     (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["beta>=1"]\n')
-    with pytest.raises(BundleFailed, match="doesn't pin beta"):
+    with pytest.raises(NotPinned, match="doesn't pin beta"):
         SparkAssets(project).environment(image_target(Architecture.ARM64, PYTHON))
 
 
 def test_packages_that_can_t_be_installed_leave_nothing_behind(project: Path) -> None:
     (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["alpha"]\n')
     (project / "requirements.txt").write_text("alpha==not-a-version\n")
-    with pytest.raises(BundleFailed, match="pip can't install alpha==not-a-version"):
+    with pytest.raises(BundleFailed, match="pip can't install alpha:"):
         SparkAssets(project).environment(image_target(Architecture.ARM64, PYTHON))
     assert list((project / "build" / "spark-archives").iterdir()) == []
 
@@ -138,8 +139,8 @@ def packed(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
 def test_every_pin_is_packed_and_pyspark_isn_t(packed: tuple[str, list[str]]) -> None:
     _, found = packed
     packages = {name.removesuffix(".dist-info") for name in found if re.fullmatch(r"[^/]+\.dist-info", name)}
-    assert packages == {pin.replace("-", "_").replace("==", "-") for pin in ASSETS.pins()}
-    assert {"botocore", "pyarrow", "orjson"} <= {pin.partition("==")[0] for pin in ASSETS.pins()}
+    assert packages == {f"{pin.name.replace('-', '_')}-{pin.version}" for pin in ASSETS.pins()}
+    assert {"botocore", "pyarrow", "orjson"} <= {pin.name for pin in ASSETS.pins()}
 
 
 def test_compiled_modules_are_for_the_image_s_python_and_machine(packed: tuple[str, list[str]]) -> None:

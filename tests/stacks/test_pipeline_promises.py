@@ -114,12 +114,20 @@ def test_jobs_may_do_exactly_this(templates: Templates) -> None:
         ({f"sqs:{action}" for action in queue}, {"SplitpipelineMain.Arn"}),
         ({"sqs:SendMessage"}, {"FederationIngress.Arn"}),
         (OBJECTS, {f"{BUCKET}/{folder}/*" for folder in FOLDERS}),
-        ({"s3:ListBucket", "s3:GetBucketLocation"}, {BUCKET}),
+        ({"s3:GetBucketLocation"}, {BUCKET}),
         ({"s3:GetObject"}, programs),
         ({"s3:PutObject"}, {f"{BUCKET}/logs/*"}),
         (WRITE_LOGS | {"logs:DescribeLogStreams"}, {"JobLogs.Arn"}),
         ({"logs:DescribeLogGroups"}, {"arn:{AWS::Partition}:logs:{AWS::Region}:{AWS::AccountId}:*"}),
     )
+
+
+def test_jobs_list_their_own_folders_and_are_told_what_is_not_there(templates: Templates) -> None:
+    [listing] = [each for each in statements(templates, "JobRole") if each["Action"] == "s3:ListBucket"]
+    assert text(listing["Resource"]) == BUCKET
+    [(operator, keys)] = listing["Condition"].items()
+    assert (operator, set(keys)) == ("StringLikeIfExists", {"s3:prefix"})
+    assert set(keys["s3:prefix"]) == {f"{folder}{of}" for folder in FOLDERS for of in ("", "/*")}
 
 
 def test_only_this_application_of_this_account_runs_as_the_job_role(templates: Templates) -> None:
@@ -275,7 +283,8 @@ def test_endpoints_let_through_what_jobs_may_do_and_nothing_else(templates: Temp
     found = endpoints(templates)
     assert found.keys() == {"sqs", "logs", "s3"}
     assert all(passed(endpoint) for endpoint in found.values())
-    assert set().union(*map(passed, found.values())) == granted(templates, "JobRole")
+    # Of which folders, the role says.
+    assert set().union(*map(passed, found.values())) == granted(templates, "JobRole") | {("s3:ListBucket", BUCKET)}
 
 
 def test_emr_s_own_copy_of_logs_passes_from_this_vpc(templates: Templates) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from aws_cdk import Stack, aws_sqs
@@ -53,6 +53,26 @@ def text(value: Any) -> str:
     raise AssertionError(f"no reading for {value}")
 
 
+S = TypeVar("S", bound=Settings)
+
+
+def told(template: Resource, function: str, type_: type[S]) -> S:
+    """What a function is told, by its variables and by the parameters that these name."""
+    resources = template["Resources"]
+    parameters = {
+        f"{{{id_}}}": text(each["Properties"]["Value"])
+        for id_, each in resources.items()
+        if each["Type"] == "AWS::SSM::Parameter"
+    }
+    [made] = [
+        each["Properties"]
+        for id_, each in resources.items()
+        if each["Type"] == "AWS::Lambda::Function" and id_[:-8] == function
+    ]
+    variables = {name: text(value) for name, value in made["Environment"]["Variables"].items()}
+    return type_.read(variables, lambda names: "".join(parameters[name] for name in names))
+
+
 def of_output(output: str) -> str:
     """`PublishOutputFnGetAttTable0123ABCDArn…` is `Table.Arn`, and the same with `Ref` is `Table`."""
     found = re.search(
@@ -86,6 +106,12 @@ def pairs(*rules: tuple[set[str], set[str]]) -> set[tuple[str, str]]:
     return {(action, resource) for actions, resources in rules for action in actions for resource in resources}
 
 
+def settings_of(stack: str, function: str) -> tuple[set[str], set[str]]:
+    """What a function may, that is told more than its variables hold."""
+    own = f"parameter/Sluice{stack}/{function.lower()}/*"
+    return {"ssm:GetParameters"}, {f"arn:{{AWS::Partition}}:ssm:{{AWS::Region}}:{{AWS::AccountId}}:{own}"}
+
+
 def role_of(templates: Templates, function: str) -> Resource:
     return templates.one("AWS::IAM::Role", f"{function}Role")
 
@@ -111,7 +137,7 @@ def test_every_trigger_reports_partial_failures(templates: Templates) -> None:
 
 
 STREAM = "Table.StreamArn"
-OFFERS = "OffersQueuesnowflakebroker"
+OFFERS = "OffersQueuesnowflakebro"
 
 
 def test_events_are_counted_many_at_once_as_the_tables_stream_tells_of_them(otherwise: Templates) -> None:
@@ -134,13 +160,7 @@ def test_events_that_cant_be_counted_come_again_so_often_and_so_long(templates: 
 def test_the_queue_where_events_were_counted_stays_for_the_binding_that_is_withdrawn(templates: Templates) -> None:
     queue = templates.one("AWS::SQS::Queue", "CountersQueue")
     assert queue["MessageRetentionPeriod"] == 14 * 86_400
-    functions = templates.federation["Resources"].values()
-    [names] = [
-        found["Properties"]["Environment"]["Variables"]["NAMES"]
-        for found in functions
-        if found["Type"] == "AWS::Lambda::Function" and "NAMES" in found["Properties"]["Environment"]["Variables"]
-    ]
-    assert "rendezvous-counters" in json.loads(text(names))["queues"]
+    assert "rendezvous-counters" in told(templates.federation, "Links", LinksSettings).names.queues
 
 
 def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
@@ -156,13 +176,7 @@ def test_the_counters_may_do_exactly_this(templates: Templates) -> None:
 
 def declared(templates: Templates) -> Any:
     """What the links function is told to make."""
-    functions = templates.federation["Resources"].values()
-    [variables] = [
-        found["Properties"]["Environment"]["Variables"]
-        for found in functions
-        if found["Type"] == "AWS::Lambda::Function" and "DECLARATION" in found["Properties"]["Environment"]["Variables"]
-    ]
-    return json.loads(variables["DECLARATION"])
+    return json.loads(told(templates.federation, "Links", LinksSettings).declaration)
 
 
 def test_the_events_exchange_is_declared_and_nothing_is_bound_to_it(templates: Templates) -> None:
@@ -244,12 +258,17 @@ def test_every_queue_refuses_what_comes_without_tls(templates: Templates) -> Non
 
 
 def physical_names(template: Resource) -> set[str]:
-    """The names that resources are given; a name that CDK makes of the logical id, for a policy in a user, is none."""
+    """The names that resources are given; a name that CDK makes of the logical id, for a policy in a user, is none.
+
+    Nor is a parameter's, which begins with its stack's.
+    """
     return {
         value
         for id_, resource in template["Resources"].items()
         for key, value in resource.get("Properties", {}).items()
-        if key in {"Name", resource["Type"].rsplit("::", 1)[1] + "Name"} and value != id_
+        if resource["Type"] != "AWS::SSM::Parameter"
+        and key in {"Name", resource["Type"].rsplit("::", 1)[1] + "Name"}
+        and value != id_
     }
 
 
@@ -515,9 +534,9 @@ def test_every_function_reads_what_its_stack_writes(templates: Templates) -> Non
         for id_, resource in stack["Resources"].items():
             if resource["Type"] == "AWS::Lambda::Function":
                 name, variables = id_[:-8], resource["Properties"]["Environment"]["Variables"]
-                found[name] = SETTINGS[name].read({each: text(value) for each, value in variables.items()})
+                found[name] = told(stack, name, SETTINGS[name])
                 own = {each for each in variables if not each.startswith("POWERTOOLS_")}
-                assert own == set(found[name].environment()), name
+                assert own == set(found[name].environment(stored_under=["/n"] if found[name].STORED else [])), name
     assert set(found) == set(SETTINGS)
     assert cast("LinksSettings", found["Links"]).here.control_queue_url == "FederationLinks"
     assert cast("LinksSettings", found["Links"]).senders == ("LinksRole.RoleId", "BridgeRole.RoleId")

@@ -12,9 +12,22 @@ from sluice.splitting.consumers.targets import (
     LambdaVariable,
     SystemsManagerParameter,
 )
+from sluice.splitting.policies import Policy
 from sluice.splitting.settings import ControlSettings, SplitterSettings
 from tests.stacks.conftest import KEY_ARN, Resource, Templates
-from tests.stacks.test_promises import CONSUME, HERE, WRITE_LOGS, allowed, listed, pairs, physical_names, readable, text
+from tests.stacks.test_promises import (
+    CONSUME,
+    HERE,
+    WRITE_LOGS,
+    allowed,
+    listed,
+    pairs,
+    physical_names,
+    readable,
+    settings_of,
+    text,
+    told,
+)
 
 TEMPORARY = HERE + "sluice-tmp-*"
 TABLE = {f"dynamodb:{action}" for action in ("GetItem", "Query", "PutItem", "UpdateItem")}
@@ -110,9 +123,10 @@ def conditional(templates: Templates, function: str) -> dict[frozenset[str], tup
     }
 
 
-def variables(templates: Templates, function: str) -> dict[str, str]:
-    made = named(templates.splitting, "AWS::Lambda::Function", function)["Environment"]["Variables"]
-    return {name: text(value) for name, value in made.items()}
+def told_of(templates: Templates, word: str) -> set[str]:
+    """The functions whose parameters have a word."""
+    parameters = resources(templates.splitting, "AWS::SSM::Parameter").items()
+    return {id_.partition("Settings")[0] for id_, each in parameters if word in text(each["Properties"]["Value"])}
 
 
 def triggers(templates: Templates) -> dict[str, Resource]:
@@ -121,11 +135,8 @@ def triggers(templates: Templates) -> dict[str, Resource]:
 
 
 def test_the_control_function_knows_the_policies_and_the_splitter_does_not(split: Templates) -> None:
-    functions = resources(split.splitting, "AWS::Lambda::Function")
-    found = {
-        id_[:-8]: each["Properties"]["Environment"]["Variables"].get("POLICIES") for id_, each in functions.items()
-    }
-    assert found == {"Control": '[{"max_sessions":3}]', "Splitter": None}
+    assert told(split.splitting, "Control", ControlSettings).policies == (Policy(max_sessions=3),)
+    assert told_of(split, "max_sessions") == {"Control"}
 
 
 def test_every_trigger_reports_partial_failures(split: Templates) -> None:
@@ -180,12 +191,24 @@ def test_every_queue_of_a_split_has_dead_letters_of_its_own_kind(split: Template
         assert queues[name]["FifoQueue"] is queues["SplitbfifoDeadLetters"]["FifoQueue"] is True
 
 
+def test_fifo_queues_have_the_high_throughput_of_groups(split: Templates) -> None:
+    """https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/enable-high-throughput-fifo.html."""
+    queues = {readable(id_): q["Properties"] for id_, q in resources(split.state, "AWS::SQS::Queue").items()}
+    for name in ("SplitbfifoSource", "SplitbfifoMain"):
+        assert (queues[name]["DeduplicationScope"], queues[name]["FifoThroughputLimit"]) == (
+            "messageGroup",
+            "perMessageGroupId",
+        )
+    assert "DeduplicationScope" not in queues["SplitaSource"]
+
+
 def test_the_splitter_may_do_exactly_this(split: Templates) -> None:
     sources, mains = {"SplitaSource.Arn", "SplitbfifoSource.Arn"}, {"SplitaMain.Arn", "SplitbfifoMain.Arn"}
     assert statements(split, "Splitter") == pairs(
         (TABLE, {"SplittingTable.Arn"}),
         (CONSUME, sources),
         ({"sqs:SendMessage"}, {*mains, TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"}),
+        settings_of("Splitting", "Splitter"),
         (WRITE_LOGS, {"SplitterLogs.Arn"}),
     )
 
@@ -200,6 +223,7 @@ def test_the_control_function_may_do_exactly_this(split: Templates) -> None:
         (CONSUME, {"ControlQueue.Arn"}),
         ({"sqs:ListQueues"}, {"*"}),
         ({"sqs:GetQueueAttributes", "sqs:ListQueueTags"}, sources),
+        settings_of("Splitting", "Control"),
         (WRITE_LOGS, {"ControlLogs.Arn"}),
     )
 
@@ -245,8 +269,8 @@ def test_a_queue_whose_consumers_are_repointed_has_no_main_queue(repointed: Temp
         "SplittingDeadLetters",
     }
     for function in ("Splitter", "Control"):
-        told = SplitterSettings.read(variables(repointed, function)).split_queues
-        assert [each.queue_id for each in told if each.main is not None] == ["with a main queue"]
+        known = told(repointed.splitting, function, SplitterSettings).split_queues
+        assert [each.queue_id for each in known if each.main is not None] == ["with a main queue"]
 
 
 def test_the_splitter_reads_such_a_queue_only_when_it_is_told_to(repointed: Templates, split: Templates) -> None:
@@ -257,10 +281,10 @@ def test_the_splitter_reads_such_a_queue_only_when_it_is_told_to(repointed: Temp
 
 
 def test_control_alone_is_told_of_triggers_and_targets(repointed: Templates, split: Templates) -> None:
-    told = ControlSettings.read(variables(repointed, "Control")).repointed
+    known = told(repointed.splitting, "Control", ControlSettings).repointed
     ids = [id_ for id_ in resources(repointed.splitting, "AWS::Lambda::EventSourceMapping") if id_.startswith("Split")]
-    assert [each.trigger_id for each in told] == [f"{{{id_}}}" for id_ in ids[:4]]
-    assert {each.queue_id: each.targets for each in told} == {
+    assert [each.trigger_id for each in known] == [f"{{{id_}}}" for id_ in ids[:4]]
+    assert {each.queue_id: each.targets for each in known} == {
         "triggered": (LambdaTrigger(function="orders:live"), LambdaTrigger(function=FUNCTION)),
         "told": (LambdaVariable(function="orders", variable="QUEUE"),),
         "read": (SystemsManagerParameter(name="/orders/queue", refresh_s=60),),
@@ -269,8 +293,8 @@ def test_control_alone_is_told_of_triggers_and_targets(repointed: Templates, spl
             KubernetesWorkload(**WORKLOAD),
         ),
     }
-    assert "REPOINTED" not in variables(repointed, "Splitter")
-    assert "REPOINTED" not in variables(split, "Control")
+    assert told(split.splitting, "Control", ControlSettings).repointed == ()
+    assert told_of(repointed, "orders:live") == {"Control"}
 
 
 def test_the_splitter_may_do_nothing_more_where_consumers_are_repointed(repointed: Templates) -> None:
@@ -288,6 +312,7 @@ def test_the_splitter_may_do_nothing_more_where_consumers_are_repointed(repointe
             {"sqs:SendMessage"},
             {"SplitwithamainqueMain.Arn", TEMPORARY, "ControlQueue.Arn", "SplittingDeadLetters.Arn"},
         ),
+        settings_of("Splitting", "Splitter"),
         (WRITE_LOGS, {"SplitterLogs.Arn"}),
     )
 
@@ -313,6 +338,7 @@ def test_control_may_do_exactly_this_to_repoint_consumers(repointed: Templates) 
         (CONSUME, {"ControlQueue.Arn"}),
         ({"sqs:ListQueues"}, {"*"}),
         ({"sqs:GetQueueAttributes", "sqs:ListQueueTags"}, {*sources, "SplitwithamainqueSource.Arn"}),
+        settings_of("Splitting", "Control"),
         (WRITE_LOGS, {"ControlLogs.Arn"}),
         ({"lambda:GetEventSourceMapping", "lambda:UpdateEventSourceMapping"}, own),
         ({"lambda:ListEventSourceMappings"}, {"*"}),

@@ -69,8 +69,9 @@ def test_another_clone_gives_the_same_bytes(assembly: dict[str, str], layer: Pat
     clone = tmp_path / "clone"
     for part in ("functions", "sluice", "spark", "stacks"):
         shutil.copytree(PROJECT / part, clone / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for part in ("app.py", "pyproject.toml", "requirements.txt"):
+    for part in ("app.py", "package.json", "pyproject.toml", "requirements.txt"):
         shutil.copy(PROJECT / part, clone)
+    (clone / "node_modules").symlink_to(PROJECT / "node_modules")
     unfinished = shutil.ignore_patterns(".*")  # somebody else may be building right now
     for part in ("bundles", "spark-archives"):
         shutil.copytree(PROJECT / "build" / part, clone / "build" / part, ignore=unfinished)

@@ -1,11 +1,12 @@
 """One synth's templates, and what their expressions come to once they are deployed: with names as long as AWS's are."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from sluice.stages import staged
 from tests.stacks.conftest import Templates
 
 Template = Mapping[str, Any]
@@ -28,9 +29,10 @@ LONGEST_NAMES = {
 }
 LONGEST_NAME = 255
 EXPRESSIONS = {"Ref", "Fn::GetAtt", "Fn::GetStackOutput", "Fn::Join", "Fn::Sub"}
-NAME_PROPERTIES = ("QueueName", "DashboardName")
+NAME_PROPERTIES = ("QueueName", "DashboardName", "Name")
 REGIONAL = f"{REGION}:{ACCOUNT}:"
 ARNS = {
+    "AWS::CloudWatch::Alarm": f"arn:aws:cloudwatch:{REGIONAL}alarm:",
     "AWS::DynamoDB::Table": f"arn:aws:dynamodb:{REGIONAL}table/",
     "AWS::EMRServerless::Application": f"arn:aws:emr-serverless:{REGIONAL}/applications/",
     "AWS::Events::Rule": f"arn:aws:events:{REGIONAL}rule/",
@@ -41,6 +43,7 @@ ARNS = {
     "AWS::S3::Bucket": "arn:aws:s3:::",
     "AWS::SNS::Topic": f"arn:aws:sns:{REGIONAL}",
     "AWS::SQS::Queue": f"arn:aws:sqs:{REGIONAL}",
+    "AWS::SSM::Parameter": f"arn:aws:ssm:{REGIONAL}parameter",
 }
 
 
@@ -67,8 +70,8 @@ class Assembly:
     @classmethod
     def of(cls, templates: Templates) -> "Assembly":
         """Without those that aren't there."""
-        found = {f"Sluice{name.capitalize()}": template for name, template in asdict(templates).items()}
-        return cls({name: template for name, template in found.items() if template})
+        found = {name: template for name, template in asdict(templates).items() if template and name != "stage"}
+        return cls({staged(f"Sluice{name.capitalize()}", templates.stage): each for name, each in found.items()})
 
     def resources(self, *types: str) -> Iterator[Resource]:
         """All, or those of some types."""
@@ -93,7 +96,12 @@ class Assembly:
             for name, output in template.get("Outputs", {}).items()
         }
 
-    def text(self, stack: str, value: Any) -> str:
+    def stored(self, names: Sequence[str]) -> str:
+        """What the parameters with these names hold together."""
+        made = {each.properties["Name"]: each for each in self.resources("AWS::SSM::Parameter")}
+        return "".join(self.text(made[name].stack, made[name].properties["Value"]) for name in names)
+
+    def text(self, stack: str, value: Any) -> str:  # noqa: PLR0911 - one case an expression
         """What a value of a stack's template comes to."""
         match value:
             case str():
@@ -104,6 +112,8 @@ class Assembly:
                 return _attribute(self.resource(stack, id_), attribute)
             case {"Fn::Join": [str(separator), [*parts]]}:
                 return separator.join(self.text(stack, part) for part in parts)
+            case {"Fn::Join": [str(separator), {"Fn::Split": [str(by), split]}]}:
+                return separator.join(self.text(stack, split).split(by))
             case {"Fn::Sub": str(pattern)}:
                 return re.sub(r"\$\{([^}]+)\}", lambda found: PSEUDO[found[1]], pattern)
             case {"Fn::GetStackOutput": {"StackName": str(other), "OutputName": str(name)}}:

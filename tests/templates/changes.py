@@ -153,7 +153,7 @@ def _told(assembly: Assembly) -> Iterator[tuple[str, tuple[str, str]]]:
 def _settings(assembly: Assembly, function: str, type_: type[S]) -> list[S]:
     """What a function is told; nothing, where there is no such function."""
     return [
-        type_.read(assembly.plain(each.stack, each.properties["Environment"]["Variables"]))
+        type_.read(assembly.plain(each.stack, each.properties["Environment"]["Variables"]), assembly.stored)
         for each in assembly.resources("AWS::Lambda::Function")
         if _construct(each.id) == function
     ]

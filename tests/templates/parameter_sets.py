@@ -6,10 +6,8 @@ To add one: a `ParameterSet` in `SETS`. Every check of this folder then looks at
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from sluice.federation.declared import Declared
-from stacks.parameters import DECLARED_MAX_BYTES, known
+from stacks.parameters import known
 from stacks.values import BRIDGES_MAX_BYTES
 
 HERE = "arn:aws:sqs:ap-southeast-1:123456789012"
@@ -46,12 +44,9 @@ def _bridges() -> list[dict[str, str]]:
     return made
 
 
-def _exchanges() -> list[dict[str, Any]]:
-    """As many as may be declared, the exchange of rendezvous events and its binding beside them."""
-    made = [{"name": f"exchange-{number:02}", "type": "topic"} for number in range(100)]
-    while len(Declared.of({"exchanges": made}).to_json()) > DECLARED_MAX_BYTES:
-        made.pop()
-    return made
+def _exchanges(*, width: int = 0) -> list[dict[str, str]]:
+    """As many as the list takes; at this width they are nearly all that may be declared."""
+    return [{"name": name, "type": "topic"} for name in _numbered(100, "exchange-{}", width=width)]
 
 
 DEFAULTS = ParameterSet(name="defaults")
@@ -203,7 +198,7 @@ MANY = ParameterSet(
         "sluice.splitting.kms_key_arns": _numbered(100, THEIR_KEY),
         "sluice.splitting.s3_bucket_arns": _numbered(100, "arn:aws:s3:::their-bucket-{}"),
         "sluice.federation.tag": "singapore",
-        "sluice.federation.peer_accounts": _numbered(50, "{}", width=12),
+        "sluice.federation.peer_accounts": _numbered(49, "{}", width=12),
         "sluice.federation.queues": [{"name": name} for name in _numbered(15, "bound-{}")],
         "sluice.federation.queue_names": _numbered(20, "team-{}-*"),
         "sluice.federation.ingresses": [{"exchange": name} for name in _numbered(8, "exchange-{}")],
@@ -218,7 +213,9 @@ MANY = ParameterSet(
         "sluice.pipeline.vpc_endpoints": ["sqs", "sts", "logs", "kms", "s3"],
         "sluice.operations.alarm_email": "somebody@example.com",
         "sluice.operations.dashboard": True,
-        "sluice.operations.sites": [{"name": name, "region": "eu-central-1"} for name in _numbered(20, "site-{}")],
+        "sluice.operations.sites": [
+            {"name": name, "region": "eu-central-1", "stage": "dev"} for name in _numbered(20, "site-{}")
+        ],
         "sluice.operations.tracing": True,
     },
 )
@@ -233,7 +230,7 @@ MAXIMUM = ParameterSet(
             {
                 "queue_id": name,
                 "drain_timeout_s": 1_209_600,
-                "tags": dict.fromkeys(_numbered(50, "tag-{}", width=128), "v" * 256),
+                "tags": dict.fromkeys(_numbered(50, "tag-{}"), "v"),
             }
             for name in _numbered(15, "split-{}", width=128)
         ],
@@ -243,9 +240,36 @@ MAXIMUM = ParameterSet(
         "sluice.federation.sqs_url": f"https://{'h' * 253}/",
         "sluice.federation.queues": [{"name": name} for name in _numbered(15, "bound-{}", width=128)],
         "sluice.federation.queue_names": _numbered(20, "team-{}-*", width=LONGEST_QUEUE_NAME),
+        "sluice.federation.exchanges": _exchanges(width=110),
         "sluice.federation.ingresses": [{"exchange": name} for name in _numbered(8, "exchange-{}", width=127)],
         "sluice.pipeline.queue_id": _numbered(1, "split-{}", width=128)[0],
         "sluice.pipeline.assume_role_arns": _numbered(20, "arn:aws:iam::123456789012:role/{}", width=607),
     },
 )
-SETS: Sequence[ParameterSet] = (DEFAULTS, LEAST, ADOPTED, VPC_AND_ROLES, ZONES, NAT, RESTING, REPOINTED, MANY, MAXIMUM)
+# Beside other sites in its account and region, with the longest of names.
+STAGED = ParameterSet(
+    name="staged",
+    parameters={
+        "sluice.stage": "staging",
+        "sluice.rendezvous.offers_queue_name": "o" * (LONGEST_QUEUE_NAME - len("staging-")),
+        "sluice.federation.queues": [{"name": "orders"}],
+        "sluice.federation.peer_accounts": ["111111111111"],
+        "sluice.federation.access": "role",
+        "sluice.operations.alarm_email": "somebody@example.com",
+        "sluice.operations.dashboard": True,
+        "sluice.operations.sites": [{"name": "here", "region": "ap-southeast-1", "stage": "staging"}],
+    },
+)
+SETS: Sequence[ParameterSet] = (
+    DEFAULTS,
+    LEAST,
+    ADOPTED,
+    VPC_AND_ROLES,
+    ZONES,
+    NAT,
+    RESTING,
+    REPOINTED,
+    STAGED,
+    MANY,
+    MAXIMUM,
+)

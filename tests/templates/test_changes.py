@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stacks.values import id_of
+from stacks.values import exact_id_of
 from tests.templates.changed_sets import (
     ADOPTED,
     FIFO_FIRST,
@@ -27,7 +27,7 @@ from tests.templates.parameter_sets import ParameterSet
 
 Changes = Callable[[ParameterSet, ParameterSet], Change]
 
-OFFERS = id_of("OffersQueue", "snowflake-broker")
+OFFERS = exact_id_of("OffersQueue", "snowflake-broker")
 FIRST = ("source of orders", "main of orders", "queue of invoices", "ingress of amq.topic")
 LAST = (
     "source of ledger",
@@ -111,7 +111,7 @@ def test_where_a_queue_is_adopted_no_longer_one_is_made_and_nothing_else(changes
 def test_a_queue_of_another_kind_or_name_is_another_and_the_rest_stay(changes: Changes) -> None:
     assert changes(SITE, OF_ANOTHER_KIND).contents == {
         OFFERS: LOST,
-        id_of("OffersQueue", "another"): NEW,
+        exact_id_of("OffersQueue", "another"): NEW,
         "source of orders": LEFT,
         "main of orders": LEFT,
         "dead letters of orders": NEW,

@@ -11,6 +11,8 @@ from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import DEFAULTS, MANY, MAXIMUM, SETS, ParameterSet
 
 ENVIRONMENT_BYTES = 4_096  # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+# https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html: a standard one.
+PARAMETER_BYTES = 4_096
 # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html: white space doesn't count.
 ROLE_CHARACTERS, USER_CHARACTERS, TRUST_CHARACTERS = 10_240, 2_048, 2_048
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutCompositeAlarm.html
@@ -20,32 +22,20 @@ QUEUE_POLICY: Mapping[str, int] = {"bytes": 8_192, "conditions": 10, "principals
 ENDPOINT_CHARACTERS = 20_480  # https://docs.aws.amazon.com/vpc/latest/privatelink/vpc-limits-endpoints.html
 
 # What parameters that are within their limits make too large all the same: what it is, by set.
-NAMES_OF_SPLITTING = "Names and tags of split queues go into functions' environments, which hold 4 KB."
-NAMES_OF_FEDERATION = "Accounts, names of queues and what is declared go into one environment, which holds 4 KB."
 STATEMENTS = "Roles name each key, bucket, queue, pattern and account; a role's policies hold 10,240 characters."
-TRUST = "A role for peers has one statement an account, with its condition: some seven fill its trust policy."
-PRINCIPALS = "Fifty accounts and everybody, who is refused without TLS, are 51 principals: a queue's policy has 50."
 TOO_LARGE: Mapping[str, Mapping[str, str]] = {
     MANY.name: {
-        "environment of Links": NAMES_OF_FEDERATION,
         "policies of SplitterRole": STATEMENTS,
         "policies of ControlRole": STATEMENTS,
         "policies of LinksRole": STATEMENTS,
         "policies of JobRole": STATEMENTS,
-        "principals of FederationLinksPolicy": PRINCIPALS,
-        "principals of FederationLinkIngressPolicy": PRINCIPALS,
-        "principals of FederationFifoLinkIngressPolicy": PRINCIPALS,
     },
     MAXIMUM.name: {
-        "environment of Splitter": NAMES_OF_SPLITTING,
-        "environment of Control": NAMES_OF_SPLITTING,
-        "environment of Links": NAMES_OF_FEDERATION,
         "policies of SplitterRole": STATEMENTS,
         "policies of ControlRole": STATEMENTS,
         "policies of BridgeRole": STATEMENTS,
         "policies of LinksRole": STATEMENTS,
         "policies of JobRole": STATEMENTS,
-        "trust of PeerRole": TRUST,
     },
 }
 
@@ -68,6 +58,12 @@ def environments(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
         variables = assembly.plain(function.stack, function.properties["Environment"]["Variables"])
         size = sum(len(f"{name}{value}".encode()) for name, value in variables.items())
         yield f"environment of {name_of(function)}", size, ENVIRONMENT_BYTES
+
+
+def parameters(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
+    for parameter in assembly.resources("AWS::SSM::Parameter"):
+        value = assembly.plain(parameter.stack, parameter.properties["Value"])
+        yield f"value of {parameter.id}", len(value.encode()), PARAMETER_BYTES
 
 
 def policies(assembly: Assembly) -> Iterator[tuple[str, int, int]]:
@@ -115,6 +111,7 @@ def measured(assembly: Assembly) -> Mapping[str, tuple[int, int]]:
     """The size and its limit, by what it is of."""
     every = [
         *environments(assembly),
+        *parameters(assembly),
         *policies(assembly),
         *queue_policies(assembly),
         *endpoint_policies(assembly),
@@ -150,10 +147,16 @@ def test_what_is_known_as_too_large_is_small_enough(assemblies: Assemblies, give
 
 def test_functions_roles_queues_and_endpoints_are_all_measured(assemblies: Assemblies) -> None:
     assembly = assemblies(DEFAULTS)
-    kinds = ("AWS::Lambda::Function", "AWS::IAM::Role", "AWS::IAM::Policy", "AWS::SQS::QueuePolicy")
-    functions, roles, others, queues = (len(list(assembly.resources(kind))) for kind in kinds)
-    endpoints = len(list(assembly.resources("AWS::EC2::VPCEndpoint")))
-    assert len(measured(assembly)) == functions + 2 * roles + others + 4 * queues + endpoints
+    kinds = (
+        "AWS::Lambda::Function",
+        "AWS::SSM::Parameter",
+        "AWS::IAM::Role",
+        "AWS::IAM::Policy",
+        "AWS::SQS::QueuePolicy",
+        "AWS::EC2::VPCEndpoint",
+    )
+    functions, stored, roles, others, queues, endpoints = (len(list(assembly.resources(kind))) for kind in kinds)
+    assert len(measured(assembly)) == functions + stored + 2 * roles + others + 4 * queues + endpoints
 
 
 def test_composite_alarms_are_measured(assemblies: Assemblies) -> None:

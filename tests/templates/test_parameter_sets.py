@@ -9,9 +9,9 @@ from tests.stacks.conftest import CONTEXT
 from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import MANY, MAXIMUM, NO_QUEUES, SETS, ParameterSet
 
-HOLDS_LESS = {  # beside what the limit of their number is, all have to fit into a function's environment
+HOLDS_LESS = {  # beside what the limit of their number is, all have to fit into what a function is told
+    "sluice.federation.peer_stages",
     "sluice.federation.peers",
-    "sluice.federation.exchanges",
     "sluice.federation.bindings",
     "sluice.federation.links",
     "sluice.federation.routes",

@@ -86,6 +86,19 @@ def test_a_list_counts_by_reason_and_by_where_letters_came_from(queues: Any) -> 
     assert "CallFailed" in dlq("list").stdout
 
 
+def test_letters_are_those_of_the_stage_that_is_said(queues: Any, site: FakeSite) -> None:  # noqa: F811 - as pytest asks for it
+    site.stacks["dev-SluiceOperations"] = {
+        "DeadLetterUrls": json.dumps({"dead letters of splitting": queues[1]["orders"]})
+    }
+    queues[0].send_message(QueueUrl=queues[1]["orders"], MessageBody="of the stage")
+    bury(queues, "of none", reason="Malformed: at 0")
+    shown = {stage: told("show", "splitting", *stage) for stage in ((), ("--stage", "dev"))}
+    assert {stage: [each["body"] for each in letters] for stage, letters in shown.items()} == {
+        (): ["of none"],
+        ("--stage", "dev"): ["of the stage"],
+    }
+
+
 def test_a_letter_is_shown_without_addresses_and_descriptions(queues: Any) -> None:
     bury(queues, OFFER, reason="Malformed: at 203.0.113.7", ClientID="c", ip="2001:db8::1", at="12:34:56")
     [shown] = told("show", "splitting")

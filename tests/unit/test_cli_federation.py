@@ -159,6 +159,9 @@ def sites() -> Sites:
         ("me@eu-central-1", SiteName("eu-central-1", profile="me")),
         ("me@work@us-gov-west-1", SiteName("us-gov-west-1", profile="me@work")),
         ("000000000001/eu-west-1", SiteName("eu-west-1", local_account="000000000001")),
+        ("eu-central-1:dev", SiteName("eu-central-1", stage="dev")),
+        ("me@eu-central-1:dev", SiteName("eu-central-1", profile="me", stage="dev")),
+        ("000000000001/eu-west-1:dev", SiteName("eu-west-1", local_account="000000000001", stage="dev")),
     ],
 )
 def test_a_site_is_a_region_a_profiles_region_or_one_of_the_embedded_cloud(text: str, name: SiteName) -> None:

@@ -175,7 +175,7 @@ class FakeConnection(Connection):
 
 def connection(**found: Any) -> FakeConnection:
     session = boto3.session.Session("id", "secret", region_name="eu-central-1")
-    return FakeConnection(session, "http://127.0.0.1:1", found)
+    return FakeConnection(session, "http://127.0.0.1:1", found=found)
 
 
 @pytest.fixture

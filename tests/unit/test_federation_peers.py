@@ -63,6 +63,48 @@ def test_a_site_that_is_no_peer_is_told_how_it_becomes_one() -> None:
 
 # Where it is
 
+STAGED = replace(
+    ADDRESS,
+    stage="dev",
+    control_queue_url=f"{URLS}dev-SluiceState-links.fifo",
+    ingress_url=f"{URLS}dev-SluiceState-ingress",
+    fifo_ingress_url=f"{URLS}dev-SluiceState-ingress.fifo",
+)
+AT_STAGE = replace(THERE, stage="dev")
+
+
+def test_queues_of_a_peer_at_a_stage_are_that_stages() -> None:
+    assert vouched(STAGED, AT_STAGE, url_of=URL_OF) == STAGED
+    assert vouched(replace(STAGED, stage="prod"), AT_STAGE, url_of=URL_OF) == STAGED
+
+
+@pytest.mark.parametrize(
+    ("peer", "name"),
+    [
+        (AT_STAGE, "SluiceState-links.fifo"),
+        (AT_STAGE, "dev2-SluiceState-links.fifo"),
+        (AT_STAGE, "links.fifo"),
+        (THERE, "dev-SluiceState-links.fifo"),
+        (THERE, "dev-sluice-queue-orders"),
+    ],
+)
+def test_a_peer_leads_into_no_other_stage_of_its_account(peer: Peer, name: str) -> None:
+    said = replace(STAGED if peer is AT_STAGE else ADDRESS, control_queue_url=URLS + name)
+    with pytest.raises(BadRoute, match=f"{name}' is no queue of {'dev' if peer is AT_STAGE else 'a site without'}"):
+        vouched(said, peer, url_of=URL_OF)
+
+
+def test_a_peers_stage_is_one_that_the_configuration_lists() -> None:
+    places: dict[str, Any] = {"here": "HERE", "accounts": [ACCOUNT], "existing": []}
+    check_peer(AT_STAGE, **places, stages={"dev"})
+    check_peer(THERE, **places, stages={"", "dev"})
+    with pytest.raises(BadRoute, match=r"federation\.peer_stages at HERE doesn't list 'dev'"):
+        check_peer(AT_STAGE, **places, stages={"", "dev2"})
+    with pytest.raises(BadRoute, match="doesn't list 'sites without a stage'"):
+        check_peer(THERE, **places, stages={"dev"})
+    with pytest.raises(BadRoute, match="'Dev' is no stage"):
+        check_peer(replace(THERE, stage="Dev"), **places)
+
 
 def test_queues_are_those_of_the_peers_account_and_region_whatever_it_says() -> None:
     said = replace(

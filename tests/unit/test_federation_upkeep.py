@@ -15,6 +15,7 @@ from sluice.federation.links.states import LinkState
 from sluice.federation.links.transitions import BridgeAdded, BridgeChanged, Done, LinkAdded
 from sluice.federation.links.watch import NOTHING_LEFT_AFTER_MS, UNBOUND_AFTER_MS, Mends
 from sluice.federation.matching.bindings import Binding, Destination
+from sluice.federation.ports import MappingPace
 from sluice.federation.upkeep import MAX_LOOKED_AT, Mended
 from tests import federation_fakes
 from tests.federation_fakes import SOURCE, Site, World, queue_attributes
@@ -123,6 +124,25 @@ def test_what_aws_does_not_do_yet_is_waited_for(world: World, monkeypatch: pytes
         world.at_ms += 5_000
     assert state(here).startswith("Connecting: not yet: CreateQueue: AWS.SimpleQueueService.QueueDeletedRecently")
     world.settle(65_000)
+    assert state(here) == LinkState.OPERATIONAL
+
+
+def test_a_queue_that_lambda_does_not_see_yet_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its first second, and while the function's role may not read it yet."""
+    here, make, seen_at_ms = world["A"], world["A"].mappings.create, world.at_ms + 20_000
+
+    def create(queue: str, pace: MappingPace, *, on: bool) -> str:
+        if world.at_ms < seen_at_ms:
+            text = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
+            raise CallFailed("CreateEventSourceMapping", "InvalidParameterValueException", text)
+        return make(queue, pace, on=on)
+
+    monkeypatch.setattr(here.mappings, "create", create)
+    here.mappings.made.clear()
+    here.registrar().take_in([Done(bridge="route", mapping="", on=False)])
+    here.registrar().advance()
+    assert state(here).startswith("Connecting: not yet: CreateEventSourceMapping")
+    world.settle(30_000)
     assert state(here) == LinkState.OPERATIONAL
 
 

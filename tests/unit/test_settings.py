@@ -1,5 +1,6 @@
 """What a stack writes into a function's environment is what the function reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -51,6 +52,34 @@ TRIALS = st.builds(
 @given(TRIALS)
 def test_what_is_written_is_read(settings: Trial) -> None:
     assert Trial.read(settings.environment()) == settings
+
+
+class Large(Trial, frozen=True, kw_only=True):
+    STORED = frozenset({"places", "file"})
+
+
+@given(
+    st.builds(Large, table=st.text(min_size=1), held_max=st.integers(0, 9), places=st.dictionaries(st.text(), PLACES))
+)
+def test_what_is_stored_is_read_by_the_names_it_is_stored_under(settings: Large) -> None:
+    environment = settings.environment(stored_under=["/a", "/b"])
+    assert "PLACES" not in environment
+    half = len(settings.stored()) // 2
+    parts = {"/a": settings.stored()[:half], "/b": settings.stored()[half:]}
+    assert Large.read(environment, lambda names: "".join(parts[name] for name in names)) == settings
+
+
+def test_nothing_is_asked_for_that_stands_in_the_environment() -> None:
+    def refuse(names: Sequence[str]) -> str:
+        raise AssertionError(names)
+
+    settings = Large(table="t", held_max=1, places={"a": Place("b")})
+    assert Large.read(settings.environment(), refuse) == settings
+
+
+def test_what_is_stored_wrongly_is_named() -> None:
+    with pytest.raises(BadSetting, match="environment variable PLACES: Expected `object`"):
+        Large.read({"TABLE": "t", "HELD_MAX": "1", "STORED_SETTINGS": "/a"}, lambda _: '{"places":[]}')
 
 
 def test_other_variables_are_left_alone() -> None:

@@ -23,7 +23,7 @@ from sluice.splitting.control import (
 from sluice.splitting.filters.values import Filter, Mode, QueueFilter
 from sluice.splitting.known_registry import KnownRegistry
 from sluice.splitting.policies import Policy
-from sluice.splitting.sessions.events import SessionRefused, SessionStopped, TimePassed
+from sluice.splitting.sessions.events import SETUP_LIMIT_S, SessionRefused, SessionStopped, TimePassed
 from sluice.splitting.sessions.rules import QUEUE_IS_USED_AFTER_MS
 from sluice.splitting.sessions.state import ALIVE, SPLITTER_LEASE_S, QueueState, Reason, Registry, Status
 from sluice.splitting.sessions.writes import CHANGES_AT_ONCE
@@ -264,11 +264,31 @@ def test_ticks_come_soon_while_something_moves_later_while_sessions_live_and_not
 
 
 def test_a_queue_that_aws_refuses_fails_the_session_with_awss_words(world: World) -> None:
-    world.queues.failing.add(SESSION_QUEUE)
+    world.queues.refusing.add(SESSION_QUEUE)
     session_id = world.start()
     session = world.store.registry.sessions[session_id]
     assert session.status is Status.START_ERROR
-    assert "InternalError" in session.reason
+    assert "AccessDenied" in session.reason
+
+
+def test_a_queue_that_aws_has_no_time_for_is_made_by_the_next_tick(world: World) -> None:
+    world.queues.failing.add(SESSION_QUEUE)
+    session_id = world.start()
+    assert next_tick_s(world.store.registry) == SOON_S
+    world.pass_s(SOON_S)
+    assert world.status(session_id) is Status.STARTING
+    world.queues.failing.clear()
+    world.pass_s(SOON_S)
+    world.pass_s(2)
+    assert world.status(session_id) is Status.READY
+
+
+def test_a_queue_that_aws_never_has_time_for_fails_the_session_at_its_deadline(world: World) -> None:
+    world.queues.failing.add(SESSION_QUEUE)
+    session_id = world.start()
+    world.pass_s(SETUP_LIMIT_S)
+    session = world.store.registry.sessions[session_id]
+    assert (session.status, session.reason) == (Status.START_ERROR, Reason.SETUP_DEADLINE_EXCEEDED)
 
 
 def test_a_start_that_was_cut_off_is_finished_by_the_next_tick(world: World) -> None:

@@ -28,7 +28,10 @@ class BridgeMappings:
     arn_prefix: str
 
     def create(self, queue: str, pace: MappingPace, *, on: bool) -> str:
-        """Make a mapping for the queue, or take the one that is there; its id. Raises `CallFailed`."""
+        """Make a mapping for the queue, or take the one that is there; its id.
+
+        Raises `CallFailed`, and `MappingGone` for one that went meanwhile.
+        """
         options: dict[str, Any] = {}
         if pace.max_concurrency is not None:
             options["ScalingConfig"] = {"MaximumConcurrency": pace.max_concurrency}
@@ -48,9 +51,11 @@ class BridgeMappings:
         except CallFailed as error:
             if error.code != EXISTS:
                 raise
-        mapping = self._of(queue)[0]
-        self._update(mapping, Enabled=on, **_paced(queue, pace))
-        return mapping
+            mappings = self._of(queue)
+            if not mappings:  # one that is being deleted, or isn't listed yet
+                raise
+        self._update(mappings[0], Enabled=on, **_paced(queue, pace))
+        return mappings[0]
 
     def pace(self, mapping: str, queue: str, pace: MappingPace) -> None:
         """Let the queue's mapping, while it goes on, read with this pace. Raises `MappingGone`, `CallFailed`.

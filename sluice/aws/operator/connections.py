@@ -21,10 +21,11 @@ class NoConnection(BadConfiguration):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One account and region. `endpoint_url` stands in for AWS, None where it is AWS itself."""
+    """One account and region, and the stage there. `endpoint_url` stands in for AWS, None where it is AWS itself."""
 
     session: boto3.session.Session
     endpoint_url: str | None = None
+    stage: str | None = None
 
     @property
     def region(self) -> str:
@@ -40,7 +41,7 @@ class Connection:
             raise NoConnection("no region: pass --region or set AWS_REGION") from None
 
 
-def of_user(*, region: str | None = None, profile: str | None = None) -> Connection:
+def of_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
     """Connect as the AWS command line would: by profile, environment, configuration files. Raises `NoConnection`."""
     try:
         session = boto3.session.Session(
@@ -51,17 +52,17 @@ def of_user(*, region: str | None = None, profile: str | None = None) -> Connect
         raise NoConnection(f"{error}: see `aws configure list-profiles`") from None
     except BotoCoreError as error:
         raise NoConnection(f"AWS configuration: {error}") from error
-    return Connection(session, os.environ.get(ENDPOINT_VARIABLE) or None)
+    return Connection(session, os.environ.get(ENDPOINT_VARIABLE) or None, stage)
 
 
-def of_environment(variables: Mapping[str, str]) -> Connection:
+def of_environment(variables: Mapping[str, str], *, stage: str | None = None) -> Connection:
     """Connect by what these variables say, and nothing else: as the embedded cloud gives them for one of its sites."""
     session = boto3.session.Session(
         aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
         region_name=variables["AWS_REGION"],
     )
-    return Connection(session, variables[ENDPOINT_VARIABLE])
+    return Connection(session, variables[ENDPOINT_VARIABLE], stage)
 
 
 def variables_of(connection: Connection) -> Mapping[str, str]:

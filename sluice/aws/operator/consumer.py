@@ -9,6 +9,7 @@ from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
 from sluice.errors import CallFailed
 from sluice.message import Message
+from sluice.stages import staged
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -37,7 +38,7 @@ def _made(connection: Connection, name: str) -> str | None:
     client: CloudFormationClient = connection.client("cloudformation")
     try:
         with calls("DescribeStacks"):
-            [stack] = client.describe_stacks(StackName=STACK)["Stacks"]
+            [stack] = client.describe_stacks(StackName=staged(STACK, connection.stage))["Stacks"]
     except CallFailed:
         return None
     for output in stack.get("Outputs", []):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
 from sluice.errors import BadConfiguration, CallFailed
+from sluice.stages import staged
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -58,7 +59,12 @@ def reachable(function_url: str, endpoint_url: str | None) -> str:
 
 
 def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """Read the outputs of a stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
+    """Read the outputs of a stack of the site's, by its name without the stage. Raises what `outputs_of` does."""
+    return outputs_of(connection, staged(name, connection.stage))
+
+
+def outputs_of(connection: Connection, name: str) -> Mapping[str, str]:
+    """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
     client: CloudFormationClient = connection.client("cloudformation")
     try:
         with calls("DescribeStacks"):

@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice.aws.clients import calls
 from sluice.aws.metrics import NAMESPACE
+from sluice.stages import staged
 
 LOOK_BACK = timedelta(minutes=15)  # the age of a queue's oldest message comes every minute, some minutes late
 PERIOD_S = 60
@@ -24,13 +25,16 @@ class Lag:
     waiting_s: float | None = None
 
 
-def read_lags(cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int) -> Mapping[str, Lag]:
+def read_lags(
+    cloudwatch: Any, queues: Mapping[str, str | None], *, now_ms: int, stage: str | None = None
+) -> Mapping[str, Lag]:
     """By route. `queues` has the queue that each reads, where it is known. Raises `CallFailed`."""
+    namespace = staged(NAMESPACE, stage)
     routes = list(queues)[:MAX_ROUTES]
     if not routes:
         return {}
     wanted = {
-        f"f{number}": _metric(NAMESPACE, "LagMs", route=route, service="bridge") for number, route in enumerate(routes)
+        f"f{number}": _metric(namespace, "LagMs", route=route, service="bridge") for number, route in enumerate(routes)
     }
     wanted |= {
         f"w{number}": _metric("AWS/SQS", "ApproximateAgeOfOldestMessage", QueueName=name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
-from sluice.aws.operator.deployment import NotDeployed, stack_outputs
+from sluice.aws.operator.deployment import NotDeployed, outputs_of
 from sluice.aws.splitting.queues import COUNTS
 from sluice.errors import QueueGone
 
@@ -39,7 +39,7 @@ class RemovedQueue:
 def is_deployed(connection: Connection, stack: str) -> bool:
     """Whether there is such a stack. Raises `NotUsable`, `CallFailed`."""
     try:
-        stack_outputs(connection, stack)
+        outputs_of(connection, stack)
     except NotDeployed:
         return False
     return True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls, error_code
-from sluice.pipeline.jobs import Job
+from sluice.pipeline.jobs import Job, Mode
 from sluice.pipeline.runs import LIVE, Run, RunName, RunState, request
 from sluice.pipeline.schedule import moment
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
@@ -51,12 +51,17 @@ class EmrRuns:
             )
 
     def _pages(self, **only: Any) -> Iterator[dict[str, Any]]:
-        with calls("ListJobRuns"):
-            pages = self.client.get_paginator("list_job_runs").paginate(
-                applicationId=self.application_id, PaginationConfig={"PageSize": PAGE}, **only
-            )
-            for page in pages:
-                yield from page["jobRuns"]
+        """Of each mode by its name: what is listed without one AWS doesn't say, and a stream is started but once.
+
+        https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_ListJobRuns.html
+        """
+        for mode in Mode:
+            with calls("ListJobRuns"):
+                pages = self.client.get_paginator("list_job_runs").paginate(
+                    applicationId=self.application_id, mode=mode.value, PaginationConfig={"PageSize": PAGE}, **only
+                )
+                for page in pages:
+                    yield from page["jobRuns"]
 
 
 def _run(fields: dict[str, Any]) -> Run | None:

@@ -9,12 +9,13 @@ from sluice.cli.federation.queues import THERE_WITHIN_S, make_queue, once_there
 from sluice.cli.federation.sites import AsJson, Quiet, SiteText, need_exchange, open_site
 from sluice.cli.federation.typed_options import typed_values
 from sluice.cli.output import note, show_json, show_table
+from sluice.cli.sites import SiteTyper
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.typed_values import to_json
 from sluice.federation.operations import BindQueue, ListBindings, UnbindQueue
 
-app = typer.Typer(no_args_is_help=True, help="Bindings: which queue gets what of an exchange.")
+app = SiteTyper(no_args_is_help=True, help="Bindings: which queue gets what of an exchange.")
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="By its name in cdk.json, or in SQS.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A direct exchange's key, or a topic exchange's pattern.")]

@@ -24,11 +24,12 @@ from sluice.cli.federation.route_options import (
 )
 from sluice.cli.federation.sites import AsJson, DestText, Quiet, SiteText, SrcText, open_site
 from sluice.cli.output import show_json, show_table
+from sluice.cli.sites import SiteTyper
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 from sluice.federation.operations import ListWays, WayView
 
-app = typer.Typer(no_args_is_help=True, help="Dynamic routes: a site gets what its exchange is bound for.")
+app = SiteTyper(no_args_is_help=True, help="Dynamic routes: a site gets what its exchange is bound for.")
 
 WAY_COLUMNS = ("exchange", "wanted by", "way", "state", "bindings", "keys")
 SHOWN_KEYS = 5  # as many as fit a line

@@ -6,10 +6,11 @@ import typer
 
 from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_table
+from sluice.cli.sites import SiteTyper
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, DeleteExchange
 
-app = typer.Typer(no_args_is_help=True, help="Exchanges: what messages are published to.")
+app = SiteTyper(no_args_is_help=True, help="Exchanges: what messages are published to.")
 
 
 @app.command()

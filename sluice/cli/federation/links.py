@@ -10,10 +10,11 @@ from sluice.cli.federation.peers import AddressOption, read_address
 from sluice.cli.federation.route_declarations import Access, Ends, FarEnd, add_link, delete_link
 from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_table
+from sluice.cli.sites import SiteTyper
 from sluice.federation.links.states import Command
 from sluice.federation.operations import LinkView, TellLink
 
-app = typer.Typer(no_args_is_help=True, help="Links: from a site to its peers. Routes go over them.")
+app = SiteTyper(no_args_is_help=True, help="Links: from a site to its peers. Routes go over them.")
 
 LinkOption = Annotated[
     str | None, typer.Option("--link", metavar="NAME", help="The link's name, where it isn't the peer's tag.")

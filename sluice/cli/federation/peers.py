@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from sluice.cli.federation.sites import AsJson, OpenSite, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_table
+from sluice.cli.sites import SiteTyper
 from sluice.codec import decode
 from sluice.errors import BadConfiguration, Malformed
 from sluice.federation.links.links import Introduction
 from sluice.federation.links.peers import Peer
 from sluice.federation.operations import AddPeer, DeletePeer, SiteView
 
-app = typer.Typer(no_args_is_help=True, help="Peers: who may link to a site, and what each of them may.")
+app = SiteTyper(no_args_is_help=True, help="Peers: who may link to a site, and what each of them may.")
 
 AddressOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The peer's address, from `sluice link address`; - is stdin.")

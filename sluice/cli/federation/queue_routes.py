@@ -25,10 +25,11 @@ from sluice.cli.federation.route_options import (
     withdraw,
 )
 from sluice.cli.federation.sites import AsJson, DestText, Quiet, SrcText
+from sluice.cli.sites import SiteTyper
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
-app = typer.Typer(
+app = SiteTyper(
     no_args_is_help=True,
     help="Queues to bind: create, delete, list, move. And add, del: routes from a queue to an exchange.",
 )

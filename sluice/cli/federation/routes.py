@@ -36,6 +36,7 @@ from sluice.cli.federation.route_options import (
 )
 from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, SiteText, open_site
 from sluice.cli.output import note, show_json, show_pairs, show_table
+from sluice.cli.sites import SiteTyper
 from sluice.codec import encode
 from sluice.errors import BadRoute
 from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration, ends
@@ -66,7 +67,7 @@ class MapFormat(StrEnum):
     JSON = "json"
 
 
-app = typer.Typer(no_args_is_help=True, help="Routes: what is published at one site goes to another's exchange.")
+app = SiteTyper(no_args_is_help=True, help="Routes: what is published at one site goes to another's exchange.")
 
 Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="As a queue's binding at SRC has it.")]

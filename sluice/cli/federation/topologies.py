@@ -21,6 +21,7 @@ from sluice.federation.map.findings import Finding, findings, of_route
 from sluice.federation.map.languages import as_dot, as_mermaid
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.operations import ListWays, SiteView, WayView
+from sluice.stages import stage_of
 
 MAX_SITES = 200
 MAX_NEARBY = 16  # sites that are asked for what a new route does: with each a second goes by
@@ -114,7 +115,8 @@ def _take_in(opened: OpenSite, view: SiteView, views: dict[str, SiteView]) -> li
     neighbours: list[_Neighbour] = []
     for link in view.links:
         there = link.endpoints[0]
-        name = opened.name.beside(there.region, there.account, of_account=view.address.account)
+        stage = stage_of(there.control_queue_url.rsplit("/", 1)[-1])
+        name = opened.name.beside(there.region, there.account, of_account=view.address.account, stage=stage)
         neighbours.append(_Neighbour(tag=link.peer, account=there.account, name=name))
     return neighbours
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from sluice.cli.federation.sites import AsJson, BadSiteName, OpenSite, Quiet, SiteName, open_named
 from sluice.cli.federation.topology_steps import Applying
 from sluice.cli.output import note, plain, show_error, show_json, show_table
+from sluice.cli.sites import SiteTyper
 from sluice.errors import BadConfiguration, BadTopology
 from sluice.federation.operations import ListBindings, ListQueues
 from sluice.federation.topology.desired import DesiredTopology, as_document, desired_topology
@@ -21,7 +23,7 @@ SCHEMA = "topology.schema.json"  # beside this file; `sluice topology schema` pr
 TIMEOUT_S = 300.0  # a route is gone once its queue has been empty for a minute
 CHANGES = 2  # the exit code of a plan with something to do, as of `terraform plan -detailed-exitcode`
 
-app = typer.Typer(no_args_is_help=True, help="Topologies as files: exchanges, bindings, links, routes, permissions.")
+app = SiteTyper(no_args_is_help=True, help="Topologies as files: exchanges, bindings, links, routes, permissions.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML, as `topology export` writes it.")]
 Prune = Annotated[bool, typer.Option("--prune", help="What its sites have and the file hasn't goes.")]
@@ -101,7 +103,7 @@ def apply(
             note(f"done: {step.site}: {step.act} {step.what} {step.name}")
 
 
-@app.command()
+@app.command(cls=TyperCommand)
 def schema() -> None:
     """Print the JSON schema of files, for editors: export names it as `topology.schema.json` beside the file."""
     typer.echo(files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8"), nl=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.output import note, plain, show_json, show_pairs, show_table
-from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
+from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
 from sluice.errors import BadConfiguration
 from sluice.pipeline.jobs import JOBS, LAND, STATISTICS
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.cli.pipeline.pipelines import AskedPipeline
     from sluice.pipeline.operations import JobOutcome, StartBatch, StartLand
 
-app = typer.Typer(no_args_is_help=True, help="Spark jobs: from the main pipeline queue into tables.")
+app = SiteTyper(no_args_is_help=True, help="Spark jobs: from the main pipeline queue into tables.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 JobName = Annotated[str, typer.Argument(metavar="[JOB]", help=f"{', '.join(JOBS)}.")]
@@ -38,7 +38,7 @@ WORDS: Mapping[str, str] = {
 }
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def start(
     job: JobName = LAND,
     *,
@@ -66,7 +66,7 @@ def start(
     _say(_pipeline(region, profile, local, spark_python).ask(operation), as_json=as_json)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def stop(
     job: JobName = LAND,
     *,
@@ -83,7 +83,7 @@ def stop(
     _say(_pipeline(region, profile, local).ask(operation), as_json=as_json)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def drain(
     *,
     spark_python: SparkPython = None,
@@ -98,7 +98,7 @@ def drain(
     _say(_pipeline(region, profile, local, spark_python).ask(DrainQueue()), as_json=as_json)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
     """Show what should run, what does, and how the latest runs ended."""
     from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - what is asked is only for who asks
@@ -123,7 +123,7 @@ def status(*, region: Region = None, profile: Profile = None, local: Local = Non
     show_table(("run", "job", "version", "which", "state", "started", ""), rows)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def logs(
     job: JobName = LAND,
     *,
@@ -138,7 +138,7 @@ def logs(
     typer.echo(asked.text(run or _latest(asked, job), lines=lines))
 
 
-@app.command("run-local", cls=SiteCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@app.command("run-local", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def run_local(
     context: typer.Context,
     job: JobName = LAND,

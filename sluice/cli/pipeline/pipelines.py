@@ -17,6 +17,7 @@ from sluice.local.jobs import JOBS_FOLDER, LocalRuns
 from sluice.local.pipeline import LocalPipeline, settings
 from sluice.operations import Operation, R
 from sluice.pipeline.jobs import Reach
+from sluice.stages import staged
 
 STACK = "SluicePipeline"
 FUNCTION = STACK, "JobsFunctionName"
@@ -72,7 +73,7 @@ def pipeline(*, region: str | None, profile: str | None, local: str | None, pyth
 def site_folder(connection: Connection) -> Path:
     """Where the jobs of a site of the embedded cloud keep what they keep: it goes with the cloud's own state."""
     account = connection.client("sts").get_caller_identity()["Account"]
-    return FOLDER / JOBS_FOLDER / f"{account}-{connection.region}"
+    return FOLDER / JOBS_FOLDER / staged(f"{account}-{connection.region}", connection.stage)
 
 
 def reach_of(connection: Connection) -> Reach:

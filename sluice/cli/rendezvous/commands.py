@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sluice.cli.output import show_json
-from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
+from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
 from sluice.rendezvous.protocol.matching import Nat
 
 if TYPE_CHECKING:  # aiortc takes longer than all of --help
@@ -21,7 +21,7 @@ MAX_CLIENTS = 1_000
 # The broker asks for 20 s between polls, which for a try-out at the desk is long.
 PAUSE_ON_LOOPBACK_S = 1.0
 
-app = typer.Typer(no_args_is_help=True, help="Offers over SQS to volunteers' proxies: look, be a client, be a proxy.")
+app = SiteTyper(no_args_is_help=True, help="Offers over SQS to volunteers' proxies: look, be a client, be a proxy.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Loopback = Annotated[
@@ -31,7 +31,7 @@ Loopback = Annotated[
 StunUrls = Annotated[list[str] | None, typer.Option("--stun", metavar="URL", help="A STUN server, stun:HOST:PORT.")]
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
     """Where a site's queue and broker are, what they hold, who waits, how the latest offers ended."""
     from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - boto3 takes longer than --help
@@ -44,7 +44,7 @@ def status(*, region: Region = None, profile: Profile = None, local: Local = Non
         looking.show(found)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def creds(
     *,
     rotate: Annotated[bool, typer.Option("--rotate", help="Make a new key, then delete the others.")] = False,
@@ -73,7 +73,7 @@ def creds(
         credentials.make(as_json=as_json)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def offer(
     *,
     count: Annotated[int, typer.Option(min=1, max=MAX_OFFERS, help="How many clients.")] = 1,
@@ -115,7 +115,7 @@ def offer(
         raise typer.Exit(1)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def proxy(
     *,
     count: Annotated[int, typer.Option(min=1, max=MAX_PROXIES, help="How many proxies, each with a poll.")] = 1,

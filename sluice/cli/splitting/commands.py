@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from sluice.cli.output import SIGNALLED, console, note, show_json, show_table
-from sluice.cli.sites import Local, Profile, Region, SiteCommand, connect
+from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
@@ -27,7 +28,7 @@ WATCH_EVERY_S = 1.0
 TAIL_EVERY_S = 2.0  # FilterLogEvents may be asked five times a second, by everybody of an account together
 SESSION_LOST = 70  # the exit code for a session that ended under the program: EX_SOFTWARE of sysexits.h
 
-app = typer.Typer(no_args_is_help=True, help="Sessions: a queue's messages that match a filter, for you alone.")
+app = SiteTyper(no_args_is_help=True, help="Sessions: a queue's messages that match a filter, for you alone.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 FilterFile = Annotated[
@@ -53,7 +54,7 @@ Key = Annotated[
 TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seconds until it ends by itself.")]
 
 
-@app.command("list", cls=SiteCommand)
+@app.command("list")
 def list_queues(
     *, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False
 ) -> None:
@@ -68,7 +69,7 @@ def list_queues(
         show_table(("queue", "source", "main", "sessions"), rows)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def register(
     queue_id: Annotated[str, typer.Argument(help="What the team calls it; no colon, no *.")],
     *,
@@ -139,7 +140,7 @@ def _check_adopted(connection: "Connection", adopted: Mapping[str, str], made: "
         raise BadRegistration(f"not registered: {against} of these would fail or lose messages (--unchecked goes on)")
 
 
-@app.command("import")
+@app.command("import", cls=TyperCommand)
 def import_resources(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML or JSON, as kubectl takes or gives it.")],
     *,
@@ -164,7 +165,7 @@ def import_resources(
     typer.echo(json.dumps(section, indent=2))
 
 
-@app.command("test")
+@app.command("test", cls=TyperCommand)
 def try_filters(
     filter_file: Annotated[Path, typer.Argument(help="Filters, as `start` takes them.")],
     message_file: Annotated[
@@ -199,7 +200,7 @@ def try_filters(
         raise typer.Exit(1)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def start(
     *,
     filter_file: FilterFile = None,
@@ -239,7 +240,7 @@ def _end_well_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(SIGNALLED + number))
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def status(
     session_id: Annotated[str | None, typer.Argument(help="One session; else all of them.")] = None,
     *,
@@ -266,7 +267,7 @@ def status(
         _show_session(session)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def watch(*, region: Region = None, profile: Profile = None, local: Local = None) -> None:
     """Show the same as `status`, kept up to date until ctrl-C."""
     from sluice.splitting.operations import ListSessions  # noqa: PLC0415 - what is asked is only for who asks
@@ -279,7 +280,7 @@ def watch(*, region: Region = None, profile: Profile = None, local: Local = None
         time.sleep(WATCH_EVERY_S)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def tail(
     session: Annotated[str | None, typer.Argument(help="A session's id or key; else all of them.")] = None,
     *,
@@ -314,7 +315,7 @@ def tail(
         time.sleep(TAIL_EVERY_S)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def stop(
     session_ids: Annotated[list[str], typer.Argument(metavar="SESSION...")],
     *,
@@ -335,7 +336,7 @@ def stop(
             note(f"{each.session_id}: {each.status}")
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def run(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The program and its arguments.")
@@ -396,7 +397,7 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command(cls=SiteCommand)
+@app.command()
 def agent(
     *,
     clusters: Annotated[

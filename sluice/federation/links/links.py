@@ -39,7 +39,7 @@ class Address(Struct, frozen=True, kw_only=True):
     """Where a site is, as it says of itself.
 
     `role_arn` is a role that its peers may assume, with `external_id`; `sqs_url` where they reach its SQS, if not at
-    the usual address.
+    the usual address. `stage` is what its queues' names begin with, where several sites share an account and region.
     """
 
     tag: str
@@ -51,6 +51,7 @@ class Address(Struct, frozen=True, kw_only=True):
     role_arn: str | None = None
     external_id: str | None = None
     sqs_url: str | None = None
+    stage: str | UnsetType = UNSET
 
     @property
     def endpoint(self) -> Endpoint:

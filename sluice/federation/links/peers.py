@@ -7,13 +7,13 @@ and region, whose names it says.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from sluice.codec import Struct
@@ -21,6 +21,7 @@ from sluice.errors import BadRoute
 from sluice.federation.links.links import Address, Bridge, Introduction, RouteKind
 from sluice.federation.matching.topics import covers
 from sluice.federation.matching.tracing import Trace, is_tag
+from sluice.stages import is_stage, stage_of
 
 MAX_PEERS = 200
 MAX_SENDERS = 8
@@ -28,6 +29,7 @@ MAX_RULES = 64
 MAX_RULE_CHARACTERS = 512
 EVERYTHING = "*"
 ALL_KEYS = "#"
+ONLY_UNSTAGED = frozenset({""})  # sites without a stage
 
 _ACCOUNT = re.compile(r"\d{12}")
 _REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
@@ -44,7 +46,8 @@ class Peer(Struct, frozen=True, kw_only=True):
     What it may, in patterns with `*` and `?` for names: `pulls` are exchanges whose messages it may have, each with a
     topic pattern of keys after a colon, or all keys; `pushes` exchanges that it may send to; `queues` those that it may
     empty. `tags` are those that routes from there have in place of its own. `sqs_url` is where this site reaches the
-    peer's SQS, if not at the usual address. `declared` where the configuration says so.
+    peer's SQS, if not at the usual address. `stage` is what its queues' names begin with, where it has one. `declared`
+    where the configuration says so.
     """
 
     tag: str
@@ -56,6 +59,7 @@ class Peer(Struct, frozen=True, kw_only=True):
     queues: Rules = ()
     tags: Rules = ()
     sqs_url: str | None = None
+    stage: str | UnsetType = UNSET
     declared: bool = False
 
     @classmethod
@@ -77,6 +81,7 @@ class Peer(Struct, frozen=True, kw_only=True):
             pushes=pushes,
             queues=queues,
             sqs_url=address.sqs_url,
+            stage=address.stage,
         )
 
     def with_rules_of(self, other: "Peer") -> "Peer":
@@ -128,8 +133,19 @@ def no_peer(tag: str) -> str:
     return f"{tag[:100]!r} is no peer of this site: `sluice peer add` makes it one"
 
 
-def check_peer(peer: Peer, *, here: str, accounts: Iterable[str], existing: Iterable[Peer]) -> None:
-    """Check a peer. Raises `BadRoute` for one that can't be. `existing` are the site's others."""
+def check_peer(
+    peer: Peer,
+    *,
+    here: str,
+    accounts: Iterable[str],
+    stages: Collection[str] | None = None,
+    existing: Iterable[Peer],
+) -> None:
+    """Check a peer. Raises `BadRoute` for one that can't be. `existing` are the site's others.
+
+    `stages` are those that peers may have, None where that isn't known; an empty one is of sites that have none.
+    """
+    stage = "" if peer.stage is UNSET else peer.stage
     others = [each for each in existing if each.tag != peer.tag]
     refused = {
         f"{peer.tag!r} is no site's tag": not is_tag(peer.tag),
@@ -138,6 +154,10 @@ def check_peer(peer: Peer, *, here: str, accounts: Iterable[str], existing: Iter
         f"{peer.tag}: {peer.region!r} is no region": not _REGION.fullmatch(peer.region),
         f"{peer.tag}: federation.peer_accounts at {here} doesn't list {peer.account}, {peer.tag}'s": peer.account
         not in accounts,
+        f"{peer.tag}: {peer.stage!r} is no stage": peer.stage is not UNSET and not is_stage(peer.stage),
+        f"{peer.tag}: federation.peer_stages at {here} doesn't list {stage or 'sites without a stage'!r}": stages
+        is not None
+        and stage not in stages,
         f"{peer.tag}: an id of a role is letters and digits": not all(map(_SENDER.fullmatch, peer.senders)),
         f"{peer.tag}: {peer.sqs_url!r} is no address of SQS": peer.sqs_url is not None
         and not _SQS_URL.fullmatch(peer.sqs_url),
@@ -189,7 +209,7 @@ class KnownPeers:
 
 
 def vouched(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str]) -> Address:
-    """Return where a peer is, of what it says itself: nothing leads out of its account and region.
+    """Return where a peer is, of what it says itself: nothing leads out of its account, region and stage.
 
     `url_of` makes the URL of a peer's queue from its name. Raises `BadRoute`.
     """
@@ -197,6 +217,7 @@ def vouched(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str])
         raise BadRoute(
             f"{peer.tag}: is at {peer.account}/{peer.region}, not at {claimed.account[:100]}/{claimed.region[:100]}"
         )
+    stage = None if peer.stage is UNSET else peer.stage
     role_arn = claimed.role_arn
     if role_arn is not None and role_arn.split(":")[4:5] != [peer.account]:
         raise BadRoute(f"{peer.tag}: {role_arn[:200]!r} is no role of account {peer.account}")
@@ -205,6 +226,8 @@ def vouched(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str])
         name = said.rsplit("/", 1)[-1]
         if not _QUEUE.fullmatch(name):
             raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue's URL")
+        if stage_of(name) != stage:
+            raise BadRoute(f"{peer.tag}: {said[:200]!r} is no queue of {stage or 'a site without a stage'}")
         return url_of(peer, name)
 
     return replace(
@@ -213,6 +236,7 @@ def vouched(claimed: Address, peer: Peer, *, url_of: Callable[[Peer, str], str])
         ingress_url=url(claimed.ingress_url),
         fifo_ingress_url=url(claimed.fifo_ingress_url),
         sqs_url=peer.sqs_url,
+        stage=peer.stage,
     )
 
 

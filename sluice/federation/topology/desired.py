@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import fields, replace
 
 from sluice.codec import Struct, encode
@@ -36,6 +36,7 @@ class PeerPlace(Struct, frozen=True, kw_only=True):
     region: str
     senders: tuple[str, ...] = ()
     sqs_url: str | None = None
+    stage: str | UnsetType = UNSET
 
 
 class DesiredPeer(Struct, frozen=True, kw_only=True):
@@ -50,7 +51,9 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, peer: Peer, *, address: Introduction | None) -> "DesiredPeer":
         """Return what a file says of the peer, which is at `address` where that is known."""
-        place = PeerPlace(account=peer.account, region=peer.region, senders=peer.senders, sqs_url=peer.sqs_url)
+        place = PeerPlace(
+            account=peer.account, region=peer.region, senders=peer.senders, sqs_url=peer.sqs_url, stage=peer.stage
+        )
         said = cls(tag=peer.tag, pulls=peer.pulls, pushes=peer.pushes, queues=peer.queues)
         is_there = address is not None and said.peer(address) == replace(peer, tags=(), declared=False)
         return said if is_there else replace(said, place=place)
@@ -68,6 +71,7 @@ class DesiredPeer(Struct, frozen=True, kw_only=True):
             region=place.region,
             senders=place.senders,
             sqs_url=place.sqs_url,
+            stage=place.stage,
             pulls=self.pulls,
             pushes=self.pushes,
             queues=self.queues,

@@ -24,11 +24,13 @@ UNKNOWN_KEY = "The security token included in the request is invalid."
 NO_ROLE = "The role defined for the function cannot be assumed by Lambda."
 
 
-def change_access_slowly(behaviours: Behaviours) -> None:
+def change_access_slowly(behaviours: Behaviours) -> Callable[[str], bool]:
     """Let access keys, roles, and roles' and users' policies act some time after they are made or changed.
 
     "A change that you make in IAM … takes time to become visible", so a new key is unknown, a new role can't be had by
     a function, and policies are as they were. What CloudFormation makes acts at once.
+
+    Returns what tells, by its name, whether a role of the request's account was changed so that it doesn't act yet.
     https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html
     """
     iam, evaluator, functions = ministack.services.iam, ministack.core.iam_evaluator, ministack.services.lambda_svc
@@ -69,8 +71,8 @@ def change_access_slowly(behaviours: Behaviours) -> None:
 
     handlers |= {"CreateAccessKey": make_key_slowly, "CreateRole": make_role_slowly}
     evaluator.authenticate, functions._create_function = authenticate_later, create_with_role  # noqa: SLF001 - see above
-    _hold_policies("RoleName", "_gather_role_policies", delayed)
     _hold_policies("UserName", "_gather_user_policies", delayed)
+    return _hold_policies("RoleName", "_gather_role_policies", delayed)
 
 
 def change_queue_policies_slowly(behaviours: Behaviours) -> None:
@@ -110,8 +112,8 @@ def change_queue_policies_slowly(behaviours: Behaviours) -> None:
     sqs._dispatch, sqs._enforce_queue_policy, sqs.queue_policy_for_arn = dispatch_held, enforce_held, policy_held  # noqa: SLF001
 
 
-def _hold_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> None:
-    """Have the old policies of a role or a user act for a while after a change of them."""
+def _hold_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -> Callable[[str], bool]:
+    """Have the old policies of a role or a user act for a while after a change of them. Returns what tells of that."""
     handlers, evaluator = ministack.services.iam._IAM_HANDLERS, ministack.core.iam_evaluator  # noqa: SLF001 - no public hook
     gather = getattr(evaluator, gathers)
     before: dict[tuple[str, str], tuple[float, list[Any]]] = {}
@@ -130,8 +132,13 @@ def _hold_policies(parameter: str, gathers: str, delayed: Callable[[], float]) -
 
         return change
 
+    def is_held(name: str) -> bool:
+        until, old = before.get((_account(), name), (0.0, []))
+        return time.monotonic() < until and old != gather(name, _account())
+
     handlers |= {action: held(handlers[action]) for action in CHANGES[parameter]}
     setattr(evaluator, gathers, gather_held)
+    return is_held
 
 
 def _account() -> str:

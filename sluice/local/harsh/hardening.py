@@ -11,10 +11,10 @@ def harden(behaviours: Behaviours) -> None:
     """Install every behaviour, once, before the cloud serves. Each wraps those before it."""
     random = Random(behaviours.seed)  # noqa: S311 - chances, not secrets
     delivery.deliver_carelessly(behaviours, random)
-    access.change_access_slowly(behaviours)
+    is_changing = access.change_access_slowly(behaviours)
     access.change_queue_policies_slowly(behaviours)
     is_there = queues.settle_slowly(behaviours, random)
-    mappings.change_slowly(behaviours, is_there=is_there)
+    mappings.change_slowly(behaviours, is_there=is_there, is_changing=is_changing)
     throttling.fail_entries(behaviours, random)
     throttling.throttle(behaviours, random)
     expire_items(stay_s=behaviours.scaled(behaviours.expired_item_stays_s))

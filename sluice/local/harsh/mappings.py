@@ -20,7 +20,12 @@ NO_QUEUE = (
 )
 
 
-def change_slowly(behaviours: Behaviours, *, is_there: Callable[[str], bool]) -> None:
+NOT_ALLOWED = "The provided execution role does not have permissions to call ReceiveMessage on SQS"
+
+
+def change_slowly(
+    behaviours: Behaviours, *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
+) -> None:
     """Let a mapping be Creating, Updating, Enabling, Disabling and Deleting before it is what was asked for.
 
     Until then it is as before, so one that is being disabled or deleted still polls, and a change is refused with
@@ -30,9 +35,9 @@ def change_slowly(behaviours: Behaviours, *, is_there: Callable[[str], bool]) ->
     "It enters a Deleting state and might not be completely deleted for several seconds."
     https://docs.aws.amazon.com/lambda/latest/api/API_DeleteEventSourceMapping.html
 
-    A mapping to a queue that isn't there is refused, as Lambda tries it; ministack takes any. `is_there` tells of a
-    queue by its ARN. What CloudFormation
-    changes is waited for by CloudFormation: it is there at once.
+    A mapping to a queue that isn't there is refused, as Lambda tries it, and one of a function whose role doesn't act
+    yet; ministack takes any. `is_there` tells of a queue by its ARN, `is_changing` of a role by its name. What
+    CloudFormation changes is waited for by CloudFormation: it is there at once.
     """
     functions = ministack.services.lambda_svc
     create, update, delete = functions._create_esm, functions._update_esm, functions._delete_esm  # noqa: SLF001 - no public hook
@@ -41,10 +46,8 @@ def change_slowly(behaviours: Behaviours, *, is_there: Callable[[str], bool]) ->
 
     def create_slowly(data: dict[str, Any]) -> Response:
         changes.settle()
-        source = data.get("EventSourceArn", "")
-        if ":sqs:" in source and not is_there(source):
-            return _refused("InvalidParameterValueException", NO_QUEUE)
-        return changes.begin(create(data), "Creating", acts_on=False)
+        refusal = _unread(data, is_there=is_there, is_changing=is_changing)
+        return refusal or changes.begin(create(data), "Creating", acts_on=False)
 
     def update_slowly(mapping_id: str, data: dict[str, Any]) -> Response:
         mapping = changes.settled(mapping_id)
@@ -114,6 +117,25 @@ class _Changes:
                     functions._esms._data.pop(key, None)  # noqa: SLF001 - see above
                     continue
                 mapping["State"], mapping["Enabled"] = ("Enabled" if is_on else "Disabled"), is_on
+
+
+def _unread(
+    data: dict[str, Any], *, is_there: Callable[[str], bool], is_changing: Callable[[str], bool]
+) -> Response | None:
+    """Refuse a mapping whose queue Lambda can't read yet."""
+    source = data.get("EventSourceArn", "")
+    if ":sqs:" in source and is_changing(_role(data.get("FunctionName", ""))):
+        return _refused("InvalidParameterValueException", NOT_ALLOWED)
+    if ":sqs:" in source and not is_there(source):
+        return _refused("InvalidParameterValueException", NO_QUEUE)
+    return None
+
+
+def _role(function: str) -> str:
+    """Name the role that a function has, by its name or ARN; empty where there is no such function."""
+    functions = ministack.services.lambda_svc
+    found = functions._functions.get(functions._resolve_name(function)) or {}  # noqa: SLF001 - no public hook
+    return str(found.get("config", {}).get("Role", "")).rsplit("/", 1)[-1]
 
 
 def _refused(code: str, text: str) -> Response:

@@ -41,7 +41,7 @@ def rescaled(scaled: Json, target: KubernetesWorkload, values: Mapping[str, str]
     changed = deepcopy(scaled)
     for number, metadata in _triggers(changed):
         variable, named = metadata.get(BY_VARIABLE), metadata.get(NAMED)
-        is_temporary = new.rpartition(":")[2].startswith(PREFIX)
+        is_temporary = PREFIX in new.rpartition(":")[2]
         if named and variable and PREFIX in named and not is_temporary:
             del metadata[NAMED]
         elif variable and not named and is_temporary and variable in values:

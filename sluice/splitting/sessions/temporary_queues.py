@@ -1,7 +1,8 @@
 """Temporary queues: what their names say, and what they take over from their originals. Pure: randomness comes in.
 
 `sluice-tmp-<random>-<original>` for a session, `sluice-tmp-<random>-main-<original>` for the deployed consumer. The
-random part begins with the deployment's tag, so that a sweep knows this deployment's queues by their names alone.
+random part begins with the deployment's tag, so that a sweep knows this deployment's queues by their names alone. At a
+stage its name stands before all of it, and before the tag.
 """
 
 import json
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluice.message import MAX_MESSAGE_BYTES
+from sluice.stages import is_stage, staged
 
 PREFIX = "sluice-tmp-"
 MAIN = "main-"
@@ -57,9 +59,10 @@ def is_ours(name: str, *, deployment: str) -> bool:
 
 def prefix_of(deployment: str) -> str:
     """Give what all names of this deployment's temporary queues begin with. Raises ValueError for no such tag."""
-    if not _TAG.fullmatch(deployment):
-        raise ValueError(f"a deployment's tag is {TAG_CHARACTERS} of a-z0-9, not {deployment!r}")
-    return PREFIX + deployment
+    stage, hyphen, tag = deployment.rpartition("-")
+    if not _TAG.fullmatch(tag) or (hyphen and not is_stage(stage)):
+        raise ValueError(f"a deployment's tag is {TAG_CHARACTERS} of a-z0-9, after its stage, not {deployment!r}")
+    return staged(PREFIX, stage or None) + tag
 
 
 def _name(deployment: str, token: str, role: str, original: str) -> str:

@@ -237,6 +237,7 @@ class Result:
     faults: Counter[str]
     taken: tuple[Decision, ...]
     world: World
+    scenario: Scenario
 
 
 class Failed(AssertionError):
@@ -270,6 +271,7 @@ def run(
         faults=world.decisions.counts,
         taken=tuple(world.decisions.taken),
         world=world,
+        scenario=made,
     )
 
 

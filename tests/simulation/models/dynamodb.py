@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sluice.local.units import READ, WRITE, read_units_of, write_units
 from tests.simulation.kernel.faults import Kind
 from tests.simulation.kernel.scheduler import Unsupported
+from tests.simulation.models.capacity import Capacity, size_of
 from tests.simulation.models.errors import ServiceError
 from tests.simulation.models.expressions import Compiled, condition, invalid, update
 
@@ -83,6 +85,7 @@ class DynamoDb:
         self.tables: dict[str, Table] = {}
         self.tokens: dict[str, tuple[float, str]] = {}  # when, and for what
         self.throttled: dict[tuple[str, str], float] = {}  # until when, by table and partition
+        self.capacity = Capacity(lambda: float(world.now))
 
     def make_table(self, name: str, **options: Any) -> Table:
         """Make a table with keys `pk` and `sk`."""
@@ -93,8 +96,9 @@ class DynamoDb:
 
     def get_item(self, *, TableName: str, Key: Item, ConsistentRead: bool = False) -> Item:
         table, key = self._table(TableName), _key(Key)
-        self._reach(TableName, key[0])
+        self._reach(TableName, key[0], READ)
         found = self._read(table, key, consistent=ConsistentRead)
+        self.capacity.take(TableName, key[0], READ, read_units_of(size_of(found), consistent=ConsistentRead))
         return {} if found is None else {"Item": dict(found)}
 
     def put_item(self, *, TableName: str, Item: Item, **how: Any) -> Item:
@@ -129,7 +133,7 @@ class DynamoDb:
         if Select not in {None, "COUNT", "ALL_ATTRIBUTES"}:
             raise Unsupported(f"Select {Select}")
         partition = _partition_of(KeyConditionExpression, names, ExpressionAttributeValues)
-        self._reach(TableName, partition)
+        self._reach(TableName, partition, READ)
         # The partition alone needs no asking of each item.
         matches = condition(KeyConditionExpression).run if " AND " in KeyConditionExpression else None
         passes = condition(FilterExpression).run if FilterExpression else None
@@ -153,6 +157,8 @@ class DynamoDb:
         # A page that is full by its limit names its end, also where nothing follows.
         ends = len(read) > most or (Limit is not None and len(read) == most)
         read = read[:most]
+        bytes_read = sum(size_of(each) for _, each in read)
+        self.capacity.take(TableName, partition, READ, read_units_of(bytes_read, consistent=ConsistentRead))
         found = [dict(each) for _, each in read if passes is None or passes(each, names, ExpressionAttributeValues)]
         answer: Item = {"Count": len(found), "ScannedCount": len(read)}
         if Select != "COUNT":
@@ -173,7 +179,9 @@ class DynamoDb:
                 raise ServiceError("ValidationException", "Provided list of item keys contains duplicates")
             table = self._table(name)
             consistent = asked.get("ConsistentRead", False)
-            read = (self._read(table, key, consistent=consistent) for key in keys)
+            read = [self._read(table, key, consistent=consistent) for key in keys]
+            for key, item in zip(keys, read, strict=True):
+                self.capacity.take(name, key[0], READ, read_units_of(size_of(item), consistent=consistent))
             responses[name] = [dict(item) for item in read if item is not None]
         return {"Responses": responses, "UnprocessedKeys": {}}
 
@@ -187,14 +195,16 @@ class DynamoDb:
         ]
         if len(set(keys)) < len(keys):
             raise ServiceError("ValidationException", "Provided list of item keys contains duplicates")
-        for name, request in asked:
-            if self.world.happens(Kind.THROTTLE):
+        for (name, request), (_, key) in zip(asked, keys, strict=True):
+            table, item = self._table(name), request.get("PutRequest", {}).get("Item")
+            if self.world.happens(Kind.THROTTLE) or not self.capacity.left(name, key[0], WRITE):
                 left.setdefault(name, []).append(request)
-            elif "DeleteRequest" in request:
-                self._table(name).delete(_key(request["DeleteRequest"]["Key"]), self.world.now)
+                continue
+            self._take_write(name, key, table.items.get(key), item)
+            if item is None:
+                table.delete(key, self.world.now)
             else:
-                item = request["PutRequest"]["Item"]
-                self._table(name).put(_key(item), _checked(dict(item)), self.world.now)
+                table.put(key, _checked(dict(item)), self.world.now)
         if left and len(left[next(iter(left))]) == len(asked):
             raise ServiceError("ProvisionedThroughputExceededException", "all of it")
         return {"UnprocessedItems": left}
@@ -215,13 +225,14 @@ class DynamoDb:
                 "ValidationException", "Transaction request cannot include multiple operations on one item"
             )
         for change in changes:
-            self._reach(change.table, change.key[0])
+            self._reach(change.table, change.key[0], WRITE)
         if self.world.happens(Kind.THROTTLE):  # somebody else is at one of the items
             conflicting = self.world.chance.randrange(len(changes))
             codes = ("TransactionConflict" if n == conflicting else "None" for n in range(len(changes)))
             raise _cancelled([{"Code": code} for code in codes])
         # All is found before anything is written: what fails halfway changes nothing.
         found = [self._outcome(change) for change in changes]
+        self._take_transaction(changes, [item for _, item in found])
         if any(reason["Code"] != "None" for reason, _ in found):
             raise _cancelled([reason for reason, _ in found])
         for change, (_, item) in zip(changes, found, strict=True):
@@ -236,9 +247,19 @@ class DynamoDb:
             raise ServiceError("ResourceNotFoundException", f"Requested resource not found: {name}")
         return self.tables[name]
 
-    def _reach(self, table: str, partition: str) -> None:
+    def _reach(self, table: str, partition: str, kind: str) -> None:
         if self.throttled and self.throttled.get((table, partition), 0.0) > self.world.now:
             raise ServiceError("ProvisionedThroughputExceededException", f"partition {partition}")
+        self.capacity.check(table, partition, kind)
+
+    def _take_transaction(self, changes: Sequence["_Change"], items: Sequence[Item | None]) -> None:
+        """Count a transaction, which prepares each write before it is done: that is twice as much."""
+        for change, item in zip(2 * [*changes], 2 * [*items], strict=True):
+            self._take_write(change.table, change.key, self.tables[change.table].items.get(change.key), item)
+
+    def _take_write(self, table: str, key: Key, old: Item | None, new: Item | None) -> None:
+        """Count a write: of the larger of what was there and what is."""
+        self.capacity.take(table, key[0], WRITE, write_units(max(size_of(old), size_of(new))))
 
     def _read(self, table: Table, key: Key, *, consistent: bool) -> Item | None:
         return self._seen(table, key, stale=not consistent and self.world.happens(Kind.STALE))
@@ -252,13 +273,15 @@ class DynamoDb:
         return table.get(key, now)
 
     def _one(self, change: "_Change") -> Item:
-        self._reach(change.table, change.key[0])
+        self._reach(change.table, change.key[0], WRITE)
         old = self._table(change.table).get(change.key, self.world.now)
         if not change.holds(old):
+            self._take_write(change.table, change.key, old, None)
             shown = change.given.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and old is not None
             more: dict[str, Any] = {"Item": dict(old or {})} if shown else {}
             raise ServiceError(CONDITION_FAILED, "The conditional request failed", **more)
         new = change.after(old)
+        self._take_write(change.table, change.key, old, new)
         self._write(change, new)
         returned = change.given.get("ReturnValues", "NONE")
         if returned == "ALL_OLD":
@@ -383,10 +406,7 @@ def _check(expressions: Sequence[Compiled[Any]], names: Mapping[str, str], value
 
 
 def _checked(item: Item) -> Item:
-    size = 0
-    for name, value in item.items():
-        size += len(name) + sum(len(content) for content in value.values() if isinstance(content, str | bytes))
-    if size > MAX_ITEM_BYTES:
+    if size_of(item) > MAX_ITEM_BYTES:
         raise ServiceError("ValidationException", "Item size has exceeded the maximum allowed size")
     return item
 

@@ -116,6 +116,7 @@ class Lambdas:
         self.triggers: dict[str, Trigger] = {}
         self.generation = 0
         self.errors: list[tuple[str, str]] = []  # of functions that raised, with what
+        self.is_steady = False  # the environment that rested last is taken, and none goes: as few as the load needs
         self._numbers = count(1)
 
     # What a deployment makes
@@ -197,6 +198,8 @@ class Lambdas:
 
     def _environment(self, function: Function, actor: Actor) -> tuple[Environment, float]:
         """Take one that is at rest, or make one. One at rest may be gone at any time."""
+        if self.is_steady and function.idle:
+            return function.idle.pop(), WARM_S
         if function.idle and actor.chance.random() < REUSED:
             return function.idle.pop(actor.chance.randrange(len(function.idle))), WARM_S
         skew_s = 0.0

@@ -13,10 +13,11 @@ from itertools import takewhile
 from random import Random
 from typing import Any
 
+from benchmarks.quotas import quota
 from tests.simulation.models.errors import ServiceError
 
 DEDUPLICATION_S = 300.0
-IN_FLIGHT_LIMIT = 120_000
+IN_FLIGHT_LIMIT = quota("in_flight")
 REMEMBERED_COUNTS = 64
 DEFAULTS = {
     "VisibilityTimeout": "30",

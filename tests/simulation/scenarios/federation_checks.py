@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sluice.aws.dead_letters import LAMBDAS_REASON, REASON
+from sluice.aws.dead_letters import REASON
+from sluice.dead_letter_reasons import LAMBDAS_REASON
 from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import RouteKind
 from sluice.federation.matching.bindings import Destination

@@ -178,6 +178,7 @@ class _Deployment:
             bridge_dead_letters_arn=self.dead.arn,
             fifo_bridge_dead_letters_arn=self.fifo_dead.arn,
             accounts=tuple(self.accounts),
+            stages=None,
             counts_settle_s=60,
             names=SiteNames(queues={}, patterns=(f"{BOUND_PREFIX}*",)),
             declaration=self.declared.to_json(),

@@ -21,7 +21,6 @@ from tests.simulation.scenarios.rendezvous_callers import MALFORMED, PATTERN, Ca
 from tests.simulation.scenarios.rendezvous_watch import TABLE, WAITING, Watch
 
 BROKER_TIMEOUT_S, PROXY_TIMEOUT_S, SWEEPER_TIMEOUT_S, COUNTERS_TIMEOUT_S = 10, 20, 60, 30
-COUNTERS_WINDOW_S = 5
 BRIDGE = Bridge(
     display_name="default",
     websocket_address="wss://snowflake.torproject.net/",
@@ -50,6 +49,7 @@ class Rendezvous(Scenario):
     volunteers = 6
     strays = 2  # whose messages have no name, or none that may be
     held_min: tuple[int, ...] = (1, 1, 4)  # one of these
+    counters_window_s = 5.0
 
     def build(self) -> None:
         """Deploy, and plan who comes when."""
@@ -170,7 +170,7 @@ class Rendezvous(Scenario):
             federation_table=TABLE,
         )
         counters = world.function("counters", settings, timeout_s=COUNTERS_TIMEOUT_S)
-        stream = Stream(world, counters, filters=FILTERS, window_s=COUNTERS_WINDOW_S)
+        stream = Stream(world, counters, filters=FILTERS, window_s=self.counters_window_s)
         chance = stream.actor.chance  # its own: the others' luck stays what it is
         stream.batch = chance.choice([2, 5, 1_000])
         world.dynamodb.tables[TABLE].tell = stream.tell

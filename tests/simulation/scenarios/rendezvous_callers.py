@@ -173,17 +173,22 @@ class Callers:
 
     def poll(self, sid: str, nat: str) -> str | None:
         """Poll once; the name of the client whose offer it got, or None."""
+        return self.polled(sid, nat)[0]
+
+    def polled(self, sid: str, nat: str) -> tuple[str | None, float]:
+        """Poll once; the name of the client whose offer it got, or None, and the seconds up to its next poll."""
         began_at = self.world.now
         by, status, text = self._ask("POST", "/proxy", _poll(sid, nat))
         lasted_s = self.world.now - began_at
         if status != 200 or lasted_s > POLL_LASTS_S:
             self.watch.failed(by, f"the poll {sid} got {status} after {lasted_s:.1f} s")
         reply = json.loads(text) if status == 200 else {}
+        next_poll_s = reply.get("NextPoll", 0) / 1000
         if reply.get("Status") != "client match":
-            return None
+            return None, next_poll_s
         name = named(reply["Offer"])[0]
         self.watch.given(name, sid)
-        return name
+        return name, next_poll_s
 
     def answer(self, sid: str, name: str) -> None:
         """Answer the offer of this client under this Sid."""

@@ -1,0 +1,210 @@
+"""What each kind of message takes of AWS, counted: the other benchmarks' runs, shorter, and a site that rests.
+
+Requests and units are counted on the embedded cloud, or on an in-memory SQS. What no emulator can say is assumed, and
+stands here or in `benchmarks.pool_costs`: how long a warm function takes, and how much Lambda logs of a call. What is
+found is kept in `counts.json`, so that documents and tests don't count anew.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from benchmarks import federation, splitting
+from benchmarks.federation import OVER_ROUTES, OverRoute
+from benchmarks.pool_costs import BROKER_KB, BROKER_S, METRICS_KB, QUICK_S
+from benchmarks.prices import Used, times, together
+from benchmarks.simulated import Load, Steady, steady
+from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
+from sluice.demo.federation import FUNCTIONS
+from sluice.local.access import SiteAccess
+from sluice.local.cloud import BUILD, start
+from sluice.local.deployer import Deployer
+from sluice.local.requests import BY_CALL, SqsRequest, read_requests
+from sluice.local.sites import DEFAULT_SITE
+from sluice.local.units import READ, WRITE, Units, read_units
+from stacks.parameters import Parameters
+
+FILE = Path(__file__).with_name("counts.json")
+BATCH_S = 0.05  # that a warm function takes to send ten messages on; assumed
+PROXY_CALLS = 2  # a poll, an answer
+REST_S = 190.0  # of which the last minutes count: first calls make what isn't there yet
+REST_MINUTES = 2
+LANDED_BYTES = 1024
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """`messages` is what one of each kind takes; `minute` what all schedules' calls of a minute ask for at rest.
+
+    `metrics` are published at rest; `land_msgs_per_s` is what a land job carries with a driver and an executor.
+    """
+
+    on: date
+    messages: Mapping[str, Used]
+    minute: Used
+    metrics: int
+    land_msgs_per_s: float
+
+    @classmethod
+    def read(cls) -> "Counts":
+        """Read those that were kept."""
+        found = json.loads(FILE.read_text())
+        return cls(**{**found, "on": date.fromisoformat(found["on"])})
+
+    def keep(self) -> None:
+        """Write the file."""
+        FILE.write_text(json.dumps(asdict(self) | {"on": self.on.isoformat()}, indent=2) + "\n")
+
+
+def count(parameters: Parameters, *, progress: Progress) -> Counts:
+    """Count everything anew, in some eight minutes. Spark's environment is built where there is none."""
+    progress("rendezvous")
+    rendezvous = _met(steady(Load), parameters)
+    progress("messages through the splitter")
+    split = _split(parameters)
+    landed, land_msgs_per_s = _landed(parameters, progress=progress)
+    over_routes = _over_routes(parameters, progress=progress)
+    minute, metrics = _at_rest(progress=progress)
+    return Counts(
+        on=datetime.now(tz=UTC).date(),
+        messages={"rendezvous": rendezvous, **over_routes, "split": split, "landed": landed},
+        minute=minute,
+        metrics=metrics,
+        land_msgs_per_s=round(land_msgs_per_s),
+    )
+
+
+def _split(parameters: Parameters) -> Used:
+    """Full batches, three sessions with a tenth of the messages each."""
+    sends = splitting.measure(splitting.FEW, tenants=splitting.FEW_TENANTS).sends_per_message
+    calls = 1 / parameters.splitting.batch_size
+    return {
+        "sqs_standard": sends + splitting.TRIGGER_REQUESTS,
+        "lambda_calls": calls,
+        "lambda_gb_s": sends * BATCH_S * parameters.splitting.splitter_memory_mb / 1024,
+        "logs_gb": _logged_gb(calls),
+    }
+
+
+def _landed(parameters: Parameters, *, progress: Progress) -> tuple[Used, float]:
+    """Land a full queue with a driver and an executor, and an endpoint between them and SQS."""
+    progress("messages into tables")
+    with memory_sqs() as url:
+        found = runs(spark_python(), url, module="benchmarks.pipeline_runs")
+    job = Measured.of(next(run for run in found["runs"] if run["way"] == "land"))
+    hours = 2 / job.msgs_per_s / 3_600
+    used = {
+        "sqs_standard": job.requests_per_message,
+        "emr_vcpu_hours": hours * parameters.pipeline.worker_vcpu,
+        "emr_gb_hours": hours * parameters.pipeline.worker_memory_gb,
+        "endpoint_gb": LANDED_BYTES / 1e9,
+    }
+    return used, job.msgs_per_s
+
+
+def _over_routes(parameters: Parameters, *, progress: Progress) -> Mapping[str, Used]:
+    """Messages over routes between two sites, as fast as they are forwarded."""
+    cloud = start(BUILD / "bench-cost-routes", ends_with_us=True)
+    try:
+        over, _, _ = federation.sent_over_routes(cloud, progress=progress)
+    finally:
+        cloud.stop()
+    memory_mb = {"exchange": parameters.federation.exchange_memory_mb, "bridge": parameters.federation.bridge_memory_mb}
+    return {
+        name + ("_fifo" if kind == "fifo" else ""): _hop(over[kind], function, kind, memory_mb=memory_mb[function])
+        for name, function in (("exchanged", "exchange"), ("bridged", "bridge"))
+        for kind in over
+    }
+
+
+def _hop(over: OverRoute, function: str, kind: str, *, memory_mb: int) -> Used:
+    """Say what a message takes on a hop, with a call of the function for each receive."""
+    hops = [hop for name, hop in zip(FUNCTIONS, over.hops, strict=True) if name == function]
+    calls = sum(hop["ReceiveMessage"] for hop in hops) / len(hops) / OVER_ROUTES
+    return {
+        "sqs_fifo" if kind == "fifo" else "sqs_standard": over.per_hop(function),
+        "lambda_calls": calls,
+        "lambda_gb_s": calls * BATCH_S * memory_mb / 1024,
+        "logs_gb": _logged_gb(calls),
+    }
+
+
+def _at_rest(*, progress: Progress) -> tuple[Used, int]:
+    """Count what a site's schedules ask for in a minute in which nothing comes, and how many metrics they publish."""
+    cloud = start(BUILD / "bench-cost", ends_with_us=True)
+    try:
+        cloud = Deployer(cloud=cloud, progress=progress).deploy(DEFAULT_SITE)
+        progress("a site at rest")
+        time.sleep(REST_S)
+        until_ms = time.time() * 1000
+        since_ms = until_ms - REST_MINUTES * 60_000
+        requests = [each for each in read_requests(cloud.request_log) if since_ms <= each.at_ms < until_ms]
+        units = [each for each in read_units(cloud.unit_log) if since_ms <= each.at_ms < until_ms]
+        lines = _lines(SiteAccess(cloud, DEFAULT_SITE), since_ms=since_ms, until_ms=until_ms)
+    finally:
+        cloud.stop()
+    asked = together(
+        _requests(each for each in requests if each.by == BY_CALL),
+        _units(units),
+        {"logs_gb": sum(len(line) for line in lines) / 1e9},
+    )
+    return times(asked, 1 / REST_MINUTES), len(_metrics(lines))
+
+
+def _requests(requests: Iterable[SqsRequest]) -> Used:
+    named = [each.queue for each in requests]
+    fifo = sum(name.endswith(".fifo") for name in named)
+    return {"sqs_standard": len(named) - fifo, "sqs_fifo": fifo}
+
+
+def _units(units: Iterable[Units]) -> Used:
+    found = {WRITE: 0.0, READ: 0.0}
+    for each in units:
+        found[each.kind] += each.units
+    return {"dynamodb_writes": found[WRITE], "dynamodb_reads": found[READ]}
+
+
+def _lines(site: SiteAccess, *, since_ms: float, until_ms: float) -> Sequence[str]:
+    """Read what all functions and Lambda itself logged in that time."""
+    logs = site.connection.client("logs")
+    groups = [each["logGroupName"] for each in logs.describe_log_groups()["logGroups"]]
+    pages = (
+        logs.filter_log_events(logGroupName=group, startTime=int(since_ms), endTime=int(until_ms)) for group in groups
+    )
+    return [event["message"] for page in pages for event in page["events"]]
+
+
+def _metrics(lines: Iterable[str]) -> set[tuple[str, ...]]:
+    """Find the metrics in embedded form: each name with each set of dimensions is one that is paid for."""
+    found = set()
+    for line in lines:
+        if '"CloudWatchMetrics"' in line:
+            record = json.loads(line)
+            for group in record["_aws"]["CloudWatchMetrics"]:
+                for dimensions in group["Dimensions"]:
+                    of = [str(record[name]) for name in dimensions]
+                    found |= {(group["Namespace"], metric["Name"], *of) for metric in group["Metrics"]}
+    return found
+
+
+def _met(found: Steady, parameters: Parameters) -> Used:
+    """Say what a rendezvous takes: its offer, the poll that it meets, the answer; not what a poll is held for."""
+    rendezvous = parameters.rendezvous
+    gb_s = found.broker_calls * BROKER_S * rendezvous.broker_memory_mb / 1024
+    return {
+        "sqs_standard": found.sqs,
+        "dynamodb_writes": found.writes,
+        "dynamodb_reads": found.reads,
+        "lambda_calls": found.broker_calls + PROXY_CALLS,
+        "lambda_gb_s": gb_s + PROXY_CALLS * QUICK_S * rendezvous.proxy_memory_mb / 1024,
+        "logs_gb": _logged_gb(found.broker_calls) + PROXY_CALLS * METRICS_KB / 1e6,
+    }
+
+
+def _logged_gb(calls: float) -> float:
+    """Lambda's own lines about each call, and one of metrics."""
+    return calls * (BROKER_KB + METRICS_KB) / 1e6

@@ -1,0 +1,260 @@
+"""Which limits a growing site meets first, of each capability: quotas and parameters, over what a message takes.
+
+What a message takes was counted (`benchmarks.counts`), quotas are AWS's (`quotas.toml`), parameters are cdk.json's.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.counts import BATCH_S, LANDED_BYTES, PROXY_CALLS, Counts
+from benchmarks.pool_costs import BROKER_S, QUICK_S
+from benchmarks.prices import Used
+from benchmarks.quotas import quota, quotas
+from sluice.aws.rendezvous.offers import SHARDS
+from stacks.parameters import Parameters
+
+RATES = (1_000, 100_000)  # a second
+FIRST = 5
+OFFER_WRITES = 3  # of its own partition: made, matched, answered
+SPLIT_S = 1.0  # that a full batch of the splitter takes: ten sends of a hundred messages side by side; assumed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """So many are there of what one message takes `each` of: `quota` names AWS's, else it is a parameter of ours."""
+
+    what: str
+    there: float
+    each: float
+    remedy: str
+    quota: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Messages a second at which it is met."""
+        return self.there / self.each
+
+
+def first(limits: Sequence[Limit]) -> Sequence[Limit]:
+    """Give the first ones that are met, in order."""
+    return sorted(limits, key=lambda limit: limit.rate)[:FIRST]
+
+
+def limits(counts: Counts, parameters: Parameters) -> Mapping[str, Sequence[Limit]]:
+    """All that are known, by capability."""
+    messages = counts.messages
+    return {
+        "rendezvous": list(_rendezvous(messages["rendezvous"], parameters)),
+        "splitting": list(_splitting(messages["split"], parameters)),
+        "federation": list(_federation(parameters)),
+        "pipeline": list(_pipeline(counts, parameters)),
+    }
+
+
+def tables(counts: Counts, parameters: Parameters) -> Mapping[str, str]:
+    """Write each capability's table, and that of the quotas."""
+    found = {f"limits of {name}": _table(first(known)) for name, known in limits(counts, parameters).items()}
+    return found | {"quotas": _quotas()}
+
+
+def _rendezvous(used: Used, parameters: Parameters) -> Iterator[Limit]:
+    rendezvous = parameters.rendezvous
+    broker_calls = used["lambda_calls"] - PROXY_CALLS
+    proxies = rendezvous.proxy_max_concurrency or quota("account_concurrency")
+    yield Limit(
+        what="brokers at once",
+        there=rendezvous.broker_max_concurrency,
+        each=broker_calls * BROKER_S,
+        remedy="`rendezvous.broker_max_concurrency`, to 1,000",
+    )
+    yield Limit(
+        what="requests to the broker's URL",
+        there=proxies * quota("url_requests_each"),
+        each=PROXY_CALLS,
+        remedy="`rendezvous.proxy_max_concurrency`",
+        quota="url_requests_each",
+    )
+    yield Limit(
+        what="writes to a new table",
+        there=quota("new_table_writes"),
+        each=used["dynamodb_writes"],
+        remedy="grow over hours, or warm the tables up",
+        quota="new_table_writes",
+    )
+    yield Limit(
+        what="writes to the tables",
+        there=quota("table_writes"),
+        each=used["dynamodb_writes"],
+        remedy="Service Quotas; more sites",
+        quota="table_writes",
+    )
+    yield Limit(
+        what=f"writes to {SHARDS} partitions of offers",
+        there=SHARDS * quota("partition_writes"),
+        each=OFFER_WRITES,
+        remedy="`SHARDS` in `sluice/aws/rendezvous/offers.py`; more sites",
+        quota="partition_writes",
+    )
+    yield Limit(
+        what="functions at once in the account",
+        there=quota("account_concurrency"),
+        each=broker_calls * BROKER_S + PROXY_CALLS * QUICK_S,
+        remedy="Service Quotas; more sites",
+        quota="account_concurrency",
+    )
+    yield Limit(
+        what="batches at once of the offers' trigger",
+        there=quota("mapping_concurrency"),
+        each=BROKER_S / quota("batch_messages"),
+        remedy="more sites, each with its offers queue",
+        quota="mapping_concurrency",
+    )
+
+
+def _splitting(used: Used, parameters: Parameters) -> Iterator[Limit]:
+    splitting = parameters.splitting
+    yield Limit(
+        what="splitters at once of one queue",
+        there=splitting.max_concurrency,
+        each=SPLIT_S / splitting.batch_size,
+        remedy="`splitting.max_concurrency`, to 1,000",
+    )
+    yield Limit(
+        what="messages in flight of one queue",
+        there=quota("in_flight"),
+        each=splitting.batching_window_s + SPLIT_S,
+        remedy="AWS Support; another split queue; a shorter `splitting.batching_window_s`",
+        quota="in_flight",
+    )
+    yield Limit(
+        what="calls of one FIFO queue, in tens",
+        there=quota("fifo_calls") * quota("batch_messages"),
+        each=1,
+        remedy="high throughput; a standard queue",
+        quota="fifo_calls",
+    )
+    yield Limit(
+        what="calls of one message group, in tens",
+        there=quota("fifo_group_calls") * quota("batch_messages"),
+        each=1,
+        remedy="more message groups",
+        quota="fifo_group_calls",
+    )
+    yield Limit(
+        what="batches at once of a trigger",
+        there=quota("mapping_concurrency"),
+        each=SPLIT_S / splitting.batch_size,
+        remedy="another split queue",
+        quota="mapping_concurrency",
+    )
+    yield Limit(
+        what="functions at once in the account",
+        there=quota("account_concurrency"),
+        each=used["lambda_calls"] * SPLIT_S,
+        remedy="Service Quotas",
+        quota="account_concurrency",
+    )
+
+
+def _federation(parameters: Parameters) -> Iterator[Limit]:
+    federation, tens = parameters.federation, quota("batch_messages")
+    yield Limit(
+        what="exchange functions at once of one ingress",
+        there=federation.max_concurrency,
+        each=BATCH_S / tens,
+        remedy="`federation.max_concurrency`, to 1,000; `federation.ingresses`",
+    )
+    yield Limit(
+        what="calls of one FIFO ingress, in tens",
+        there=quota("fifo_calls") * tens,
+        each=1,
+        remedy="high throughput; a route that keeps no order",
+        quota="fifo_calls",
+    )
+    yield Limit(
+        what="calls of one message group, in tens",
+        there=quota("fifo_group_calls") * tens,
+        each=1,
+        remedy="more message groups",
+        quota="fifo_group_calls",
+    )
+    yield Limit(
+        what="messages in flight of one ingress",
+        there=quota("in_flight"),
+        each=federation.batching_window_s + BATCH_S,
+        remedy="AWS Support; `federation.ingresses`; a shorter `federation.batching_window_s`",
+        quota="in_flight",
+    )
+    yield Limit(
+        what="functions at once in the account",
+        there=quota("account_concurrency"),
+        each=3 * BATCH_S / tens,
+        remedy="Service Quotas; another account for a site",
+        quota="account_concurrency",
+    )
+    yield Limit(
+        what="batches at once of a trigger",
+        there=quota("mapping_concurrency"),
+        each=BATCH_S / tens,
+        remedy="`federation.ingresses`; more routes, by key",
+        quota="mapping_concurrency",
+    )
+
+
+def _pipeline(counts: Counts, parameters: Parameters) -> Iterator[Limit]:
+    pipeline = parameters.pipeline
+    # The source takes what comes while a batch is written, and has both until the batch is committed.
+    yield Limit(
+        what="messages in flight of the main queue",
+        there=quota("in_flight"),
+        each=2 * pipeline.trigger_s,
+        remedy="a shorter `pipeline.trigger_s`; AWS Support; another split queue and job",
+        quota="in_flight",
+    )
+    yield Limit(
+        what="a job with one executor",
+        there=counts.land_msgs_per_s,
+        each=1,
+        remedy="`pipeline.worker_vcpu`, `pipeline.max_executors`",
+    )
+    yield Limit(
+        what="vCPUs of the application",
+        there=pipeline.max_vcpu / (2 * pipeline.worker_vcpu) * counts.land_msgs_per_s,
+        each=1,
+        remedy="`pipeline.max_vcpu`",
+    )
+    yield Limit(
+        what="vCPUs of EMR Serverless in the account",
+        there=quota("account_vcpus") / (2 * pipeline.worker_vcpu) * counts.land_msgs_per_s,
+        each=1,
+        remedy="Service Quotas",
+        quota="account_vcpus",
+    )
+    yield Limit(
+        what="an endpoint in one zone",
+        there=quota("endpoint_bits"),
+        each=8 * LANDED_BYTES,
+        remedy="it grows by itself; a second zone",
+        quota="endpoint_bits",
+    )
+
+
+def _table(known: Sequence[Limit]) -> str:
+    heads = " | ".join(f"at {rate:,}" for rate in RATES)
+    rows = [
+        f"| limit | there is | a message takes | met at | {heads} | what to do |",
+        "|---|---:|---:|---:|---|---|---|",
+    ]
+    for limit in known:
+        at = " | ".join("holds" if limit.rate >= rate else f"{rate / limit.rate:,.1f} times too many" for rate in RATES)
+        rows.append(
+            f"| {limit.what} | {limit.there:,.0f} | {limit.each:.3g} | {limit.rate:,.0f} a second | {at} "
+            f"| {limit.remedy} |"
+        )
+    return "\n".join([*rows, ""])
+
+
+def _quotas() -> str:
+    rows = ["| quota | | raised | page |", "|---:|---|---|---|"]
+    rows += [f"| {each.value:,} | {each.unit} | {each.raised} | {each.page} |" for each in quotas().values()]
+    return "\n".join([*rows, ""])

@@ -1,0 +1,173 @@
+"""What rendezvous take under a steady load, counted in virtual time: the deployed functions in a world without faults.
+
+The world is `tests.simulation`'s, its DynamoDB counts units. `benchmarks.rendezvous` measures the same in real time on
+the embedded cloud, where a busy machine makes a difference; here it makes none, and minutes take seconds.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sluice.local.units import READ, WRITE
+from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
+from stacks.functions import STREAM_BATCH
+from stacks.parameters import Parameters
+from tests.simulation.kernel.faults import CALM
+from tests.simulation.kernel.world import run
+from tests.simulation.scenarios.rendezvous import Rendezvous
+from tests.simulation.scenarios.rendezvous_callers import Callers, Method
+from tests.simulation.scenarios.rendezvous_watch import TABLE, WAITING
+
+KINDS = (WRITE, READ)
+INGRESS = "ingress"  # where events are published, which is apart
+COUNTED = {"counters", "seen"}  # partitions where events are counted
+KNOWN_AFTER_S = 300.0  # then the site has counted whom it has and what they want, and sweeps what came first
+COUNTED_S = 600.0
+AGAIN_AFTER_S = 20.0  # where a broker doesn't say
+RENDEZVOUS = Parameters().rendezvous
+MOST_CALLS = 5_000_000
+SEED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """Requests and units for each rendezvous that was answered, while as many are swept as come.
+
+    Receives of held polls that nothing comes of aren't in `sqs`, looks of polls without a client not in `reads`, nor
+    what counts events, which is apart.
+    """
+
+    answered: int
+    polls: int
+    sqs: float
+    writes: float
+    reads: float
+    broker_calls: float
+
+
+def steady(kind: "type[Load]") -> Steady:
+    """Run a load. Raises `Failed` where something doesn't hold of what the simulation watches."""
+    load = run(kind, SEED).scenario
+    assert isinstance(load, Load)
+    return load.found()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted so far."""
+
+    sqs: Counter[str] = field(default_factory=Counter)  # by operation; of mailboxes apart
+    units: dict[tuple[str, str], float] = field(default_factory=dict)  # by partition's first word and kind
+    calls: Counter[str] = field(default_factory=Counter)  # of functions
+    answered: int = 0
+    polls: int = 0
+
+    def copy(self) -> "Tally":
+        """As it is now."""
+        return Tally(Counter(self.sqs), dict(self.units), Counter(self.calls), self.answered, self.polls)
+
+
+class CountedSqs:
+    """The world's SQS; each call is counted before it is made."""
+
+    def __init__(self, sqs: Any, tally: Tally) -> None:
+        self._sqs, self._tally = sqs, tally
+
+    def __getattr__(self, operation: str) -> Any:
+        def call(**parameters: Any) -> Any:
+            name = parameters.get("QueueName") or parameters.get("QueueUrl", "").rsplit("/", 1)[-1]
+            if name != INGRESS:
+                of_mailbox = "mailbox " if name.startswith(MAILBOX_PREFIX) else ""
+                self._tally.sqs[of_mailbox + operation] += 1
+            return getattr(self._sqs, operation)(**parameters)
+
+        return call
+
+
+class Load(Rendezvous):
+    """Offers at a steady rate, random in time, to volunteers who answer at once and poll when they are told to."""
+
+    faults = CALM
+    rate = 3.0
+    volunteers = 400
+    faulty_s = KNOWN_AFTER_S + COUNTED_S
+    settles_s = 60.0
+    counters_window_s = float(RENDEZVOUS.counters_window_s)
+
+    def build(self) -> None:
+        """Deploy, and plan who comes when."""
+        world = self.world
+        world.max_calls = MOST_CALLS
+        world.lambdas.is_steady = True
+        self.tally = Tally()
+        for table in (TABLE, WAITING):
+            world.dynamodb.make_table(table)
+        world.dynamodb.capacity.meters.append(self._took)
+        world.models["sqs"] = CountedSqs(world.sqs, self.tally)
+        self._deploy(held_min=RENDEZVOUS.held_proxies_min)
+        self.watch.stream.batch = STREAM_BATCH
+        self.callers = Callers(world=world, watch=self.watch, proxy=self.proxy, offers_url=self.offers.url)
+        world.sqs.observers.append(self.watch.observe)
+        for number in range(self.volunteers):
+            name = f"volunteer-{number}"
+            world.spawn(name, partial(self._volunteer, name), after_s=60.0 * number / self.volunteers)
+        after_s, number = 60.0, 0
+        while (after_s := after_s + world.chance.expovariate(self.rate)) < self.faulty_s:
+            name, number = f"client-{number}", number + 1
+            world.spawn(name, partial(self.callers.client, name, "unknown", Method.SQS), after_s=after_s)
+        self.began: Tally | None = None
+        self.ended: Tally | None = None
+        world.scheduler.at(world.now + KNOWN_AFTER_S, self._begin)
+        world.scheduler.at(world.now + self.faulty_s, self._end)
+
+    def at_rest(self) -> None:
+        """Nothing is to be checked: that is the scenario's of which this is one."""
+
+    def found(self) -> Steady:
+        """Say what came of it."""
+        assert self.began is not None
+        assert self.ended is not None
+        sqs = self.ended.sqs - self.began.sqs
+        units = {key: number - self.began.units.get(key, 0.0) for key, number in self.ended.units.items()}
+        brokers = self.ended.calls["broker"] - self.began.calls["broker"]
+        answered, polls = self.ended.answered - self.began.answered, self.ended.polls - self.began.polls
+        idle_receives = sqs["mailbox receive_message"] - sqs["mailbox send_message"]
+        idle_looks = max(1 - answered / polls, 0.0) * units.get(("waiting", READ), 0.0)
+        own = {kind: sum(units[key] for key in units if key[0] not in COUNTED and key[1] == kind) for kind in KINDS}
+        # Each call of the broker is a trigger's receive and delete, which no client makes.
+        return Steady(
+            answered=answered,
+            polls=polls,
+            sqs=(sqs.total() - idle_receives + 2 * brokers) / answered,
+            writes=own[WRITE] / answered,
+            reads=(own[READ] - idle_looks) / answered,
+            broker_calls=brokers / answered,
+        )
+
+    def _volunteer(self, name: str) -> None:
+        number = 0
+        while True:
+            sid, number = f"{name}/{number}", number + 1
+            self.tally.polls += 1
+            client, next_poll_s = self.callers.polled(sid, "unrestricted")
+            if client is not None:
+                self.callers.answer(sid, client)
+                self.tally.answered += 1
+            self.world.sleep((next_poll_s or AGAIN_AFTER_S) * self.world.chance.uniform(0.95, 1.1))
+
+    def _took(self, partition: str, kind: str, units: float) -> None:
+        key = partition.partition("#")[0], kind
+        self.tally.units[key] = self.tally.units.get(key, 0.0) + units
+
+    def _begin(self) -> None:
+        self._note()
+        self.began = self.tally.copy()
+
+    def _end(self) -> None:
+        self._note()
+        self.ended = self.tally.copy()
+
+    def _note(self) -> None:
+        for function in self.world.lambdas.functions.values():
+            self.tally.calls[function.name] = function.made

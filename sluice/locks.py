@@ -1,0 +1,72 @@
+"""The project's locks: what each package is pinned to, the hashes of its files, and who needs it."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sluice.errors import BadConfiguration
+
+PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?(?: \\)?$")
+HASH = re.compile(r"^ +--hash=(?P<hash>sha256:[0-9a-f]{64})(?: \\)?$")
+VIA = re.compile(r"^ +#(?: {3}| via )(?P<name>[A-Za-z0-9._-]+)")
+
+
+class NotPinned(BadConfiguration):
+    """A lock lacks a package that is wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One package of a lock. Its name is normalized; `marker` says on which platforms it is wanted, empty for all."""
+
+    name: str
+    version: str
+    marker: str
+    hashes: tuple[str, ...]
+    needed_by: frozenset[str]
+
+    def __str__(self) -> str:
+        """As a line of a requirements file, for pip's `--require-hashes`."""
+        condition = f" ; {self.marker}" if self.marker else ""
+        return " ".join([f"{self.name}=={self.version}{condition}", *(f"--hash={each}" for each in self.hashes)])
+
+
+def pinned(requirements: Collection[str], lock: str, *, without: Collection[str] = ()) -> tuple[Pin, ...]:
+    """List the pins of what is required and of all that needs, but for names in `without`, in order of names.
+
+    `lock` is uv's file, whose comments say who needs a package. Raises `NotPinned`.
+    """
+    pins = read_lock(lock)
+    wanted = {normal(required_name(requirement)) for requirement in requirements}
+    while more := {pin.name for pin in pins.values() if pin.needed_by & wanted and pin.name not in without} - wanted:
+        wanted |= more
+    for name in sorted(wanted - pins.keys()):
+        raise NotPinned(f"the lock doesn't pin {name}: make lock")
+    return tuple(pins[name] for name in sorted(wanted))
+
+
+def read_lock(lock: str) -> Mapping[str, Pin]:
+    """Read all pins, by name."""
+    pins: dict[str, Pin] = {}
+    for entry in re.split(r"\n(?=[A-Za-z0-9])", lock):
+        first, *rest = entry.splitlines() or [""]
+        if pin := PIN.match(first):
+            name = normal(pin["name"])
+            pins[name] = Pin(
+                name=name,
+                version=pin["version"],
+                marker=pin["marker"] or "",
+                hashes=tuple(found["hash"] for found in map(HASH.match, rest) if found),
+                needed_by=frozenset(normal(found["name"]) for found in map(VIA.match, rest) if found),
+            )
+    return pins
+
+
+def required_name(requirement: str) -> str:
+    """`jq` of `jq>=1.8; python_version > '3'`."""
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+
+
+def normal(name: str) -> str:
+    """Normalize a package's name: https://packaging.python.org/en/latest/specifications/name-normalization/."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,165 @@
+"""Two sites in one account and region, one of them at a stage: each has its own, and what one has the other hasn't."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import aiohttp
+import pytest
+
+from sluice.aws.operator.deployment import NotDeployed, stack_outputs
+from sluice.demo import splitting
+from sluice.local.access import SiteAccess
+from sluice.local.cloud import start
+from sluice.local.deployer import Deployer
+from sluice.local.sites import Site
+from sluice.local.traffic import Proxies, answer, offer_body
+from sluice.peers.deployed_methods import sqs_method
+from sluice.peers.methods import Answered, Denied, Reply
+from sluice.stages import stage_of
+from tests.deployed import make_queue
+from tests.e2e.federated import FederatedSite
+
+pytestmark = pytest.mark.slow
+
+UNSTAGED = Site("999999999999", "eu-central-1")
+STAGED = Site("999999999999", "eu-central-1", "dev")
+PARAMETERS: dict[str, object] = {
+    "sluice.rendezvous.held_proxies_min": 10,
+    **splitting.PARAMETERS,
+    "sluice.rendezvous.keep_state": False,
+    "sluice.federation.peer_stages": ["", "dev"],
+    "sluice.federation.counts_settle_s": 3,  # this cloud's counts are right at once
+}
+FANOUT = "amq.fanout"
+WITHIN_S = 120
+MET = (Denied, Answered(answer("2")))
+DIVIDED = {
+    **{name: [name] * number for name, number in splitting.PEOPLE.items()},
+    "consumer": ["others"] * splitting.OTHERS,
+}
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def deployer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployer]:
+    """Has deployed both to a cloud of their own, whose names say whose they are."""
+    cloud = start(tmp_path_factory.mktemp("cloud"), ends_with_us=True)
+    try:
+        deployer = Deployer(cloud=cloud, context=PARAMETERS)
+        deployer.deploy(UNSTAGED, STAGED)
+        yield deployer
+    finally:
+        cloud.stop()
+
+
+@pytest.fixture(scope="module")
+def sites(deployer: Deployer) -> list[FederatedSite]:
+    return [FederatedSite(deployer.cloud, site) for site in (UNSTAGED, STAGED)]
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def at_both(do: Callable[[SiteAccess], T], sites: list[FederatedSite]) -> list[T]:
+    """What it gives for each, side by side."""
+    with ThreadPoolExecutor(len(sites)) as executor:
+        return list(executor.map(do, (SiteAccess(each.cloud, each.site) for each in sites)))
+
+
+def met(site: SiteAccess) -> tuple[type[Reply], Reply]:
+    """What a client hears before there is a proxy, which may be of either kind, and then."""
+    return asyncio.run(asyncio.wait_for(_met(site), WITHIN_S))
+
+
+async def _met(site: SiteAccess) -> tuple[type[Reply], Reply]:
+    async with (
+        sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as exchange,
+        aiohttp.ClientSession() as session,
+    ):
+        proxies = Proxies(session, site.deployment.broker_url)
+        denied = await exchange(offer_body("1"))
+        serving = asyncio.create_task(_served(proxies))
+        try:
+            # Its patience may be over while the function's first environment starts.
+            while not isinstance(reply := await exchange(offer_body("2")), Answered):
+                pass
+        finally:
+            serving.cancel()
+    return type(denied), reply
+
+
+async def _served(proxies: Proxies) -> None:
+    while True:
+        polled = await proxies.poll()
+        if polled.matched:
+            await proxies.answer(polled.sid, answer("2"))
+
+
+def queues_made(site: FederatedSite, prefix: str) -> set[str | None]:
+    """Whose queues there are with this in their names."""
+    return {stage_of(name) for name in queue_names(site) if prefix in name}
+
+
+def divided(site: SiteAccess) -> Mapping[str, Sequence[str]]:
+    return splitting.run(site, progress=silent).received
+
+
+def bound(site: FederatedSite, name: str, exchange: str = FANOUT, key: str = "") -> str:
+    """A new queue of the site's, bound."""
+    make_queue(site.sqs, name)
+    site.bind(exchange, name, key)
+    site.queues.append(name)
+    return name
+
+
+def queue_names(site: FederatedSite) -> list[str]:
+    pages = site.sqs.get_paginator("list_queues").paginate()
+    return [url.rsplit("/", 1)[1] for page in pages for url in page.get("QueueUrls", [])]
+
+
+def test_offers_are_answered_at_each(sites: list[FederatedSite]) -> None:
+    assert at_both(met, sites) == [MET, MET]
+    assert sites[0].tag != sites[1].tag
+    assert queues_made(sites[0], "snowflake-client-") == queues_made(sites[0], "sluice-mailbox-") == {None, "dev"}
+
+
+def test_a_queue_that_both_call_the_same_is_split_at_each(sites: list[FederatedSite]) -> None:
+    assert at_both(divided, sites) == [DIVIDED, DIVIDED]
+
+
+def test_what_is_published_at_one_stays_there(sites: list[FederatedSite]) -> None:
+    unstaged, dev = sites
+    here, there = bound(unstaged, "sluice-queue-here"), bound(dev, "dev-sluice-queue-here")
+    unstaged.publish(FANOUT, "k", ["here"], fifo=False)
+    dev.publish(FANOUT, "k", ["there"], fifo=False)
+    assert unstaged.bodies(here, 1) == ["here"]
+    assert dev.bodies(there, 1) == ["there"]
+
+
+def test_one_is_the_others_peer_where_both_say_so(sites: list[FederatedSite]) -> None:
+    unstaged, dev = sites
+    queue = bound(dev, "dev-sluice-queue-pulled", "amq.topic", "#")
+    dev.pull(unstaged, "amq.direct", "amq.topic", key="k", fifo=False)
+    unstaged.publish("amq.direct", "k", ["over"], fifo=False)
+    assert dev.bodies(queue, 1) == ["over"]
+    made = [name for name in queue_names(unstaged) if "sluice-bridge-" in name]
+    assert {stage_of(name) for name in made} == {None}
+    dev.close_all()
+    dev.until(lambda found: not found.links, within_s=180)
+
+
+def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: list[FederatedSite]) -> None:
+    unstaged, dev = sites
+    for name in dev.queues:
+        dev.sqs.delete_queue(QueueUrl=dev.url(name))
+    deployer.destroy(STAGED)
+    with pytest.raises(NotDeployed, match="dev-SluiceState is not deployed"):
+        stack_outputs(dev.connection, "SluiceState")
+    # What was made at run time is the functions' to sweep, which are gone with their site.
+    assert queues_made(unstaged, "SluiceState-") == queues_made(unstaged, "snowflake-broker") == {None}
+    assert at_both(met, [unstaged]) == [MET]
+    assert at_both(divided, [unstaged]) == [DIVIDED]

@@ -1,0 +1,150 @@
+"""What things cost: quantities times prices, months from templates, limits in order, and the documents' tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from benchmarks.cost import PLACE, Costs, documents, written
+from benchmarks.limits import FIRST, first, limits
+from benchmarks.pool_costs import METRICS_KB
+from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
+from benchmarks.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
+from sluice.aws.metrics import publish
+from stacks.parameters import Parameters
+
+LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+CAPPED = {"ScalingConfig": {"MaximumConcurrency": 2}}
+POLLED = POLLERS * MONTH_S / POLL_S
+
+
+def site(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> Site:
+    made = {f"R{number}": each for number, each in enumerate(resources)} | named
+    return Site({"Stack": {"Resources": made}})
+
+
+def resource(kind: str, **properties: object) -> dict[str, Any]:
+    return {"Type": kind, "Properties": properties}
+
+
+def used(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> Mapping[str, Mapping[str, float]]:
+    return month(site(*resources, **named), Parameters(), minute={}, metrics=0)
+
+
+def test_quantities_are_added_up_and_have_their_prices() -> None:
+    both = together({"sqs_standard": 1_000_000}, times({"sqs_standard": 500_000, "dashboards": 0.5}, 2))
+    assert both == {"sqs_standard": 2_000_000, "dashboards": 1}
+    prices = price_list().prices
+    assert price_list().usd(both) == pytest.approx(2 * prices["sqs_standard"].usd + prices["dashboards"].usd)
+
+
+def test_what_is_free_is_no_part_of_the_bill() -> None:
+    prices = price_list()
+    free = prices.prices["alarm_metrics"].free
+    assert prices.billed_usd({"alarm_metrics": free, "dashboards": 1}) == 0
+    assert prices.billed_usd({"alarm_metrics": free + 3}) == pytest.approx(3 * prices.prices["alarm_metrics"].usd)
+
+
+def test_what_has_no_price_is_refused() -> None:
+    with pytest.raises(KeyError, match="carrier pigeons"):
+        price_list().usd({"carrier pigeons": 1})
+
+
+def test_every_price_names_its_page_of_aws() -> None:
+    assert {price.page.split("/")[2] for price in price_list().prices.values()} == {"aws.amazon.com"}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "expected"),
+    [
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", **CAPPED}, {"sqs_standard": POLLED}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs"}, {"sqs_standard": LEAST_POLLERS * POLLED / POLLERS}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs.fifo"}, {"sqs_fifo": POLLED}),
+        ({"EventSourceArn": "arn:aws:sqs:r:1:theirs", "Enabled": False}, {}),
+        ({"EventSourceArn": {"Fn::GetStackOutput": {"StackName": "S", "OutputName": "Fifo"}}}, {"sqs_fifo": POLLED}),
+        ({"EventSourceArn": {"Fn::GetStackOutput": {"StackName": "S", "OutputName": "Stream"}}}, {}),
+    ],
+)
+def test_a_trigger_polls_its_queue_in_vain_and_a_stream_for_nothing(
+    mapping: dict[str, Any], expected: dict[str, float]
+) -> None:
+    state = {
+        "Resources": {"Q": resource("AWS::SQS::Queue", FifoQueue=True), "T": resource("AWS::DynamoDB::Table")},
+        "Outputs": {
+            "Fifo": {"Value": {"Fn::GetAtt": ["Q", "Arn"]}},
+            "Stream": {"Value": {"Fn::GetAtt": ["T", "StreamArn"]}},
+        },
+    }
+    assert polls(Site({"S": state}), mapping) == expected
+
+
+def test_an_alarm_is_paid_for_by_the_metrics_that_it_looks_at() -> None:
+    parts = [{"Expression": "a + b"}, {"MetricStat": {}}, {"MetricStat": {}}]
+    alarms = used(
+        resource("AWS::CloudWatch::Alarm", MetricName="one"),
+        resource("AWS::CloudWatch::Alarm", Metrics=parts),
+        resource("AWS::CloudWatch::CompositeAlarm"),
+    )["alarms"]
+    assert alarms == {"alarm_metrics": 3, "composite_alarms": 1}
+
+
+def test_an_endpoint_is_paid_for_in_each_zone_and_a_gateway_is_free() -> None:
+    endpoints = used(
+        resource("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface", SubnetIds=["a", "b"]),
+        resource("AWS::EC2::VPCEndpoint", VpcEndpointType="Gateway"),
+        resource("AWS::EC2::NatGateway"),
+    )[ENDPOINTS]
+    assert endpoints == {"endpoint_hours": 2 * MONTH_H, "nat_hours": MONTH_H}
+
+
+def test_a_schedule_calls_its_function_every_minute() -> None:
+    rule = {
+        "ScheduleExpression": "rate(1 minute)",
+        "Targets": [{"Arn": {"Fn::GetAtt": ["Function", "Arn"]}}],
+    }
+    found = used(resource("AWS::Events::Rule", **rule), Function=resource("AWS::Lambda::Function", MemorySize=512))
+    assert found["schedules"] == {"lambda_calls": MONTH_MIN, "lambda_gb_s": MONTH_MIN * SCHEDULED_S / 2}
+
+
+def test_what_a_line_of_metrics_is_said_to_have_is_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    publish("broker", {"OffersMatched": 1})
+    bytes_logged = len(capsys.readouterr().out.strip()) + LINE_OVERHEAD_BYTES
+    assert bytes_logged / 1_000 == pytest.approx(METRICS_KB, abs=0.02)
+
+
+def test_of_each_capability_the_first_limits_are_known_in_order() -> None:
+    known = limits(Costs.kept().counts, Parameters())
+    assert set(known) == {"rendezvous", "splitting", "federation", "pipeline"}
+    for each in known.values():
+        rates = [limit.rate for limit in first(each)]
+        assert len(rates) == FIRST
+        assert rates == sorted(rates)
+        assert (
+            max(rates) <= min(limit.rate for limit in each if limit not in first(each)) if len(each) > FIRST else True
+        )
+
+
+def test_a_limit_moves_with_its_parameter() -> None:
+    counts = Costs.kept().counts
+
+    def brokers(most: int) -> float:
+        parameters = Parameters.model_validate({"rendezvous": {"broker_max_concurrency": most}})
+        known = limits(counts, parameters)["rendezvous"]
+        return next(limit.rate for limit in known if limit.what == "brokers at once")
+
+    assert brokers(20) == pytest.approx(2 * brokers(10))
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_the_tables_are_what_was_last_counted_times_the_prices(path: Any) -> None:
+    text = path.read_text()
+    assert written(text, Costs.kept()) == text, "python -m benchmarks.cost --last --write"
+
+
+def test_the_documents_have_all_tables() -> None:
+    found = {place["name"] for path in documents() for place in PLACE.finditer(path.read_text())}
+    assert {"messages", "rest", "prices", "quotas", "limits of rendezvous", "limits of pipeline"} <= found
+
+
+def test_a_rendezvous_costs_at_most_ten_dollars_a_million() -> None:
+    assert 0 < Costs.kept().million_usd("rendezvous") <= 10

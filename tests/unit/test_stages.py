@@ -1,0 +1,234 @@
+"""Stages' names: whose a name is, and that it is in what functions make and what the command line asks for."""
+
+import asyncio
+import json
+from itertools import permutations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from sluice.aws import metrics
+from sluice.aws.operator.connections import of_environment
+from sluice.aws.operator.deployment import NotDeployed, stack_outputs
+from sluice.aws.operator.lags import read_lags
+from sluice.cli.sites import SiteCommand, SiteTyper, stage_said
+from sluice.errors import CallFailed
+from sluice.federation.bridge_works import bridge_queue_name
+from sluice.federation.links.links import Bridge
+from sluice.local.cloud import Cloud
+from sluice.local.deployer import Deployer
+from sluice.local.sites import BadSite, Site, peer_stages, to_deploy
+from sluice.peers.methods import Denied, Patience, RendezvousMethod, Reply, over_sqs
+from sluice.pipeline.jobs import Landing, Places, Reach
+from sluice.rendezvous.mailbox import Mailbox
+from sluice.splitting.consumers.mounted_files import is_temporary
+from sluice.splitting.sessions.temporary_queues import is_ours, main_queue_name, session_queue_name
+from sluice.splitting.settings import ControlSettings
+from sluice.stages import STAGE, is_stage, stage_of, staged
+
+STAGES = st.one_of(st.none(), st.from_regex(STAGE, fullmatch=True).filter(is_stage))
+OURS = st.sampled_from(["sluice-tmp-", "sluice-queue-", "sluice-bridge-", "snowflake-client-", "SluiceState-"])
+REGION = "eu-central-1"
+VARIABLES = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": REGION}
+ROUTE = Bridge(name="route", link="link", src="amq.topic", dest="amq.topic", fifo=False)
+
+
+@given(one=STAGES, other=STAGES, name=OURS, base=OURS, rest=st.from_regex("[A-Za-z0-9-]{0,20}", fullmatch=True))
+def test_what_one_stages_names_begin_with_no_others_do(
+    one: str | None, other: str | None, name: str, base: str, rest: str
+) -> None:
+    assert stage_of(staged(name + rest, one)) == one
+    assert staged(name + rest, one).startswith(staged(base, other)) == (one == other and (name + rest).startswith(base))
+
+
+@pytest.mark.parametrize("text", ["", "Dev", "1dev", "dev-1", "dev_1", "sluice", "snowflake", "longerer", "dev\n"])
+def test_what_is_no_stage(text: str) -> None:
+    assert not is_stage(text)
+
+
+def test_temporary_queues_are_the_stages_and_the_deployments() -> None:
+    def settings(stage: str | None) -> ControlSettings:
+        told: dict[str, Any] = {"table": "t", "dead_letters_url": "d", "control_queue_url": "c"}
+        return ControlSettings(**told, split_queues=(), counts_settle_s=0, stage=stage)
+
+    tags = {stage: settings(stage).deployment for stage in (None, "dev", "dev2")}
+    for stage, tag in tags.items():
+        names = [make("o" * 80, deployment=tag, token="t" * 12) for make in (session_queue_name, main_queue_name)]
+        assert all(name.startswith(staged("sluice-tmp-", stage)) and len(name) == 80 for name in names)
+        assert all(is_temporary(name) and is_ours(name, deployment=tag) for name in names)
+        assert not any(is_ours(name, deployment=other) for name in names for other in tags.values() if other != tag)
+
+
+@pytest.mark.parametrize("tag", ["Dev-abcdef", "-abcdef", "sluice-abcdef", "dev-2-abcdef"])
+def test_a_deployments_tag_has_a_stage_or_none(tag: str) -> None:
+    with pytest.raises(ValueError, match="after its stage"):
+        session_queue_name("o", deployment=tag, token="t" * 12)
+
+
+def test_a_bridges_queue_is_the_stages() -> None:
+    assert bridge_queue_name("A", ROUTE, stage="dev") == f"dev-{bridge_queue_name('A', ROUTE)}"
+
+
+def test_a_mailbox_is_the_stages() -> None:
+    made: list[str] = []
+
+    class Queues:
+        def create(self, name: str, _: object) -> str:
+            made.append(name)
+            return name
+
+    mailboxes: Any = SimpleNamespace(note=lambda *_, **__: None)
+    queues: Any = Queues()
+    assert Mailbox(queues, mailboxes, lambda: 0, lambda: "id", lambda _: None, "dev-sluice-mailbox-").url() == made[0]
+    assert made == ["dev-sluice-mailbox-id"]
+
+
+def test_a_client_looks_for_the_answer_that_its_site_gives() -> None:
+    class Broker:
+        async def send_offer(self, client_id: str, body: str) -> None:
+            pass
+
+        async def queue_url(self, name: str) -> str:
+            assert name == "dev-snowflake-client-id"
+            return name
+
+        async def receive(self, queue_url: str, *, wait_s: int) -> str | None:
+            return json.dumps({"error": queue_url})
+
+    async def exchange(method: RendezvousMethod) -> Reply:
+        return await method("offer")
+
+    rendezvous = over_sqs(
+        Broker(), patience=Patience(before_lookup_s=0), draw_id=lambda: "id", answer_prefix="dev-snowflake-client-"
+    )
+    assert asyncio.run(exchange(rendezvous)) == Denied("dev-snowflake-client-id")
+
+
+def test_counts_go_to_the_namespace_that_the_function_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "dev-Sluice")
+    metrics.publish("staged-test", {"Count": 1})
+    said = json.loads(capsys.readouterr().out)
+    assert said["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "dev-Sluice"
+
+
+def test_lags_are_read_from_the_stages_namespace() -> None:
+    asked: list[str] = []
+
+    class CloudWatch:
+        def get_metric_data(self, *, MetricDataQueries: list[Any], **_: object) -> dict[str, Any]:  # noqa: N803 - AWS's
+            asked.extend(each["MetricStat"]["Metric"]["Namespace"] for each in MetricDataQueries)
+            return {"MetricDataResults": []}
+
+    for stage in (None, "dev"):
+        read_lags(CloudWatch(), {"route": None}, now_ms=0, stage=stage)
+    assert asked == ["Sluice", "dev-Sluice"]
+
+
+def test_the_land_job_is_told_the_stages_namespace() -> None:
+    landing = Landing(queue_url="q", places=Places(root="/r"), reach=Reach(region=REGION), trigger_s=1)
+    staged_ = Landing(
+        queue_url="q", places=Places(root="/r"), reach=Reach(region=REGION), trigger_s=1, metrics="dev-Sluice/Spark"
+    )
+    place = list(landing.arguments()).index("--metrics")
+    assert [*landing.arguments()[: place + 1], "dev-Sluice/Spark", *landing.arguments()[place + 1 :]] == list(
+        staged_.arguments()
+    )
+
+
+# The command line
+
+
+def test_a_stack_is_looked_for_by_its_stages_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class CloudFormation:
+        def describe_stacks(self, *, StackName: str) -> None:  # noqa: N803 - AWS's
+            asked.append(StackName)
+            raise CallFailed("DescribeStacks", "ValidationError", "no such stack")
+
+    connection = of_environment({**VARIABLES, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stage="dev")
+    monkeypatch.setattr(type(connection), "client", lambda *_: CloudFormation())
+    with pytest.raises(NotDeployed, match="stack dev-SluiceState is not deployed"):
+        stack_outputs(connection, "SluiceState")
+    assert asked == ["dev-SluiceState"]
+
+
+def program() -> SiteTyper:
+    app = SiteTyper()
+
+    @app.command()
+    def site() -> None:
+        typer.echo(f"{stage_said()}")
+
+    @app.command(cls=SiteCommand)
+    def named(name: str) -> None:
+        typer.echo(f"{name} {stage_said()}")
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "said"),
+    [
+        (["site"], {}, "None"),
+        (["site", "--stage", "dev"], {}, "dev"),
+        (["site"], {"SLUICE_STAGE": "dev"}, "dev"),
+        (["site"], {"SLUICE_STAGE": ""}, "None"),
+        (["named", "x", "--stage", "test"], {"SLUICE_STAGE": "dev"}, "x test"),
+    ],
+)
+def test_a_command_is_about_the_stage_that_is_said(
+    arguments: list[str], environment: dict[str, str], said: str
+) -> None:
+    assert CliRunner().invoke(program(), arguments, env=environment).output == f"{said}\n"
+    assert stage_said() is None
+
+
+def test_a_command_refuses_what_is_no_stage() -> None:
+    refused = CliRunner().invoke(program(), ["site", "--stage", "Dev"])
+    assert refused.exit_code == 2
+    assert "'Dev' is no stage" in refused.output
+
+
+# The embedded cloud
+
+UNSTAGED, DEV, DEV2 = (Site("000000000000", REGION, stage) for stage in (None, "dev", "dev2"))
+
+
+def test_a_site_of_the_embedded_cloud_may_have_a_stage() -> None:
+    assert Site.parse(f"000000000000/{REGION}:dev") == DEV
+    assert [str(each) for each in (UNSTAGED, DEV)] == [f"000000000000/{REGION}", f"000000000000/{REGION}:dev"]
+    for text in (f"{UNSTAGED}:", f"{UNSTAGED}:sluice", f"{UNSTAGED}:Dev"):
+        with pytest.raises(BadSite):
+            Site.parse(text)
+
+
+def test_sites_of_several_stages_let_each_other_in() -> None:
+    assert peer_stages([DEV, UNSTAGED]) == ["", "dev"]
+    assert peer_stages([DEV, DEV]) == []
+    assert to_deploy((UNSTAGED,), (DEV,)) == (DEV, UNSTAGED)
+    assert to_deploy((UNSTAGED, DEV), (DEV,)) == (DEV,)
+
+
+@pytest.mark.parametrize("order", list(permutations([UNSTAGED, DEV, DEV2])))
+def test_each_stage_is_synthesized_once_and_a_place_bootstrapped_once(
+    order: tuple[Site, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.setattr("subprocess.run", lambda command, **_: calls.append([*command[1:], ""]))
+    cloud = Cloud(pid=1, endpoint="http://127.0.0.1:1", folder=tmp_path)
+    deployed = Deployer(cloud=cloud).deploy(*order)
+    assert deployed.sites == order
+    assert sorted(call[0] for call in calls) == ["bootstrap", *["deploy"] * 3, *["synth"] * 3]
+    stages = [{text for text in call if text.startswith("--context=sluice.stage")} for call in calls[:3]]
+    assert stages == [{f"--context=sluice.stage={site.stage}"} if site.stage else set() for site in order]
+    apps = {call[call.index("--app") + 1] for call in calls if call[0] == "deploy"}
+    assert {Path(app).name for app in apps} == {"cdk.out", "cdk.out-dev", "cdk.out-dev2"}
