@@ -183,7 +183,7 @@ def _messages(costs: Costs) -> str:
         f"| all the way: exchange, bridge, exchange, splitter, table | | {_usd(costs.million_usd(*WHOLE_WAY))} |"
     )
     said = (
-        f"\nCounted on {costs.counts.on} by `python -m benchmarks.cost`. "
+        f"\nCounted on {costs.counts.on} by `python -m benchmarks.cost`.\n"
         f"Assumed: a warm broker takes {BROKER_S:g} s, a proxy {QUICK_S:g} s, ten messages sent on {BATCH_S:g} s.\n"
     )
     return "\n".join([*rows, ""]) + said
