@@ -18,6 +18,7 @@ from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
 from sluice.federation.links.links import Address
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
 from sluice.stages import staged
+from stacks import roles
 from stacks.alarms import Capability, WatchedStack
 from stacks.assets import Assets
 from stacks.functions import (
@@ -118,12 +119,12 @@ def _peer_role(stack: FederationStack) -> iam.Role | None:
         }
     }
     arns = [queue.queue_arn for queue in stack.state.open_to_peers]
-    role = iam.Role(
+    role = roles.role(
         stack,
         "PeerRole",
         description="Lets peer sites send to this one",
         assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
-        inline_policies={"Allowed": iam.PolicyDocument(statements=[allow("sqs", ["SendMessage"], *arns)])},
+        allowed=[allow("sqs", ["SendMessage"], *arns)],
     )
     # The construct writes a statement for each account, and a trust policy holds 2,048 characters:
     # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html

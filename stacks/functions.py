@@ -19,7 +19,7 @@ from constructs import Construct
 
 from sluice.settings import Settings
 from sluice.stages import staged
-from stacks import stored
+from stacks import roles, stored
 from stacks.assets import Assets, Built, Target
 from stacks.parameters import Architecture, Parameters
 
@@ -130,11 +130,11 @@ class Functions:
         write_logs = allow("logs", ["CreateLogStream", "PutLogEvents"], logs_.log_group_arn)
         traces = [allow("xray", TRACE_ACTIONS, "*")] if tracing else []
         settings = [allow("ssm", ["GetParameters"], reads)] if reads else []
-        role = iam.Role(
+        role = roles.role(
             self.stack,
             f"{plan.name.capitalize()}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            inline_policies={"Allowed": iam.PolicyDocument(statements=[*plan.allowed, *settings, write_logs, *traces])},
+            allowed=[*plan.allowed, *settings, write_logs, *traces],
         )
         if tracing:
             acknowledge(role, "AwsSolutions-IAM5[Resource::*]", "X-Ray takes segments from a role, for no resource.")

@@ -26,7 +26,7 @@ from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
 from sluice.stages import staged
-from stacks import functions
+from stacks import functions, roles
 from stacks.alarms import SPARK_NAMESPACE, Capability, Rule, WatchedStack, alarm, ours
 from stacks.assets import Assets, Built
 from stacks.environment import SparkAssets, image_target
@@ -160,11 +160,11 @@ def _job_role(
 ) -> iam.Role:
     """Make the role that jobs of this account run as."""
     of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
-    role = iam.Role(
+    role = roles.role(
         stack,
         "JobRole",
         assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), of_account),
-        inline_policies={"Allowed": iam.PolicyDocument(statements=list(statements))},
+        allowed=statements,
     )
     bucket = json.dumps(stack.resolve(stack.bucket_arn), separators=(",", ":"))  # as cdk-nag knows it
     for folder in (*JOB_FOLDERS, LOGS_PREFIX.rstrip("/")):

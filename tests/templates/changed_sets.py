@@ -79,3 +79,17 @@ OWN_SUBNETS = site(
     pipeline__vpc_endpoints=["sqs"],
 )
 OTHER_ZONES = site("a site, jobs in other zones", pipeline__zones=[2, 1], pipeline__endpoint_subnets=2)
+CHANGED = (
+    SWAPPED,
+    FIFO_FIRST,
+    WITHOUT_FIRST,
+    WITHOUT_LAST,
+    RENAMED,
+    ADOPTED,
+    OF_ANOTHER_KIND,
+    SWITCHED_OFF,
+    LANDED,
+    OTHER_PEERS,
+    OWN_SUBNETS,
+    OTHER_ZONES,
+)

@@ -8,6 +8,7 @@ import pytest
 from stacks.values import exact_id_of
 from tests.templates.changed_sets import (
     ADOPTED,
+    CHANGED,
     FIFO_FIRST,
     LANDED,
     OF_ANOTHER_KIND,
@@ -42,20 +43,6 @@ MADE_BY_ADOPTION = {
     "main of orders": NEW,
     "queue of invoices": NEW,
 }
-CHANGED = (
-    SWAPPED,
-    FIFO_FIRST,
-    WITHOUT_FIRST,
-    WITHOUT_LAST,
-    RENAMED,
-    ADOPTED,
-    OF_ANOTHER_KIND,
-    SWITCHED_OFF,
-    LANDED,
-    OTHER_PEERS,
-    OWN_SUBNETS,
-    OTHER_ZONES,
-)
 SWITCHABLE = {
     "Alarms": LOST,
     "CountersQueue": LOST,

@@ -11,6 +11,7 @@ from cfnlint.decode.decode import decode_str
 from cfnlint.runner import Runner
 
 from tests.templates.assembly import REGION
+from tests.templates.changed_sets import CHANGED, SITE
 from tests.templates.conftest import Assemblies
 from tests.templates.parameter_sets import DEFAULTS, MANY, SETS, ParameterSet
 
@@ -36,8 +37,10 @@ def found_in(text: str) -> list[tuple[str, str]]:
     ]
 
 
-# What MAXIMUM has with longer names.
-@pytest.mark.parametrize("given", [each for each in SETS if each is not MANY], ids=lambda given: given.name)
+# MAXIMUM has what MANY has, with longer names.
+@pytest.mark.parametrize(
+    "given", [*(each for each in SETS if each is not MANY), SITE, *CHANGED], ids=lambda given: given.name
+)
 def test_templates_are_as_the_schemas_of_their_resources_say(assemblies: Assemblies, given: ParameterSet) -> None:
     faults = [
         (stack, rule, said)

@@ -32,7 +32,7 @@ OF_ALL = ("arn:aws:logs:", "arn:aws:s3:::cdk-")  # DescribeLogGroups takes no le
 
 
 def statements(assembly: Assembly) -> Iterator[Mapping[str, Any]]:
-    for resource in assembly.resources("AWS::IAM::Role", "AWS::IAM::Policy"):
+    for resource in assembly.resources("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
         written = [each["PolicyDocument"] for each in resource.properties.get("Policies", [resource.properties])]
         for document in assembly.plain(resource.stack, written):
             yield from document["Statement"]
