@@ -90,7 +90,8 @@ class Costs:
     @property
     def two_sites_usd(self) -> float:
         """Dollars for two sites with default parameters and a route between them, which has a trigger."""
-        return 2 * self.month_usd("default", endpoints=False) + price_list().usd(rest.POLLED)
+        site_usd = self.month_usd("default", endpoints=False) + price_list().usd(rest.PEERED)
+        return 2 * site_usd + price_list().usd(rest.POLLED)
 
 
 def main(
@@ -231,6 +232,7 @@ def _rest(costs: Costs) -> str:
             "",
             f"By default without endpoints: {_usd(costs.month_usd('default', endpoints=False))}.",
             f"Of that an account pays {_usd(costs.billed_usd)} which does nothing else, as AWS gives some for nothing.",
+            f"From a site's first peer on: {_usd(price_list().usd(rest.PEERED))} more.",
             f"Two sites with a route between them, without endpoints: {_usd(costs.two_sites_usd)}.",
             f"Polls held as soon as any proxy polls (`rendezvous.held_proxies_min`): {_usd(_held_usd())} more.",
             f"By default {requests / MILLION:.1f} million SQS requests; a month has {MONTH_H:g} hours.",

@@ -31,6 +31,8 @@ Template = Mapping[str, Any]
 Month = Mapping[str, Used]  # what is used by what uses it
 Months = Mapping[str, Month]  # by sets of parameters
 POLLED: Used = {"sqs_standard": POLLERS * MONTH_S / POLL_S}  # of a route's queue by its trigger, in vain
+# Of the queues that peers send to, two of them FIFO, as soon as a site has a peer.
+PEERED: Used = {**POLLED, "sqs_fifo": 2 * POLLERS * MONTH_S / POLL_S}
 FILE = Path(__file__).with_name("rest.json")
 ENDPOINTS = "endpoints"  # the part of a month that a pipeline's VPC takes
 

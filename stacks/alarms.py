@@ -67,9 +67,14 @@ class Watch:
 
 
 class WatchedStack(Stack):
-    """A stack with alarms of its own, listed as they were made. `capability` is whose functions it has."""
+    """A stack with alarms of its own, listed as they were made. `capability` is whose functions it has.
+
+    `watched_by_age` are the ids of those whose queue or stream has an alarm for its oldest message: where they die, it
+    goes off, and their dead letters' does.
+    """
 
     capability: ClassVar[Capability | None] = None
+    watched_by_age: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, scope: Construct, id_: str, **properties: Any) -> None:
         super().__init__(scope, id_, **properties)
@@ -97,9 +102,16 @@ def told(text: str, heading: str) -> str:
     return f"{text}{end} {RUNBOOK}#{heading.lower()}"
 
 
-def errors_rules(stack: Stack, capability: Capability, *, least: int) -> list[Rule]:
-    """Watch for functions of a stack that die or run out of time: what of a batch fails isn't counted there."""
-    functions = [child for child in stack.node.children if isinstance(child, lambda_.Function)]
+def errors_rules(stack: WatchedStack, capability: Capability, *, least: int) -> list[Rule]:
+    """Watch for functions of a stack that die or run out of time: what of a batch fails isn't counted there.
+
+    AWS charges for each function, so it is for those that no other alarm is about.
+    """
+    functions = [
+        child
+        for child in stack.node.children
+        if isinstance(child, lambda_.Function) and child.node.id not in stack.watched_by_age
+    ]
     rules = []
     for start in range(0, len(functions), MOST_METRICS):
         metrics = {

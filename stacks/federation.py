@@ -7,7 +7,7 @@ by what all sites' queues are called: the name that CloudFormation gives them be
 from collections.abc import Sequence
 from typing import cast
 
-from aws_cdk import Aws, CfnOutput
+from aws_cdk import ArnFormat, Aws, CfnOutput
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -58,6 +58,7 @@ class FederationStack(WatchedStack):
     """Stack `SluiceFederation`."""
 
     capability = Capability.FEDERATION
+    watched_by_age = frozenset({"Exchange"})
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
         super().__init__(
@@ -178,6 +179,7 @@ def _exchange(stack: FederationStack) -> None:
             batch=min(most, SMALL_BATCH) if ingress.fifo else most,
             window_s=None if ingress.fifo else parameters.batching_window_s,
             concurrency=parameters.max_concurrency,
+            enabled=not ingress.from_links,
         )
 
 
@@ -219,7 +221,7 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
             run_time_queues=[stack.bridge_prefix],
             wildcards=_patterns(stack)
             | _peers(stack)
-            | {"*": "Event source mappings are made at run time; the condition names the one function they are of."},
+            | {"*": "Event source mappings are made at run time; the condition names the functions they are of."},
             allowed=_links_statements(stack, bridge),
             failures=state.dead_letters,
             # A tick arms the next one while a link is tried. Lambda would take that for a runaway loop:
@@ -230,7 +232,7 @@ def _links(stack: FederationStack, bridge: lambda_.Function) -> lambda_.Function
     # What peers know of this site: whose messages are its own.
     roles = [cast("iam.Role", stack.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
     function.add_environment("SENDERS", stack.to_json_string(roles))
-    trigger("Links", function, state.links_queue)
+    trigger("Links", function, state.links_queue, enabled=False)
     trigger("Ticks", function, state.ticks_queue, concurrency=None)
     every_minute(function, {"op": "sweep"})
     return function
@@ -275,7 +277,17 @@ def _links_settings(stack: FederationStack, bridge: lambda_.Function) -> LinksSe
 
 def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Sequence[iam.PolicyStatement]:
     state = stack.state
-    of_bridge = {"ArnLike": {"lambda:FunctionArn": bridge.function_arn}}
+    # What peers send is read once there are peers. By their names' beginnings, as a function's role comes before it.
+    named = (
+        stack.format_arn(
+            service="lambda",
+            resource="function",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            resource_name=f"{stack.stack_name}-{name}*",
+        )
+        for name in ("Exchange", "Links")
+    )
+    of_functions = {"ArnLike": {"lambda:FunctionArn": [bridge.function_arn, *named]}}
     table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
     mapping_actions = [f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
     return [
@@ -285,7 +297,7 @@ def _links_statements(stack: FederationStack, bridge: lambda_.Function) -> Seque
         allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
         allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
         allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *stack.bindable),  # whose dead letters are put back
-        iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_bridge),
+        iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_functions),
         # It takes neither a resource nor that condition.
         allow("lambda", ["ListEventSourceMappings"], "*"),
         *_kms(stack, SENT_WITH),

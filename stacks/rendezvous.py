@@ -45,6 +45,7 @@ class RendezvousStack(WatchedStack):
     """Stack `SluiceRendezvous`."""
 
     capability = Capability.RENDEZVOUS
+    watched_by_age = frozenset({"Broker", "Counters"})
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
         super().__init__(

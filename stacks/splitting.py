@@ -49,6 +49,7 @@ class SplittingStack(WatchedStack):
     """Stack `SluiceSplitting`."""
 
     capability = Capability.SPLITTING
+    watched_by_age = frozenset({"Splitter"})
 
     def __init__(self, scope: Construct, parameters: Parameters, *, state: StateStack, assets: Assets) -> None:
         super().__init__(

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from sluice.aws.clients import dynamodb_client, lambda_client, new_id, now_ms, s
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.documents import EXCHANGES, LINKS, PEERS, DynamoDocument
 from sluice.aws.federation.forwards import Forwards
-from sluice.aws.federation.mappings import BridgeMappings
+from sluice.aws.federation.mappings import BridgeMappings, PeerMappings
 from sluice.aws.federation.peers import PeerQueues
 from sluice.aws.federation.queues import SqsSiteQueues
 from sluice.aws.federation.redrives import Redrives
@@ -165,8 +165,15 @@ class LinksParts:
             declared=self.settings.declared,
             applied=self.documents[DECLARED],
             ways=dynamics.ways,
+            hear_peers=PeerMappings(client=lambda_client(), queue_arns=self._peers_queues).switch_on,
             upkeep=upkeep,
         )
+
+    @property
+    def _peers_queues(self) -> Sequence[str]:
+        here = self.settings.here
+        urls = (here.control_queue_url, here.ingress_url, here.fifo_ingress_url)
+        return [self.settings.arn_prefix + url.rsplit("/", 1)[1] for url in urls]
 
     def dynamics(self, registrar: Registrar) -> Dynamics:
         """Dynamic routes, for the same invocation."""

@@ -94,6 +94,7 @@ class Administration:
     declared: Declared
     applied: Document
     ways: Callable[[], Mapping[str, list[Way]]]  # of dynamic routes, by exchange
+    hear_peers: Callable[[], None]  # let what peers send be read: where there are none, it isn't
     upkeep: Upkeep
     kms_key_arn: str | None = None  # of the key for queues made at run time
 
@@ -253,6 +254,7 @@ class Administration:
             return {**known, peer.tag: replace(peer, tags=tuple(sorted({*tags, *peer.tags})))}
 
         self.registrar.known.change(added)
+        self.hear_peers()
         # What the peer may have no longer goes at once, and not with its next hello.
         registry = self.registrar.registry()
         served = [each.bridge for each in registry.bridges.values() if each.served and not each.closing]
@@ -434,6 +436,8 @@ class Administration:
     def declare_peers(self) -> Sequence[BadConfiguration]:
         """Let those be peers that are declared, and those no longer that were; what can't be, the rest being there."""
         known, declared = self.registrar.known.peers(), {peer.tag: peer for peer in self.peers}
+        if known:  # a deployment may have switched it off again
+            self.hear_peers()
         faults = _faults(partial(self.add_peer, peer) for tag, peer in declared.items() if peer != known.get(tag))
         for tag in [tag for tag, peer in known.items() if peer.declared and tag not in declared]:
             with suppress(BadRoute):  # one that links of this site go to stays

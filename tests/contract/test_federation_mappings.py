@@ -8,7 +8,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings
+from sluice.aws.federation.mappings import MAX_UNWINDOWED, WINDOW_S, BridgeMappings, PeerMappings
 from sluice.errors import CallFailed
 from sluice.federation.ports import MappingGone, MappingPace, Mappings
 from tests.federation_fakes import FakeMappings
@@ -48,6 +48,30 @@ def scripted() -> Iterator[Scripted]:
     script = Scripted()
     yield script
     script.stub.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize(
+    ("states", "switched"), [({ONE: "Enabled", TWO: "Enabling"}, []), ({ONE: "Disabled", TWO: "Disabling"}, [ONE, TWO])]
+)
+def test_what_peers_send_is_read_from_then_on(scripted: Scripted, states: dict[str, str], switched: list[str]) -> None:
+    for mapping, state in states.items():
+        found = {"EventSourceMappings": [{"UUID": mapping, "State": state}]}
+        scripted.stub.add_response("list_event_source_mappings", found, {"EventSourceArn": PREFIX + mapping})
+        if mapping in switched:
+            asked = {"UUID": mapping, "Enabled": True}
+            scripted.stub.add_response("update_event_source_mapping", {"UUID": mapping}, asked)
+    PeerMappings(client=scripted.client, queue_arns=[PREFIX + mapping for mapping in states]).switch_on()
+
+
+def test_one_that_changes_just_now_is_switched_on_another_time(scripted: Scripted) -> None:
+    found = {"EventSourceMappings": [{"UUID": ONE, "State": "Disabled"}]}
+    for code in ("ResourceInUseException", "TooManyRequestsException"):
+        scripted.stub.add_response("list_event_source_mappings", found, {"EventSourceArn": PREFIX + "q"})
+        scripted.stub.add_client_error("update_event_source_mapping", code)
+    mappings = PeerMappings(client=scripted.client, queue_arns=[PREFIX + "q"])
+    mappings.switch_on()
+    with pytest.raises(CallFailed, match="TooManyRequestsException"):
+        mappings.switch_on()
 
 
 TEN = MappingPace(batch_size=10)

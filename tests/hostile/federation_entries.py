@@ -207,6 +207,7 @@ class Links:
             declared=Declared(),
             applied=FakeDocument(),
             ways=dynamics.ways,
+            hear_peers=lambda: None,
             upkeep=upkeep,
         )
 

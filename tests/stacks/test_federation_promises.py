@@ -65,6 +65,11 @@ def test_every_ingress_and_what_the_links_function_hears_report_partial_failures
     }
 
 
+def test_what_peers_send_is_read_when_there_are_some_and_polled_for_nothing_until_then(federated: Templates) -> None:
+    off = {name for name, trigger in triggers(federated).items() if trigger.get("Enabled") is False}
+    assert off == {"FederationLinkIngress", "FederationFifoLinkIngress", "FederationLinks"}
+
+
 def test_who_sends_to_and_reads_queues_made_at_run_time_may_use_the_key(
     federated: Templates, synth: Callable[..., Templates]
 ) -> None:
@@ -131,9 +136,12 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
         f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")
     }
     [(operator, condition)] = conditional["Condition"].items()
-    assert (operator, {key: text(value) for key, value in condition.items()}) == (
+    [(key, functions)] = condition.items()
+    of_stack = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:SluiceFederation-"
+    assert (operator, key, [text(each) for each in functions]) == (
         "ArnLike",
-        {"lambda:FunctionArn": "Bridge.Arn"},
+        "lambda:FunctionArn",
+        ["Bridge.Arn", f"{of_stack}Exchange*", f"{of_stack}Links*"],
     )
     made = {"CreateQueue", "TagQueue", "GetQueueAttributes", "SetQueueAttributes"}
     made |= {"ReceiveMessage", "SendMessage", "DeleteMessage"}

@@ -79,6 +79,7 @@ class Asked(Site):
             declared=Declared(),
             applied=FakeDocument(),
             ways=lambda: self.known_ways,
+            hear_peers=lambda: None,
             upkeep=self.upkeep(registrar, redrive=self._redrive),
         )
         try:

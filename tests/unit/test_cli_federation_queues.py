@@ -45,6 +45,7 @@ class OfMoto(Site):
             declared=Declared(),
             applied=FakeDocument(),
             ways=dict,
+            hear_peers=lambda: None,
             upkeep=self.upkeep(registrar, redrive=lambda _: 0),
         )
         try:

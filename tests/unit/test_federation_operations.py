@@ -60,6 +60,7 @@ class Desk:
     applied: FakeDocument = field(default_factory=FakeDocument)
     redriven: list[str] = field(default_factory=list)
     peers: tuple[Peer, ...] = ()
+    let_in: int = 0  # how often what peers send was let be read
 
     def __post_init__(self) -> None:
         self.here = self.world["A"]
@@ -78,10 +79,14 @@ class Desk:
             declared=self.declared,
             applied=self.applied,
             ways=dict,
+            hear_peers=self._hear_peers,
             upkeep=self.here.upkeep(registrar, redrive=self._redrive, declared=declared),
         )
         reply = reply_of(administration.perform(request_of(encode(operation), OPERATIONS)))
         return result_of(operation, json.dumps(reply))
+
+    def _hear_peers(self) -> None:
+        self.let_in += 1
 
     def _redrive(self, queue: str) -> int:
         self.redriven.append(queue)
@@ -264,6 +269,18 @@ def test_a_peer_goes_with_what_it_asked_for_and_not_while_links_of_this_site_go_
     assert desk.here.deaf[-1].startswith("BadRoute: 'B' is no peer of this site")
     with pytest.raises(BadConfiguration, match="no such peer: B"):
         desk.ask(DeletePeer(name="B"))
+
+
+def test_what_peers_send_is_read_as_soon_as_there_are_some_and_looked_after_at_every_sweep() -> None:
+    desk = Desk()
+    [peer] = desk.ask(ShowSite()).peers
+    desk.ask(DeletePeer(name=peer.tag))
+    desk.ask(SweepSite())
+    assert desk.let_in == 0
+    desk.ask(AddPeer(peer=peer))
+    assert desk.let_in == 1
+    desk.ask(SweepSite())
+    assert desk.let_in == 2
 
 
 def test_peers_that_are_declared_are_there_and_go_with_their_declaration() -> None:

@@ -1,6 +1,6 @@
-"""Event source mappings of the bridge function: `sluice.federation.ports.Mappings`."""
+"""Event source mappings: the bridge function's, `sluice.federation.ports.Mappings`, and those of what peers send."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 
 EXISTS = "ResourceConflictException"
 GONE = "ResourceNotFoundException"
+BUSY = "ResourceInUseException"
 MAX_UNWINDOWED = 10  # messages: a larger batch needs a window
 WINDOW_S = 1
 FIFO_SUFFIX = ".fifo"
@@ -96,6 +97,34 @@ class BridgeMappings:
                 EventSourceArn=self.arn_prefix + queue, FunctionName=self.function
             )
         return [mapping["UUID"] for mapping in found["EventSourceMappings"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerMappings:
+    """Of the queues that peers send to, by their ARNs. The stacks make them, switched off: idle polls are paid for."""
+
+    client: "LambdaClient"
+    queue_arns: Sequence[str]
+
+    def switch_on(self) -> None:
+        """Enable those that are disabled, as any is that was just deployed. Raises `CallFailed`.
+
+        One that changes just now is left for the next time.
+        """
+        for arn in self.queue_arns:
+            with calls("ListEventSourceMappings"):
+                found = self.client.list_event_source_mappings(EventSourceArn=arn)["EventSourceMappings"]
+            for mapping in found:
+                if mapping["State"] in {"Disabled", "Disabling"}:
+                    self._switch_on(mapping["UUID"])
+
+    def _switch_on(self, mapping: str) -> None:
+        try:
+            with calls("UpdateEventSourceMapping"):
+                self.client.update_event_source_mapping(UUID=mapping, Enabled=True)
+        except CallFailed as error:
+            if error.code != BUSY:
+                raise
 
 
 def _paced(queue: str, pace: MappingPace) -> dict[str, Any]:
