@@ -137,7 +137,7 @@ def test_the_links_function_may_do_exactly_this(federated: Templates) -> None:
     }
     [(operator, condition)] = conditional["Condition"].items()
     [(key, functions)] = condition.items()
-    of_stack = "arn:<AWS::Partition>:lambda:<AWS::Region>:<AWS::AccountId>:function:SluiceFederation-"
+    of_stack = "arn:{AWS::Partition}:lambda:{AWS::Region}:{AWS::AccountId}:function:SluiceFederation-"
     assert (operator, key, [text(each) for each in functions]) == (
         "ArnLike",
         "lambda:FunctionArn",
