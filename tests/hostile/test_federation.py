@@ -6,11 +6,11 @@ import zlib
 from functools import partial
 from typing import Any, get_args
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import asdict
 
 from sluice.codec import Format, encode
 from sluice.errors import BadSnapshot, Malformed
@@ -41,7 +41,7 @@ from tests.hostile.federation_entries import (
 from tests.hostile.hostile_values import any_texts, attributes, bent, documents, spelled, sqs_texts
 from tests.hostile.limits import MIB, told, within
 
-ADDRESS = asdict(World(["THERE"])["THERE"].address)
+ADDRESS = msgspec.to_builtins(World(["THERE"])["THERE"].address)
 OPTIONS: dict[str, Any] = {
     "dest_key": "k",
     "retention_s": 60,

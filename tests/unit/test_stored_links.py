@@ -203,7 +203,9 @@ DECLARATION = Declared(
 )
 WATCHED = SiteWatch(
     queues={
-        "sluice-bridge-0123": QueueWatch(messages=7, waiting_since_ms=1_700_000_000_017, undelivered=3),
+        "sluice-bridge-0123": QueueWatch(
+            messages=7, waiting_since_ms=1_700_000_000_017, undelivered=3, none_found_since_ms=1_700_000_000_014
+        ),
         "sluice-queue-orders": QueueWatch(missing_since_ms=1_700_000_000_015, unbound=True),
     },
     mends={PULL.name: Mends(number=2, last="queue", last_ms=1_700_000_000_016, lost=17)},
@@ -269,6 +271,11 @@ def test_an_op_of_dynamic_routes_is_read_and_written_as_it_was(name: str) -> Non
     assert encode(OPS[name]).decode() == file(f"op_{name}")
 
 
+def test_a_watch_from_before_held_letters_were_looked_for_is_read() -> None:
+    queues = {name: replace(queue, none_found_since_ms=None) for name, queue in WATCHED.queues.items()}
+    assert WATCH.of_text(file("watch_before")) == replace(WATCHED, queues=queues)
+
+
 def test_what_was_stored_and_told_of_excludes_before_is_skipped() -> None:
     routes = DYNAMIC_ROUTES["amq.topic"]
     assert ROUTES.of_text(file("dynamic_routes_before")) == {"amq.topic": replace(routes, former={})}
@@ -309,6 +316,7 @@ def test_every_file_has_its_test() -> None:
         "dynamic_routes_before",
         "op_wanted_before",
         "op_carried_before",
+        "watch_before",
     }
     of_bindings = ("bindings", "x_qpid_")  # their test is test_stored_bindings
     assert {path.stem for path in STORED.iterdir() if not path.stem.startswith(of_bindings)} == names
