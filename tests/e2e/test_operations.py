@@ -1,4 +1,4 @@
-"""What operators hold on to, as deployed: traces that messages keep, one screen of the site, alarms and a dashboard."""
+"""What operators hold on to, as deployed: traces, one screen of the site, dead letters, alarms and a dashboard."""
 
 import asyncio
 import json
@@ -16,7 +16,8 @@ from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_output, stack_outputs
 from sluice.cli.main import app
-from sluice.federation.operations import BindQueue, SweepSite, UnbindQueue
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.operations import AddExchange, BindQueue, DeleteExchange, SweepSite, UnbindQueue
 from sluice.local.traffic import Proxies, answer, draw_number
 from sluice.message import TRACE_HEADER
 from sluice.splitting.operations import ListQueues
@@ -129,6 +130,54 @@ def test_one_screen_shows_the_site(deployed: Deployed, monkeypatch: pytest.Monke
     # Its jobs are processes of this machine, which --local asks.
     assert set(found["failed"]) == {"pipeline"}
     assert done.exit_code == 1
+
+
+def test_a_dead_letter_goes_back_once_its_cause_is_gone_and_another_is_thrown_away(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in deployed.cloud.environment(deployed.site).items():
+        monkeypatch.setenv(name, value)
+
+    def dlq(*arguments: str) -> Any:
+        done = CliRunner().invoke(app, ["dlq", *arguments, "--json"])
+        assert done.exit_code == 0, f"{done.output}{done.exception!r}"
+        return json.loads(done.stdout)
+
+    outputs, control = (
+        stack_outputs(deployed.connection, "SluiceFederation"),
+        ControlClient.of(deployed.connection, FEDERATION),
+    )
+    queue, missing, traces = (
+        f"sluice-queue-{uuid.uuid4().hex[:8]}",
+        f"late-{uuid.uuid4().hex[:8]}",
+        (new_trace(), new_trace()),
+    )
+    url = deployed.make_queue(queue)
+    for body, trace in zip((f"early for {missing}", f"wrong for {missing}"), traces, strict=True):
+        send(deployed, outputs["IngressUrl"], body, trace, exchange=missing)
+    deadline, ids = time.monotonic() + WITHIN_S, dict[str, str]()
+    while len(ids) < len(traces):
+        assert time.monotonic() < deadline, ids
+        letters = dlq("show", "federation", "--reason", "UnknownExchange", "--count", "100")
+        ids = {letter["body"]: letter["id"] for letter in letters if missing in letter["body"]}
+    found = {each["queue"]: each["reasons"] for each in dlq("list")}
+    assert max(each["letters"] for each in found["federation"] if each["reason"] == "UnknownExchange") >= len(traces)
+
+    assert dlq("purge", "federation", "--id", ids[f"wrong for {missing}"], "--yes")["moved"] == 1
+    control.ask(AddExchange(name=missing, type=ExchangeType.FANOUT))
+    control.ask(BindQueue(exchange=missing, queue=queue, key=""))
+    try:
+        time.sleep(1.1)  # exchange functions look for a new version every second
+        assert dlq("redrive", "federation", "--id", ids[f"early for {missing}"]) == {
+            "moved": 1,
+            "stays": {},
+            "stopped": False,
+        }
+        assert arrived(deployed, url, traces[0])["Body"] == f"early for {missing}"
+    finally:
+        control.ask(UnbindQueue(exchange=missing, queue=queue, key=""))
+        control.ask(DeleteExchange(name=missing))
+        deployed.sqs.delete_queue(QueueUrl=url)
 
 
 def test_alarms_and_dashboard_are_there(deployed: Deployed) -> None:
