@@ -13,7 +13,6 @@ import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from botocore import xform_name
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.session import Session
+from msgspec.structs import replace
 
 from benchmarks.report import Figure, report
 from sluice.aws.change_logs import DynamoChangeLog

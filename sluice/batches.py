@@ -46,8 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     outgoing: Outgoing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What one `SendMessageBatch` sends to one target, in order. An entry's id is its place in the request."""
 
     target: str
@@ -105,8 +104,7 @@ def fifo_rounds(entries: Iterable[Entry]) -> tuple[Round, ...]:
     return tuple(standard_round(rounds[number]) for number in sorted(rounds))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """What a dispatch stopped at: entries whose target is `gone`, or has `refused` one, and those of `later` rounds."""
 
     gone: tuple[Entry, ...] = ()

@@ -7,7 +7,6 @@ What is made for each message on its way is a struct: it takes a fifth of the ti
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -52,14 +51,13 @@ class Value(msgspec.Struct, frozen=True):
 Attributes = Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A received message. `system` holds the system attributes by name: `SentTimestamp`, `MessageGroupId` and so on."""
 
     message_id: str
     body: str
-    attributes: Attributes = field(default_factory=dict)
-    system: Mapping[str, str] = field(default_factory=dict)
+    attributes: Attributes = msgspec.field(default_factory=dict)
+    system: Mapping[str, str] = msgspec.field(default_factory=dict)
     receipt_handle: str = ""
 
     @classmethod
@@ -121,8 +119,7 @@ class Message:
         return size_of(self.body, self.attributes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A message that goes no further: it, why, and the ARN of the queue that it was in."""
 
     message: Message

@@ -9,7 +9,6 @@ On `architecture=local` there is neither application nor function: local Spark r
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -260,7 +259,7 @@ def _settings(
             trigger_s=options.trigger_s,
             metrics=UNSET if stage is None else staged(SPARK_NAMESPACE, stage),
         ),
-        limits=JobLimits(**options.model_dump(include={each.name for each in fields(JobLimits)})),
+        limits=JobLimits(**options.model_dump(include=set(JobLimits.__struct_fields__))),
     )
 
 

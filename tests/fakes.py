@@ -5,7 +5,9 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed, QueueGone
 from sluice.rendezvous.counts import statistics

@@ -3,7 +3,6 @@
 Whatever a registrar calls may be struck: by a crash before or after, or by somebody else who comes in between.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import asdict
 
@@ -188,7 +188,7 @@ class FakeQueues:
         self.taken_in.append((name, entry["MessageBody"]))
         received = _received(entry, f"{name}-{next(self.numbers)}", self.now_ms())
         system = {**received.system, "SenderId": sender_id}
-        self.queues[name].append(Held(dataclasses.replace(received, system=system)))
+        self.queues[name].append(Held(msgspec.structs.replace(received, system=system)))
 
     def create(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
         self.strike()
@@ -550,7 +550,7 @@ class Site:
         if outcome.failures:  # they come again
             system = {"ApproximateReceiveCount": "2"}
             again = [messages[position] for position in sorted(outcome.failures)]
-            self._route([dataclasses.replace(each, system={**each.system, **system}) for each in again], ingress)
+            self._route([msgspec.structs.replace(each, system={**each.system, **system}) for each in again], ingress)
 
     def offer(self, body: str) -> None:
         """Somebody sends to the queue that queue routes read."""

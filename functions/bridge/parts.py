@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 from msgspec import UNSET
 
@@ -49,8 +49,7 @@ def programs() -> "JqRunner":
     return JqRunner()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeParts:
+class BridgeParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the bridge function keeps between its batches.
 
     `found` gives the bridges that read a queue, and looks for them once for each version of the registry.
@@ -65,7 +64,7 @@ class BridgeParts:
     reporter: Reporter
     executor: Executor
     sleep: Callable[[float], None] = time.sleep
-    noted_at_ms: dict[str, int] = field(default_factory=dict)  # by bridge
+    noted_at_ms: dict[str, int] = msgspec.field(default_factory=dict)  # by bridge
 
     @classmethod
     def make(cls, settings: BridgeSettings) -> "BridgeParts":

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from sluice.aws.clients import new_id, now_ms, sqs_client
 from sluice.aws.dead_letters import OFFER_KEPT, DeadLetters
@@ -24,8 +26,7 @@ AT_ONCE = 3  # calls for one of them
 CLIENT_ID = "ClientID"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerParts:
+class BrokerParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the broker function keeps between its batches. `matchmaker` makes one for a batch."""
 
     broker: Broker

@@ -4,9 +4,9 @@ import secrets
 import string
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.clients import dynamodb_client, lambda_client, make_client, now_ms, queue_arn_prefix, sqs_client
@@ -35,8 +35,7 @@ ALPHABET = string.ascii_lowercase + string.digits
 TICK = encode(TickSessions()).decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlParts:
+class ControlParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the control function keeps between its invocations."""
 
     settings: ControlSettings

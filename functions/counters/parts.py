@@ -1,7 +1,8 @@
 """Puts the counters function together: adapters and clock, from its settings."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.aws.change_logs import DynamoChangeLog
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, sqs_client
@@ -15,8 +16,7 @@ from sluice.rendezvous.counting import Counting
 from sluice.rendezvous.settings import CountersSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountersParts:
+class CountersParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the counters function keeps between its batches."""
 
     counting: Counting

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.change_logs import DynamoChangeLog
@@ -27,8 +27,7 @@ from sluice.message import Message
 logger = Logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeParts:
+class ExchangeParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the exchange function keeps between its batches."""
 
     settings: ExchangeSettings
@@ -38,7 +37,7 @@ class ExchangeParts:
     ticks: SqsQueues
     reporter: Reporter
     executor: Executor
-    absent: AbsentQueues = field(default_factory=AbsentQueues)
+    absent: AbsentQueues = msgspec.field(default_factory=AbsentQueues)
 
     @classmethod
     def make(cls, settings: ExchangeSettings) -> "ExchangeParts":

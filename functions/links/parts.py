@@ -4,8 +4,8 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 
 from sluice.aws.change_logs import DynamoChangeLog
@@ -54,8 +54,7 @@ def filter_problem(filter_: Filter) -> str | None:
     return problem(filter_, compile_problem=compile_problem)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinksParts:
+class LinksParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the links function keeps between its invocations."""
 
     settings: LinksSettings

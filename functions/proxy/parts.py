@@ -2,7 +2,8 @@
 
 import random
 import time
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.aws.clients import dynamodb_client, new_id, now_ms
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
@@ -23,8 +24,7 @@ AT_ONCE = 2  # calls for one offer
 SENT_AWAY = frozenset({PollMetric.DEFERRED, PollMetric.REFUSED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyParts:
+class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the proxy function keeps between its requests."""
 
     site: BrokerSite

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
+from msgspec.structs import replace
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, new_id, now_ms, now_s, sqs_client
 from sluice.aws.dead_letters import DeadLetters
@@ -28,8 +29,7 @@ from sluice.splitting.splitter import SplitOutcome, SplitQueue, split
 logger = Logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitterParts:
+class SplitterParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the splitter function keeps between its batches."""
 
     settings: SplitterSettings

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.aws.clients import MAX_CONNECTIONS, dynamodb_client, now_ms
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
@@ -13,8 +14,7 @@ from sluice.rendezvous.sweeper import Sweeper
 from sluice.stages import staged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweeperParts:
+class SweeperParts(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment of the sweeper function keeps between its sweeps."""
 
     meeting: Meeting

@@ -19,8 +19,11 @@ nothing else finds none in a head from here, and stops short.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from sluice.aws.clients import calls
 from sluice.aws.documents import HEAD, MAX_READS, PART_BYTES
@@ -47,8 +50,7 @@ CONDITION_IN_TRANSACTION = "ConditionalCheckFailed"
 CONFLICT = "TransactionConflict"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
     """What the head says; empty texts and zeros where it doesn't. Snapshots are `<token>*<number of parts>`."""
 
     version: int = 0
@@ -92,7 +94,7 @@ class DynamoChangeLog:
     table: str
     name: str
     new_token: Callable[[], str]
-    _head: _Head = _Head()
+    _head: _Head = field(default_factory=_Head)
 
     @property
     def is_long(self) -> bool:

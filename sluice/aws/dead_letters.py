@@ -13,10 +13,11 @@ import contextlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aws_lambda_powertools.logging import Logger
+from msgspec.structs import replace
 
 from sluice.aws.clients import calls
 from sluice.dead_letter_reasons import LAMBDAS_REASON, MOVED_FROM

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed, QueueGone
 
@@ -11,8 +13,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
     from mypy_boto3_sqs import SQSClient
 
 
-@dataclass(frozen=True, slots=True)
-class QueuesByUrl:
+class QueuesByUrl(msgspec.Struct, frozen=True):
     """Whatever queues a message may go to, by URL."""
 
     client: "SQSClient"
@@ -88,8 +89,7 @@ class ReceivedQueues:
             self.client.change_message_visibility_batch(QueueUrl=url, Entries=entries)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class SqsQueues:
+class SqsQueues(msgspec.Struct, frozen=True):
     """SQS through a client. `sibling_url` is the URL of any queue of the same account and region.
 
     `holding` is a client whose time limit is longer than any wait of `receive`, where the other's isn't.

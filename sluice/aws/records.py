@@ -6,10 +6,11 @@ reason; the queue's own redrive is the net under it, for functions that die.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, wait
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
+from msgspec.structs import replace
 
 from sluice.aws.dead_letters import DeadLetters
 from sluice.aws.queues import ReceivedQueues
@@ -28,8 +29,7 @@ FIFO_SUFFIX = ".fifo"
 logger = Logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """The messages of one event, which are all of one queue, in order. `source` is its ARN."""
 
     source: str
@@ -60,8 +60,7 @@ class Batch:
         return self.source.endswith(FIFO_SUFFIX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reporter:
+class Reporter(msgspec.Struct, frozen=True, kw_only=True):
     """Says what of a batch is to come again. `executor` is for records and dead letters side by side.
 
     What passes in seconds needn't wait for the time-out of a message, nor all of its group with it: what has failed for

@@ -1,7 +1,8 @@
 """Who arms the next tick: one of many that see that there is something to do later."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.aws.items import attributes
@@ -14,8 +15,7 @@ TICKS = "ticks"
 CONDITION_FAILED = "ConditionalCheckFailedException"
 
 
-@dataclass(frozen=True, slots=True)
-class Ticks:
+class Ticks(msgspec.Struct, frozen=True):
     """One function's tick in a table, item (`ticks`, `name`)."""
 
     client: "DynamoDBClient"

@@ -6,9 +6,9 @@ The command line is one asker; a request from anywhere else is checked as strict
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from sluice.errors import BadBinding, BadConfiguration, BadRoute
@@ -80,8 +80,7 @@ class NoSuch(BadConfiguration):
     """There is no link or route of this name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Administration:
+class Administration(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. `applied` is where the last declaration stands that was applied.
 
     `senders` are ids of the roles of this site's functions that peers hear from; `peers` are those that are declared.

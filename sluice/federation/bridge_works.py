@@ -5,8 +5,8 @@ All of it is safe to do again: whoever did it may have died before saying so.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 
 from sluice.dead_letter_reasons import ROUTE_GONE
@@ -77,8 +77,7 @@ def changeable(attributes: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in attributes.items() if name == RETENTION}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeWorks:
+class BridgeWorks(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's, at the site `tag`, whose names are those of the `stage`."""
 
     tag: str

@@ -6,8 +6,8 @@ was to be told and wasn't is asked for after the next heartbeat.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
@@ -48,13 +48,12 @@ from sluice.federation.registrar import Registrar, news_of
 MAX_RACES = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dynamics:
+class Dynamics(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's."""
 
     registrar: Registrar
     document: Document
-    ignored: Counter[str] = field(default_factory=Counter)  # ops that changed nothing, by reason
+    ignored: Counter[str] = msgspec.field(default_factory=Counter)  # ops that changed nothing, by reason
 
     def hear(self, message: DynamicMessage, *, sender_id: str) -> None:
         """Take in what a peer says; what can't be read is counted. Raises `BadRoute` for who may not say anything."""

@@ -1,7 +1,8 @@
 """A site's peers, changed one at a time by whoever wins. Apart from the links, which change with each heartbeat."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.codec import Format
 from sluice.federation.exchange_store import TooBusy
@@ -19,8 +20,7 @@ def peers_in(content: bytes | None) -> ByTag:
     return {} if content is None else PEERS.unpack(content)
 
 
-@dataclass(frozen=True, slots=True)
-class PeerStore:
+class PeerStore(msgspec.Struct, frozen=True):
     """The peers in their document."""
 
     document: Document

@@ -1,8 +1,9 @@
 """What federation asks of AWS. Adapters are in `sluice.aws`, fakes in the tests; both keep these promises."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from sluice.errors import DestinationFault
 from sluice.federation.links.links import Endpoint, Link
@@ -33,8 +34,7 @@ class Document(Protocol):
         """Write version `after` + 1; False where somebody else has written since `after`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class News(msgspec.Struct, frozen=True, kw_only=True):
     """What has come after a version. `changes` lead to `version`, one by one.
 
     They begin at the version that was asked for; or, where that is too long ago, or none was, at `base`, the version
@@ -101,8 +101,7 @@ class SiteQueues(Protocol):
         """Delete received messages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappingPace:
+class MappingPace(msgspec.Struct, frozen=True, kw_only=True):
     """How many messages a function gets at once, and how many functions side by side; None for no limit."""
 
     batch_size: int

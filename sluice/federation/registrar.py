@@ -6,8 +6,8 @@ to do again, and what has become of it comes back as an event.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -69,8 +69,7 @@ def news_of(error: PeerUnreachable | PeerRefused) -> Unreachable | AccessRefused
     return AccessRefused(str(error)) if isinstance(error, PeerRefused) else Unreachable(str(error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registrar:
+class Registrar(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. Raises `BadRoute`, `BadBinding`, or `CallFailed` for what AWS refuses."""
 
     here: Address

@@ -10,6 +10,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import QueueGone, SenderFault, SluiceError
 from sluice.federation.links.peers import KnownPeers, Peer
@@ -21,8 +23,7 @@ from sluice.ulids import ulid_of
 GONE_AFTER_MS = 5_000  # of answers that a queue doesn't exist
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ingress:
+class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     """A queue that messages are published to: any exchange's, or one's alone.
 
     `from_links` where only peers send to it; `trusted` where publishers are believed where a message has been.
@@ -75,8 +76,7 @@ class AbsentQueues:
             del self.since_ms[url]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undeliverable:
+class Undeliverable(msgspec.Struct, frozen=True, kw_only=True):
     """A copy whose queue is gone: of the message at the position."""
 
     position: int

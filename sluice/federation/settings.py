@@ -1,10 +1,10 @@
 """Settings of the functions that federate, from their environment variables: apart, so that other bundles lack them."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
+import msgspec
 from msgspec import UNSET
 
 from sluice.errors import BadBinding
@@ -39,8 +39,7 @@ class BridgeSettings(Settings, frozen=True, kw_only=True):
     ticks_queue_url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteNames:
+class SiteNames(msgspec.Struct, frozen=True, kw_only=True):
     """Which queues the site may send to and read: those that the stacks made, by their names there, and patterns.
 
     Of those made some are `taken`: the site reads them itself, to split them or to count.

@@ -7,7 +7,8 @@ compiles patterns is nothing that other routes should wait for.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.errors import BadFilter, HeldBack, SenderFault
 from sluice.message import Message
@@ -27,8 +28,7 @@ class NotSifted(SenderFault):
     """A message on which a route's filter fails: whether it may go over isn't known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sieve:
+class Sieve(msgspec.Struct, frozen=True, kw_only=True):
     """One route's filter, for one batch."""
 
     router: Router

@@ -6,8 +6,8 @@ with it; copies that were dead letters meanwhile go back into their queue. All o
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from sluice.errors import CallFailed, DestinationFault, QueueGone
@@ -30,8 +30,7 @@ ENCRYPTION = frozenset({"KmsMasterKeyId", "SqsManagedSseEnabled"})
 QUEUE, SETTINGS, MAPPING, BINDING = "queue", "queue's settings", "event source mapping", "binding"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class Mended(msgspec.Struct, frozen=True, kw_only=True):
     """What was found missing, and of which routes. `lost` messages, about, went with it."""
 
     what: str
@@ -40,15 +39,14 @@ class Mended:
     lost: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
+class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's. `declared` are the queues that declared bindings name. `mended` is for whoever tells of it."""
 
     registrar: Registrar
     document: Document
     declared: frozenset[str]
     redrive: Callable[[str], int]  # of dead letters of the queue with this name, back into it: how many
-    mended: list[Mended] = field(default_factory=list)
+    mended: list[Mended] = msgspec.field(default_factory=list)
 
     def watch(self) -> SiteWatch:
         """Return what is known by the looks so far. Raises `BadSnapshot`."""

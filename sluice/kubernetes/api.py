@@ -7,9 +7,10 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
+
+import msgspec
 
 from sluice.errors import CallFailed
 from sluice.splitting.consumers.environments import Json
@@ -26,8 +27,7 @@ NOT_FOUND, ALREADY_EXISTS = "NotFound", "AlreadyExists"
 Send = Callable[[str, str, Json | None], tuple[int, Json]]
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(msgspec.Struct, frozen=True):
     """Asks one API server. All of it raises `CallFailed`, with the server's own reason as its code."""
 
     send: Send

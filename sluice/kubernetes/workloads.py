@@ -6,8 +6,9 @@ the same time fails the call, and the next one goes on with theirs.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from sluice.errors import BadConsumer, CallFailed
 from sluice.kubernetes.api import ALREADY_EXISTS, NOT_FOUND, Api, path_of
@@ -50,8 +51,7 @@ ENDED = frozenset({"Succeeded", "Failed"})  # phases of pods that run no more
 DENIED = frozenset({"Forbidden", "Unauthorized"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesWorkloads:
+class KubernetesWorkloads(msgspec.Struct, frozen=True, kw_only=True):
     """Through connections by the clusters' names. `arn_prefix` is an ARN of the site's queues without the name."""
 
     cluster: Callable[[str], Api]

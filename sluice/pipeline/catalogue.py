@@ -1,7 +1,8 @@
 """The jobs of one site, as its settings make them. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.pipeline.jobs import (
     COMPACT,
@@ -20,8 +21,7 @@ from sluice.pipeline.schedule import ONE_DAY
 from sluice.pipeline.settings import JobsSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(msgspec.Struct, frozen=True):
     """Makes the jobs of a site."""
 
     settings: JobsSettings

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 LAND, STATISTICS, COMPACT, REPLAY = "land", "statistics", "compact", "replay"
@@ -35,8 +36,7 @@ class TableFormat(StrEnum):
 ICEBERG_CATALOG, ICEBERG_NAMESPACE = "sluice", "pipeline"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Where the jobs keep what they keep, below one folder: `s3://bucket`, or an absolute path. No slash at its end."""
 
     root: str
@@ -59,8 +59,7 @@ class Places:
         return f"{self.root}/{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
     """How a job reaches SQS; without an endpoint it is AWS's own."""
 
     region: str
@@ -73,8 +72,7 @@ class Reach:
         return ("--region", self.region, *endpoint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landing:
+class Landing(msgspec.Struct, frozen=True, kw_only=True):
     """What the land job is told, drained or not. `metrics` is their namespace, where not the source's own."""
 
     queue_url: str
@@ -110,8 +108,7 @@ def compact_arguments(places: Places, *, days: int) -> Sequence[str]:
     return (COMPACT, *places.tables, "--days", str(days))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent again, and where: to the exchange behind an ingress queue. Times are ISO 8601.
 
     It comes from tables, or with `staged` from segments that are still kept.
@@ -130,8 +127,7 @@ class Replay:
         return (REPLAY, *source, *target, "--from", self.since, "--to", self.until, *reach.arguments)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
+class Workers(msgspec.Struct, frozen=True, kw_only=True):
     """The size of the driver and of each executor. Half of the memory is the JVM's, half Python's and Arrow's."""
 
     cores: int = 1
@@ -140,8 +136,7 @@ class Workers:
     max_executors: int = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, kw_only=True):
     """What is submitted, by its addresses in S3; these name the content, so that new content is a new program."""
 
     entry_point: str

@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from sluice.errors import RequestRefused
 from sluice.pipeline.catalogue import Catalogue
@@ -53,8 +54,7 @@ class JobRuns(Protocol):
         """Asks a run to end, and kills it after the grace period. One that has ended stays so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciler:
+class Reconciler(msgspec.Struct, frozen=True, kw_only=True):
     """Looks after the jobs of one site. Every operation may be repeated."""
 
     catalogue: Catalogue

@@ -7,9 +7,10 @@ because a list of runs shows their names and not their tags.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
+
+import msgspec
 
 from sluice.pipeline.jobs import Job, Mode
 from sluice.times import DAY_MS
@@ -38,8 +39,7 @@ ENDED = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED})
 LIVE = tuple(state for state in RunState if state not in ENDED)
 
 
-@dataclass(frozen=True, slots=True)
-class RunName:
+class RunName(msgspec.Struct, frozen=True):
     """`land/3f2a…` or `statistics/3f2a…/2026-11-20`."""
 
     job: str
@@ -61,8 +61,7 @@ class RunName:
         return SEPARATOR.join(part for part in (self.job, self.digest, self.slot) if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `ended_at_ms` is when it was last heard of, which for one that has ended is when it did."""
 
     run_id: str
@@ -88,8 +87,7 @@ class JobStep(StrEnum):
     REST = "rest"  # nothing is wanted, or it is done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """A step, the runs to cancel, the client token of a start, and why, in words; whether the last run failed."""
 
     step: JobStep

@@ -1,16 +1,16 @@
 """When batch jobs are due. Days and times of day are UTC's. Pure: what time it is comes in."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Self
+
+import msgspec
 
 TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 ONE_DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Daily:
+class Daily(msgspec.Struct, frozen=True):
     """Every day at a time, given in minutes after midnight."""
 
     minute: int

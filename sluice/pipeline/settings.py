@@ -1,14 +1,13 @@
 """What the jobs function is told by its environment variables: everything that makes a job what it is."""
 
-from dataclasses import dataclass
+import msgspec
 
 from sluice.pipeline.jobs import Landing, Program
 from sluice.pipeline.schedule import Daily
 from sluice.settings import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLimits:
+class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How jobs run. `streaming` is whether the land job runs where nobody has said otherwise.
 
     `resting` is whether none can run, whatever was said: nothing leads them to SQS.

@@ -7,8 +7,11 @@ whatever fails or dies after that, it hears something.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed, OfferRefused
 from sluice.rendezvous.event_recorder import EventRecorder
@@ -57,8 +60,7 @@ class OfferMetric(StrEnum):
     TIMED_OUT = "OffersTimedOut"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferMessage:
+class OfferMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message in the offers queue, as it came. `trace` is the X-Ray trace header that its client gave it."""
 
     client_id: str
@@ -68,8 +70,7 @@ class OfferMessage:
     receives: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
     """Serves offers over SQS; safe for threads. `executor` does side by side what doesn't depend on each other."""
 
     offers: OfferStore

@@ -5,7 +5,8 @@ was published of the record itself is published once more, under the same id.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.errors import SluiceError
 from sluice.rendezvous.counts.events import Event
@@ -14,8 +15,7 @@ from sluice.rendezvous.counts.stream import StreamRecord
 from sluice.rendezvous.ports import StatisticsStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a batch. `done` is how many of its records, from the first on, are counted and published."""
 
     done: int
@@ -24,8 +24,7 @@ class Counted:
     reason: str = ""  # why the first of the others isn't done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counting:
+class Counting(msgspec.Struct, frozen=True, kw_only=True):
     """Of one execution environment.
 
     `is_wanted` says whether anybody gets what is published, and may raise a `SluiceError`. `publish` sends events in

@@ -7,7 +7,9 @@ next ones back for some seconds, and tells of all that ended alike at once.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from sluice.rendezvous.backlog import Backlog
 from sluice.rendezvous.counts.events import (
@@ -28,8 +30,7 @@ from sluice.rendezvous.protocol.messages import Offer, Poll
 NOT_PUBLISHED = "EventsNotPublished"  # a metric, and what the log says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRecorder:
+class EventRecorder(msgspec.Struct, frozen=True, kw_only=True):
     """Safe for threads. `hash_of` and `country_of` take an address, which goes no further.
 
     `publisher` says how many it could not tell of, and raises nothing; without one, what was noted is forgotten.
@@ -41,9 +42,9 @@ class EventRecorder:
     now_ms: NowMs
     new_id: Callable[[], str]
     publisher: Callable[[Sequence[Event]], int] | None = None
-    _events: list[Event] = field(default_factory=list)
-    _polls: list[PollEvent] = field(default_factory=list)
-    _backlog: Backlog = field(default_factory=Backlog)
+    _events: list[Event] = msgspec.field(default_factory=list)
+    _polls: list[PollEvent] = msgspec.field(default_factory=list)
+    _backlog: Backlog = msgspec.field(default_factory=Backlog)
 
     def take(self) -> Sequence[Event]:
         """Hand out what was noted, and what is held back: from now on it is the caller's to tell."""

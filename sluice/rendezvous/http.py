@@ -3,8 +3,10 @@
 import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from sluice.errors import Malformed
 from sluice.rendezvous.broker import OfferMetric
@@ -43,8 +45,7 @@ LEGACY_STATUS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP request; names of headers in lower case. `address` is where it came from, empty where nobody says."""
 
     method: str
@@ -66,13 +67,12 @@ class HttpRequest:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP response; `metrics` are the names of what it counts as."""
 
     status: int
     body: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     metrics: tuple[str, ...] = ()
 
     def event(self) -> dict[str, Any]:
@@ -88,8 +88,7 @@ def route_of(path: str) -> str | None:
     return path if path in ROUTES else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSite:
+class BrokerSite(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. `trusts_forwarded`: whoever is in front writes where a request came from."""
 
     volunteers: Volunteers

@@ -5,7 +5,8 @@ The client's request is held open until its answer comes, at most as long as a c
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.errors import CallFailed, OfferRefused
 from sluice.rendezvous.broker import OfferMetric
@@ -27,8 +28,7 @@ from sluice.rendezvous.protocol.messages import (
 ON_ITS_WAY_MS = 1_000  # the answer that was taken in the last moment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientReply:
+class ClientReply(msgspec.Struct, frozen=True, kw_only=True):
     """Either the proxy's answer, where `metric` says matched, or the protocol's error text."""
 
     metric: OfferMetric
@@ -40,8 +40,7 @@ class ClientReply:
         return answer_reply(self.text) if self.metric is OfferMetric.MATCHED else error_reply(self.text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpClients:
+class HttpClients(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. `matchmaker` makes one for each offer."""
 
     offers: OfferStore

@@ -5,8 +5,9 @@ that isn't there: one that has just been made may not be found for a second.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from sluice.errors import DestinationFault
 from sluice.rendezvous.ports import NowMs
@@ -16,8 +17,7 @@ T = TypeVar("T")
 AGAIN_AFTER_MS = 250
 
 
-@dataclass(frozen=True, slots=True)
-class Persistence:
+class Persistence(msgspec.Struct, frozen=True):
     """Waits by `sleep`, which takes seconds."""
 
     now_ms: NowMs

@@ -1,9 +1,10 @@
 """What the rendezvous asks of AWS. Adapters are in `sluice.aws.rendezvous`; the tests' fakes keep the same promises."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from sluice.rendezvous.counts import statistics
 from sluice.rendezvous.counts.statistics import Position, Tally
@@ -26,8 +27,7 @@ class OfferState(StrEnum):
     TIMED_OUT = "timed out"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferRecord:
+class OfferRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An offer in the store, by its `key`.
 
     `nat`, `country` and `trace` are for the event that tells of its end. `token` says who wrote it, `shard` where it
@@ -50,8 +50,7 @@ class OfferRecord:
         return self.client_id, self.sent_at_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenOffer:
+class OpenOffer(msgspec.Struct, frozen=True, kw_only=True):
     """An offer that may be given to a proxy: its `record`, and all that the proxy and its answer's way need.
 
     `offer` is the session description as text, `relay` the bridge's WebSocket address, `reply_to` the URL of the queue
@@ -84,8 +83,7 @@ class LeftOffer(NamedTuple):
         return self.client_id, self.sent_at_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(msgspec.Struct, frozen=True, kw_only=True):
     """An offer that was given to a proxy, and what the proxy's answer needs. `profile` is the proxy's."""
 
     record: OfferRecord

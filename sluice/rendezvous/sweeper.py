@@ -9,6 +9,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from sluice.errors import CallFailed
 from sluice.rendezvous.mailbox import SWEPT_AFTER_MS
 from sluice.rendezvous.pacing import Pacing
@@ -42,8 +44,7 @@ class Swept:
     timed_out: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweeper:
+class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     """One sweep. What it doesn't get to, or what fails, is in the stores for the next one."""
 
     offers: OfferStore

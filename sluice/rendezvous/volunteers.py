@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from sluice.errors import QueueGone
 from sluice.rendezvous.counts.events import PollOutcome
@@ -50,8 +52,7 @@ ENDED_AS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volunteers:
+class Volunteers(msgspec.Struct, frozen=True, kw_only=True):
     """Serves one request at a time. Raises what the requests to AWS raise.
 
     `held_min` polls are held at rest, on the average of a day, and `held_max` at most; `random` draws in [0, 1).

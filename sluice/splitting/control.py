@@ -4,12 +4,11 @@ Every operation is load, decide, save, act; who loses a race to save begins agai
 was cut off is done at the next tick.
 """
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from sluice.batches import Dispatcher, Entry
@@ -76,8 +75,7 @@ class TooBusy(SluiceError):
     """The registry is written by too many at once; the request may be repeated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class Control(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation's control. Raises `CallFailed` for what AWS refuses."""
 
     known: KnownRegistry
@@ -93,7 +91,7 @@ class Control:
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/confirm-queue-is-empty.html
     counts_settle_ms: int
     policies: Sequence[Policy] = ()
-    returned: Counter[str] = field(default_factory=Counter)  # messages put back in this invocation, by queue id
+    returned: Counter[str] = msgspec.field(default_factory=Counter)  # messages put back in this invocation, by queue id
 
     def __post_init__(self) -> None:
         self.known.begin()
@@ -186,13 +184,13 @@ class Control:
 
     def take_steps(self, agent: str, clusters: Collection[str]) -> tuple[ConsumerStep, ...]:
         """Give an agent what is to be done in these clusters, and hold those consumers for it."""
-        pointing = dataclasses.replace(self.pointing, holder=agent)
+        pointing = msgspec.structs.replace(self.pointing, holder=agent)
         held = list(pointing.taken(self.view(), clusters))
         return pointing.steps(self._take_in(held) if held else self.view(), clusters)
 
     def report_steps(self, agent: str, reports: Sequence[StepReport]) -> None:
         """Take in what an agent has done. Raises `StepsLost`."""
-        pointing = dataclasses.replace(self.pointing, holder=agent)
+        pointing = msgspec.structs.replace(self.pointing, holder=agent)
         self._take_in(list(pointing.reported(self.known.load(), reports)))
 
     # Taking in

@@ -1,7 +1,8 @@
 """Performs what the control function is asked."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.splitting.control import Control
 from sluice.splitting.filters.files import check_filters
@@ -31,8 +32,7 @@ from sluice.splitting.pointing import HELD_MS
 from sluice.splitting.sessions.state import Registry, Session
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Performer:
+class Performer(msgspec.Struct, frozen=True, kw_only=True):
     """Performs the operations of one invocation. `counts` are the messages that sessions were sent, by session id."""
 
     control: Control

@@ -7,7 +7,8 @@ can live: a call of another, that was late, would undo what is known.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed
 from sluice.splitting.consumers.targets import Consumer, Consumers, Target, name_of, of_agents
@@ -41,8 +42,7 @@ class StepsLost(BadConfiguration):
     """An agent was too slow: others may have changed the consumers meanwhile. It has to ask again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pointing:
+class Pointing(msgspec.Struct, frozen=True, kw_only=True):
     """What one invocation, the `holder`, does of it. `repointed` is by queue id. All of it raises `CallFailed`."""
 
     repointed: Mapping[str, Repointed]

@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+import msgspec
 
 from sluice.settings import Settings
 from sluice.splitting.consumers.targets import Target
@@ -12,8 +13,7 @@ from sluice.splitting.sessions.temporary_queues import FIFO_SUFFIX, TAG_CHARACTE
 from sluice.stages import staged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitConfig:
+class SplitConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A queue that can be split. `source` and `main` are queue names.
 
     Where the deployed consumer is re-pointed there is no `main`: it reads the source while nothing is split, and then a
@@ -26,7 +26,7 @@ class SplitConfig:
     sns: bool = False
     s3_event: bool = False
     drain_timeout_s: int | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def fifo(self) -> bool:
@@ -50,8 +50,7 @@ class SplitterSettings(Settings, frozen=True, kw_only=True):
         return {config.source: config for config in self.split_queues}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repointed:
+class Repointed(msgspec.Struct, frozen=True, kw_only=True):
     """The consumers of a split queue that are re-pointed, in this order.
 
     `trigger_id` is the splitter's event source mapping from the queue, which is off while nothing is split.

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
 
+import msgspec
+
 from sluice.batches import Dispatcher, Entry
 from sluice.errors import DestinationFault, HeldBack, NotDelivered, NotReached, QueueGone
 from sluice.message import Message
@@ -49,8 +51,7 @@ def first_received_ms(message: Message) -> int | None:
     return None if at_ms is None or message.system.get("ApproximateReceiveCount", "1") == "1" else int(at_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitQueue:
+class SplitQueue(msgspec.Struct, frozen=True, kw_only=True):
     """A queue as the splitter needs to know it. `main` is a queue's name, None while nothing may be forwarded."""
 
     queue_id: str
@@ -60,8 +61,7 @@ class SplitQueue:
     s3_event: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routes:
+class Routes(msgspec.Struct, frozen=True, kw_only=True):
     """One split queue's router and where its sessions' queues are: session id to queue name."""
 
     router: Router

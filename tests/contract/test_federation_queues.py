@@ -3,13 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 from moto import mock_aws
+from msgspec.structs import replace
 
 from sluice.aws.dead_letters import MAX_REASON, PACKED, REASON, SOURCE, DeadLetters
 from sluice.aws.federation.peers import PeerQueues, _classified, _outages

@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.aws.rendezvous.mailboxes import DynamoMailboxStore
 from sluice.aws.rendezvous.offers import SID_RESTS_MS, DynamoOfferStore

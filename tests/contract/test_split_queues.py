@@ -1,13 +1,13 @@
 """SQS as splitting asks for it, on moto: each promise of the ports `TargetQueues` and `ControlledQueues`."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import boto3
 import pytest
 from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
+from msgspec.structs import replace
 
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.errors import CallFailed, QueueGone

@@ -8,11 +8,11 @@ import base64
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.aws.rendezvous import packing
 from sluice.aws.rendezvous.address_keys import AddressHasher

@@ -8,11 +8,11 @@ import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
 from sluice.aws.operator.control_client import FEDERATION, ControlClient

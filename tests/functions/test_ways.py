@@ -5,11 +5,11 @@ stands; wanted are 11 files for the splitter and 10 for the exchange.
 """
 
 import json
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from functions.broker import handler as broker
 from functions.exchange import handler as exchange

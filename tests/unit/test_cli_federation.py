@@ -6,13 +6,14 @@ The sites' operations, registries and peers' messages are the real ones; only qu
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from sluice.cli.federation.route_declarations import MAX_NAME_CHARACTERS, route_name

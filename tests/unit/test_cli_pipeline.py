@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed, HeldBack, Malformed, TooLarge
 from sluice.federation.forwarder import Dropped, ForwardOutcome, forward_all, shared_out

@@ -1,8 +1,8 @@
 """The registry's events and what is due: each may come late or twice."""
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -97,7 +97,7 @@ def pushing() -> Registry:
 
 
 def changed(event: HelloAnswered, **fields: Any) -> HelloAnswered:
-    return dataclasses.replace(event, **fields)
+    return msgspec.structs.replace(event, **fields)
 
 
 def greeting(*pulls: Bridge, **fields: Any) -> Greeted:

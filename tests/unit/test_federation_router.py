@@ -1,12 +1,13 @@
 """Routing a batch: every bound queue has its copy, in order, whatever goes wrong amid it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed, HeldBack, Malformed, QueueGone, UnknownExchange
 from sluice.federation.links.peers import KnownPeers, Peer
@@ -121,7 +122,9 @@ def test_whatever_goes_wrong_amid_a_batch_nothing_is_done_that_a_queue_lacks(
     to = table(bindings, fifo=fifo)
     urls = {name: f"url/{name}{'.fifo' if fifo else ''}" for name in NAMES}
     outcome = run(messages, to, queues, fifo=fifo, absent=missed_before() if missed else None)
-    without = {(each.position, each.reason.removeprefix("no such queue: ")) for each in outcome.undeliverable}
+    without = {
+        (each.position, each.reason.removeprefix("QueueGone: no such queue: ")) for each in outcome.undeliverable
+    }
     assert missed or not without  # by one answer nobody is gone
     assert {position for position, _ in without}.isdisjoint(outcome.failures)
     assert outcome.absent.keys() == queues.gone
@@ -191,7 +194,7 @@ def test_what_comes_again_and_still_has_no_queue_is_undeliverable() -> None:
     again = replace(message("0"), system={"ApproximateReceiveCount": "2"})
     outcome = run([again], table([("one", "a")]), Fickle(luck=["gone"]))
     assert [(each.position, each.url, each.reason) for each in outcome.undeliverable] == [
-        (0, "url/one", "no such queue: url/one")
+        (0, "url/one", "QueueGone: no such queue: url/one")
     ]
     assert outcome.failures == {}
 

@@ -4,13 +4,14 @@ import base64
 import html.parser
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from functions.proxy.handler import cause_of
 from sluice.errors import CallFailed
@@ -340,8 +341,8 @@ def test_forwarded_addresses_are_for_those_who_trust_who_is_in_front(trusts: boo
 
     volunteers = SimpleNamespace(poll=poll)
     request = HttpRequest(method="POST", path="/proxy", headers=FORWARDED, body=POLL, address="203.0.113.7")
-    replace(site, volunteers=volunteers).serve(request)  # type: ignore[arg-type]
-    replace(site, volunteers=volunteers).serve(replace(request, headers={}))  # type: ignore[arg-type]
+    replace(site, volunteers=volunteers).serve(request)
+    replace(site, volunteers=volunteers).serve(replace(request, headers={}))
     assert seen == [address, "203.0.113.7"]
 
 

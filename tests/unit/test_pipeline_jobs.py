@@ -1,18 +1,19 @@
 """What the pipeline's jobs are, and what is done about their runs: the decisions, without AWS."""
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import replace
 
 from sluice.errors import BadRequest, BadSetting, RequestRefused
 from sluice.operations import Operation, R, request_of
@@ -71,7 +72,7 @@ def run(job: Job, run_id: str, state: RunState = RunState.RUNNING, *, at_ms: int
 
 
 def land(*, code: str = "s3://assets/c.tgz") -> Job:
-    return Catalogue(structs.replace(SETTINGS, program=replace(SETTINGS.program, code=code))).land()
+    return Catalogue(replace(SETTINGS, program=replace(SETTINGS.program, code=code))).land()
 
 
 def decision(job: Job | None, *runs: Run, now_ms: int = NOON_MS, name: str = LAND) -> Decision:
@@ -113,13 +114,13 @@ def test_half_of_a_worker_s_memory_is_for_python() -> None:
 
 def changed(job: Job) -> list[Job]:
     return [
-        replace(job, program=replace(job.program, entry_point="s3://assets/other.py")),
-        replace(job, program=replace(job.program, code="s3://assets/other.tgz")),
-        replace(job, program=replace(job.program, environment="s3://assets/other.tgz")),
-        replace(job, program=replace(job.program, workers=Workers(cores=2))),
-        replace(job, arguments=(*job.arguments, "--drain")),
-        replace(job, attempts=9),
-        replace(job, timeout_minutes=9),
+        dataclasses.replace(job, program=replace(job.program, entry_point="s3://assets/other.py")),
+        dataclasses.replace(job, program=replace(job.program, code="s3://assets/other.tgz")),
+        dataclasses.replace(job, program=replace(job.program, environment="s3://assets/other.tgz")),
+        dataclasses.replace(job, program=replace(job.program, workers=Workers(cores=2))),
+        dataclasses.replace(job, arguments=(*job.arguments, "--drain")),
+        dataclasses.replace(job, attempts=9),
+        dataclasses.replace(job, timeout_minutes=9),
     ]
 
 
@@ -211,7 +212,7 @@ def test_a_drain_takes_the_stream_s_place() -> None:
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED])
 def test_a_slot_is_done_once_by_whichever_version(state: RunState) -> None:
     job = CATALOGUE.scheduled(NOON_MS)[0]
-    later = replace(job, attempts=9)
+    later = dataclasses.replace(job, attempts=9)
     found = decision(later, run(job, "1", state), name=STATISTICS)
     assert (found.step, found.failed) == (JobStep.REST, state is RunState.FAILED)
 
@@ -420,7 +421,7 @@ class Site:
         return [name.partition("/")[0] for name in self.runs.started]
 
     def deploy(self, code: str) -> None:
-        self.settings = structs.replace(self.settings, program=replace(self.settings.program, code=code))
+        self.settings = replace(self.settings, program=replace(self.settings.program, code=code))
 
 
 @pytest.fixture
@@ -508,7 +509,7 @@ def test_a_second_drain_is_another_one(site: Site) -> None:
 
 def test_where_streaming_isn_t_wanted_nothing_starts_until_somebody_says_so() -> None:
     limits = replace(SETTINGS.limits, streaming=False, statistics_at=None, compaction_at=None)
-    site = Site(settings=structs.replace(SETTINGS, limits=limits))
+    site = Site(settings=replace(SETTINGS, limits=limits))
     site.ask(ReconcileJobs())
     assert site.names() == []
     site.ask(StartLand())
@@ -516,7 +517,7 @@ def test_where_streaming_isn_t_wanted_nothing_starts_until_somebody_says_so() ->
 
 
 def at_rest(settings: JobsSettings, *, resting: bool = True) -> JobsSettings:
-    return structs.replace(settings, limits=replace(settings.limits, resting=resting))
+    return replace(settings, limits=replace(settings.limits, resting=resting))
 
 
 def test_at_rest_all_runs_end_and_none_begins(site: Site) -> None:

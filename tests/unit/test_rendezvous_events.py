@@ -2,12 +2,12 @@
 
 import itertools
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sluice.errors import CallFailed, Malformed
 from sluice.rendezvous.backlog import HELD_BACK_MS

@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from sluice.message import Message, Value
 from sluice.splitting.control import (

@@ -2,11 +2,11 @@
 
 import base64
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sluice.message import MAX_MESSAGE_BYTES, Message, Value
 from sluice.splitting.routing.copies import for_main, for_session, returned

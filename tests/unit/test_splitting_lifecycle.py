@@ -1,12 +1,12 @@
 """Sessions from start to end: limits, order, and in a simulated world that nothing is lost and nothing left over."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -227,8 +227,8 @@ def test_an_event_that_comes_twice_changes_nothing() -> None:
     "event",
     [
         start("t", queues=("nowhere",)),
-        dataclasses.replace(start("t"), names={"q": "tmp-s-q"}),
-        dataclasses.replace(start("t"), names={}),
+        msgspec.structs.replace(start("t"), names={"q": "tmp-s-q"}),
+        msgspec.structs.replace(start("t"), names={}),
     ],
 )
 def test_a_session_that_cannot_be_taken_on_is_refused(event: SessionRequested) -> None:
@@ -438,7 +438,7 @@ def test_the_sweep_takes_this_deployments_unknown_queues_and_no_others() -> None
     name = session_queue_name("q", deployment="aaaaaa", token="0" * 12)
     orphan = main_queue_name("q", deployment="aaaaaa", token="1" * 12)
     others = session_queue_name("q", deployment="bbbbbb", token="2" * 12)
-    registry = after(registry_of(STATIC), dataclasses.replace(start(), names={"q": name}))
+    registry = after(registry_of(STATIC), msgspec.structs.replace(start(), names={"q": name}))
     assert orphans([name, orphan, others, "q", "sluice-tmp-"], registry, deployment="aaaaaa") == [orphan]
 
 

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from sluice.message import Message, Value
 from sluice.splitting.filters import jq

@@ -3,9 +3,8 @@
 What Spark does with it is its own suite's: column `trace_header`.
 """
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publishing
 from sluice.federation.matching.bindings import Binding, Destination

@@ -1,8 +1,9 @@
 """When each bridge last forwarded something: item (`forwards`, bridge), outside of the registry's versions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.aws.items import attributes, number, query_pages, text
@@ -14,8 +15,7 @@ FORWARDS = "forwards"
 KEPT_S = 30 * 24 * 60 * 60
 
 
-@dataclass(frozen=True, slots=True)
-class Forwards:
+class Forwards(msgspec.Struct, frozen=True):
     """In one table, through a client."""
 
     client: "DynamoDBClient"

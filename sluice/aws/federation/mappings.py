@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed
@@ -20,8 +21,7 @@ WINDOW_S = 1
 FIFO_SUFFIX = ".fifo"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BridgeMappings:
+class BridgeMappings(msgspec.Struct, frozen=True, kw_only=True):
     """Through a boto3 client. `arn_prefix` is an ARN of the site's queues without the name."""
 
     client: "LambdaClient"
@@ -99,8 +99,7 @@ class BridgeMappings:
         return [mapping["UUID"] for mapping in found["EventSourceMappings"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerMappings:
+class PeerMappings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the queues that peers send to, by their ARNs. The stacks make them, switched off: idle polls are paid for."""
 
     client: "LambdaClient"

@@ -6,9 +6,9 @@ What goes wrong is told apart: what may pass, what somebody has to put right, an
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
@@ -51,15 +51,14 @@ SERVER_ERROR = 500
 _Key = tuple[str, str | None, str | None, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class PeerQueues:
+class PeerQueues(msgspec.Struct, frozen=True):
     """Clients are kept: one for each region, endpoint and role. Safe for threads once a client is there.
 
     `account` is the site's own, and the name of its sessions where it assumes a peer's role: peers know it by that.
     """
 
     account: str
-    _clients: dict[_Key, "SQSClient"] = field(default_factory=dict)
+    _clients: dict[_Key, "SQSClient"] = msgspec.field(default_factory=dict)
 
     def tell(self, link: Link, endpoint: Endpoint, body: str) -> None:
         """Send to the peer's control queue, in order for each link: it is the group.

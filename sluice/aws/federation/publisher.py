@@ -9,10 +9,11 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
+
+import msgspec
 
 from sluice.aws.clients import CONFIG, calls
 from sluice.batches import MAX_ENTRIES, Entry, Request, standard_round
@@ -45,8 +46,7 @@ _GROUP = re.compile(r"[!-~]{1,128}")  # as SQS takes it
 Attribute = str | int | float | bytes | Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publishing:
+class Publishing(msgspec.Struct, frozen=True, kw_only=True):
     """A message to be published.
 
     `headers` are what headers exchanges match: those that SQS has a type for become attributes. `group` is the message
@@ -58,11 +58,11 @@ class Publishing:
     exchange: str
     key: str = ""
     body: str
-    headers: Headers = field(default_factory=dict)
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    headers: Headers = msgspec.field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = msgspec.field(default_factory=dict)
     ttl_ms: int | None = None
     group: str | None = None
-    deduplication_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    deduplication_id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
     trace_header: str | None = None
 
     def outgoing(self, *, fifo: bool) -> Outgoing:
@@ -166,8 +166,7 @@ class NotPublished(DestinationFault):
         self.tried = tried
 
 
-@dataclass(frozen=True, slots=True)
-class Publisher:
+class Publisher(msgspec.Struct, frozen=True):
     """Publishes to one ingress queue, of either kind. Safe for threads."""
 
     ingress_url: str

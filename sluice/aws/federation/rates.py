@@ -4,8 +4,9 @@ A batch takes its messages' time of the route's, from the end of what was taken 
 no more goes over than the rate lets through in it, and one batch: an hour without messages gives nobody a burst.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, attributes, number, standing_item
@@ -23,8 +24,7 @@ _IN_LINE = "SET next_us = next_us + :cost, expires_at = :expires_at", "next_us >
 _AT_ONCE = "SET next_us = :end, expires_at = :expires_at", "attribute_not_exists(pk) OR next_us <= :now"
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRates:
+class RouteRates(msgspec.Struct, frozen=True):
     """In one table, through a client. Microseconds, as a rate may be thousands."""
 
     client: "DynamoDBClient"

@@ -1,8 +1,9 @@
 """Dead letters back to where they came from."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.aws.dead_letters import read
@@ -22,8 +23,7 @@ MAX_LOOKED_AT = 1_000  # of the dead letters, by one call: other queues' are pas
 RECEIVED_AT_ONCE = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redrives:
+class Redrives(msgspec.Struct, frozen=True, kw_only=True):
     """Through a boto3 client. Dead letters say which queue they were in."""
 
     queues: SqsSiteQueues

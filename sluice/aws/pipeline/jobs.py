@@ -2,10 +2,10 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from botocore.exceptions import ClientError
 
 from sluice.aws.clients import calls, error_code
@@ -22,8 +22,7 @@ PAGE = 50
 GONE = frozenset({"ValidationException", "ResourceNotFoundException", "ConflictException"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmrRuns:
+class EmrRuns(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of one application. `client` is one of `emr-serverless`."""
 
     client: Any
@@ -88,8 +87,7 @@ def _ended_is_fine() -> Iterator[None]:
             raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamoDesiredStates:
+class DynamoDesiredStates(msgspec.Struct, frozen=True, kw_only=True):
     """Keeps what is wanted as one item of a table: `sluice.pipeline.reconciler.DesiredStates`."""
 
     client: "DynamoDBClient"

@@ -6,11 +6,11 @@ rendezvous, nor hold one up for long: what can't be written is logged, counted, 
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 from botocore.config import Config
 
@@ -62,8 +62,7 @@ def events_client() -> "DynamoDBClient":
     return client
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableTeller:
+class TableTeller(msgspec.Struct, frozen=True, kw_only=True):
     """Tells of events by items of partition `told`. `site` is the tag of the site where they happened."""
 
     table: str

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.federation.publisher import BadPublishing, NotPublished, Publisher, Publishing
@@ -17,8 +17,7 @@ from sluice.rendezvous.event_recorder import NOT_PUBLISHED
 logger = Logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangePublisher:
+class ExchangePublisher(msgspec.Struct, frozen=True, kw_only=True):
     """Publishes to one exchange. `site` is the tag of the site where the events happened."""
 
     exchange: str

@@ -5,8 +5,9 @@ mailboxes    <created_at_ms>#<name>     a mailbox
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.aws.items import attributes, delete_all, query_pages, text
@@ -18,8 +19,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 MAILBOXES = "mailboxes"
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoMailboxStore:
+class DynamoMailboxStore(msgspec.Struct, frozen=True):
     """The mailboxes in one table, through a client. Their items don't expire: only the sweeper forgets a queue."""
 
     client: "DynamoDBClient"

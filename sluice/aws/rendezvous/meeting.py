@@ -3,8 +3,8 @@
 import random
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
 
+import msgspec
 from aws_lambda_powertools.logging import Logger
 
 from sluice.aws.clients import holding_sqs_client, new_id, now_ms, quick_dynamodb_client, quick_sqs_client
@@ -24,8 +24,7 @@ from sluice.rendezvous.settings import MeetingSettings
 logger = Logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class Meeting(msgspec.Struct, frozen=True, kw_only=True):
     """What an environment keeps between its invocations."""
 
     offers: DynamoOfferStore

@@ -11,8 +11,10 @@ Every method may raise `CallFailed`.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, query_pages, standing_item, text
@@ -34,8 +36,7 @@ SID_RESTS_MS = 10_000
 EARLIER_STATES = {"matched": OfferState.RECEIVED}  # as the version before wrote them
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoOfferStore:
+class DynamoOfferStore(msgspec.Struct, frozen=True):
     """The offers in one table, through a client. They don't expire: a queue's record goes when the queue has gone."""
 
     client: "DynamoDBClient"

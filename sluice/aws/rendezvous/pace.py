@@ -9,8 +9,9 @@ turns             <ms>#<environment> what an environment tells the others of its
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.aws.items import Item, attributes, number, standing_item, text
@@ -29,8 +30,7 @@ PACKED_TURN = struct.Struct(">8sQI")  # address; since when, and for how many mi
 ROWS_HEARD = 200  # of some dozens of turns each: what a new environment hears of the others
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoPaceStore:
+class DynamoPaceStore(msgspec.Struct, frozen=True):
     """The counts and turns in one table, through a client."""
 
     client: "DynamoDBClient"

@@ -10,10 +10,12 @@ over as many shards as the demand wants: a poll costs two writes here, an offer 
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from sluice.aws.clients import calls
 from sluice.aws.items import CONDITION_FAILED, Item, attributes, delete_all, number, put_all, query_pages, text
@@ -33,14 +35,13 @@ DEAD_AFTER_MS = 60_000  # its poll's end: nobody takes it out of its pool any mo
 ADDRESS_DIGITS = 8  # of a hash: they tell a pool's addresses apart
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoProxyPools:
+class DynamoProxyPools(msgspec.Struct, frozen=True):
     """The pools of waiting proxies in one table, through a client. `random` draws in [0, 1)."""
 
     client: "DynamoDBClient"
     table: str
     random: Callable[[], float]
-    _large: set[str] = field(default_factory=set)  # partitions that had more than was asked for, when last read
+    _large: set[str] = msgspec.field(default_factory=set)  # partitions that had more than was asked for, when last read
 
     def enter(self, proxy: WaitingProxy) -> None:
         """Add a proxy to its pool, in the place of an earlier poll of the same Sid."""
@@ -149,8 +150,7 @@ class DynamoProxyPools:
         return [proxy.profile for page in pages for proxy in read_each(page, waiting_proxy)]
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoWaitingOffers:
+class DynamoWaitingOffers(msgspec.Struct, frozen=True):
     """The offers that wait in one table, through a client."""
 
     client: "DynamoDBClient"

@@ -16,9 +16,9 @@ Queues, sessions, splits and consumers are texts, each of its `Format`; the othe
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
@@ -62,8 +62,7 @@ class TooManyChanges(BadConfiguration):
     """One event changes more of the registry than one transaction can write."""
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoRegistryStore:
+class DynamoRegistryStore(msgspec.Struct, frozen=True):
     """The registry in one table, through a client. All of it raises `CallFailed`, reading also `BadSnapshot`."""
 
     client: "DynamoDBClient"

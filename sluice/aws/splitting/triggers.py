@@ -1,8 +1,9 @@
 """Event source mappings of the splitter: `sluice.splitting.ports.SplitterTriggers`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sluice.aws.clients import calls
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 STEADY = {"Enabled": True, "Disabled": False}  # all other states pass
 
 
-@dataclass(frozen=True, slots=True)
-class LambdaSplitterTriggers:
+class LambdaSplitterTriggers(msgspec.Struct, frozen=True):
     """Through a client, which is made when a queue needs it: most sites have none."""
 
     client: Callable[[], "LambdaClient"]

@@ -21,7 +21,8 @@ A bridge whose link is down counts as the last choice; where there is no other i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.federation.dynamic.ops import NO_WANTS, Reach, Wants
 from sluice.federation.dynamic.state import DynamicRoutes, Former, Pull, Served
@@ -95,8 +96,7 @@ def wants_of(routes: DynamicRoutes, name: str, ways: Ways) -> Wants:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Way(msgspec.Struct, frozen=True, kw_only=True):
     """How a site's messages reach an origin over a served bridge, and what that wants.
 
     `path` are the sites on the way, the next one first, the origin last.

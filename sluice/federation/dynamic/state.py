@@ -1,9 +1,9 @@
 """Dynamic routes of one exchange at one site: what is known of them, what may happen, and how both are stored. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 from msgspec.structs import replace
 
 from sluice.codec import Format, Struct
@@ -121,43 +121,37 @@ ROUTES = Format(kind="dynamic routes", version=1, type=RoutesByExchange)
 # What may happen
 
 
-@dataclass(frozen=True, slots=True)
-class Surveyed:
+class Surveyed(msgspec.Struct, frozen=True):
     """What the site's queues are bound by, dynamic bridges' left out, whatever was known."""
 
     wants: Wants
 
 
-@dataclass(frozen=True, slots=True)
-class PullAdded:
+class PullAdded(msgspec.Struct, frozen=True):
     """A bridge here pulls; one that is known with this or a later epoch stays as it is."""
 
     pull: Pull
 
 
-@dataclass(frozen=True, slots=True)
-class PullRemoved:
+class PullRemoved(msgspec.Struct, frozen=True):
     """A bridge that pulled is gone."""
 
     bridge: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServedAdded:
+class ServedAdded(msgspec.Struct, frozen=True):
     """A peer pulls by a bridge; one that is known with this or a later epoch stays as it is."""
 
     served: Served
 
 
-@dataclass(frozen=True, slots=True)
-class ServedRemoved:
+class ServedRemoved(msgspec.Struct, frozen=True):
     """A peer's bridge is gone; `name` is what it was called here."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class LinkTurned:
+class LinkTurned(msgspec.Struct, frozen=True):
     """A link carries, or doesn't any more."""
 
     link: str
@@ -165,8 +159,7 @@ class LinkTurned:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """A peer says something. The exchange's type decides what can be wanted of it."""
 
     peer: str
@@ -174,8 +167,7 @@ class Heard:
     type: ExchangeType = ExchangeType.TOPIC
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """Time to tell the peers how things stand, and to forget what has expired."""
 
     now_ms: int
@@ -186,16 +178,14 @@ DynamicEvent = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
+class Sending(msgspec.Struct, frozen=True):
     """An op for the peer that a link goes to. Ops of one link and exchange go in their order."""
 
     link: str
     op: DynamicOp
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicStep:
+class DynamicStep(msgspec.Struct, frozen=True):
     """The state after an event, what is to be told, and why the event was ignored, if it was."""
 
     routes: DynamicRoutes

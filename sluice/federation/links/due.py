@@ -5,7 +5,8 @@ crash, goes on where the last one stopped.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.federation.links.links import RouteKind
 from sluice.federation.links.registry import BridgeRecord, Registry
@@ -16,74 +17,64 @@ _UNREACHED = frozenset({LinkState.WAITING, LinkState.CONNECTING, LinkState.FAILE
 _HEARING = CARRYING | {LinkState.CONNECTING, LinkState.PAUSED}  # the peer may be told something
 
 
-@dataclass(frozen=True, slots=True)
-class SendHello:
+class SendHello(msgspec.Struct, frozen=True):
     """Say hello over the link. Answer with `HelloSent`, or with `LinkTold` where that fails."""
 
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class SendParting:
+class SendParting(msgspec.Struct, frozen=True):
     """Tell the peer that the link is closed. Answer with `LinkTold` of TORN_DOWN, told or not."""
 
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class MakeQueue:
+class MakeQueue(msgspec.Struct, frozen=True):
     """Make the bridge's queue, or look at the existing one. Answer with `Done`."""
 
     bridge: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetBinding:
+class SetBinding(msgspec.Struct, frozen=True):
     """Bind the bridge's queue, or unbind it. Answer with `Done`."""
 
     bridge: str
     bound: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MakeMapping:
+class MakeMapping(msgspec.Struct, frozen=True):
     """Let the bridge function read the queue. Answer with `Done`."""
 
     bridge: str
     on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchMapping:
+class SwitchMapping(msgspec.Struct, frozen=True):
     """Enable or disable the mapping. Answer with `Done`."""
 
     bridge: str
     on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Refit:
+class Refit(msgspec.Struct, frozen=True):
     """Let the bridge's queue, binding and mapping be as its options have become. Answer with `Refitted`."""
 
     bridge: str
 
 
-@dataclass(frozen=True, slots=True)
-class CountQueue:
+class CountQueue(msgspec.Struct, frozen=True):
     """Count what is in the bridge's queue. Answer with `Counted`."""
 
     bridge: str
 
 
-@dataclass(frozen=True, slots=True)
-class BuryLeftovers:
+class BuryLeftovers(msgspec.Struct, frozen=True):
     """Delete the mapping; what is in the queue is dead. Answer with `Counted`."""
 
     bridge: str
 
 
-@dataclass(frozen=True, slots=True)
-class TearDown:
+class TearDown(msgspec.Struct, frozen=True):
     """Delete the mapping, and the queue if we made it; what is still in that is dead. Answer with `BridgeGone`."""
 
     bridge: str

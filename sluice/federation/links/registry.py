@@ -6,8 +6,8 @@ pulled over the link, and makes bridges of its own for that, which push. They be
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -148,8 +148,7 @@ def routes_down(registry: Registry) -> list[str]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forward:
+class Forward(msgspec.Struct, frozen=True, kw_only=True):
     """What the bridge function has to know of the bridge that reads a queue."""
 
     bridge: Bridge

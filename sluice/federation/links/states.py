@@ -9,9 +9,9 @@ follows from the change of state, so a step that is repeated, or comes late, doe
     Failed ◀────────────────────────────────────┘ refused     Closing ─▶ Closed
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 from msgspec.structs import replace
 
 from sluice.codec import Struct
@@ -63,8 +63,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     draining: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True, kw_only=True):
     """Time has gone by. `queued` are the messages in the queues of a link that drains.
 
     `waiting_since_ms` is when, at the latest, the oldest message came that waits to go over the link.
@@ -74,16 +73,14 @@ class TimePassed:
     waiting_since_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(msgspec.Struct, frozen=True):
     """A call failed in a way that may pass; at `at_ms`, where that may have been a while ago."""
 
     error: str
     at_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRefused:
+class AccessRefused(msgspec.Struct, frozen=True):
     """A call was refused: access denied, no such queue; at `at_ms`, where that may have been a while ago."""
 
     error: str

@@ -5,9 +5,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -31,54 +31,47 @@ MAX_NAME_CHARACTERS = 128  # of a peer's link or route: a link's is the group of
 NAME = re.compile(rf"[!-~]{{1,{MAX_NAME_CHARACTERS}}}")
 
 
-@dataclass(frozen=True, slots=True)
-class LinkAdded:
+class LinkAdded(msgspec.Struct, frozen=True):
     """An operator's, or the configuration's."""
 
     link: Link
     declared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeAdded:
+class BridgeAdded(msgspec.Struct, frozen=True):
     """An operator's, or the configuration's."""
 
     bridge: Bridge
     declared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeChanged:
+class BridgeChanged(msgspec.Struct, frozen=True):
     """A bridge that is there goes on with other options; whether it is paused stays as it is."""
 
     bridge: Bridge
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeClosed:
+class BridgeClosed(msgspec.Struct, frozen=True):
     """A bridge is to go; what it holds goes over first, if the link carries."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeTold:
+class BridgeTold(msgspec.Struct, frozen=True):
     """An operator pauses a bridge, lets it drain, or lets it go on."""
 
     name: str
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
-class LinkTold:
+class LinkTold(msgspec.Struct, frozen=True):
     """There is news of a link."""
 
     link: str
     news: LinkNews
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Greeted:
+class Greeted(msgspec.Struct, frozen=True, kw_only=True):
     """A peer's hello over a link of its own: who it is, as was checked, and all that it pulls and may."""
 
     link: str
@@ -87,8 +80,7 @@ class Greeted:
     draining: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HelloAnswered:
+class HelloAnswered(msgspec.Struct, frozen=True, kw_only=True):
     """A peer's answer to a hello: who it is, what exchanges it has, how its bridges for us are.
 
     `ours` are the exchanges here, both with their types.
@@ -98,26 +90,23 @@ class HelloAnswered:
     peer: Address
     exchanges: Mapping[str, str]
     bridges: Mapping[str, str]
-    ours: Mapping[str, str] = field(default_factory=dict)
+    ours: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Parted:
+class Parted(msgspec.Struct, frozen=True):
     """A peer has closed its link."""
 
     link: str
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class HelloSent:
+class HelloSent(msgspec.Struct, frozen=True):
     """A link's hello is on its way."""
 
     link: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """What has become of a bridge's things; None leaves what is known as it is. `mapping` "" is one that is gone.
 
     `made_for` is the bridge as it was known to who made something.
@@ -132,22 +121,19 @@ class Done:
     made_for: Bridge | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refitted:
+class Refitted(msgspec.Struct, frozen=True):
     """A bridge's things are as its options were when it was `bridge`."""
 
     bridge: Bridge
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeGone:
+class BridgeGone(msgspec.Struct, frozen=True):
     """Nothing of the bridge is left."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """How many messages a closing or draining bridge's queue has."""
 
     bridge: str

@@ -5,9 +5,9 @@ a replica of its own, with what it needs: the writer's is `site`, the one that m
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from sluice.codec import Format, Struct, encode
@@ -23,14 +23,13 @@ MAX_ARGUMENTS = 64
 BindingId = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """A queue's claim on an exchange's messages. Known by exchange, queue and key; the arguments belong to it."""
 
     exchange: str
     queue: str
     key: str = ""
-    arguments: Headers = field(default_factory=dict)
+    arguments: Headers = msgspec.field(default_factory=dict)
 
     @property
     def id(self) -> BindingId:

@@ -6,10 +6,11 @@ arguments named `qpid.*` are for other ends and ask nothing. `all` that asks not
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from sluice.errors import BadBinding
 from sluice.federation.matching.members import NOBODY, Members, gather, joined, left
@@ -26,8 +27,7 @@ class Match(StrEnum):
     ANY = "any"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """What a binding asks: headers that `equal` a value, headers that are `present`."""
 
     match: Match

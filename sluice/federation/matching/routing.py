@@ -5,8 +5,9 @@ It is made of a snapshot once, and takes in what changes; what is stored is `bin
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from sluice.errors import BadBinding, UnknownExchange
 from sluice.federation.matching.bindings import (
@@ -30,13 +31,12 @@ NOWHERE: Destinations = ()
 NOBODY_THERE = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
     """What of a message decides where it goes."""
 
     exchange: str
     key: str
-    headers: Headers = field(default_factory=dict)
+    headers: Headers = msgspec.field(default_factory=dict)
 
 
 class RoutingTable:

@@ -3,12 +3,11 @@
 `publish` is the exchange function's decision, `forward` the bridge function's.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
@@ -60,16 +59,14 @@ class Receipt(Struct, frozen=True, kw_only=True):
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """What goes to one queue."""
 
     destination: Destination
     outgoing: Outgoing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True, kw_only=True):
     """A message that isn't sent on: to the bridge queue `queue`, or to no queue at all where that is None."""
 
     reason: DropReason
@@ -77,8 +74,7 @@ class Drop:
     queue: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a message at an exchange. There is at least one copy or one drop."""
 
     message_id: str
@@ -187,7 +183,7 @@ def forward(
     is_addressed = metadata.to is not None
     reason = held_back(metadata.trace, crossing, addressed=is_addressed) or metadata.expired(receipt.now_ms)
     if reason is None and lets_over is not None:
-        published = dataclasses.replace(receipt.message, attributes=opened.attributes)
+        published = msgspec.structs.replace(receipt.message, attributes=opened.attributes)
         reason = None if lets_over(published) else DropReason.FILTERED
     if reason is not None:
         return Drop(reason=reason, message_id=message_id)

@@ -7,9 +7,11 @@ told twice is one event. Polls that ended alike may be told of by one event.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar
+
+import msgspec
+from msgspec.structs import replace
 
 from sluice.documents import json_object
 from sluice.errors import Malformed
@@ -46,8 +48,7 @@ class AnswerOutcome(StrEnum):
     TIMEOUT = "timeout"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """What all kinds have. `trace` is the X-Ray trace header of whoever saw it. Any text may be an outcome."""
 
     kind: ClassVar[str]
@@ -73,7 +74,7 @@ class Event:
     def to_json(self, *, site: str) -> str:
         """Write the message's body: all fields, `at_ms` as `at`. `site` is the tag of the site where it happened."""
         common = {"kind": self.kind, "id": self.id, "at": iso(self.at_ms), "site": site, "trace": self.trace}
-        told = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_TOLD}
+        told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
         alone = {name for name, value in _OF_ONE_POLL.items() if told.get(name) == value}
         document = common | {name: value for name, value in told.items() if name not in alone}
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
@@ -83,8 +84,7 @@ _OF_ONE_POLL: Mapping[str, object] = {"polls": 1, "addresses": ()}  # told where
 _NOT_TOLD = frozenset({"id", "at_ms", "trace"})  # as they are called: they stand first, by their own rules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferEvent(Event):
+class OfferEvent(Event, frozen=True, kw_only=True):
     """An offer's end. `waited_ms` is from the offer's send on; `proxy_type` is the matched proxy's."""
 
     kind = "offer"
@@ -93,8 +93,7 @@ class OfferEvent(Event):
     waited_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollEvent(Event):
+class PollEvent(Event, frozen=True, kw_only=True):
     """A poll's end, or that of several that ended alike on one day.
 
     `relay_extension` says whether the poll named a relay pattern; `address` is the keyed hash. A sum has the different
@@ -116,8 +115,7 @@ class PollEvent(Event):
         return self.addresses if self.address is None else tuple(dict.fromkeys((self.address, *self.addresses)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerEvent(Event):
+class AnswerEvent(Event, frozen=True, kw_only=True):
     """An answer. Of one that found no client it isn't known which proxy's it was."""
 
     kind = "answer"
@@ -206,8 +204,8 @@ def event_of(document: Mapping[str, Any]) -> Event | None:
     if kind is None:
         return None
     given: dict[str, Any] = {}
-    for field in fields(kind):
-        name, value = field.name, document.get(field.name)
+    for name in kind.__struct_fields__:
+        value = document.get(name)
         if name not in _TYPES or value is None:
             continue
         # True is an int to Python, not to JSON.

@@ -8,9 +8,10 @@ one row, however many families, methods and countries there are.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 from sluice.rendezvous.counts.events import (
     UNKNOWN_TYPE,
@@ -45,8 +46,7 @@ ROW_LABELS: Mapping[RowKind, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """Counts with the same labels. A daily one isn't Prometheus's.
 
     `code` is how rows spell its name; where that is empty no row has it.
@@ -55,7 +55,6 @@ class Family:
     name: str
     labels: tuple[str, ...]
     meaning: str
-    _: KW_ONLY
     code: str = ""
     row: RowKind = RowKind.PROXIES
     rounded: bool = True
@@ -152,8 +151,7 @@ class Row(NamedTuple):
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """Something of an address that counts once a day: the first event that says `what` has the count.
 
     `address` is the keyed hash, never the address.
@@ -164,14 +162,13 @@ class Mark:
     count: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """What one event counts as, on its day. Without a row it is nothing."""
 
     position: Position
     day: str
     row: Row | None = None
-    counts: Mapping[Count, int] = field(default_factory=dict)
+    counts: Mapping[Count, int] = msgspec.field(default_factory=dict)
     marks: tuple[Mark, ...] = ()
 
 

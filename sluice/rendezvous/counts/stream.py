@@ -7,8 +7,9 @@ https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.Lambda.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sluice.errors import Malformed
 from sluice.rendezvous.counts.events import (
@@ -46,8 +47,7 @@ FILTERS: Sequence[Mapping[str, Any]] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadEvent:
+class BadEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What was told and is no event, and why. `body` is JSON in ASCII, the beginning of it where that is long."""
 
     body: str
@@ -59,8 +59,7 @@ class BadEvent:
         return cls(body=json.dumps(told)[:MAX_BAD], reason=reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRecord:
+class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A record of the stream with the events that it tells of. `sequence_number` is the stream's own text."""
 
     sequence_number: str

@@ -3,8 +3,9 @@
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from sluice.rendezvous.protocol.addresses import UNKNOWN_COUNTRY
 
@@ -31,8 +32,7 @@ class Pool(StrEnum):
     RESTRICTED = "restricted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What statistics want to know of a poll, beside its clients: nothing of it decides who is matched.
 
     `address` is the keyed hash of the proxy's; `trace` the X-Ray trace header of the function that holds the poll.
@@ -46,8 +46,7 @@ class Profile:
     trace: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingProxy:
+class WaitingProxy(msgspec.Struct, frozen=True, kw_only=True):
     """A proxy that polls: one without a `mailbox` takes an offer that waits, or goes.
 
     `poll_id` names the poll, `sid` the proxy (as it names itself, hashed), `mailbox` the URL of the queue that the

@@ -10,9 +10,10 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn
+
+import msgspec
 
 from sluice.errors import Malformed, OfferRefused
 from sluice.rendezvous.protocol.matching import Nat
@@ -41,8 +42,7 @@ class OfferMethod(StrEnum):
     AMP_CACHE = "ampcache"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bridge:
+class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     """A bridge that offers may ask for by its fingerprint."""
 
     display_name: str
@@ -50,8 +50,7 @@ class Bridge:
     fingerprint: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """An offer that may be matched. `offer` is the session description as text.
 
     `address` is where its client can be reached, None where the description names no address.
@@ -146,8 +145,7 @@ TYPES = frozenset({"standalone", "webext", "badge", "iptproxy", "bloco"})
 NEXT_POLL_REFUSED_MS = 3_600_000  # where the relay pattern doesn't cover ours: it need not come back soon
 
 
-@dataclass(frozen=True, slots=True)
-class RelayPattern:
+class RelayPattern(msgspec.Struct, frozen=True):
     """Host names of relays: all that end with `suffix`, or `suffix` alone where `exact`."""
 
     suffix: str
@@ -170,8 +168,7 @@ class RelayPattern:
         return host == self.suffix if self.exact else host.endswith(self.suffix)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Poll:
+class Poll(msgspec.Struct, frozen=True, kw_only=True):
     """A proxy that offers itself. `relay_pattern` is None where the proxy is too old to say one."""
 
     sid: str
@@ -181,8 +178,7 @@ class Poll:
     relay_pattern: RelayPattern | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyAnswer:
+class ProxyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A proxy's answer, verbatim, to the offer that it got."""
 
     sid: str

@@ -6,7 +6,8 @@ few poll, their polls are held open, as far as an allowance goes: a held poll co
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sluice.rendezvous.protocol.matching import HOLD_MS, Pool
 
@@ -27,8 +28,7 @@ RESTS_AT_MOST_MS = NEXT_POLL_MAX_MS  # however often it was let in
 OFFERS_A_SHARD = 100.0  # a second, which takes a third of what a partition of the table writes
 
 
-@dataclass(frozen=True, slots=True)
-class PoolPace:
+class PoolPace(msgspec.Struct, frozen=True):
     """What was counted of one pool lately. `pollers` is how many proxies poll it, by how long each was sent away.
 
     `polls_per_s` are those that got nothing, in their turn.
@@ -44,11 +44,10 @@ class PoolPace:
         return 1000 * self.pollers / self.polls_per_s if self.polls_per_s else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """What was counted lately. `groups` of addresses poll; `held_ms` and `offers` are of the last day."""
 
-    pools: Mapping[Pool, PoolPace] = field(default_factory=dict)
+    pools: Mapping[Pool, PoolPace] = msgspec.field(default_factory=dict)
     groups: int = 0
     held_ms: int = 0
     offers: int = 0
@@ -102,8 +101,7 @@ class Pace:
         return 1 + int(self.offers_per_s / OFFERS_A_SHARD)
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """An address's turn: it was let in at `since_ms`, and its next turn is at `next_ms`."""
 
     since_ms: int
@@ -129,8 +127,7 @@ class Turn:
         return Turn(first.since_ms, min(until_ms, max(first.next_ms, last.since_ms + RESTS_AT_MOST_MS)))
 
 
-@dataclass(frozen=True, slots=True)
-class ToldTurns:
+class ToldTurns(msgspec.Struct, frozen=True):
     """What an environment told of its turns, by address, in one row."""
 
     environment: str
@@ -146,11 +143,10 @@ def may_take(rested: float, *, sent_at_ms: int, waits_until_ms: int, now_ms: int
     return (now_ms - sent_at_ms) >= (1.0 - rested) * (waits_until_ms - sent_at_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """What was counted in a minute or an hour, by name, and which groups of addresses polled in it."""
 
-    numbers: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, int] = msgspec.field(default_factory=dict)
     groups: frozenset[int] = frozenset()
 
     def get(self, name: str) -> int:

@@ -1,7 +1,8 @@
 """Who would undo a change of a Kubernetes object because it isn't in their repository: Argo CD and Flux. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.splitting.consumers.environments import Json
 
@@ -13,8 +14,7 @@ FLUX = "kustomize.toolkit.fluxcd.io/"
 OFF = frozenset({"disabled", "Ignore", "IfNotPresent"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tracking:
+class Tracking(msgspec.Struct, frozen=True, kw_only=True):
     """An Application that an object says it is of. Where it isn't `certain`, the label is everybody's."""
 
     namespace: str

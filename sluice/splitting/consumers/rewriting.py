@@ -7,8 +7,9 @@ as it is, so that to put the first name back gives the first text, byte for byte
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from json.decoder import JSONDecoder
+
+import msgspec
 
 from sluice.errors import BadConsumer
 from sluice.splitting.consumers.targets import Place
@@ -24,8 +25,7 @@ _WRITTEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
+class _Leaf(msgspec.Struct, frozen=True):
     """A text in which a queue may be named, and where in the configured one each of its characters begins."""
 
     value: str

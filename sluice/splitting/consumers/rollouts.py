@@ -1,16 +1,16 @@
 """How far a workload is with replacing its pods, as its controller says it. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sluice.splitting.consumers.environments import Json
 
 GAVE_UP = "ProgressDeadlineExceeded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all pods are of the workload as it is and serve, and if not for what it waits.
 
     `gave_up`: its controller says that it doesn't get there.

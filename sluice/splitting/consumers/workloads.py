@@ -9,8 +9,9 @@ did.
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sluice.codec import Format, Struct, decode, encode
 from sluice.errors import BadConsumer, Malformed
@@ -62,8 +63,7 @@ class Original(Struct, frozen=True, kw_only=True):
 ORIGINAL = Format(kind="workload", version=1, type=Original)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pointed:
+class Pointed(msgspec.Struct, frozen=True, kw_only=True):
     """A workload as it is to be, and what of it can't be, each with its reason."""
 
     workload: Json

@@ -5,8 +5,9 @@ The library's parser is not an interface, so this is ours; a property test holds
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 _GROUP = re.compile(
     r"\((?:\?(?:P?<(?![=!])[^>)]*>|<[=!]|[:=!>|]|(?P<flags>[A-Za-z0-9]*(?:-[A-Za-z]*)?)(?P<end>[:)]))?)?"
@@ -34,8 +35,7 @@ class Kind(Enum):
     SKIPPED = auto()  # comments, and what verbose mode skips
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A piece of a pattern. `multiline` and `verbose` are the modes that it stands in."""
 
     kind: Kind
@@ -65,8 +65,7 @@ def tokens(pattern: str) -> Iterator[Token]:
         at = end
 
 
-@dataclass(frozen=True, slots=True)
-class _Modes:
+class _Modes(msgspec.Struct, frozen=True):
     multiline: bool = False
     verbose: bool = False
 

@@ -6,17 +6,17 @@ as it is used without this package.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
+
+import msgspec
 
 from sluice.message import Value
 
 MAX_OBJECTS = 10  # of one event whose metadata is asked for; S3 puts one into each
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Object:
+class S3Object(msgspec.Struct, frozen=True, kw_only=True):
     """An object that an S3 event is about; the shell asks S3 for its metadata."""
 
     bucket: str

@@ -7,8 +7,9 @@ whole `mirrord.json` is a filter file is in `mirrord`.
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sluice.errors import BadFilter
 from sluice.splitting.filters import jq, mirrord, patterns
@@ -113,8 +114,7 @@ def _entries(root: str, queues: object, *, passed_over: bool) -> Iterator[tuple[
         yield place, queue_id, fields
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True):
     """Reads a queue's fields. `key` is the session's, None where nobody has said it yet."""
 
     key: str | None

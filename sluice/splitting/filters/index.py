@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from sluice.splitting.filters.literals import fold, need_of
 from sluice.splitting.filters.texts import Sight, fold_name
 from sluice.splitting.filters.values import Filter
@@ -80,8 +82,7 @@ class _Entries:
             yield [number for window in held for literal, number in table[window] if literal in folded]
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(msgspec.Struct, frozen=True):
     """Filters by what they need. Numbers are positions in the sequence that it was built from."""
 
     _by_name: Mapping[str, _Entries]

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
+import msgspec
+
 from sluice.splitting.filters.dialect import Kind, Token, tokens
 
 MAX_LITERALS = 32  # of one need: beyond that, alternatives aren't worth being told apart
@@ -26,8 +28,7 @@ _OPTIONAL = re.compile(r"[?*]|\{0|\{,")
 _EMPTY = frozenset({""})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class Need(msgspec.Struct, frozen=True, kw_only=True):
     """What a folded text must be (`equal`: one of them), or else hold (`within`: one of each set)."""
 
     equal: frozenset[str] | None = None

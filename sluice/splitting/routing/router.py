@@ -11,6 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from sluice.splitting.filters import jq, patterns
 from sluice.splitting.filters.index import Index
 from sluice.splitting.filters.texts import Sight, fold_name
@@ -37,16 +39,14 @@ class Lack(StrEnum):
     METADATA = "metadata"  # of S3 objects, which a program asks for
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """What one session's filter did on one message."""
 
     session_id: str
     kind: FaultKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipients:
+class Recipients(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message goes: copies to `mirroring`, in order, itself to `stealing`, or to main where that is None.
 
     Where something `lacks` it isn't decided yet.
@@ -82,16 +82,14 @@ def is_ready() -> None:
     """Nothing is to be started where programs run at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True, kw_only=True):
     """The sessions that ask for the same, by position in the line: a filter is evaluated once for all of them."""
 
     filter: Filter
     positions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Router:
+class Router(msgspec.Struct, frozen=True, kw_only=True):
     """One split queue's sessions at one version of the registry, compiled for many messages."""
 
     version: int

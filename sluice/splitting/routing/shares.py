@@ -1,14 +1,13 @@
 """Sessions as routing sees them: each one's share in one split queue, in order. Pure."""
 
-from dataclasses import dataclass
+import msgspec
 
 from sluice.splitting.filters.values import Filter, Mode
 
 MAX_SESSIONS = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, kw_only=True):
     """What one session asks of one split queue. `key` is the session's, as its copies carry it.
 
     `since_ms`: since when messages are routed to it.

@@ -5,38 +5,35 @@ where the last one stopped. An action is answered with an event.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from sluice.splitting.sessions.state import Phase, QueueState, Registry, Split, TemporaryQueue
 from sluice.splitting.sessions.temporary_queues import is_ours
 
 
-@dataclass(frozen=True, slots=True)
-class CreateQueue:
+class CreateQueue(msgspec.Struct, frozen=True):
     """Make it like the split's source. Answer with `QueueCreated` or `QueueNotCreated`."""
 
     name: str
     queue_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class PointConsumer:
+class PointConsumer(msgspec.Struct, frozen=True):
     """Let the deployed consumers read this queue, step by step. The last answer is `ConsumerPointed`."""
 
     queue_id: str
     at: str
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchSplitter:
+class SwitchSplitter(msgspec.Struct, frozen=True):
     """Let the splitter read the split's source, or no longer. Answer with `SplitterSwitched`."""
 
     queue_id: str
     on: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnLeftovers:
+class ReturnLeftovers(msgspec.Struct, frozen=True):
     """Send what is in the queue to `to`, then delete it from the queue. Answer with `LeftoversReturned`.
 
     Where it isn't `final`, somebody may still send to the queue: whether it was empty then means nothing.
@@ -47,15 +44,13 @@ class ReturnLeftovers:
     final: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteQueue:
+class DeleteQueue(msgspec.Struct, frozen=True):
     """Answer with `QueueDeleted`, also where it didn't exist, or with `CleanupFailed`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CountMain:
+class CountMain(msgspec.Struct, frozen=True):
     """Answer with `MainCounted`."""
 
     queue_id: str

@@ -1,15 +1,14 @@
 """What happens to the deployed consumers of a split queue, and to the splitter's trigger. Pure, as all events are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from sluice.splitting.sessions.state import ALIVE, Registry
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumersSeen:
+class ConsumersSeen(msgspec.Struct, frozen=True):
     """Somebody has looked what some of the consumers are, by their places, before anything of any is changed."""
 
     queue_id: str
@@ -29,8 +28,7 @@ class ConsumersSeen:
         return registry if seen == known.consumers else registry.with_consumers(replace(known, consumers=seen))
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumersSent:
+class ConsumersSent(msgspec.Struct, frozen=True):
     """The consumers of a split go to this queue from now on: from here they may be at either."""
 
     queue_id: str
@@ -50,8 +48,7 @@ class ConsumersSent:
         return registry.with_consumers(replace(known, consumers=sent)).with_split(replace(split, consumer_at=None))
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMoved:
+class ConsumerMoved(msgspec.Struct, frozen=True):
     """One of the consumers reads this queue, and every reader of it does."""
 
     queue_id: str
@@ -71,8 +68,7 @@ class ConsumerMoved:
         return registry.with_consumers(replace(known, consumers=tuple(moved)))
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerStrayed:
+class ConsumerStrayed(msgspec.Struct, frozen=True):
     """One of the consumers of a split reads the source again, as nobody here has told it to."""
 
     queue_id: str
@@ -93,8 +89,7 @@ class ConsumerStrayed:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerPointed:
+class ConsumerPointed(msgspec.Struct, frozen=True):
     """All deployed consumers of a split read this queue."""
 
     queue_id: str
@@ -110,8 +105,7 @@ class ConsumerPointed:
         return changed.with_split(pointed)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRefused:
+class ConsumerRefused(msgspec.Struct, frozen=True):
     """A consumer can't be re-pointed, as somebody has to mend first: the sessions that wait for it can't go on."""
 
     queue_id: str
@@ -125,8 +119,7 @@ class ConsumerRefused:
         return registry
 
 
-@dataclass(frozen=True, slots=True)
-class SplitterSwitched:
+class SplitterSwitched(msgspec.Struct, frozen=True):
     """The splitter's trigger has been seen on, or off; None where it is switched now, and may be either."""
 
     queue_id: str
@@ -140,8 +133,7 @@ class SplitterSwitched:
         return registry.with_consumers(replace(known, splitter_on=self.on))
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumersHeld:
+class ConsumersHeld(msgspec.Struct, frozen=True):
     """An invocation is to change a split's consumers, and no other until then."""
 
     queue_id: str
@@ -156,8 +148,7 @@ class ConsumersHeld:
         return registry.with_consumers(replace(known, held_by=self.by, held_until_ms=self.until_ms))
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumersFreed:
+class ConsumersFreed(msgspec.Struct, frozen=True):
     """An invocation won't change a split's consumers any more."""
 
     queue_id: str

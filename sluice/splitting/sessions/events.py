@@ -5,8 +5,8 @@ nothing. What follows from it is in `rules`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from sluice.errors import BadConfiguration
@@ -35,8 +35,7 @@ class SessionRefused(BadConfiguration):
     """A session that can't be started; nothing was changed, and nothing created."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRequested:
+class SessionRequested(msgspec.Struct, frozen=True, kw_only=True):
     """A session is asked for, with its queues' names; `main_names` are used where a split has no main queue yet."""
 
     session_id: str
@@ -44,7 +43,7 @@ class SessionRequested:
     owner: str
     filters: Mapping[str, QueueFilter]
     names: Mapping[str, str]
-    main_names: Mapping[str, str] = field(default_factory=dict)
+    main_names: Mapping[str, str] = msgspec.field(default_factory=dict)
     time_limit_s: int | None = None
     policies: Sequence[Policy] = ()
 
@@ -115,8 +114,7 @@ class SessionRequested:
         return registry.with_split(opened).with_routing_changed()
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStopped:
+class SessionStopped(msgspec.Struct, frozen=True):
     """A session is to end."""
 
     session_id: str
@@ -130,8 +128,7 @@ class SessionStopped:
         return registry.with_ended(session, self.reason, now_ms=now_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCreated:
+class QueueCreated(msgspec.Struct, frozen=True):
     """A planned queue is there."""
 
     name: str
@@ -144,8 +141,7 @@ class QueueCreated:
         return registry.with_queues([replace(queue, state=QueueState.CREATED)])
 
 
-@dataclass(frozen=True, slots=True)
-class QueueNotCreated:
+class QueueNotCreated(msgspec.Struct, frozen=True):
     """A planned queue can't be made: the sessions that wait for it fail."""
 
     name: str
@@ -163,8 +159,7 @@ class QueueNotCreated:
         return registry
 
 
-@dataclass(frozen=True, slots=True)
-class LeftoversReturned:
+class LeftoversReturned(msgspec.Struct, frozen=True):
     """A pass over a condemned queue put so many messages back; `empty` where then not even one in flight was left."""
 
     name: str
@@ -180,8 +175,7 @@ class LeftoversReturned:
         return registry.with_queues([replace(queue, returned=queue.returned + self.number, state=state)])
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDeleted:
+class QueueDeleted(msgspec.Struct, frozen=True):
     """A queue is gone, or never was.
 
     One that somebody else deleted stays: the splitter passes over it, and its session ends by its own limits.
@@ -197,8 +191,7 @@ class QueueDeleted:
         return replace(registry, queues={name: each for name, each in registry.queues.items() if name != self.name})
 
 
-@dataclass(frozen=True, slots=True)
-class CleanupFailed:
+class CleanupFailed(msgspec.Struct, frozen=True):
     """A condemned queue can't be emptied or deleted for now; it will be tried again."""
 
     name: str
@@ -214,8 +207,7 @@ class CleanupFailed:
         return registry.with_session(replace(session, status=Status.CLEANUP_ERROR, reason=reason))
 
 
-@dataclass(frozen=True, slots=True)
-class MainCounted:
+class MainCounted(msgspec.Struct, frozen=True):
     """SQS's counts of a draining main queue: visible, in flight and delayed together."""
 
     queue_id: str
@@ -230,8 +222,7 @@ class MainCounted:
         return registry.with_split(replace(split, quiet_since_ms=None if self.messages else since_ms))
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True):
     """Time has passed since the registry was written."""
 
     def __call__(self, registry: Registry, now_ms: int) -> Registry:

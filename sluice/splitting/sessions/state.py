@@ -5,9 +5,9 @@ what is to be done about it in `actions`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
@@ -151,8 +151,7 @@ SESSIONS = Format(kind="session", version=1, type=Session)
 TEMPORARY_QUEUES = Format(kind="temporary queue", version=1, type=TemporaryQueue)
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True):
     """A splitter's last announcement: the version that it routes by, and when."""
 
     version: int

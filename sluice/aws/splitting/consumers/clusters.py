@@ -6,9 +6,10 @@ https://docs.aws.amazon.com/eks/latest/best-practices/identity-and-access-manage
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import CallFailed
@@ -21,12 +22,11 @@ HEADER = "x-k8s-aws-id"
 SIGNED = "before-sign.sts.GetCallerIdentity"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EksClusters:
+class EksClusters(msgspec.Struct, frozen=True, kw_only=True):
     """Through clients that are made by service, each when a cluster needs it. Connections are kept, tokens aren't."""
 
     client: Callable[[str], Any]
-    _known: dict[str, Api] = field(default_factory=dict)
+    _known: dict[str, Api] = msgspec.field(default_factory=dict)
 
     def __call__(self, cluster: str) -> Api:
         """Connect to a cluster by its name. Raises `CallFailed`, also while it is being made."""

@@ -7,8 +7,9 @@ https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_PutParameter
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import BadConsumer, CallFailed
@@ -21,8 +22,7 @@ MAX_WRITES = 5  # of a parameter that others write at the same time
 KEPT = ("AllowedPattern", "DataType", "Description", "Tier", "Type")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     """Through a client of Systems Manager. `arn_prefix` is an ARN of the site's queues without the name."""
 
     client: Any  # boto3-stubs[ssm] isn't among the packages

@@ -8,9 +8,10 @@ deployment, which often starts from a family's latest revision, would carry thei
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.codec import encode
@@ -24,8 +25,7 @@ MAX_TIDIED = 20  # revisions at once
 UNKNOWN = "ClientException"  # what ECS says of a revision that was deleted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Revision:
+class _Revision(msgspec.Struct, frozen=True, kw_only=True):
     """A revision of a task definition: `fields` are what it was registered with, beside its tags."""
 
     arn: str
@@ -38,8 +38,7 @@ class _Revision:
         return any(tag["key"] == TEMPORARY for tag in self.tags)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EcsServices:
+class EcsServices(msgspec.Struct, frozen=True, kw_only=True):
     """Through a client of ECS. `arn_prefix` is an ARN of the site's queues without the name."""
 
     client: Any  # boto3-stubs[ecs] isn't among the packages

@@ -1,8 +1,9 @@
 """All kinds of targets in one: `sluice.splitting.ports.Consumers`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sluice.aws.splitting.consumers.clusters import EksClusters
 from sluice.aws.splitting.consumers.parameters import Parameters
@@ -22,8 +23,7 @@ from sluice.splitting.consumers.targets import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwsConsumers:
+class AwsConsumers(msgspec.Struct, frozen=True, kw_only=True):
     """Through clients that are made by service, each when a target needs it: most sites have none of most kinds.
 
     `arn_prefix` is an ARN of the site's queues without the name. What `original` gave is for its own kind alone.

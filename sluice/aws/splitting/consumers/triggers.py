@@ -6,8 +6,9 @@ The one that was there is only disabled, and keeps its id. It is off before the 
 would be no order for a FIFO queue's groups. Messages wait meanwhile.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.codec import Format, Struct
@@ -45,8 +46,7 @@ class Mapping(Struct, frozen=True, kw_only=True):
 MAPPINGS = Format(kind="event source mapping", version=1, type=Mapping)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LambdaTriggers:
+class LambdaTriggers(msgspec.Struct, frozen=True, kw_only=True):
     """Through a client. `arn_prefix` is an ARN of the site's queues without the name."""
 
     client: "LambdaClient"

@@ -5,8 +5,9 @@ function's time-out at most. Published versions can't be changed:
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-versions.html
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sluice.aws.clients import calls
 from sluice.errors import BadConsumer, CallFailed
@@ -20,8 +21,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: bundles don't hold th
 LATEST = "$LATEST"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LambdaVariables:
+class LambdaVariables(msgspec.Struct, frozen=True, kw_only=True):
     """Through a client. `arn_prefix` is an ARN of the site's queues without the name."""
 
     client: "LambdaClient"
