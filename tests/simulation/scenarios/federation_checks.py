@@ -34,7 +34,7 @@ MAX_WAYS = 2  # from site to site
 COPIES = 4  # that one fault may make of a message: a call has three attempts
 CALLS = 20  # of a function, for a message or a fault
 BINDINGS, LINKS, HEAD = "document#exchanges", "document#links", "head"
-GONE, CLOSED = "no such queue: ", "the route "  # so the reason of a dead letter begins
+GONE, CLOSED = "QueueGone: no such queue: ", "the route "  # so the reason of a dead letter begins
 
 Place = tuple[str, str]  # a site's tag and a queue's name
 
