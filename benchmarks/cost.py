@@ -3,7 +3,7 @@
 `python -m benchmarks.cost [--json] [--last] [--write] [-c KEY=VALUE]`: counts each kind of message anew, in some eight
 minutes, and synthesizes the stacks for each set of parameters. With `--last` messages are as they were last counted;
 `--write` keeps what was found, and writes the tables in the documents; `-c` adds a month of one's own parameters.
-Prices are those of `prices.toml`. Free tiers aren't taken off.
+Prices are those of `sluice/costs/prices.toml`. Free tiers aren't taken off.
 """
 
 import re
@@ -19,9 +19,9 @@ from benchmarks import rest
 from benchmarks.counts import BATCH_S, Counts, count
 from benchmarks.limits import tables as limit_tables
 from benchmarks.pool_costs import BROKER_S, QUICK_S
-from benchmarks.prices import MONTH_H, price_list, together
 from benchmarks.report import Figure, report
 from benchmarks.rest import ENDPOINTS, SCHEDULED_S, Month, Months
+from sluice.costs.prices import MONTH_H, price_list, together
 from stacks.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]

@@ -15,9 +15,9 @@ from pathlib import Path
 from benchmarks import federation, splitting
 from benchmarks.federation import OVER_ROUTES, OverRoute
 from benchmarks.pool_costs import BROKER_KB, BROKER_S, METRICS_KB, QUICK_S
-from benchmarks.prices import Used, times, together
 from benchmarks.simulated import Load, Steady, steady
 from benchmarks.spark_source import Measured, memory_sqs, runs, spark_python
+from sluice.costs.prices import Used, times, together
 from sluice.demo.federation import FUNCTIONS
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import BUILD, start

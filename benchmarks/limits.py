@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from benchmarks.counts import BATCH_S, LANDED_BYTES, PROXY_CALLS, Counts
 from benchmarks.pool_costs import BROKER_S, QUICK_S
-from benchmarks.prices import Used
 from benchmarks.quotas import quota, quotas
 from sluice.aws.rendezvous.offers import SHARDS
+from sluice.costs.prices import Used
 from stacks.parameters import Parameters
 
 RATES = (1_000, 100_000)  # a second

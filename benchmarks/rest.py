@@ -14,7 +14,7 @@ from typing import Any
 
 import app
 from benchmarks.pool_costs import held
-from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, Used, times, together
+from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, Used, times, together
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from stacks.parameters import Parameters
 

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.cost import PLACE, Costs, documents, written
 from benchmarks.limits import FIRST, first, limits
 from benchmarks.pool_costs import METRICS_KB
-from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
 from benchmarks.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
 from sluice.aws.metrics import publish
+from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
 from stacks.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
