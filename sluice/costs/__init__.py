@@ -1,1 +1,1 @@
-"""What AWS takes for what is used. No AWS here, and no synth: values only."""
+"""What a site costs: prices, and what is used of what has one. No AWS here, and no synth: values only."""

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.cost import PLACE, Costs, documents, written
 from benchmarks.limits import FIRST, first, limits
 from benchmarks.pool_costs import METRICS_KB
-from benchmarks.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
 from sluice.aws.metrics import publish
 from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
+from sluice.costs.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
 from stacks.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
@@ -28,7 +28,7 @@ def resource(kind: str, **properties: object) -> dict[str, Any]:
 
 
 def used(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> Mapping[str, Mapping[str, float]]:
-    return month(site(*resources, **named), Parameters(), minute={}, metrics=0)
+    return month(site(*resources, **named), minute={}, metrics=0, land_job={})
 
 
 def test_quantities_are_added_up_and_have_their_prices() -> None:
