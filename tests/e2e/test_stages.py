@@ -105,7 +105,7 @@ def queues_made(site: FederatedSite, prefix: str) -> set[str | None]:
 
 
 def divided(site: SiteAccess) -> Mapping[str, Sequence[str]]:
-    return splitting.run(site, progress=silent).received
+    return splitting.run(site.connection, progress=silent).received
 
 
 def bound(site: FederatedSite, name: str, exchange: str = FANOUT, key: str = "") -> str:
