@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +17,7 @@ from sluice.cli.output import note
 from sluice.cli.sites import Local, Profile, Region, connect
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.local.cloud import PROJECT
+from sluice.pipeline.operations import StopJob
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
@@ -87,7 +90,8 @@ def destroy(
 ) -> None:
     """Delete all stacks from a site. Tables, the bucket and users' queues stay where `keep_state` says so.
 
-    A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it.
+    A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it. The
+    pipeline's runs end, and its application stops: CloudFormation deletes none that has started.
     """
     connection = connect(region=region, profile=profile, local=local)
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
@@ -95,7 +99,10 @@ def destroy(
         synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
         nothing: dict[str, Mapping[str, Any]] = {name: {} for name in templates(assembly)}
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
-        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"] if force else [])
+        if not force:
+            typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
+        _end_pipeline(connection)
+        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"])
 
 
 def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
@@ -137,6 +144,22 @@ def check_removals(
         listed = "\n".join(f"  {_told(each)}" for each in held)
         options = " ".join(f"--remove {each.name}" for each in held)
         raise HoldsMessages(f"queues hold messages that nobody would read any more:\n{listed}\nor say {options}")
+
+
+def _end_pipeline(connection: "Connection") -> None:
+    """End the stream, so that it isn't started again, all other runs, and the application."""
+    from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.application import Application  # noqa: PLC0415 - see above
+    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - see above
+    from sluice.aws.operator.deployment import NotDeployed, stack_outputs  # noqa: PLC0415 - see above
+    from sluice.cli.pipeline.pipelines import FUNCTION, STACK  # noqa: PLC0415 - see above
+
+    with suppress(NotDeployed):
+        application_id = stack_outputs(connection, STACK).get("ApplicationId")
+        if application_id:  # the embedded cloud has none
+            note(f"application {application_id} stops, with its runs")
+            ControlClient.of(connection, FUNCTION).ask(StopJob())
+            Application(connection=connection, application_id=application_id).end(now_ms=now_ms, sleep=time.sleep)
 
 
 def _told(queue: "RemovedQueue") -> str:

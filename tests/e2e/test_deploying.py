@@ -162,6 +162,16 @@ def test_destroy_deletes_what_is_kept_by_nobody_only_when_it_is_empty(clone: Clo
     assert "--force" in clone.asked[1]
 
 
+def test_destroy_asks_first_and_cdk_asks_no_second_time(clone: Clone) -> None:
+    clone.wants()
+    refused = CliRunner().invoke(app, ["destroy", "--region", REGION], input="n\n")
+    assert (refused.exit_code, [each[0] for each in clone.asked]) == (1, ["synth"])
+    assert f"Delete {STACK}?" in refused.output
+    agreed = CliRunner().invoke(app, ["destroy", "--region", REGION], input="y\n")
+    assert (agreed.exit_code, clone.asked[-1][0]) == (0, "destroy")
+    assert "--force" in clone.asked[-1]
+
+
 def test_what_cdk_says_no_to_is_no_success(clone: Clone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     failing = tmp_path / "failing"
     failing.write_text("#!/bin/sh\nexit 3\n")
