@@ -23,7 +23,7 @@ from benchmarks.report import Figure, report
 from benchmarks.rest import Months
 from sluice.costs.counts import Counts
 from sluice.costs.prices import MONTH_H, price_list, together
-from sluice.costs.rest import ENDPOINTS, PEERED, POLLED, SCHEDULED_S, Month
+from sluice.costs.rest import ENDPOINTS, PEERED, POLLED, SCHEDULED_S, usd_by_part
 from stacks.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]
@@ -148,11 +148,6 @@ def figures(costs: Costs) -> dict[str, Figure]:
     if "yours" in costs.months:
         found["yours_month_usd"] = Figure(name="a month at rest with your parameters", value=costs.month_usd("yours"))
     return found
-
-
-def usd_by_part(month: Month) -> Mapping[str, float]:
-    """Dollars for each part of a month."""
-    return {part: price_list().usd(used) for part, used in month.items()}
 
 
 def documents() -> list[Path]:

@@ -64,13 +64,17 @@ def deploy(
     """Deploy all stacks of this clone to a site.
 
     A queue that would go with messages in it is named, and nothing is done: read it empty first, or say --remove. One
-    that CloudFormation keeps is as good as gone for who would read it, and is named too.
+    that CloudFormation keeps is as good as gone for who would read it, and is named too. Before a first deployment it
+    says what the site costs a month.
     """
     connection = connect(region=region, profile=profile, local=local)
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
         synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
-        check_removals(connection, templates(assembly), agreed=remove or ())
+        wanted = templates(assembly)
+        check_removals(connection, wanted, agreed=remove or ())
+        if local is None:
+            _say_costs(connection, wanted, context or [])
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
             connection,
@@ -144,6 +148,15 @@ def check_removals(
         listed = "\n".join(f"  {_told(each)}" for each in held)
         options = " ".join(f"--remove {each.name}" for each in held)
         raise HoldsMessages(f"queues hold messages that nobody would read any more:\n{listed}\nor say {options}")
+
+
+def _say_costs(connection: "Connection", wanted: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> None:
+    """Say what a month at rest costs, where none of the stacks is there yet."""
+    from sluice.aws.operator.removals import is_deployed  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.resting_costs import in_words, month_of  # noqa: PLC0415 - for this alone
+
+    if not any(is_deployed(connection, stack) for stack in wanted):
+        note(in_words(month_of(wanted, context)))
 
 
 def _end_pipeline(connection: "Connection") -> None:

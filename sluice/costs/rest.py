@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, Used, times, together
+from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, Used, price_list, times, together
 
 # A trigger looks at a queue with five long polls at a time, each of twenty seconds; with two, AWS says, at a standard
 # queue with little traffic, where its concurrency has no maximum:
@@ -83,6 +83,11 @@ def month(site: Site, *, minute: Used, metrics: int, land_job: Used) -> Month:
         },
         "land job": land_job,
     }
+
+
+def usd_by_part(month: Month) -> Mapping[str, float]:
+    """Dollars for each part of a month."""
+    return {part: price_list().usd(used) for part, used in month.items()}
 
 
 def polls(site: Site, mapping: Mapping[str, Any]) -> Used:

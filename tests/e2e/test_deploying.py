@@ -103,6 +103,15 @@ def test_a_first_deployment_synthesizes_and_deploys_that(clone: Clone) -> None:
     assert deploy[deploy.index("--app") + 1] == synth[synth.index("--output") + 1]
 
 
+def test_what_a_month_costs_is_said_before_a_first_deployment_alone(clone: Clone) -> None:
+    clone.wants(Orders={})
+    said = clone.sluice("deploy", "-c", "sluice.pipeline.streaming=true").stderr
+    assert "a month at rest costs some $" in said
+    assert "land job $" in said
+    clone.deployed(Orders={})
+    assert "a month" not in clone.sluice("deploy").stderr
+
+
 @pytest.mark.parametrize(("said", "asks"), [([], "never"), (["--approve"], "broadening"), (["--no-approve"], "never")])
 def test_without_a_terminal_nobody_is_asked_unless_told_to(clone: Clone, said: list[str], asks: str) -> None:
     clone.wants()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks.cost import SETS, Costs, usd_by_part
+from benchmarks.cost import SETS, Costs
 from benchmarks.rest import month_with
 from sluice.costs.prices import price_list
-from sluice.costs.rest import ENDPOINTS, Month
+from sluice.costs.rest import ENDPOINTS, Month, usd_by_part
 
 OWN_MOST_USD = 3.0  # a month, of the five that a site may cost with its alarms
 
