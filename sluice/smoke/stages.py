@@ -108,9 +108,7 @@ class Stages:
         with calls("GetCallerIdentity"):
             account = connection.client("sts").get_caller_identity()["Account"]
         where = f"aws://{account}/{connection.region}"
-        taken = [each.name for site in self.both for each in site.contents.left()]
-        if taken:
-            raise NotSo(f"these have the stages' names, and would be deleted: {', '.join(taken)}")
+        self.unused()
         try:
             with calls("GetParameter"):
                 version = connection.client("ssm").get_parameter(Name=BOOTSTRAP)["Parameter"]["Value"]
@@ -124,6 +122,12 @@ class Stages:
             with calls("ListApplications"):
                 connection.client("emr-serverless").list_applications(maxResults=1)
         return f"{where}, bootstrap {version}"
+
+    def unused(self) -> None:
+        """See that nobody else has these names, as all that has goes at the end. Raises `NotSo`, `CallFailed`."""
+        taken = [each.name for site in self.both for each in site.contents.left()]
+        if taken:
+            raise NotSo(f"these have the stages' names, and would be deleted: {', '.join(taken)}")
 
     def bootstrap(self) -> None:
         """Bootstrap an embedded cloud, as an account's owner does. Raises `CommandFailed`."""
