@@ -95,7 +95,7 @@ def destroy(
     """Delete all stacks from a site. Tables, the bucket and users' queues stay where `keep_state` says so.
 
     A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it. The
-    pipeline's runs end, and its application stops: CloudFormation deletes none that has started.
+    pipeline's runs end, its application stops and clients' keys are deleted: CloudFormation does none of that.
     """
     connection = connect(region=region, profile=profile, local=local)
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
@@ -106,6 +106,7 @@ def destroy(
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
         _end_pipeline(connection)
+        _revoke_keys(connection)
         _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"])
 
 
@@ -173,6 +174,18 @@ def _end_pipeline(connection: "Connection") -> None:
             note(f"application {application_id} stops, with its runs")
             ControlClient.of(connection, FUNCTION).ask(StopJob())
             Application(connection=connection, application_id=application_id).end(now_ms=now_ms, sleep=time.sleep)
+
+
+def _revoke_keys(connection: "Connection") -> None:
+    """Delete the clients' access keys: IAM deletes no user that has one."""
+    from sluice.aws.operator.client_user import ClientUser, revoke  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.aws.operator.deployment import STACK, NotDeployed, stack_outputs  # noqa: PLC0415 - see above
+
+    with suppress(NotDeployed):
+        name = stack_outputs(connection, STACK).get("ClientUserName")
+        if name:
+            for key in revoke(ClientUser(connection.client("iam"), name)):
+                note(f"clients' key {key} is deleted")
 
 
 def _told(queue: "RemovedQueue") -> str:

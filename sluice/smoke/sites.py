@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.client_queues import ClientCredentials, open_client
-from sluice.aws.operator.client_user import ClientUser, revoke, rotate, sqscreds
+from sluice.aws.operator.client_user import ClientUser, rotate, sqscreds
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.aws.operator.deployment import Deployment, NotDeployed, read_deployment, stack_outputs
+from sluice.aws.operator.deployment import Deployment, read_deployment, stack_outputs
 from sluice.aws.operator.stage_contents import StageContents
 from sluice.cli.federation.sites import SiteName, asked_by
 from sluice.errors import CallFailed
@@ -51,7 +51,8 @@ class SmokeSite:
     @cached_property
     def sqscreds(self) -> str:
         """A new access key for clients, once it acts: IAM tells SQS of it some seconds later."""
-        credentials = rotate(self._clients, keep_previous=False).credentials
+        clients = ClientUser(self.connection.client("iam"), self.deployment.client_user_name)
+        credentials = rotate(clients, keep_previous=False).credentials
         client = open_client(credentials, region=self.connection.region, endpoint_url=self.connection.endpoint_url)
         for _ in looks(KEY_ACTS_WITHIN_S, "the clients' new key acts"):
             try:
@@ -70,15 +71,6 @@ class SmokeSite:
     def output(self, stack: str, name: str) -> str:
         """Read an output. Raises `NotDeployed`, and KeyError for none of this name."""
         return stack_outputs(self.connection, stack)[name]
-
-    def revoke_keys(self) -> None:
-        """Delete the clients' keys: IAM deletes no user that has one."""
-        with suppress(NotDeployed):
-            revoke(self._clients)
-
-    @property
-    def _clients(self) -> ClientUser:
-        return ClientUser(self.connection.client("iam"), self.deployment.client_user_name)
 
 
 def asked(*sites: SmokeSite) -> AbstractContextManager[None]:

@@ -156,9 +156,6 @@ class Stages:
         buckets: list[str] = []
         with _noting(faults):
             buckets += self.here.contents.resources(BUCKET)
-        for site in self.both:
-            with _noting(faults):
-                site.revoke_keys()
         for _ in range(DESTROY_TRIES):
             for bucket in buckets:
                 with _noting(faults):

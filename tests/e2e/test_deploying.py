@@ -46,6 +46,7 @@ class Clone:
         self.folder = folder
         self.sqs = account.client("sqs")
         self.cloudformation = account.client("cloudformation")
+        self.iam = account.client("iam")
 
     def wants(self, **queues: Mapping[str, Any]) -> None:
         (self.folder / "wanted").write_text(template(**queues))
@@ -179,6 +180,20 @@ def test_destroy_asks_first_and_cdk_asks_no_second_time(clone: Clone) -> None:
     agreed = CliRunner().invoke(app, ["destroy", "--region", REGION], input="y\n")
     assert (agreed.exit_code, clone.asked[-1][0]) == (0, "destroy")
     assert "--force" in clone.asked[-1]
+
+
+def test_destroy_deletes_the_clients_keys_as_iam_deletes_no_user_that_has_one(clone: Clone) -> None:
+    user = {"Type": "AWS::IAM::User"}
+    outputs = {"ClientUserName": {"Value": {"Ref": "ClientUser"}}}
+    body = json.dumps({"Resources": {"ClientUser": user}, "Outputs": outputs})
+    clone.cloudformation.create_stack(StackName="SluiceRendezvous", TemplateBody=body)
+    clone.cloudformation.get_waiter("stack_create_complete").wait(StackName="SluiceRendezvous")
+    name = clone.cloudformation.describe_stacks(StackName="SluiceRendezvous")["Stacks"][0]["Outputs"][0]["OutputValue"]
+    key = clone.iam.create_access_key(UserName=name)["AccessKey"]["AccessKeyId"]
+    clone.wants()
+    done = clone.sluice("destroy", "--force")
+    assert (done.exit_code, f"clients' key {key} is deleted" in done.stderr) == (0, True)
+    assert clone.iam.list_access_keys(UserName=name)["AccessKeyMetadata"] == []
 
 
 def test_what_cdk_says_no_to_is_no_success(clone: Clone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import TypeVar
 import aiohttp
 import pytest
 
-from sluice.aws.operator.deployment import NotDeployed, stack_outputs
+from sluice.aws.operator.client_user import ClientUser, revoke
+from sluice.aws.operator.deployment import NotDeployed, stack_output, stack_outputs
 from sluice.demo import splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
@@ -156,6 +157,7 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     unstaged, dev = sites
     for name in dev.queues:
         dev.sqs.delete_queue(QueueUrl=dev.url(name))
+    revoke(ClientUser(dev.connection.client("iam"), stack_output(dev.connection, "SluiceRendezvous", "ClientUserName")))
     deployer.destroy(STAGED)
     with pytest.raises(NotDeployed, match="dev-SluiceState is not deployed"):
         stack_outputs(dev.connection, "SluiceState")

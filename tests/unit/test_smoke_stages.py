@@ -20,7 +20,7 @@ class FakeSite:
 
     stage: str
     done: list[str]
-    keys_are_stuck: bool = False
+    sweep_fails: bool = False
     there_already: Sequence[Left] = ()
 
     @property
@@ -36,12 +36,10 @@ class FakeSite:
     def empty_bucket(self, name: str) -> None:
         self.done.append(f"empty {name}")
 
-    def revoke_keys(self) -> None:
-        if self.keys_are_stuck:
-            raise CallFailed("DeleteAccessKey", "AccessDenied", "no")
-
     def delete_made_at_run_time(self) -> None:
         self.done.append(f"sweep {self.stage}")
+        if self.sweep_fails:
+            raise CallFailed("DeleteLogGroup", "AccessDenied", "no")
 
     def left(self, *, buckets: Sequence[str] = ()) -> Sequence[Left]:
         return self.there_already
@@ -55,11 +53,9 @@ class FakeStages(Stages):
     done: list[str] = field(default_factory=list)
 
     @classmethod
-    def made(
-        cls, *, failures: int = 0, keys_are_stuck: bool = False, there_already: Sequence[Left] = ()
-    ) -> "FakeStages":
+    def made(cls, *, failures: int = 0, sweep_fails: bool = False, there_already: Sequence[Left] = ()) -> "FakeStages":
         done = list[str]()
-        here, there = (cast("SmokeSite", FakeSite(stage, done, keys_are_stuck, there_already)) for stage in "ab")
+        here, there = (cast("SmokeSite", FakeSite(stage, done, sweep_fails, there_already)) for stage in "ab")
         return cls(here, there, None, OwnRequests(), failures=failures, done=done)
 
     def _at_both(self, arguments: Callable[[SmokeSite], Sequence[str]]) -> None:
@@ -78,8 +74,8 @@ def test_a_bucket_that_is_written_to_once_more_is_emptied_once_more() -> None:
 
 
 def test_what_can_be_taken_away_is_where_something_else_cannot() -> None:
-    stages = FakeStages.made(keys_are_stuck=True)
-    assert "DeleteAccessKey" in stages.destroy()
+    stages = FakeStages.made(sweep_fails=True)
+    assert "DeleteLogGroup" in stages.destroy()
     assert stages.done == ["empty bucket", "destroy", "sweep a", "sweep b"]
 
 
