@@ -186,7 +186,7 @@ def test_destroy_deletes_the_clients_keys_as_iam_deletes_no_user_that_has_one(cl
     user = {"Type": "AWS::IAM::User"}
     outputs = {"ClientUserName": {"Value": {"Ref": "ClientUser"}}}
     body = json.dumps({"Resources": {"ClientUser": user}, "Outputs": outputs})
-    clone.cloudformation.create_stack(StackName="SluiceRendezvous", TemplateBody=body)
+    clone.cloudformation.create_stack(StackName="SluiceRendezvous", TemplateBody=body, Capabilities=["CAPABILITY_IAM"])
     clone.cloudformation.get_waiter("stack_create_complete").wait(StackName="SluiceRendezvous")
     name = clone.cloudformation.describe_stacks(StackName="SluiceRendezvous")["Stacks"][0]["Outputs"][0]["OutputValue"]
     key = clone.iam.create_access_key(UserName=name)["AccessKey"]["AccessKeyId"]

@@ -101,8 +101,9 @@ async def _served(proxies: Proxies) -> None:
 
 
 def queues_made(site: FederatedSite, prefix: str) -> set[str | None]:
-    """Whose queues there are with this in their names."""
-    return {stage_of(name) for name in queue_names(site) if prefix in name}
+    """Whose queues there are whose names begin so, but for the stage."""
+    stages = {name: stage_of(name) for name in queue_names(site)}
+    return {stage for name, stage in stages.items() if name.removeprefix(f"{stage}-").startswith(prefix)}
 
 
 def divided(site: SiteAccess) -> Mapping[str, Sequence[str]]:
