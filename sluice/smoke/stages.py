@@ -142,7 +142,8 @@ class Stages:
     def bill(self) -> Bill:
         """Count what both have used by now, times the prices."""
         used: list[Used] = [{"sqs_standard": float(self.own_requests.number)}]
-        used += [Usage(site.connection, self.since).all() for site in self.both]
+        now = datetime.now(UTC)
+        used += [Usage(site.connection, self.since).until(now) for site in self.both]
         if self.cloud is None:
             used.append(Usage(self.here.connection, self.since).of_jobs(self.here.output(*PIPELINE)))
         return bill(used)

@@ -12,15 +12,17 @@ from botocore.stub import ANY, Stubber
 from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.stage_contents import NoStage, StageContents
 from sluice.aws.operator.usage import MESSAGES, OwnRequests, Usage
+from sluice.costs.prices import MONTH_H
 from sluice.costs.rest import POLL_S, POLLERS
 from sluice.errors import CallFailed
 
 REGION, STAGE = "eu-central-1", "smoke"
 SQS, ARN = f"https://sqs.{REGION}.amazonaws.com/123456789012", f"arn:aws:sqs:{REGION}:123456789012"
 MINE, OTHERS = "smoke-sluice-bridge-1", "smoke2-sluice-bridge-1"
-AN_HOUR_AGO = datetime.now(UTC) - timedelta(hours=1)
 ARNS = ("arn", "createdBy", "executionRole")
 TIME = datetime(2026, 11, 24, tzinfo=UTC)
+LATER = TIME + timedelta(hours=1.1)
+POLLS = POLLERS / POLL_S * 3_960
 
 
 class Scripted:
@@ -177,7 +179,7 @@ def sums(service: str, *values: float) -> tuple[str, str, Mapping[str, Any]]:
 
 def test_what_was_used_is_by_the_prices_names() -> None:
     script = Scripted()
-    metrics: Mapping[str, Any] = {"MetricDataQueries": ANY, "StartTime": AN_HOUR_AGO, "EndTime": ANY}
+    metrics: Mapping[str, Any] = {"MetricDataQueries": ANY, "StartTime": TIME, "EndTime": LATER}
     script.answers("lambda", "list_functions", {"Functions": [{"FunctionName": "smoke-f", "MemorySize": 512}]})
     script.answers(*sums("cloudwatch", 3_000_000.0, 40.0), **metrics)
     script.answers("dynamodb", "list_tables", {"TableNames": ["smoke-t"]})
@@ -214,14 +216,14 @@ def test_what_was_used_is_by_the_prices_names() -> None:
         {"VpcEndpointType": "Gateway"},
     ]
     script.answers("ec2", "describe_vpc_endpoints", {"VpcEndpoints": endpoints}, VpcEndpointIds=["vpce-sqs", "vpce-s3"])
-    used = Usage(cast("Connection", script), AN_HOUR_AGO).all()
+    used = Usage(cast("Connection", script), TIME).until(LATER)
     script.all_was_asked()
-    assert used["sqs_standard"] == pytest.approx(30 + POLLERS / POLL_S * 3600, abs=10)
-    assert used["sqs_fifo"] == pytest.approx(3 + POLLERS / POLL_S * 3600, abs=10)
+    assert used["sqs_standard"] == pytest.approx(30 + POLLS)
+    assert used["sqs_fifo"] == pytest.approx(3 + POLLS)
     assert used["logs_gb"] == pytest.approx(0.002)
     assert (used["lambda_gb_s"], used["lambda_calls"]) == (1500, 40)
     assert (used["dynamodb_writes"], used["dynamodb_reads"]) == (7, 5)
-    assert used["alarm_metrics"] == used["composite_alarms"] == pytest.approx(0.1, rel=0.01)
+    assert used["alarm_metrics"] == used["composite_alarms"] == pytest.approx(73 * 1.1 / MONTH_H)
     assert used["endpoint_hours"] == 2 * 2  # two zones, and a part of the second hour
 
 
@@ -245,7 +247,7 @@ def test_jobs_cost_what_emr_serverless_bills_else_what_they_used() -> None:
     for id_, found in (("r1", billed | spent), ("r2", spent)):
         answer = {"jobRun": {**whole, **found}}
         script.answers("emr-serverless", "get_job_run", answer, applicationId="app", jobRunId=id_)
-    used = Usage(cast("Connection", script), AN_HOUR_AGO).of_jobs("app")
+    used = Usage(cast("Connection", script), TIME).of_jobs("app")
     assert used == {"emr_vcpu_hours": 0.75, "emr_gb_hours": 3.0}
 
 

@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sluice.aws.clients import calls
@@ -52,9 +52,9 @@ class Usage:
     connection: Connection
     since: datetime
 
-    def all(self) -> Used:
+    def until(self, now: datetime) -> Used:
         """Give quantities by the prices' names. Messages count as a request each, although batches have up to ten."""
-        contents, now = StageContents(self.connection), datetime.now(UTC)
+        contents = StageContents(self.connection)
         hours = (now - self.since).total_seconds() / HOUR_S
         functions = {each["FunctionName"]: each["MemorySize"] / 1024 for each in contents.functions()}
         spent = self._sums("AWS/Lambda", "FunctionName", functions, ("Duration", "Invocations"), now)
