@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy lock sbom clean
+.PHONY: help setup demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
@@ -113,6 +113,9 @@ deploy: setup ## cdk deploy with your AWS credentials and region; ARGS='-c sluic
 
 destroy: setup ## delete what was deployed; protected state stays
 	sluice destroy $(ARGS)
+
+smoke: setup ## what only AWS can answer: two stages deployed, checked, counted, destroyed, for less than a dollar
+	python -m sluice.smoke $(ARGS)
 
 # Everything newest: Spark's locks take their versions from the project's, and the npm packages are pinned in package.json.
 lock: setup ## write the locks anew, with the newest versions that pyproject.toml and package.json allow

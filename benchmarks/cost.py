@@ -3,7 +3,7 @@
 `python -m benchmarks.cost [--json] [--last] [--write] [-c KEY=VALUE]`: counts each kind of message anew, in some eight
 minutes, and synthesizes the stacks for each set of parameters. With `--last` messages are as they were last counted;
 `--write` keeps what was found, and writes the tables in the documents; `-c` adds a month of one's own parameters.
-Prices are those of `prices.toml`. Free tiers aren't taken off.
+Prices are those of `sluice/costs/prices.toml`. Free tiers aren't taken off.
 """
 
 import re
@@ -16,12 +16,14 @@ import typer
 from rich.console import Console
 
 from benchmarks import rest
-from benchmarks.counts import BATCH_S, Counts, count
+from benchmarks.counts import BATCH_S, count
 from benchmarks.limits import tables as limit_tables
 from benchmarks.pool_costs import BROKER_S, QUICK_S
-from benchmarks.prices import MONTH_H, price_list, together
 from benchmarks.report import Figure, report
-from benchmarks.rest import ENDPOINTS, SCHEDULED_S, Month, Months
+from benchmarks.rest import Months
+from sluice.costs.counts import Counts
+from sluice.costs.prices import MONTH_H, price_list, together
+from sluice.costs.rest import ENDPOINTS, PEERED, POLLED, SCHEDULED_S, usd_by_part
 from stacks.parameters import Parameters
 
 PROJECT = Path(__file__).parents[1]
@@ -90,8 +92,8 @@ class Costs:
     @property
     def two_sites_usd(self) -> float:
         """Dollars for two sites with default parameters and a route between them, which has a trigger."""
-        site_usd = self.month_usd("default", endpoints=False) + price_list().usd(rest.PEERED)
-        return 2 * site_usd + price_list().usd(rest.POLLED)
+        site_usd = self.month_usd("default", endpoints=False) + price_list().usd(PEERED)
+        return 2 * site_usd + price_list().usd(POLLED)
 
 
 def main(
@@ -146,11 +148,6 @@ def figures(costs: Costs) -> dict[str, Figure]:
     if "yours" in costs.months:
         found["yours_month_usd"] = Figure(name="a month at rest with your parameters", value=costs.month_usd("yours"))
     return found
-
-
-def usd_by_part(month: Month) -> Mapping[str, float]:
-    """Dollars for each part of a month."""
-    return {part: price_list().usd(used) for part, used in month.items()}
 
 
 def documents() -> list[Path]:
@@ -232,7 +229,7 @@ def _rest(costs: Costs) -> str:
             "",
             f"By default without endpoints: {_usd(costs.month_usd('default', endpoints=False))}.",
             f"Of that an account pays {_usd(costs.billed_usd)} which does nothing else, as AWS gives some for nothing.",
-            f"From a site's first peer on: {_usd(price_list().usd(rest.PEERED))} more.",
+            f"From a site's first peer on: {_usd(price_list().usd(PEERED))} more.",
             f"Two sites with a route between them, without endpoints: {_usd(costs.two_sites_usd)}.",
             f"Polls held as soon as any proxy polls (`rendezvous.held_proxies_min`): {_usd(_held_usd())} more.",
             f"By default {requests / MILLION:.1f} million SQS requests; a month has {MONTH_H:g} hours.",

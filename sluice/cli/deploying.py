@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +17,7 @@ from sluice.cli.output import note
 from sluice.cli.sites import Local, Profile, Region, connect
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.local.cloud import PROJECT
+from sluice.pipeline.operations import StopJob
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
@@ -61,13 +64,17 @@ def deploy(
     """Deploy all stacks of this clone to a site.
 
     A queue that would go with messages in it is named, and nothing is done: read it empty first, or say --remove. One
-    that CloudFormation keeps is as good as gone for who would read it, and is named too.
+    that CloudFormation keeps is as good as gone for who would read it, and is named too. Before a first deployment it
+    says what the site costs a month.
     """
     connection = connect(region=region, profile=profile, local=local)
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
         synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
-        check_removals(connection, templates(assembly), agreed=remove or ())
+        wanted = templates(assembly)
+        check_removals(connection, wanted, agreed=remove or ())
+        if local is None:
+            _say_costs(connection, wanted, context or [])
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
             connection,
@@ -87,7 +94,8 @@ def destroy(
 ) -> None:
     """Delete all stacks from a site. Tables, the bucket and users' queues stay where `keep_state` says so.
 
-    A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it.
+    A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it. The
+    pipeline's runs end, its application stops and clients' keys are deleted: CloudFormation does none of that.
     """
     connection = connect(region=region, profile=profile, local=local)
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
@@ -95,7 +103,11 @@ def destroy(
         synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
         nothing: dict[str, Mapping[str, Any]] = {name: {} for name in templates(assembly)}
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
-        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"] if force else [])
+        if not force:
+            typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
+        _end_pipeline(connection)
+        _revoke_keys(connection)
+        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"])
 
 
 def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
@@ -137,6 +149,43 @@ def check_removals(
         listed = "\n".join(f"  {_told(each)}" for each in held)
         options = " ".join(f"--remove {each.name}" for each in held)
         raise HoldsMessages(f"queues hold messages that nobody would read any more:\n{listed}\nor say {options}")
+
+
+def _say_costs(connection: "Connection", wanted: Mapping[str, Mapping[str, Any]], context: Sequence[str]) -> None:
+    """Say what a month at rest costs, where none of the stacks is there yet."""
+    from sluice.aws.operator.removals import is_deployed  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.resting_costs import in_words, month_of  # noqa: PLC0415 - for this alone
+
+    if not any(is_deployed(connection, stack) for stack in wanted):
+        note(in_words(month_of(wanted, context)))
+
+
+def _end_pipeline(connection: "Connection") -> None:
+    """End the stream, so that it isn't started again, all other runs, and the application."""
+    from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.application import Application  # noqa: PLC0415 - see above
+    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - see above
+    from sluice.aws.operator.deployment import NotDeployed, stack_outputs  # noqa: PLC0415 - see above
+    from sluice.cli.pipeline.pipelines import FUNCTION, STACK  # noqa: PLC0415 - see above
+
+    with suppress(NotDeployed):
+        application_id = stack_outputs(connection, STACK).get("ApplicationId")
+        if application_id:  # the embedded cloud has none
+            note(f"application {application_id} stops, with its runs")
+            ControlClient.of(connection, FUNCTION).ask(StopJob())
+            Application(connection=connection, application_id=application_id).end(now_ms=now_ms, sleep=time.sleep)
+
+
+def _revoke_keys(connection: "Connection") -> None:
+    """Delete the clients' access keys: IAM deletes no user that has one."""
+    from sluice.aws.operator.client_user import ClientUser, revoke  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.aws.operator.deployment import STACK, NotDeployed, stack_outputs  # noqa: PLC0415 - see above
+
+    with suppress(NotDeployed):
+        name = stack_outputs(connection, STACK).get("ClientUserName")
+        if name:
+            for key in revoke(ClientUser(connection.client("iam"), name)):
+                note(f"clients' key {key} is deleted")
 
 
 def _told(queue: "RemovedQueue") -> str:

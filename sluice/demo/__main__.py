@@ -67,7 +67,7 @@ def main() -> None:
                 way.publish(progress=status_of)
                 offered = asyncio.run(rendezvous.run(site, rendezvous.LARGE, progress=status_of))
                 at_peer = asyncio.run(rendezvous.run(peer, rendezvous.SMALL, progress=status_of))
-                split = splitting.run(site, progress=status_of)
+                split = splitting.run(site.connection, progress=status_of)
                 federated = federation.run(site, peer, progress=status_of)
                 offers = {str(site.site): rendezvous.LARGE.offers, str(peer.site): rendezvous.SMALL.offers}
                 joined = way.finish(offers, progress=status_of)

@@ -17,7 +17,7 @@ from sluice.peers.attempts import Attempt, AttemptOutcome, AttemptPlan, attempt_
 from sluice.peers.channels import Network
 from sluice.peers.deployed_methods import sqs_method
 from sluice.peers.services import Echo
-from sluice.peers.volunteer import Volunteer, VolunteerLimits
+from sluice.peers.volunteer import Volunteer, VolunteerLimits, serving
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
 from sluice.rendezvous.protocol.matching import Nat
 from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
@@ -106,8 +106,7 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
         early = await attempt_all(method, size.plans(size.early), concurrency=size.early)
         url, limits = site.deployment.broker_url, VolunteerLimits(pause_s=0)
         volunteer = partial(Volunteer, session, url, network=ON_LOOPBACK, nat=Nat.UNRESTRICTED, limits=limits)
-        volunteers = [asyncio.create_task(volunteer(Echo()).run()) for _ in range(VOLUNTEERS)]
-        try:
+        async with serving(volunteer(Echo()) for _ in range(VOLUNTEERS)):
             progress(f"{VOLUNTEERS} proxies start to poll")
             # Until most polls are held: a cold function takes a second or two.
             async with asyncio.timeout(WAITING_WITHIN_S):
@@ -116,10 +115,6 @@ async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) 
             offset = site.cloud.request_log.stat().st_size
             progress(f"{size.clients} clients, {CLIENTS_AT_ONCE} at once")
             attempts = await attempt_all(method, size.plans(size.clients), concurrency=CLIENTS_AT_ONCE)
-        finally:
-            for task in volunteers:
-                task.cancel()
-            await asyncio.gather(*volunteers, return_exceptions=True)
     noted = read_requests(site.cloud.request_log, offset=offset)
     # Not those that its events cause.
     own = {site.deployment.offers_queue_url.rsplit("/", 1)[1]}

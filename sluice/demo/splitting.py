@@ -1,24 +1,29 @@
 """The demo's split: two people and the deployed consumer share one queue's traffic, each with their own messages."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.splitting.sessions import session
-from sluice.local.access import SiteAccess
+from sluice.errors import SluiceError
 from sluice.message import Outgoing, Value
 from sluice.splitting.filters.values import Filter, QueueFilter
-from sluice.splitting.operations import ListQueues
+from sluice.splitting.operations import ListQueues, QueueView
 
 QUEUE = "pipeline"
 PEOPLE = {"alice": 20, "bob": 10}  # and how many messages are theirs
 OTHERS = 30
 BATCH = 10
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 PARAMETERS: dict[str, object] = {"sluice.splitting.queues": [{"queue_id": QUEUE}]}
+
+
+class Refused(SluiceError):
+    """SQS doesn't take a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +48,11 @@ class Divided:
         ]
 
 
-def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Divided:
+def run(connection: Connection, *, progress: Callable[[str], None]) -> Divided:
     """Start sessions, send everybody's messages to one queue, and receive what came where."""
-    control = ControlClient.of(site.connection)
-    [queue] = [each for each in control.ask(ListQueues()) if each.queue_id == QUEUE]
-    queues = SplitQueues(site.connection.client("sqs"), queue.source)
+    control = ControlClient.of(connection)
+    queue = split_queue(control)
+    queues = SplitQueues(connection.client("sqs"), queue.source)
     started = time.monotonic()
     with ExitStack() as sessions:
         progress(f"{len(PEOPLE)} people start sessions")
@@ -58,22 +63,28 @@ def run(site: SiteAccess, *, progress: Callable[[str], None]) -> Divided:
         }
         ready_s = time.monotonic() - started
         progress("messages for all of them go to one queue")
-        _send(queues, _name(queue.source))
+        owners = [name for name, number in {**PEOPLE, "others": OTHERS}.items() for _ in range(number)]
+        # Neighbours are of different owners.
+        mixed = [owner for start in range(7) for owner in owners[start::7]]
+        send(queues, queue, [Outgoing(body=owner, attributes={"user": Value("String", owner)}) for owner in mixed])
         received = {name: _receive(queues, _name(opened[name].url_of(QUEUE)), PEOPLE[name]) for name in PEOPLE}
         received["consumer"] = _receive(queues, _name(queue.main), OTHERS)
     return Divided(received=received, ready_s=ready_s)
 
 
-def _send(queues: SplitQueues, source: str) -> None:
-    owners = [name for name, number in {**PEOPLE, "others": OTHERS}.items() for _ in range(number)]
-    # Neighbours are of different owners.
-    mixed = [owner for start in range(7) for owner in owners[start::7]]
-    for start in range(0, len(mixed), BATCH):
-        entries = [
-            Outgoing(body=owner, attributes={"user": Value("String", owner)}).entry(str(place))
-            for place, owner in enumerate(mixed[start : start + BATCH])
-        ]
-        queues.send_batch(source, entries)
+def split_queue(control: ControlClient) -> QueueView:
+    """Find the queue that is split here."""
+    [queue] = [each for each in control.ask(ListQueues()) if each.queue_id == QUEUE]
+    return queue
+
+
+def send(queues: SplitQueues, queue: QueueView, messages: Sequence[Outgoing]) -> None:
+    """Send to the queue's source, as its producers do. Raises `Refused` where SQS doesn't take one."""
+    for start in range(0, len(messages), BATCH):
+        batch = messages[start : start + BATCH]
+        refused = queues.send_batch(_name(queue.source), [each.entry(str(at)) for at, each in enumerate(batch)])
+        if refused:
+            raise Refused(f"{len(refused)} of {len(batch)} messages: {', '.join(set(refused.values()))}")
 
 
 def _receive(queues: SplitQueues, name: str, number: int) -> list[str]:

@@ -5,7 +5,8 @@ import base64
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -204,3 +205,15 @@ class Volunteer:
     def _note(self, what: VolunteerStep, sid: str, detail: str = "") -> None:
         self.counts[what] += 1
         self.on_event(VolunteerEvent(what, sid, detail))
+
+
+@asynccontextmanager
+async def serving(volunteers: Iterable[Volunteer]) -> AsyncIterator[None]:
+    """Let them poll and serve meanwhile; at the end every connection is closed."""
+    running = [asyncio.create_task(each.run()) for each in volunteers]
+    try:
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -46,6 +46,7 @@ class Clone:
         self.folder = folder
         self.sqs = account.client("sqs")
         self.cloudformation = account.client("cloudformation")
+        self.iam = account.client("iam")
 
     def wants(self, **queues: Mapping[str, Any]) -> None:
         (self.folder / "wanted").write_text(template(**queues))
@@ -101,6 +102,15 @@ def test_a_first_deployment_synthesizes_and_deploys_that(clone: Clone) -> None:
     assert (synth[0], deploy[:2]) == ("synth", ["deploy", "--all"])
     assert {"--context=sluice.log_level=DEBUG", "--context=sluice.pipeline.queue_id=none"} <= set(synth)
     assert deploy[deploy.index("--app") + 1] == synth[synth.index("--output") + 1]
+
+
+def test_what_a_month_costs_is_said_before_a_first_deployment_alone(clone: Clone) -> None:
+    clone.wants(Orders={})
+    said = clone.sluice("deploy", "-c", "sluice.pipeline.streaming=true").stderr
+    assert "a month at rest costs some $" in said
+    assert "land job $" in said
+    clone.deployed(Orders={})
+    assert "a month" not in clone.sluice("deploy").stderr
 
 
 @pytest.mark.parametrize(("said", "asks"), [([], "never"), (["--approve"], "broadening"), (["--no-approve"], "never")])
@@ -160,6 +170,30 @@ def test_destroy_deletes_what_is_kept_by_nobody_only_when_it_is_empty(clone: Clo
     assert f"{bills} of SluiceState: about 1 messages" in clone.sluice("destroy", "--force").stderr
     assert [each[0] for each in clone.asked] == ["synth", "destroy", "synth"]
     assert "--force" in clone.asked[1]
+
+
+def test_destroy_asks_first_and_cdk_asks_no_second_time(clone: Clone) -> None:
+    clone.wants()
+    refused = CliRunner().invoke(app, ["destroy", "--region", REGION], input="n\n")
+    assert (refused.exit_code, [each[0] for each in clone.asked]) == (1, ["synth"])
+    assert f"Delete {STACK}?" in refused.output
+    agreed = CliRunner().invoke(app, ["destroy", "--region", REGION], input="y\n")
+    assert (agreed.exit_code, clone.asked[-1][0]) == (0, "destroy")
+    assert "--force" in clone.asked[-1]
+
+
+def test_destroy_deletes_the_clients_keys_as_iam_deletes_no_user_that_has_one(clone: Clone) -> None:
+    user = {"Type": "AWS::IAM::User"}
+    outputs = {"ClientUserName": {"Value": {"Ref": "ClientUser"}}}
+    body = json.dumps({"Resources": {"ClientUser": user}, "Outputs": outputs})
+    clone.cloudformation.create_stack(StackName="SluiceRendezvous", TemplateBody=body, Capabilities=["CAPABILITY_IAM"])
+    clone.cloudformation.get_waiter("stack_create_complete").wait(StackName="SluiceRendezvous")
+    name = clone.cloudformation.describe_stacks(StackName="SluiceRendezvous")["Stacks"][0]["Outputs"][0]["OutputValue"]
+    key = clone.iam.create_access_key(UserName=name)["AccessKey"]["AccessKeyId"]
+    clone.wants()
+    done = clone.sluice("destroy", "--force")
+    assert (done.exit_code, f"clients' key {key} is deleted" in done.stderr) == (0, True)
+    assert clone.iam.list_access_keys(UserName=name)["AccessKeyMetadata"] == []
 
 
 def test_what_cdk_says_no_to_is_no_success(clone: Clone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import TypeVar
 import aiohttp
 import pytest
 
-from sluice.aws.operator.deployment import NotDeployed, stack_outputs
+from sluice.aws.operator.client_user import ClientUser, revoke
+from sluice.aws.operator.deployment import NotDeployed, stack_output, stack_outputs
 from sluice.demo import splitting
 from sluice.local.access import SiteAccess
 from sluice.local.cloud import start
@@ -100,12 +101,13 @@ async def _served(proxies: Proxies) -> None:
 
 
 def queues_made(site: FederatedSite, prefix: str) -> set[str | None]:
-    """Whose queues there are with this in their names."""
-    return {stage_of(name) for name in queue_names(site) if prefix in name}
+    """Whose queues there are whose names begin so, but for the stage."""
+    stages = {name: stage_of(name) for name in queue_names(site)}
+    return {stage for name, stage in stages.items() if name.removeprefix(f"{stage}-").startswith(prefix)}
 
 
 def divided(site: SiteAccess) -> Mapping[str, Sequence[str]]:
-    return splitting.run(site, progress=silent).received
+    return splitting.run(site.connection, progress=silent).received
 
 
 def bound(site: FederatedSite, name: str, exchange: str = FANOUT, key: str = "") -> str:
@@ -156,6 +158,7 @@ def test_where_one_is_destroyed_the_other_goes_on(deployer: Deployer, sites: lis
     unstaged, dev = sites
     for name in dev.queues:
         dev.sqs.delete_queue(QueueUrl=dev.url(name))
+    revoke(ClientUser(dev.connection.client("iam"), stack_output(dev.connection, "SluiceRendezvous", "ClientUserName")))
     deployer.destroy(STAGED)
     with pytest.raises(NotDeployed, match="dev-SluiceState is not deployed"):
         stack_outputs(dev.connection, "SluiceState")

@@ -2,9 +2,10 @@
 
 import pytest
 
-from benchmarks.cost import SETS, Costs, usd_by_part
-from benchmarks.prices import price_list
-from benchmarks.rest import ENDPOINTS, Month, month_with
+from benchmarks.cost import SETS, Costs
+from benchmarks.rest import month_with
+from sluice.costs.prices import price_list
+from sluice.costs.rest import ENDPOINTS, Month, usd_by_part
 
 OWN_MOST_USD = 3.0  # a month, of the five that a site may cost with its alarms
 

@@ -8,9 +8,10 @@ import pytest
 from benchmarks.cost import PLACE, Costs, documents, written
 from benchmarks.limits import FIRST, first, limits
 from benchmarks.pool_costs import METRICS_KB
-from benchmarks.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
-from benchmarks.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
 from sluice.aws.metrics import publish
+from sluice.cli.resting_costs import in_words, month_of
+from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
+from sluice.costs.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
 from stacks.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
@@ -28,7 +29,7 @@ def resource(kind: str, **properties: object) -> dict[str, Any]:
 
 
 def used(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> Mapping[str, Mapping[str, float]]:
-    return month(site(*resources, **named), Parameters(), minute={}, metrics=0)
+    return month(site(*resources, **named), minute={}, metrics=0, land_job={})
 
 
 def test_quantities_are_added_up_and_have_their_prices() -> None:
@@ -104,6 +105,15 @@ def test_a_schedule_calls_its_function_every_minute() -> None:
     }
     found = used(resource("AWS::Events::Rule", **rule), Function=resource("AWS::Lambda::Function", MemorySize=512))
     assert found["schedules"] == {"lambda_calls": MONTH_MIN, "lambda_gb_s": MONTH_MIN * SCHEDULED_S / 2}
+
+
+def test_a_month_is_said_by_its_parts_but_for_what_costs_next_to_nothing() -> None:
+    templates = {"S": {"Resources": {"D": resource("AWS::CloudWatch::Dashboard"), "K": resource("AWS::KMS::Key")}}}
+    said = in_words(month_of(templates, ["sluice.pipeline.streaming=true", "sluice.pipeline.worker_vcpu=1"]))
+    prices = price_list().prices
+    assert f"dashboard ${prices['dashboards'].usd:.2f}, keys ${prices['keys'].usd:.2f}, land job $" in said
+    assert "triggers" not in said
+    assert str(price_list().on) in said
 
 
 def test_what_a_line_of_metrics_is_said_to_have_is_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:

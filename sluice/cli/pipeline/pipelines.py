@@ -58,11 +58,15 @@ class DeployedPipeline:
 def pipeline(*, region: str | None, profile: str | None, local: str | None, python: str | None) -> AskedPipeline:
     """Find the one that the options mean. Raises `NotUsable` where it isn't deployed."""
     connection = connect(region=region, profile=profile, local=local)
+    return pipeline_of(connection, folder=None if local is None else site_folder(connection), python=python)
+
+
+def pipeline_of(connection: Connection, *, folder: Path | None, python: str | None) -> AskedPipeline:
+    """Find the site's; with a `folder` its jobs are processes that keep everything there. Raises `NotUsable`."""
     outputs = stack_outputs(connection, STACK)
-    if local is None:
+    if folder is None:
         group = outputs.get("JobLogGroupName", "")
         return DeployedPipeline(ControlClient.of(connection, FUNCTION), JobLogs(connection.client("logs"), group))
-    folder = site_folder(connection)
     told = settings(
         folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], reach=reach_of(connection)
     )

@@ -15,7 +15,7 @@ import typer
 from sluice.aws.clients import now_ms
 from sluice.peers.channels import Network
 from sluice.peers.services import Service
-from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep
+from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
 from sluice.rendezvous.protocol.matching import Nat
 
 SERVED = frozenset({VolunteerStep.CLOSED, VolunteerStep.CUT_OFF})  # clients whose channel was open and is over
@@ -52,13 +52,8 @@ async def serve(broker_url: str, shift: Shift, *, as_json: bool) -> None:
             )
             for _ in range(shift.proxies)
         ]
-        running = [asyncio.create_task(volunteer.run()) for volunteer in volunteers]
-        try:
+        async with serving(volunteers):
             await report.until_done(shift.seconds)
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
     report.sum_up(sum((volunteer.counts for volunteer in volunteers), Counter[VolunteerStep]()))
 
 

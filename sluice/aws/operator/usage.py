@@ -1,0 +1,146 @@
+"""What a stage has used, by the names of the prices: from CloudWatch's metrics and EMR Serverless's own bill.
+
+CloudWatch is minutes late, and of a new queue up to fifteen
+(https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/monitoring-using-cloudwatch.html):
+so what triggers ask of queues is reckoned by time, and one's own requests are counted.
+"""
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sluice.aws.clients import calls
+from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.stage_contents import StageContents
+from sluice.costs.prices import MONTH_H, Used
+from sluice.costs.rest import POLL_S, POLLERS, metrics_of
+
+PERIOD_S = 60
+MAX_QUERIES = 500  # metrics in a request
+ENDPOINT = "AWS::EC2::VPCEndpoint"
+HOUR_S = 3_600
+MESSAGES = ("NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted")
+WRITES, READS = UNITS = ("ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits")
+LOGGED = "IncomingBytes"
+Named = tuple[str, str]  # what has a metric, and the metric
+
+
+@dataclass(slots=True)
+class OwnRequests:
+    """Counts the SQS requests of connections' clients. Safe for threads."""
+
+    number: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, connection: Connection) -> None:
+        """Count those of the clients that this connection makes from now on."""
+        connection.session.events.register("before-send.sqs", self.note)
+
+    def note(self, **_: object) -> None:
+        """Count one."""
+        with self._lock:
+            self.number += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of the connection's stage, since a time. Calls raise `CallFailed`."""
+
+    connection: Connection
+    since: datetime
+
+    def until(self, now: datetime) -> Used:
+        """Give quantities by the prices' names. Messages count as a request each, although batches have up to ten."""
+        contents = StageContents(self.connection)
+        hours = (now - self.since).total_seconds() / HOUR_S
+        functions = {each["FunctionName"]: each["MemorySize"] / 1024 for each in contents.functions()}
+        spent = self._sums("AWS/Lambda", "FunctionName", functions, ("Duration", "Invocations"), now)
+        units = self._sums("AWS/DynamoDB", "TableName", contents.tables(), UNITS, now)
+        logged = self._sums("AWS/Logs", "LogGroupName", contents.log_groups(), (LOGGED,), now)
+        alarms = contents.alarms()
+        composite = sum("AlarmRule" in each for each in alarms)
+        looked_at = sum(metrics_of(each) for each in alarms if "AlarmRule" not in each)
+        return {
+            **self._requests(contents, now),
+            "lambda_gb_s": sum(spent[name, "Duration"] / 1000 * memory for name, memory in functions.items()),
+            "lambda_calls": sum(spent[name, "Invocations"] for name in functions),
+            "dynamodb_writes": sum(number for (_, metric), number in units.items() if metric == WRITES),
+            "dynamodb_reads": sum(number for (_, metric), number in units.items() if metric == READS),
+            "logs_gb": sum(logged.values()) / 1e9,
+            "alarm_metrics": looked_at * hours / MONTH_H,
+            "composite_alarms": composite * hours / MONTH_H,
+            "endpoint_hours": self._endpoints(contents) * math.ceil(hours),
+        }
+
+    def of_jobs(self, application_id: str) -> Used:
+        """Read what EMR Serverless bills for an application's last runs, which aren't streams.
+
+        https://docs.aws.amazon.com/emr-serverless/latest/APIReference/API_JobRun.html
+        """
+        client = self.connection.client("emr-serverless")
+        used = {"emr_vcpu_hours": 0.0, "emr_gb_hours": 0.0}
+        with calls("ListJobRuns"):
+            runs = client.list_job_runs(applicationId=application_id, mode="BATCH")["jobRuns"]
+        for each in runs:
+            with calls("GetJobRun"):
+                found = client.get_job_run(applicationId=application_id, jobRunId=each["id"])["jobRun"]
+            billed = found.get("billedResourceUtilization") or found.get("totalResourceUtilization") or {}
+            used["emr_vcpu_hours"] += billed.get("vCPUHour", 0.0)
+            used["emr_gb_hours"] += billed.get("memoryGBHour", 0.0)
+        return used
+
+    def _requests(self, contents: StageContents, now: datetime) -> Used:
+        """Count messages, and reckon what triggers have asked of their queues, in vain or not."""
+        messages = self._sums("AWS/SQS", "QueueName", contents.queues(), MESSAGES, now)
+        polls = (now - self.since).total_seconds() * POLLERS / POLL_S
+        asked = [
+            *((name, number) for (name, _), number in messages.items()),
+            *((each["EventSourceArn"], polls) for each in contents.mappings() if ":sqs:" in each["EventSourceArn"]),
+        ]
+        fifo = sum(number for name, number in asked if name.endswith(".fifo"))
+        return {"sqs_fifo": fifo, "sqs_standard": sum(number for _, number in asked) - fifo}
+
+    def _endpoints(self, contents: StageContents) -> int:
+        """Count interface endpoints, one for each zone that they are in; gateways are free."""
+        ids = contents.resources(ENDPOINT)
+        if not ids:
+            return 0
+        with calls("DescribeVpcEndpoints"):
+            found = self.connection.client("ec2").describe_vpc_endpoints(VpcEndpointIds=list(ids))["VpcEndpoints"]
+        return sum(len(each.get("SubnetIds", [])) for each in found if each["VpcEndpointType"] == "Interface")
+
+    def _sums(
+        self, namespace: str, dimension: str, names: Iterable[str], metrics: Sequence[str], now: datetime
+    ) -> dict[Named, float]:
+        """Add up each metric of each name, by both."""
+        wanted = [(name, metric) for name in names for metric in metrics]
+        sums = dict.fromkeys(wanted, 0.0)
+        client = self.connection.client("cloudwatch")
+        for start in range(0, len(wanted), MAX_QUERIES):
+            asked = {f"m{number}": each for number, each in enumerate(wanted[start : start + MAX_QUERIES])}
+            queries: list[dict[str, Any]] = [
+                {
+                    "Id": id_,
+                    "MetricStat": {
+                        "Metric": {
+                            "Namespace": namespace,
+                            "MetricName": metric,
+                            "Dimensions": [{"Name": dimension, "Value": name}],
+                        },
+                        "Period": PERIOD_S,
+                        "Stat": "Sum",
+                    },
+                }
+                for id_, (name, metric) in asked.items()
+            ]
+            pages = client.get_paginator("get_metric_data").paginate(
+                MetricDataQueries=queries, StartTime=self.since, EndTime=now
+            )
+            with calls("GetMetricData"):
+                for page in pages:
+                    for found in page["MetricDataResults"]:
+                        sums[asked[found["Id"]]] += sum(found["Values"])
+        return sums
