@@ -59,7 +59,7 @@ polls = st.builds(
     waited_ms=st.integers(0),
     address=st.none() | texts,
     polls=st.integers(1, 5),
-    addresses=st.lists(texts, max_size=3).map(tuple),
+    addresses=st.lists(texts, max_size=3, unique=True).map(tuple),
     **common,
 )
 answers = st.builds(AnswerEvent, **common)
