@@ -138,8 +138,8 @@ clean: ## everything that a clone doesn't have
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sluice needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
-	awk '/^[a-z]/ {wanted = /^uv==/} wanted' requirements.txt > .venv/uv.txt
-	python -m pip install --quiet --require-hashes --requirement .venv/uv.txt
+	awk '/^[a-z]/ {wanted = /^(pip|uv)==/} wanted' requirements.txt > .venv/installers.txt
+	python -m pip install --quiet --require-hashes --requirement .venv/installers.txt
 	$(call locked,.venv,requirements.txt)
 	$(call own,.venv,.)
 	touch $@
