@@ -180,7 +180,7 @@ def test_a_bound_queue_that_is_deleted_takes_its_binding_with_it(traffic: Traffi
     assert other in {each.queue for each in here.ask(ListBindings()).bindings}
     reasons = here.taken_dead_letters()
     assert reasons
-    assert all(reason.startswith("no such queue: ") and reason.endswith(deleted) for reason in reasons)
+    assert all(reason.startswith("QueueGone: no such queue: ") and reason.endswith(deleted) for reason in reasons)
 
 
 @pytest.mark.slow
