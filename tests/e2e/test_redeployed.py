@@ -4,6 +4,7 @@ But for the last test the stack of state alone is deployed, by CloudFormation's 
 Whose a queue is, its readers' templates say.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -175,21 +176,38 @@ def test_where_queues_are_adopted_no_longer_those_that_are_made_are_empty(strays
     }
 
 
-def test_a_queue_can_be_taken_out_of_a_deployed_site(tmp_path: Path) -> None:
+THEIRS = "their-orders"
+PIPELINE, ORDERS, PARCELS = {"queue_id": "pipeline"}, {"queue_id": "orders"}, {"queue_id": "parcels"}
+ONE_AFTER_THE_OTHER: Sequence[Mapping[str, object]] = (
+    {"sluice.splitting.queues": [PIPELINE, ORDERS], "sluice.federation.queues": [{"name": "invoices"}]},
+    {"sluice.splitting.queues": [PARCELS, PIPELINE, ORDERS], "sluice.federation.queues": [{"name": "invoices"}]},
+    {"sluice.splitting.queues": [PARCELS, PIPELINE, ORDERS]},  # no bound queue
+    {"sluice.splitting.queues": [PARCELS, PIPELINE]},
+    {"sluice.splitting.queues": [{**PARCELS, "existing_main_queue_arn": THEIRS}, PIPELINE]},
+    {"sluice.splitting.queues": [PARCELS], "sluice.pipeline.queue_id": "none"},
+    {"sluice.splitting.queues": [PARCELS], "sluice.pipeline.queue_id": "parcels"},
+)
+
+
+def test_a_deployed_site_takes_each_change(tmp_path: Path) -> None:
+    """A queue before the pipeline's, one less, one adopted, no pipeline: no stack keeps another from changing."""
     calm = Behaviours(scale=0, throttled=0, entry_fails=0, duplicated=0, reordered=0, short_poll_misses=0, frozen=False)
     cloud = start(tmp_path / "cloud", ends_with_us=True, harsh=calm)
     try:
-        queues = [{"queue_id": "pipeline"}, {"queue_id": "orders"}]
-        assert refusal(cloud, queues) == ""
-        assert refusal(cloud, queues[:1]) == ""
+        sqs = of_environment(cloud.environment(DEFAULT_SITE)).client("sqs")
+        url = sqs.create_queue(QueueName=THEIRS)["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        for number, context in enumerate(ONE_AFTER_THE_OTHER):
+            given = json.loads(json.dumps(context).replace(f'"{THEIRS}"', f'"{arn}"'))
+            assert (number, refusal(cloud, given)) == (number, "")
     finally:
         cloud.stop()
 
 
-def refusal(cloud: Cloud, queues: Sequence[Mapping[str, str]]) -> str:
-    """Why these split queues can't be deployed; nothing where they can."""
+def refusal(cloud: Cloud, context: Mapping[str, object]) -> str:
+    """Why a site can't be deployed with these parameters; nothing where it can."""
     try:
-        Deployer(cloud=cloud, context={"sluice.splitting.queues": queues}).deploy(DEFAULT_SITE)
+        Deployer(cloud=cloud, context=context).deploy(DEFAULT_SITE)
     except DeploymentFailed as error:
         return str(error)
     return ""
