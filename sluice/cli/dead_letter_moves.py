@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Selection:
     """Which letters: of any of the reasons, from any of the queues by name, with any of the ids. Empty is all."""
 
     reasons: frozenset[Reason] = frozenset()
@@ -38,7 +38,9 @@ def queue_of(letter: DeadLetter) -> str:
     return letter.source.rsplit(":", 1)[-1]
 
 
-def put_back(client: "SQSClient", url: str, wanted: Wanted, *, most: int | None, may_go_on: Callable[[], bool]) -> Move:
+def put_back(
+    client: "SQSClient", url: str, wanted: Selection, *, most: int | None, may_go_on: Callable[[], bool]
+) -> Move:
     """Make the move of letters to the queues that they came from, sent before they are deleted.
 
     A FIFO queue gets each group in order, and for five minutes nothing twice.
@@ -61,7 +63,9 @@ def put_back(client: "SQSClient", url: str, wanted: Wanted, *, most: int | None,
     )
 
 
-def thrown_away(client: "SQSClient", url: str, wanted: Wanted, *, until_ms: int, may_go_on: Callable[[], bool]) -> Move:
+def thrown_away(
+    client: "SQSClient", url: str, wanted: Selection, *, until_ms: int, may_go_on: Callable[[], bool]
+) -> Move:
     """Make the move of letters to nowhere: of those that were there at the time."""
 
     def nowhere(_: str, __: Sequence[dict[str, Any]]) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ from sluice.message import DeadLetter
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
-    from sluice.cli.dead_letter_moves import Wanted
+    from sluice.cli.dead_letter_moves import Selection
     from sluice.federation.moves import Move
 
 MOST_LOOKED_AT = 1_000
@@ -96,7 +96,7 @@ def show(
     from sluice.aws.operator.dead_letters import looked_at  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     connection = connect(region=region, profile=profile, local=local)
-    wanted = _wanted(reason, source, id_)
+    wanted = _selection(reason, source, id_)
     shown: list[dict[str, Any]] = []
     for letter in looked_at(connection.client("sqs"), _url(connection, queue), most=MOST_LOOKED_AT):
         if wanted.takes(letter):
@@ -139,7 +139,7 @@ def redrive(
     from sluice.cli.dead_letter_moves import put_back  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     connection = connect(region=region, profile=profile, local=local)
-    url, wanted = _url(connection, queue), _wanted(reason, source, id_)
+    url, wanted = _url(connection, queue), _selection(reason, source, id_)
     with stopped_by_signals() as stopped:
         sqs = connection.client("sqs")
         moving = put_back(sqs, url, wanted, most=count, may_go_on=lambda: not stopped.is_set())
@@ -166,7 +166,7 @@ def purge(
     from sluice.cli.dead_letter_moves import thrown_away  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     connection = connect(region=region, profile=profile, local=local)
-    url, wanted = _url(connection, queue), _wanted(reason, source, id_)
+    url, wanted = _url(connection, queue), _selection(reason, source, id_)
     if not yes and typer.prompt(f"These letters can't be brought back. Type {queue} to go on", err=True) != queue:
         note("nothing was thrown away")
         raise typer.Exit(1)
@@ -208,10 +208,12 @@ def _url(connection: "Connection", queue: str) -> str:
     return urls[queue]
 
 
-def _wanted(reasons: Sequence[Reason] | None, sources: Sequence[str] | None, ids: Sequence[str] | None) -> "Wanted":
-    from sluice.cli.dead_letter_moves import Wanted  # noqa: PLC0415 - boto3 takes longer than all of --help
+def _selection(
+    reasons: Sequence[Reason] | None, sources: Sequence[str] | None, ids: Sequence[str] | None
+) -> "Selection":
+    from sluice.cli.dead_letter_moves import Selection  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    return Wanted(reasons=frozenset(reasons or ()), sources=frozenset(sources or ()), ids=frozenset(ids or ()))
+    return Selection(reasons=frozenset(reasons or ()), sources=frozenset(sources or ()), ids=frozenset(ids or ()))
 
 
 def _summary(connection: "Connection", name: str, url: str, *, most: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sluice.aws.dead_letters import DeadLetters, outgoing
-from sluice.cli.dead_letter_moves import Wanted, put_back
+from sluice.cli.dead_letter_moves import Selection, put_back
 from sluice.cli.main import app
 from sluice.message import DeadLetter, Message, Value
 from tests.unit.test_cli_status import REGION, FakeSite, site  # noqa: F401 - pytest finds the fixture here
@@ -184,7 +184,7 @@ def test_a_redrive_that_dies_between_sending_and_deleting_loses_nothing(queues: 
     sqs, urls = queues
     dying: Any = Dying(sqs)
     with pytest.raises(Killed):
-        list(put_back(dying, urls["dead.fifo"], Wanted(), most=None, may_go_on=lambda: True).run())
+        list(put_back(dying, urls["dead.fifo"], Selection(), most=None, may_go_on=lambda: True).run())
     assert told("list")[1]["looked_at"] == 2
     assert told("redrive", "federation.fifo")["moved"] == 2
     # The queue knew by their ids what it had already.
