@@ -126,10 +126,10 @@ lock: setup ## write the locks anew, with the newest versions that pyproject.tom
 	done
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
 	$(MAKE) setup
-	python -m stacks.bill
+	python -m stacks.bundles.bill
 
 sbom: setup ## the bill of materials in CycloneDX: build/sbom.json
-	python -m stacks.bill --sbom build/sbom.json
+	python -m stacks.bundles.bill --sbom build/sbom.json
 
 clean: ## everything that a clone doesn't have
 	-[ -x .venv/bin/sluice ] && .venv/bin/sluice local down

@@ -13,7 +13,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from sluice.errors import BadConfiguration
 from stacks.alarms import WatchedStack
-from stacks.assets import Assets
+from stacks.bundles.assets import Assets
 from stacks.federation import FederationStack
 from stacks.operations import OperationsStack
 from stacks.parameters import Parameters

@@ -18,7 +18,7 @@ import typer
 from benchmarks.report import Figure, report
 from sluice.local.cloud import BUILD, PROJECT
 from sluice.local.runtime import runtime_python
-from stacks.assets import Assets, Target
+from stacks.bundles.assets import Assets, Target
 from stacks.parameters import Architecture
 
 ROUNDS = 30  # on a machine that does other things too, medians of fewer differ by a tenth

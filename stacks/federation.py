@@ -20,7 +20,7 @@ from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSe
 from sluice.stages import staged
 from stacks import roles
 from stacks.alarms import Capability, WatchedStack
-from stacks.assets import Assets
+from stacks.bundles.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
     SMALL_BATCH,

@@ -20,7 +20,7 @@ from constructs import Construct
 from sluice.settings import Settings
 from sluice.stages import staged
 from stacks import roles, stored
-from stacks.assets import Assets, Built, Target
+from stacks.bundles.assets import Assets, Built, Target
 from stacks.parameters import Architecture, Parameters
 
 METRICS_NAMESPACE = "Sluice"

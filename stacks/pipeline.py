@@ -27,8 +27,8 @@ from sluice.pipeline.settings import JobLimits, JobsSettings
 from sluice.stages import staged
 from stacks import functions, roles
 from stacks.alarms import SPARK_NAMESPACE, Capability, Rule, WatchedStack, alarm, ours
-from stacks.assets import Assets, Built
-from stacks.environment import SparkAssets, image_target
+from stacks.bundles.assets import Assets, Built
+from stacks.bundles.environment import SparkAssets, image_target
 from stacks.functions import Functions, Plan, acknowledge, allow, every_minute
 from stacks.network import Network, network_of
 from stacks.parameters import Architecture, Parameters, PipelineParameters

@@ -15,7 +15,7 @@ from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX, RelayPatter
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, EventSettings, MeetingSettings, ProxySettings
 from sluice.stages import staged
 from stacks.alarms import FIVE_MINUTES, Capability, Rule, WatchedStack, alarm
-from stacks.assets import Assets
+from stacks.bundles.assets import Assets
 from stacks.functions import (
     CONSUME_ACTIONS,
     STREAM_ACTIONS,

@@ -19,7 +19,7 @@ from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, S
 from sluice.stages import staged
 from stacks import repointing
 from stacks.alarms import Capability, WatchedStack
-from stacks.assets import Assets
+from stacks.bundles.assets import Assets
 from stacks.consumers import KubernetesParameters, targets_of
 from stacks.functions import (
     CONSUME_ACTIONS,

@@ -13,8 +13,8 @@ from aws_cdk.cx_api import CloudAssembly
 
 import app
 from sluice.stages import staged
-from stacks.assets import Assets, Target
-from stacks.environment import SparkAssets, image_target
+from stacks.bundles.assets import Assets, Target
+from stacks.bundles.environment import SparkAssets, image_target
 from stacks.parameters import Architecture, Parameters
 from tests.timeouts import end_the_process
 

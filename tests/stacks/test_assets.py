@@ -10,8 +10,8 @@ import pytest
 
 from sluice import lambda_python
 from sluice.locks import read_lock
-from stacks.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
-from stacks.environment import SparkAssets
+from stacks.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
+from stacks.bundles.environment import SparkAssets
 from stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 

@@ -17,8 +17,8 @@ import pytest
 from sluice.local.jobs import spark_python
 from sluice.locks import NotPinned
 from sluice.pipeline.jobs import Places, Program
-from stacks.assets import BundleFailed
-from stacks.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
+from stacks.bundles.assets import BundleFailed
+from stacks.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
 from stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 

@@ -23,7 +23,7 @@ from sluice import lambda_python
 from sluice.errors import BadConfiguration
 from sluice.folders import take_place
 from sluice.locks import Pin, normal, pinned, required_name
-from stacks.bytecode import compile_folder, compiler
+from stacks.bundles.bytecode import compile_folder, compiler
 from stacks.parameters import Architecture
 
 # Amazon Linux 2023 has glibc 2.34: https://docs.aws.amazon.com/lambda/latest/dg/lambda-python.html

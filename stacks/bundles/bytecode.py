@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sluice.errors import BadConfiguration
 
-PROJECT = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_suffix(".mjs")
 TIMEOUT_S = 300
 

@@ -1,8 +1,8 @@
 """The bill of materials: every package that is locked, under which licence, and whether it is deployed.
 
-`python -m stacks.bill` writes docs/licences.md (`make lock`); a test compares. With `--sbom FILE` it writes CycloneDX
-instead (`make sbom`). A Python package's licence is what its own metadata say, so it must be installed here; one that
-is locked for other platforms alone is left out. An npm package's is what its lock says.
+`python -m stacks.bundles.bill` writes docs/licences.md (`make lock`); a test compares. With `--sbom FILE` it writes
+CycloneDX instead (`make sbom`). A Python package's licence is what its own metadata say, so it must be installed here;
+one that is locked for other platforms alone is left out. An npm package's is what its lock says.
 """
 
 import argparse
@@ -25,10 +25,10 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from sluice.locks import Pin, read_lock
-from stacks.assets import Assets
-from stacks.environment import SparkAssets
+from stacks.bundles.assets import Assets
+from stacks.bundles.environment import SparkAssets
 
-PROJECT = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 DOCUMENT = PROJECT / "docs" / "licences.md"
 LAYERS = ("functions", "splitter", "geoip")  # extras of pyproject.toml that functions' layers are made of
 PLACE = re.compile(r"(<!-- licences: (?P<which>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -16,7 +16,16 @@ from pathlib import Path, PurePosixPath
 
 from sluice.lambda_python import this_python
 from sluice.locks import Pin, pinned
-from stacks.assets import GLIBC_TAGS, WHEEL_MACHINES, Built, Target, content_key, install, unfinished, with_imports
+from stacks.bundles.assets import (
+    GLIBC_TAGS,
+    WHEEL_MACHINES,
+    Built,
+    Target,
+    content_key,
+    install,
+    unfinished,
+    with_imports,
+)
 from stacks.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
