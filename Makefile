@@ -102,7 +102,7 @@ format: setup ## what the linter can do by itself
 	ruff check --fix
 	ruff format
 
-parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/stacks/parameters.py
+parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/stacks/parameters
 	python -m sluice.stacks.tables
 
 bench: setup ## every benchmark, side by side with what it is compared to

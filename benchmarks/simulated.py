@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sluice.constructs.functions import STREAM_BATCH
 from sluice.local.units import READ, WRITE
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from sluice.stacks.functions import STREAM_BATCH
 from sluice.stacks.parameters import Parameters
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import run

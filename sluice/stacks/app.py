@@ -11,16 +11,19 @@ from pathlib import Path
 from aws_cdk import App, CrossStackReferences, ReferenceStrength, Validations
 from cdk_nag import AwsSolutionsChecks
 
+from sluice.constructs.site_construct import SiteConstruct
 from sluice.errors import BadConfiguration
-from sluice.stacks.alarms import WatchedStack
 from sluice.stacks.bundles.assets import Assets
-from sluice.stacks.federation import FederationStack
-from sluice.stacks.operations import OperationsStack
+from sluice.stacks.bundles.environment import SparkAssets
 from sluice.stacks.parameters import Parameters
-from sluice.stacks.pipeline import PipelineStack
-from sluice.stacks.rendezvous import RendezvousStack
-from sluice.stacks.splitting import SplittingStack
-from sluice.stacks.state import StateStack
+from sluice.stacks.stacks import (
+    FederationStack,
+    OperationsStack,
+    PipelineStack,
+    RendezvousStack,
+    SplittingStack,
+    StateStack,
+)
 
 PROJECT = Path(__file__).parents[2]
 
@@ -40,15 +43,24 @@ def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None =
 def add_stacks(app: App) -> None:
     """Add everything that is deployed, checked by AWS Solutions' rules."""
     parameters = Parameters.read(app.node.get_all_context())
-    state = StateStack(app, parameters)
-    watched: list[WatchedStack] = [
-        RendezvousStack(app, parameters, state=state, assets=Assets(PROJECT)),
-        SplittingStack(app, parameters, state=state, assets=Assets(PROJECT)),
-        FederationStack(app, parameters, state=state, assets=Assets(PROJECT)),
+    kept = StateStack(app, parameters)
+    state, assets = kept.site, Assets(PROJECT)
+    watched: list[SiteConstruct] = [
+        RendezvousStack(app, parameters, state=state, assets=assets).made,
+        SplittingStack(app, parameters, state=state, assets=assets).made,
+        FederationStack(app, parameters, state=state, assets=assets).made,
     ]
     if state.pipeline is not None:
-        watched.append(PipelineStack(app, parameters, state=state, pipeline=state.pipeline, project=PROJECT))
-    OperationsStack(app, parameters, state=state, watched=watched)
+        pipeline = PipelineStack(
+            app,
+            parameters,
+            state=state,
+            pipeline=state.pipeline,
+            assets=assets,
+            spark_assets=SparkAssets(PROJECT),
+        )
+        watched.append(pipeline.made)
+    OperationsStack(app, parameters, state=kept, watched=watched)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.stacks.parameters import ROOT, Parameters, schema
-from sluice.stacks.values import Model, in_words
+from sluice.stacks.parameters.values import Model, in_words
 
 PROJECT = Path(__file__).parents[2]
 PLACE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)

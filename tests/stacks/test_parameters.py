@@ -14,11 +14,11 @@ from sluice.stacks.parameters import (
     Architecture,
     LogLevel,
     Parameters,
-    RendezvousParameters,
     known,
 )
-from sluice.stacks.splits import SplitQueueParameters
-from sluice.stacks.values import in_words
+from sluice.stacks.parameters.rendezvous import RendezvousParameters
+from sluice.stacks.parameters.splitting import SplitQueueParameters
+from sluice.stacks.parameters.values import in_words
 from tests.stacks.conftest import CONTEXT, PROJECT
 
 BRIDGE = {"displayName": "one", "webSocketAddress": "wss://bridge.example/", "fingerprint": "ab" * 20}

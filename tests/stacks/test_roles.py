@@ -8,9 +8,9 @@ from aws_cdk import App, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Template
 
+from sluice.constructs import roles
+from sluice.constructs.functions import allow, queue_arn
 from sluice.errors import BadParameter
-from sluice.stacks import roles
-from sluice.stacks.functions import allow, queue_arn
 
 
 def made(*allowed: iam.PolicyStatement) -> list[Any]:

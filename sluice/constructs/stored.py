@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from aws_cdk import Stack
 from aws_cdk import aws_ssm as ssm
+from constructs import Construct
 
 from sluice.errors import BadParameter
 
@@ -24,45 +25,45 @@ KEY_CHARACTERS = 12
 OWN = "Parameters are named by their content, which a next deployment changes; the wildcard stands after the function."
 
 
-def parameters(stack: Stack, function: str, text: str) -> Sequence[str]:
+def parameters(scope: Construct, home: str, function: str, text: str) -> Sequence[str]:
     """Store a JSON text in parameters; their names, in order. None for an empty text. Raises `BadParameter`.
 
     Other content has other names: a deployment changes them and the function together, and an environment that reads
-    the old ones goes on until it is replaced.
+    the old ones goes on until it is replaced. `home` is what their names begin with.
     """
-    # SSM takes `{{` for a reference. In JSON it stands in texts alone, where the second may be escaped.
-    parts = list(_parts(text.replace("{{", r"{\u007b")))
-    if len(parts) > MOST:
-        raise BadParameter(
-            "sluice", f"what function {function} is told of queues, peers and routes has more than {MOST} times 4 KB"
-        )
-    key = hashlib.sha256(json.dumps(stack.resolve(parts)).encode()).hexdigest()[:KEY_CHARACTERS]
+    cut = parts(f"function {function}", text)
+    key = hashlib.sha256(json.dumps(Stack.of(scope).resolve(cut)).encode()).hexdigest()[:KEY_CHARACTERS]
     made = [
         ssm.CfnParameter(
-            stack,
+            scope,
             f"{function.capitalize()}Settings{key}n{place}",
-            name=f"/{_folder(stack, function)}/{key}/{place}",
+            name=f"/{home}/{function}/{key}/{place}",
             type="String",
             tier="Standard",
             value=value,
         )
-        for place, value in enumerate(parts)
+        for place, value in enumerate(cut)
     ]
     return [parameter.ref for parameter in made]  # that a function is made after them
 
 
-def names(stack: Stack, function: str) -> str:
+def parts(who: str, text: str) -> Sequence[str]:
+    """Cut a JSON text into what parameters hold. Raises `BadParameter`, which says `who` is told too much."""
+    # SSM takes `{{` for a reference. In JSON it stands in texts alone, where the second may be escaped.
+    cut = list(_parts(text.replace("{{", r"{\u007b")))
+    if len(cut) > MOST:
+        raise BadParameter("sluice", f"what {who} is told of queues, peers and routes has more than {MOST} times 4 KB")
+    return cut
+
+
+def names(stack: Stack, home: str, function: str) -> str:
     """Name a function's parameters, of this deployment and the next, by their ARN."""
-    return stack.format_arn(service="ssm", resource="parameter", resource_name=f"{_folder(stack, function)}/*")
+    return stack.format_arn(service="ssm", resource="parameter", resource_name=f"{home}/{function}/*")
 
 
-def shown(stack: Stack, function: str) -> str:
+def shown(home: str, function: str) -> str:
     """Give the same as cdk-nag shows it."""
-    return f"arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter/{_folder(stack, function)}/*"
-
-
-def _folder(stack: Stack, function: str) -> str:
-    return f"{stack.stack_name}/{function}"
+    return f"arn:<AWS::Partition>:ssm:<AWS::Region>:<AWS::AccountId>:parameter/{home}/{function}/*"
 
 
 def _parts(text: str) -> Iterator[str]:

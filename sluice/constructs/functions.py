@@ -1,10 +1,11 @@
 """How every function is made: its code and layer, a role that allows what its plan says and nothing else, its log.
 
-Every role's statements stand whole in the stack that makes the function: nothing is granted by a construct on the side.
+Every role's statements stand whole where the function is made: nothing is granted by a construct on the side.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
@@ -17,13 +18,16 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from sluice.constructs import roles, stored
+from sluice.constructs.alarms import METRICS_NAMESPACE
+from sluice.constructs.site_construct import SiteConstruct
 from sluice.settings import Settings
-from sluice.stacks import roles, stored
 from sluice.stacks.bundles.assets import Assets, Built, Target
+from sluice.stacks.bundles.environment import SparkAssets
 from sluice.stacks.parameters import Architecture, Parameters
 from sluice.stages import staged
 
-METRICS_NAMESPACE = "Sluice"
+PROJECT = Path(__file__).parents[2]
 TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13
@@ -69,41 +73,42 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """Makes the functions of one stack, which share a layer."""
+    """Makes the functions of one capability, which share a layer."""
 
-    stack: Stack
+    scope: SiteConstruct
     parameters: Parameters
     assets: Assets
     target: Target
     layer: lambda_.LayerVersion
 
     @classmethod
-    def of(cls, stack: Stack, parameters: Parameters, assets: Assets, *, extras: Sequence[str]) -> "Functions":
+    def of(cls, scope: SiteConstruct, assets: Assets, *, extras: Sequence[str]) -> "Functions":
         """`extras` are those of pyproject.toml whose packages the layer has."""
-        target = Target.of(parameters.architecture)
+        target = Target.of(scope.parameters.architecture)
         layer = lambda_.LayerVersion(
-            stack,
+            scope,
             "Packages",
             code=_code(assets.layer(assets.bundle(*extras), target)),
             compatible_runtimes=[RUNTIME],
             compatible_architectures=[ARCHITECTURES[target.machine]],
         )
-        return cls(stack=stack, parameters=parameters, assets=assets, target=target, layer=layer)
+        return cls(scope=scope, parameters=scope.parameters, assets=assets, target=target, layer=layer)
 
     def make(self, plan: Plan) -> lambda_.Function:
         """Make one function."""
-        id_ = plan.name.capitalize()
-        kept = stored.parameters(self.stack, plan.name, plan.settings.stored())
-        logs_ = log_group(self.stack, f"{id_}Logs", days=self.parameters.log_retention_days)
+        id_, home = plan.name.capitalize(), self.scope.home
+        kept = stored.parameters(self.scope, home.name, plan.name, plan.settings.stored())
+        logs_ = log_group(self.scope, f"{id_}Logs", days=self.parameters.log_retention_days)
         function = lambda_.Function(
-            self.stack,
+            self.scope,
             id_,
+            function_name=home.name_of(id_),
             runtime=RUNTIME,
             architecture=ARCHITECTURES[self.target.machine],
             handler=f"sluice.functions.{plan.name}.handler.handler",
             code=_code(self.assets.code(plan.name, beside=plan.files)),
             layers=[self.layer],
-            role=self._role(plan, logs_, reads=stored.names(self.stack, plan.name) if kept else None),
+            role=self._role(plan, logs_, reads=stored.names(home.stack, home.name, plan.name) if kept else None),
             log_group=logs_,
             timeout=plan.timeout,
             memory_size=plan.memory_mb,
@@ -131,7 +136,7 @@ class Functions:
         traces = [allow("xray", TRACE_ACTIONS, "*")] if tracing else []
         settings = [allow("ssm", ["GetParameters"], reads)] if reads else []
         role = roles.role(
-            self.stack,
+            self.scope,
             f"{plan.name.capitalize()}Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             allowed=[*plan.allowed, *settings, write_logs, *traces],
@@ -139,7 +144,9 @@ class Functions:
         if tracing:
             acknowledge(role, "AwsSolutions-IAM5[Resource::*]", "X-Ray takes segments from a role, for no resource.")
         if reads:
-            acknowledge(role, f"AwsSolutions-IAM5[Resource::{stored.shown(self.stack, plan.name)}]", stored.OWN)
+            acknowledge(
+                role, f"AwsSolutions-IAM5[Resource::{stored.shown(self.scope.home.name, plan.name)}]", stored.OWN
+            )
         acknowledge_run_time_queues(role, plan.run_time_queues)
         for resource, reason in plan.wildcards.items():
             acknowledge(role, f"AwsSolutions-IAM5[Resource::{resource}]", reason)
@@ -151,9 +158,19 @@ def _code(built: Built) -> lambda_.Code:
     return lambda_.Code.from_asset(str(built.folder), asset_hash=built.key)
 
 
-def log_group(stack: Stack, id_: str, *, days: int) -> logs.LogGroup:
+def project_assets() -> Assets:
+    """Build from the sources that this package is of."""
+    return Assets(PROJECT)
+
+
+def project_spark_assets() -> SparkAssets:
+    """Build the jobs' program from there, too."""
+    return SparkAssets(PROJECT)
+
+
+def log_group(scope: Construct, id_: str, *, days: int) -> logs.LogGroup:
     """Make a log group that goes with its stack."""
-    group = logs.LogGroup(stack, id_, removal_policy=RemovalPolicy.DESTROY)
+    group = logs.LogGroup(scope, id_, removal_policy=RemovalPolicy.DESTROY)
     # The construct takes days only as words; the resource takes the number.
     cast("logs.CfnLogGroup", group.node.default_child).retention_in_days = days
     return group
@@ -175,7 +192,7 @@ def trigger(
     to which our own functions alone send, and seldom.
     """
     return lambda_.EventSourceMapping(
-        Stack.of(function),
+        scope_of(function),
         f"{id_}Trigger",
         target=function,
         event_source_arn=queue.queue_arn,
@@ -201,7 +218,7 @@ def trigger_by_stream(
     What fails is tried again within limits, then the queue of failures is told which records these were.
     """
     return lambda_.EventSourceMapping(
-        Stack.of(function),
+        scope_of(function),
         f"{id_}Trigger",
         target=function,
         event_source_arn=stream_arn,
@@ -224,7 +241,12 @@ def every_minute(function: lambda_.Function, asked: Mapping[str, object] | None 
     event = None if asked is None else events.RuleTargetInput.from_object(asked)
     target = targets.LambdaFunction(function, event=event)
     schedule = events.Schedule.rate(Duration.minutes(1))
-    events.Rule(Stack.of(function), "EveryMinute", schedule=schedule, targets=[target])
+    events.Rule(scope_of(function), "EveryMinute", schedule=schedule, targets=[target])
+
+
+def scope_of(function: lambda_.Function) -> Construct:
+    """Give what a function was made in, where what belongs to it is."""
+    return cast("Construct", function.node.scope)
 
 
 def queue_arn(stack: Stack, name: str) -> str:

@@ -7,8 +7,8 @@ from sluice.splitting.filters.values import Mode
 from sluice.splitting.operations import MAX_TIME_LIMIT_S
 from sluice.splitting.policies import Policy
 from sluice.splitting.routing.shares import MAX_SESSIONS
-from sluice.stacks import values as v
-from sluice.stacks.values import Misfit, Model, of
+from sluice.stacks.parameters import values as v
+from sluice.stacks.parameters.values import Misfit, Model, of
 
 POLICIES_MAX_BYTES = 4_000  # as JSON, of the 40 KB that a function is told of what grows with a site
 WILDCARDS = frozenset("*?[")

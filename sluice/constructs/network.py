@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from aws_cdk import Aws, Fn, Stack
+from aws_cdk import Aws, Fn
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from constructs import Construct
 
-from sluice.stacks.functions import acknowledge
-from sluice.stacks.parameters import GATEWAY, PipelineParameters, VpcEndpoint
+from sluice.constructs.functions import acknowledge
+from sluice.stacks.parameters.pipeline import GATEWAY, PipelineParameters, VpcEndpoint
 
 HTTPS = 443
 # Nothing is ever connected to the VPC that is made, so its addresses may be anybody's: a /20 for each zone.
@@ -34,7 +35,7 @@ class Network:
     endpoints: Sequence[ec2.CfnVPCEndpoint] = ()
 
 
-def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[iam.PolicyStatement]) -> Network:
+def network_of(scope: Construct, options: PipelineParameters, statements: Sequence[iam.PolicyStatement]) -> Network:
     """Make the VPC unless there are subnets, and the endpoints; at rest only the one that is free.
 
     `statements` are what jobs may do. An endpoint in somebody's own VPC lets everything pass: with its private name,
@@ -49,34 +50,34 @@ def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[i
         )
         endpoints: dict[VpcEndpoint, iam.PolicyDocument | None] = dict.fromkeys(options.vpc_endpoints)
     else:
-        network = _made(stack, options.zones)
+        network = _made(scope, options.zones)
         needed: Sequence[VpcEndpoint] = (*NEEDED, "sts") if options.assume_role_arns else NEEDED
         endpoints = {
             service: _passed(service, network.vpc_id, statements, options.assume_role_arns) for service in needed
         }
     if options.resting:
         endpoints = {service: policy for service, policy in endpoints.items() if service == GATEWAY}
-    return replace(network, endpoints=_endpoints(stack, network, endpoints, count=options.endpoint_subnets))
+    return replace(network, endpoints=_endpoints(scope, network, endpoints, count=options.endpoint_subnets))
 
 
-def _made(stack: Stack, zones: Sequence[int]) -> Network:
+def _made(scope: Construct, zones: Sequence[int]) -> Network:
     """Subnets without a way to the internet, in which EMR Serverless chooses one for each run."""
     # Private names of endpoints need both.
-    vpc = ec2.CfnVPC(stack, "Vpc", cidr_block=ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True)
+    vpc = ec2.CfnVPC(scope, "Vpc", cidr_block=ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True)
     acknowledge(vpc, "AwsSolutions-VPC7", NO_FLOW_LOGS)
-    routes = ec2.CfnRouteTable(stack, "Routes", vpc_id=vpc.attr_vpc_id)
+    routes = ec2.CfnRouteTable(scope, "Routes", vpc_id=vpc.attr_vpc_id)
     subnets = []
     for zone in zones:
         # By the zone's place, so that another choice of zones has other addresses while both are there.
         subnet = ec2.CfnSubnet(
-            stack,
+            scope,
             f"Subnet{zone}",
             vpc_id=vpc.attr_vpc_id,
             availability_zone=Fn.select(zone, Fn.get_azs()),
             cidr_block=ADDRESSES_OF_ZONE.format(zone * ZONE_STEP),
         )
         ec2.CfnSubnetRouteTableAssociation(
-            stack,
+            scope,
             f"Subnet{zone}Routes",
             subnet_id=subnet.attr_subnet_id,
             route_table_id=routes.attr_route_table_id,
@@ -85,7 +86,7 @@ def _made(stack: Stack, zones: Sequence[int]) -> Network:
     # Workers speak with each other outside the VPC. Nothing comes in:
     # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html
     workers = ec2.CfnSecurityGroup(
-        stack,
+        scope,
         "WorkersGroup",
         group_description="Sluice: jobs",
         vpc_id=vpc.attr_vpc_id,
@@ -141,7 +142,7 @@ def _kept_by_emr(vpc_id: str) -> iam.PolicyStatement:
 
 
 def _endpoints(
-    stack: Stack, network: Network, endpoints: Mapping[VpcEndpoint, iam.PolicyDocument | None], *, count: int
+    scope: Construct, network: Network, endpoints: Mapping[VpcEndpoint, iam.PolicyDocument | None], *, count: int
 ) -> Sequence[ec2.CfnVPCEndpoint]:
     """Make them: those by the hour in the first `count` subnets, for the workers' groups alone."""
     interfaces = [service for service in endpoints if service != GATEWAY]
@@ -155,7 +156,7 @@ def _endpoints(
             for group in network.group_ids
         ]
         group = ec2.CfnSecurityGroup(
-            stack,
+            scope,
             "EndpointsGroup",
             group_description="Sluice: from jobs to AWS",
             vpc_id=network.vpc_id,
@@ -164,7 +165,7 @@ def _endpoints(
         groups.append(group.attr_group_id)
     made = [
         ec2.CfnVPCEndpoint(
-            stack,
+            scope,
             f"{service.capitalize()}Endpoint",
             vpc_endpoint_type="Interface",
             service_name=f"com.amazonaws.{Aws.REGION}.{service}",
@@ -178,7 +179,7 @@ def _endpoints(
     ]
     if GATEWAY in endpoints:
         gateway = ec2.CfnVPCEndpoint(
-            stack,
+            scope,
             "S3Endpoint",
             vpc_endpoint_type="Gateway",
             service_name=f"com.amazonaws.{Aws.REGION}.{GATEWAY}",

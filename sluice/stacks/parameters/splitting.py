@@ -1,16 +1,16 @@
-"""The parameters of queues that can be split, a section of `stacks.parameters`. No construct is here."""
+"""The parameters of queues that can be split, a section of `sluice.stacks.parameters`. No construct is here."""
 
 from typing import Self
 
 from pydantic import model_validator
 
 from sluice.codec import encode
-from sluice.stacks import values as v
-from sluice.stacks.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
-from sluice.stacks.policies import PolicyParameters, check_policies
-from sluice.stacks.values import Misfit, Model, of
+from sluice.stacks.parameters import values as v
+from sluice.stacks.parameters.consumers import CONSUMERS_MOST, ConsumerParameters, targets_of
+from sluice.stacks.parameters.policies import PolicyParameters, check_policies
+from sluice.stacks.parameters.values import Misfit, Model, of
 
-# As JSON, of the 40 KB that a function is told of what grows with a site (`stacks.stored`).
+# As JSON, of the 40 KB that a function is told of what grows with a site (`sluice.constructs.stored`).
 CONSUMERS_MAX_BYTES = 8_000
 TAGS_MAX_BYTES = 12_000
 

@@ -1,10 +1,10 @@
-"""The site's dashboard: which metrics are drawn, and in which order. What calls people is in `stacks.operations`.
+"""The site's dashboard: which metrics are drawn, and in which order. What calls people is in `operations`.
 
 What is made at run time, and what no alarm has to name, is found by a search expression: it is drawn once it is there,
 and no stack has to export its names.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aws_cdk import Duration
@@ -12,11 +12,11 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
-from sluice.stacks.alarms import (
+from sluice.constructs.alarms import (
     AGE,
     FIVE_MINUTES,
     IN_FLIGHT,
+    METRICS_NAMESPACE,
     SPARK_NAMESPACE,
     VISIBLE,
     Capability,
@@ -24,9 +24,9 @@ from sluice.stacks.alarms import (
     of_queue,
     ours,
 )
-from sluice.stacks.functions import METRICS_NAMESPACE
-from sluice.stacks.parameters import OperationsParameters
-from sluice.stacks.state import SplitQueues
+from sluice.constructs.splitting import SplitQueues
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.stacks.parameters.operations import OperationsParameters
 from sluice.stages import staged
 
 LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
@@ -62,19 +62,23 @@ class WatchedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What there is to draw at a site. `split` are by queue id, `main` is the pipeline's queue."""
+    """What there is to draw at a site. `split` are by queue id, `main` is the pipeline's queue.
+
+    `capabilities` are those that the site has, `homes` the names of their functions' stacks, or of what stands for one.
+    """
 
     stage: str | None
     alarms: Sequence[cloudwatch.IAlarm]
     options: OperationsParameters
-    offers: sqs.IQueue
+    capabilities: Collection[Capability]
+    offers: sqs.IQueue | None
     sources: Sequence[WatchedQueue]
     dead_letters: Sequence[WatchedQueue]
     split: Mapping[str, SplitQueues]
     main: sqs.IQueue | None
     main_age_s: int  # that is too old for it
     application_id: str | None
-    stacks: Sequence[str]  # the names of those with functions
+    homes: Sequence[str]
 
 
 def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
@@ -82,15 +86,18 @@ def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
     dashboard = cloudwatch.Dashboard(
         scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
     )
-    for title, widgets in (
-        ("Now", _now(watched)),
-        ("Rendezvous", _rendezvous(watched)),
-        ("Queues of functions", _queues(watched)),
-        ("Splitting", _splitting(watched)),
-        ("Federation", _federation(watched)),
-        ("Pipeline", _pipeline(watched)),
-        ("What went wrong", _faults(watched)),
+    for title, of, draws in (
+        ("Now", None, _now),
+        ("Rendezvous", Capability.RENDEZVOUS, _rendezvous),
+        ("Queues of functions", None, _queues),
+        ("Splitting", Capability.SPLITTING, _splitting),
+        ("Federation", Capability.FEDERATION, _federation),
+        ("Pipeline", Capability.PIPELINE, _pipeline),
+        ("What went wrong", None, _faults),
     ):
+        if of is not None and of not in watched.capabilities:
+            continue
+        widgets = draws(watched)
         dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {title}", width=WIDTH, height=1))
         dashboard.add_widgets(*widgets)
     return dashboard
@@ -210,11 +217,15 @@ def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
         ),
         _graph("Polls", *_named(POLLS, "proxy", stage), stacked=True),
         _graph("Answers and requests", *_named(ANSWERS, "proxy", stage)),
-        _graph(
-            "Offers queue",
-            of_queue(watched.offers, VISIBLE, label="waiting"),
-            of_queue(watched.offers, AGE, label="age of the oldest, s"),
-            alarms_at={"OffersAge, s": watched.options.offers_age_s},
+        *(
+            _graph(
+                "Offers queue",
+                of_queue(offers, VISIBLE, label="waiting"),
+                of_queue(offers, AGE, label="age of the oldest, s"),
+                alarms_at={"OffersAge, s": watched.options.offers_age_s},
+            )
+            for offers in [watched.offers]
+            if offers is not None
         ),
     ]
 
@@ -307,7 +318,7 @@ def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
 def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
     options = watched.options
     # CloudFormation begins with them.
-    names = " OR ".join(f"FunctionName={stack.rpartition('-')[2]}" for stack in watched.stacks)
+    names = " OR ".join(f"FunctionName={home.rpartition('-')[2]}" for home in watched.homes)
     at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
     of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"
     dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters]

@@ -10,9 +10,9 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from sluice.stacks.alarms import all_functions, ours
-from sluice.stacks.dashboard import WIDTH, unanswered_percent
-from sluice.stacks.parameters import SiteParameters
+from sluice.constructs.alarms import all_functions, ours
+from sluice.constructs.dashboard import WIDTH, unanswered_percent
+from sluice.stacks.parameters.operations import SiteParameters
 
 ROW_HEIGHT = 4
 

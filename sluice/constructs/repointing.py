@@ -9,7 +9,8 @@ from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 
-from sluice.stacks.consumers import (
+from sluice.constructs.functions import allow
+from sluice.stacks.parameters.consumers import (
     ConsumerParameters,
     EcsVariableParameters,
     KubernetesParameters,
@@ -17,7 +18,6 @@ from sluice.stacks.consumers import (
     LambdaVariableParameters,
     SystemsManagerParameters,
 )
-from sluice.stacks.functions import allow
 
 ANYWHERE = (
     "ListQueues, ListEventSourceMappings, DescribeParameters, DescribeTaskDefinition and DeregisterTaskDefinition take "

@@ -7,15 +7,13 @@ operations. Each alarm's description ends in where `docs/runbook.md` says what t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sluice.stacks.functions import METRICS_NAMESPACE
 from sluice.stages import staged
 
 AGE, VISIBLE, IN_FLIGHT = (
@@ -24,6 +22,7 @@ AGE, VISIBLE, IN_FLIGHT = (
     "ApproximateNumberOfMessagesNotVisible",
 )
 FIVE_MINUTES = Duration.minutes(5)
+METRICS_NAMESPACE = "Sluice"
 SPARK_NAMESPACE = "Sluice/Spark"
 RUNBOOK = "docs/runbook.md"
 # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html
@@ -66,25 +65,10 @@ class Watch:
     alarm: cloudwatch.Alarm
 
 
-class WatchedStack(Stack):
-    """A stack with alarms of its own, listed as they were made. `capability` is whose functions it has.
-
-    `watched_by_age` are the ids of those whose queue or stream has an alarm for its oldest message: where they die, it
-    goes off, and their dead letters' does.
-    """
-
-    capability: ClassVar[Capability | None] = None
-    watched_by_age: ClassVar[frozenset[str]] = frozenset()
-
-    def __init__(self, scope: Construct, id_: str, **properties: Any) -> None:
-        super().__init__(scope, id_, **properties)
-        self.watches: list[Watch] = []
-
-
-def alarm(stack: WatchedStack, rule: Rule) -> None:
+def alarm(construct: Construct, rule: Rule) -> Watch:
     """Make the alarm of a rule. Without data it is quiet: a site that was just deployed has none."""
     made = cloudwatch.Alarm(
-        stack,
+        construct,
         f"{rule.name}Alarm",
         alarm_description=told(rule.text, rule.heading or rule.name),
         metric=rule.metric,
@@ -93,7 +77,7 @@ def alarm(stack: WatchedStack, rule: Rule) -> None:
         comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
     )
-    stack.watches.append(Watch(rule, made))
+    return Watch(rule, made)
 
 
 def told(text: str, heading: str) -> str:
@@ -102,16 +86,11 @@ def told(text: str, heading: str) -> str:
     return f"{text}{end} {RUNBOOK}#{heading.lower()}"
 
 
-def errors_rules(stack: WatchedStack, capability: Capability, *, least: int) -> list[Rule]:
-    """Watch for functions of a stack that die or run out of time: what of a batch fails isn't counted there.
+def errors_rules(functions: Sequence[lambda_.Function], capability: Capability, *, least: int) -> list[Rule]:
+    """Watch for functions of a capability that die or run out of time: what of a batch fails isn't counted there.
 
     AWS charges for each function, so it is for those that no other alarm is about.
     """
-    functions = [
-        child
-        for child in stack.node.children
-        if isinstance(child, lambda_.Function) and child.node.id not in stack.watched_by_age
-    ]
     rules = []
     for start in range(0, len(functions), MOST_METRICS):
         metrics = {
@@ -153,12 +132,17 @@ def all_functions(name: str, statistic: str) -> cloudwatch.Metric:
     return cloudwatch.Metric(namespace="AWS/Lambda", metric_name=name, statistic=statistic, period=FIVE_MINUTES)
 
 
-def composite(stack: Stack, capability: Capability, alarms: Sequence[cloudwatch.IAlarm]) -> cloudwatch.CompositeAlarm:
-    """Make the alarm that goes off when any of these does. They are named, as ARNs would leave room for fewer."""
+def composite(
+    scope: Construct, capability: Capability, alarms: Sequence[cloudwatch.IAlarm], *, home: str
+) -> cloudwatch.CompositeAlarm:
+    """Make the alarm that goes off when any of these does. They are named, as ARNs would leave room for fewer.
+
+    `home` is what its own name begins with.
+    """
     return cloudwatch.CompositeAlarm(
-        stack,
+        scope,
         f"{capability}Outage",
-        composite_alarm_name=f"{stack.stack_name}-{capability}Outage",  # CDK's would begin with no stage
+        composite_alarm_name=f"{home}-{capability}Outage",  # CDK's would begin with no stage
         alarm_description=told(
             f"{capability}: something is wrong, the console lists the alarms that say what", capability
         ),

@@ -27,6 +27,7 @@ def role(
     assumed_by: iam.IPrincipal,
     allowed: Sequence[iam.PolicyStatement],
     description: str | None = None,
+    name: str | None = None,
 ) -> iam.Role:
     """Make a role that may do what these statements allow. Raises `BadParameter` where no role has room for them."""
     inline, *managed = _documents(Stack.of(scope), id_, allowed)
@@ -34,6 +35,7 @@ def role(
         scope,
         id_,
         description=description,
+        role_name=name,
         assumed_by=assumed_by,
         inline_policies={"Allowed": iam.PolicyDocument(statements=inline)},
     )

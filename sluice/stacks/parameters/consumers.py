@@ -10,8 +10,8 @@ from pydantic import Field
 
 from sluice.codec import convert
 from sluice.splitting.consumers.targets import MAX_CONTAINERS, MAX_STEPS, MAX_TIMEOUT_S, Target
-from sluice.stacks import values as v
-from sluice.stacks.values import Model, of
+from sluice.stacks.parameters import values as v
+from sluice.stacks.parameters.values import Model, of
 
 CONSUMERS_MOST = 10  # of a queue
 ROLES_MOST = 10  # of a task definition's revisions

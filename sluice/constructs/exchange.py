@@ -1,0 +1,466 @@
+"""Federation: exchanges with what is bound to them, and the links and routes between sites.
+
+The exchange function is behind ingress queues, the bridge function behind routes; the links function looks after both.
+Every role's statements stand here, whole: nothing is granted by a construct on the side. Queues of peer sites are known
+by what all sites' queues are called: the name that CloudFormation gives them in our own stacks begins so, and in others
+they are named so.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Unpack, cast
+
+from aws_cdk import ArnFormat, Aws
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+from msgspec import UNSET
+
+from sluice.constructs import roles
+from sluice.constructs.alarms import Capability, ours
+from sluice.constructs.exchange_state import BRIDGE_TIMEOUT, EXCHANGE_TIMEOUT, LINKS_TIMEOUT, STATE, ExchangeState
+from sluice.constructs.functions import (
+    CONSUME_ACTIONS,
+    SMALL_BATCH,
+    Functions,
+    Plan,
+    allow,
+    every_minute,
+    project_assets,
+    queue_arn,
+    trigger,
+)
+from sluice.constructs.site_construct import (
+    NOTHING,
+    Output,
+    SiteConstruct,
+    SiteProps,
+    parameters_of,
+    refused_at,
+)
+from sluice.constructs.splitting import SplitQueue
+from sluice.errors import BadConfiguration
+from sluice.federation import router
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.federation.links.links import Address
+from sluice.federation.matching.exchanges import ExchangeType
+from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings, SiteNames
+from sluice.stacks.bundles.assets import Assets
+from sluice.stacks.parameters import ROOT, Parameters
+from sluice.stacks.parameters.federation import Access
+from sluice.stacks.parameters.values import id_of
+from sluice.stages import staged
+
+PEER_ROLE_ID = "PeerRole"
+PEER_QUEUES = f"{STATE}-Federation*"
+PEER_ROLE = f"SluiceFederation-{PEER_ROLE_ID}*"
+BRIDGE_QUEUE_ACTIONS = (
+    "CreateQueue",
+    "TagQueue",
+    "GetQueueAttributes",
+    "SetQueueAttributes",
+    "ReceiveMessage",
+    "SendMessage",
+    "DeleteMessage",
+    "DeleteQueue",
+)
+# Who sends asks SQS for a data key, who receives to have it opened; a sender's may be one that is in use already:
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-key-management.html
+RECEIVED_WITH, SENT_WITH = ["Decrypt"], ["Decrypt", "GenerateDataKey"]
+AT_RUN_TIME = "Queues that operators bind and read at run time; which ones, federation.queue_names says."
+OF_PEERS = "Peer sites' queues: their names end in what CloudFormation adds."
+
+
+class Exchange(SiteConstruct):
+    """All exchanges of a site: what is published reaches the queues that are bound, here and at linked sites.
+
+    An account and region has one for a stage, as peers know its queues by name. `parameters` are those of section
+    `federation`; exchanges, bindings and queues may be added until the app is synthesized. Raises `BadConfiguration`,
+    with the construct's path.
+    """
+
+    capability = Capability.FEDERATION
+    stack_name: ClassVar[str] = "SluiceFederation"
+    watched_by_age = frozenset({"Exchange"})
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        state: ExchangeState | None = None,
+        parameters: Mapping[str, object] | Parameters = NOTHING,
+        assets: Assets | None = None,
+        **props: Unpack[SiteProps],
+    ) -> None:
+        """`state` is what another stack keeps; else it is made here."""
+        super().__init__(scope, id_, parameters_of(scope, id_, "federation", parameters, props))
+        self.options = self.parameters.federation
+        self.state = state or ExchangeState.made(self, self.parameters)
+        self.assets = assets or project_assets()
+        self.key_arns = [] if self.options.kms_key_arn is None else [self.options.kms_key_arn]
+        self.accounts = [Aws.ACCOUNT_ID, *self.options.peer_accounts]
+        self.stage = self.parameters.stage
+        self.peer_stages = list(dict.fromkeys((self.stage, *(each or None for each in self.options.peer_stages))))
+        self.bridge_prefix = staged(BRIDGE_QUEUE_PREFIX, self.stage)
+        self.bridge_queues = queue_arn(self.stack, f"{self.bridge_prefix}*")
+        self.queue_names = self.parameters.queue_names
+        self.named = [queue_arn(self.stack, pattern) for pattern in self.queue_names]
+
+    @property
+    def ingress_queue(self) -> sqs.IQueue:
+        """Where messages are published to, for any exchange."""
+        return self.state.ingresses[0].queue
+
+    @property
+    def fifo_ingress_queue(self) -> sqs.IQueue:
+        """The same, where the order of each group is kept."""
+        return self.state.ingresses[1].queue
+
+    @property
+    def tag(self) -> str:
+        """The site's name, as peers know it."""
+        return self.state.site
+
+    def declare(self, name: str, type_: str = ExchangeType.TOPIC, *, alternate: str | None = None) -> None:
+        """Declare an exchange: direct, topic, fanout or headers. What it can't match goes to the `alternate`."""
+        entry = {"name": name, "type": str(type_)} | ({} if alternate is None else {"alternate": alternate})
+        self._declare("exchanges", entry)
+
+    def bind(
+        self,
+        queue: sqs.IQueue | SplitQueue,
+        *,
+        exchange: str,
+        key: str = "",
+        arguments: Mapping[str, object] = NOTHING,
+        name: str | None = None,
+    ) -> None:
+        """Have an exchange send to a queue what fits `key`, or `arguments` where it is of type headers.
+
+        The binding is declared: a deployment makes it, and one without it takes it away. Commands know the queue by
+        `name`, which is the construct's id where it isn't said; a split queue is known by its `queue_id`.
+        """
+        self._check_open()
+        is_split = isinstance(queue, SplitQueue)
+        bound = queue.source_queue if isinstance(queue, SplitQueue) else queue
+        name = queue.queue_id if isinstance(queue, SplitQueue) else name or queue.node.id
+        if self.state.bound.get(name, bound).queue_arn != bound.queue_arn:
+            raise BadConfiguration(f"{self.node.path}: another queue is bound as {name}: give it another name")
+        if not name or id_of("", name) in {id_of("", each) for each in self.state.bound if each != name}:
+            raise BadConfiguration(f"{self.node.path}: {name!r} is too like the name of another queue that is bound")
+        entry: dict[str, Any] = {"exchange": exchange, "queue": name, "key": key}
+        self._declare("bindings", entry | ({"arguments": dict(arguments)} if arguments else {}))
+        self.state.bound[name] = bound
+        if is_split:
+            self.state.taken.add(name)
+        encryption_key = bound.encryption_master_key
+        if encryption_key is not None and encryption_key.key_arn not in self.key_arns:
+            self.key_arns.append(encryption_key.key_arn)
+
+    def grant_publish(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let a producer publish, in order or not."""
+        return self.ingress_queue.grant_send_messages(grantee).combine(
+            self.fifo_ingress_queue.grant_send_messages(grantee)
+        )
+
+    def metric(self, name: str, *, of: str = "exchange", statistic: str = "Sum") -> cloudwatch.Metric:
+        """Give a metric of its functions, as `MessagesRouted`: see docs/operations.md."""
+        return ours(name, of, stage=self.stage, statistic=statistic)
+
+    @property
+    def readable(self) -> Sequence[str]:
+        """ARNs of queues that routes may read."""
+        bound, taken = self.state.bound, self.state.taken
+        return [queue.queue_arn for name, queue in bound.items() if name not in taken] + self.named
+
+    @property
+    def bindable(self) -> Sequence[str]:
+        """ARNs of queues that may be bound."""
+        return [queue.queue_arn for queue in self.state.bound.values()] + self.named
+
+    def _declare(self, listed: str, entry: Mapping[str, object]) -> None:
+        """Add to a list of the parameters, and check them all anew."""
+        self._check_open()
+        given = self.parameters.model_dump(mode="json", exclude_unset=True)
+        of_federation = given.setdefault("federation", {})
+        of_federation[listed] = [*getattr(self.options, listed), entry]
+        self.parameters = refused_at(self.node.path, lambda: Parameters.read({ROOT: given}))
+        self.options = self.parameters.federation
+
+    def _finish(self) -> None:
+        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])  # whose filters routes have
+        self.peer_role = _peer_role(self)
+        _exchange(self)
+        links = _links(self, _bridge(self))
+        state = self.state
+        outputs = [
+            Output(name="LinksFunctionName", value=links.function_name),
+            Output(name="SiteTag", value=state.site),
+            Output(name="FederationTableName", value=state.table.table_name),
+            Output(name="IngressUrl", value=self.ingress_queue.queue_url),
+            Output(name="FifoIngressUrl", value=self.fifo_ingress_queue.queue_url),
+            Output(name="LinksQueueUrl", value=state.links_queue.queue_url),
+            Output(name="FederationDeadLettersUrl", value=state.dead_letters.queue_url),
+        ]
+        outputs += [
+            Output(name=f"{ingress.id}Url", value=ingress.queue.queue_url, description=ingress.exchange)
+            for ingress in state.ingresses
+            if ingress.exchange is not None
+        ]
+        outputs += [
+            Output(name=f"{id_of('Queue', name)}Url", value=queue.queue_url, description=name)
+            for name, queue in state.bound.items()
+        ]
+        self.home.publish(self, outputs)
+
+
+def _peer_role(made: Exchange) -> iam.Role | None:
+    """Make what peers in other accounts assume; else the queues' own policies let them in."""
+    accounts = made.options.peer_accounts
+    if not accounts:
+        return None
+    principals = [iam.AccountPrincipal(account) for account in accounts]
+    if made.options.access is Access.POLICY:
+        for queue in made.state.open_to_peers:
+            queue.add_to_resource_policy(
+                iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[queue.queue_arn], principals=[*principals])
+            )
+        return None
+    # A session has the name of its account, as AWS knows it: SQS says it of each message, so peers are told apart.
+    conditions = {
+        "StringEquals": {
+            "sts:ExternalId": made.options.external_id,
+            "sts:RoleSessionName": "${aws:PrincipalAccount}",
+        }
+    }
+    arns = [queue.queue_arn for queue in made.state.open_to_peers]
+    role = roles.role(
+        made,
+        PEER_ROLE_ID,
+        name=None if made.home.is_own_stack else f"{made.home.name}-{PEER_ROLE_ID}-{Aws.REGION}",
+        description="Lets peer sites send to this one",
+        assumed_by=iam.PrincipalWithConditions(iam.CompositePrincipal(*principals), conditions),
+        allowed=[allow("sqs", ["SendMessage"], *arns)],
+    )
+    # The construct writes a statement for each account, and a trust policy holds 2,048 characters:
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+    trust = iam.PolicyStatement(actions=["sts:AssumeRole"], principals=[*principals], conditions=conditions)
+    resource = cast("iam.CfnRole", role.node.default_child)
+    resource.assume_role_policy_document = iam.PolicyDocument(statements=[trust])
+    return role
+
+
+def _exchange(made: Exchange) -> None:
+    state, parameters = made.state, made.options
+    ingresses = [ingress.queue.queue_arn for ingress in state.ingresses]
+    function = made.functions.make(
+        Plan(
+            name="exchange",
+            timeout=EXCHANGE_TIMEOUT,
+            memory_mb=parameters.exchange_memory_mb,
+            settings=ExchangeSettings(
+                site=state.site,
+                peer_role_id=None if made.peer_role is None else made.peer_role.role_id,
+                table=state.table.table_name,
+                dead_letters_url=state.dead_letters.queue_url,
+                ticks_queue_url=state.ticks_queue.queue_url,
+                ingresses={
+                    each.queue.queue_name: router.Ingress(
+                        fifo=each.fifo,
+                        from_links=each.from_links,
+                        trusted=parameters.trust_publishers,
+                        exchange=each.exchange,
+                    )
+                    for each in state.ingresses
+                },
+            ),
+            run_time_queues=[made.bridge_prefix],
+            wildcards=_patterns(made),
+            allowed=[
+                allow("dynamodb", ["GetItem", "Query"], state.table.table_arn),
+                allow("sqs", CONSUME_ACTIONS, *ingresses),
+                allow("sqs", ["SendMessage"], made.bridge_queues, *made.bindable),
+                allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
+                *_kms(made, SENT_WITH),
+            ],
+        )
+    )
+    for ingress in state.ingresses:
+        most = parameters.batch_size
+        trigger(
+            ingress.id,
+            function,
+            ingress.queue,
+            batch=min(most, SMALL_BATCH) if ingress.fifo else most,
+            window_s=None if ingress.fifo else parameters.batching_window_s,
+            concurrency=parameters.max_concurrency,
+            enabled=not ingress.from_links,
+        )
+
+
+def _bridge(made: Exchange) -> lambda_.Function:
+    state = made.state
+    return made.functions.make(
+        Plan(
+            name="bridge",
+            timeout=BRIDGE_TIMEOUT,
+            memory_mb=made.options.bridge_memory_mb,
+            settings=BridgeSettings(
+                site=state.site,
+                account=Aws.ACCOUNT_ID,
+                table=state.table.table_name,
+                dead_letters_url=state.dead_letters.queue_url,
+                ticks_queue_url=state.ticks_queue.queue_url,
+            ),
+            run_time_queues=[made.bridge_prefix],
+            wildcards=_patterns(made) | _peers(made),
+            allowed=[
+                allow("dynamodb", ["GetItem", "PutItem", "UpdateItem"], state.table.table_arn),
+                allow("sqs", CONSUME_ACTIONS, made.bridge_queues, *made.readable),
+                allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, state.dead_letters.queue_arn),
+                *_kms(made, RECEIVED_WITH),
+                *_to_peers(made),
+            ],
+        )
+    )
+
+
+def _links(made: Exchange, bridge: lambda_.Function) -> lambda_.Function:
+    state = made.state
+    function = made.functions.make(
+        Plan(
+            name="links",
+            timeout=LINKS_TIMEOUT,
+            memory_mb=made.options.links_memory_mb,
+            settings=_links_settings(made, bridge),
+            run_time_queues=[made.bridge_prefix],
+            wildcards=_patterns(made)
+            | _peers(made)
+            | {"*": "Event source mappings are made at run time; the condition names the functions they are of."},
+            allowed=_links_statements(made, bridge),
+            failures=state.dead_letters,
+            # A tick arms the next one while a link is tried. Lambda would take that for a runaway loop:
+            # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        )
+    )
+    # What peers know of this site: whose messages are its own.
+    roles = [cast("iam.Role", made.node.find_child(f"{name}Role")).role_id for name in ("Links", "Bridge")]
+    function.add_environment("SENDERS", made.stack.to_json_string(roles))
+    trigger("Links", function, state.links_queue, enabled=False)
+    trigger("Ticks", function, state.ticks_queue, concurrency=None)
+    every_minute(function, {"op": "sweep"})
+    return function
+
+
+def _links_settings(made: Exchange, bridge: lambda_.Function) -> LinksSettings:
+    state, parameters, role = made.state, made.options, made.peer_role
+    _, _, ingress, fifo_ingress, *_ = state.ingresses
+    return LinksSettings(
+        here=Address(
+            tag=state.site,
+            region=Aws.REGION,
+            account=Aws.ACCOUNT_ID,
+            control_queue_url=state.links_queue.queue_url,
+            ingress_url=ingress.queue.queue_url,
+            fifo_ingress_url=fifo_ingress.queue.queue_url,
+            role_arn=None if role is None else role.role_arn,
+            external_id=None if role is None else parameters.external_id,
+            sqs_url=parameters.sqs_url,
+            stage=made.stage or UNSET,
+        ),
+        peer_role_id=None if role is None else role.role_id,
+        peers=parameters.known_peers,
+        table=state.table.table_name,
+        dead_letters_url=state.dead_letters.queue_url,
+        ticks_queue_url=state.ticks_queue.queue_url,
+        bridge_function=bridge.function_name,
+        bridge_dead_letters_arn=state.dead_letters.queue_arn,
+        fifo_bridge_dead_letters_arn=state.fifo_dead_letters.queue_arn,
+        accounts=tuple(made.accounts),
+        stages=parameters.peer_stages or None,
+        counts_settle_s=parameters.counts_settle_s,
+        kms_key_arn=parameters.kms_key_arn,
+        names=SiteNames(
+            queues={name: queue.queue_name for name, queue in state.bound.items()},
+            patterns=made.queue_names,
+            taken=sorted(state.taken),
+        ),
+        declaration=made.parameters.declared.to_json(),
+    )
+
+
+def _links_statements(made: Exchange, bridge: lambda_.Function) -> Sequence[iam.PolicyStatement]:
+    state = made.state
+    # What peers send is read once there are peers. By their names' beginnings, as a function's role comes before it.
+    named = (
+        made.stack.format_arn(
+            service="lambda",
+            resource="function",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+            resource_name=f"{made.home.name}-{name}*",
+        )
+        for name in ("Exchange", "Links")
+    )
+    of_functions = {"ArnLike": {"lambda:FunctionArn": [bridge.function_arn, *named]}}
+    table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "BatchWriteItem"]
+    mapping_actions = [f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")]
+    return [
+        allow("dynamodb", table_actions, state.table.table_arn),
+        allow("sqs", BRIDGE_QUEUE_ACTIONS, made.bridge_queues),
+        allow("sqs", ["GetQueueAttributes"], *made.bindable),
+        allow("sqs", CONSUME_ACTIONS, state.links_queue.queue_arn, state.ticks_queue.queue_arn),
+        allow("sqs", ["ReceiveMessage", "DeleteMessage", "SendMessage"], state.dead_letters.queue_arn),
+        allow("sqs", ["SendMessage"], state.ticks_queue.queue_arn, *made.bindable),  # whose dead letters are put back
+        iam.PolicyStatement(actions=mapping_actions, resources=["*"], conditions=of_functions),
+        # It takes neither a resource nor that condition.
+        allow("lambda", ["ListEventSourceMappings"], "*"),
+        *_kms(made, SENT_WITH),
+        *_to_peers(made),
+    ]
+
+
+def _kms(made: Exchange, actions: Sequence[str]) -> Sequence[iam.PolicyStatement]:
+    """Allow to use customers' keys: of queues that are made at run time, and of those that are bound."""
+    return [allow("kms", actions, *made.key_arns)] if made.key_arns else []
+
+
+def _to_peers(made: Exchange) -> Sequence[iam.PolicyStatement]:
+    """Allow to send to peer sites, in whichever region, by policy or by role."""
+    return [
+        allow(
+            "sqs",
+            ["SendMessage"],
+            *(f"arn:{Aws.PARTITION}:sqs:*:{account}:{name}" for account, name in _at_peers(made, PEER_QUEUES)),
+        ),
+        allow(
+            "sts",
+            ["AssumeRole"],
+            *(f"arn:{Aws.PARTITION}:iam::{account}:role/{name}" for account, name in _at_peers(made, PEER_ROLE)),
+        ),
+    ]
+
+
+def _at_peers(made: Exchange, name: str) -> list[tuple[str, str]]:
+    """Give a name as it is at peers, with each account that they may be in."""
+    return [(account, staged(name, stage)) for account in made.accounts for stage in made.peer_stages]
+
+
+def _patterns(made: Exchange) -> dict[str, str]:
+    """Why a role names queues with wildcards."""
+    return {
+        f"arn:<AWS::Partition>:sqs:<AWS::Region>:<AWS::AccountId>:{pattern}": AT_RUN_TIME
+        for pattern in made.queue_names
+        if "*" in pattern
+    }
+
+
+def _peers(made: Exchange) -> dict[str, str]:
+    accounts = ["<AWS::AccountId>", *made.options.peer_accounts]
+    stages = made.peer_stages
+    queues, roles = ([staged(name, stage) for stage in stages] for name in (PEER_QUEUES, PEER_ROLE))
+    arns = [f"arn:<AWS::Partition>:sqs:*:{account}:{name}" for account in accounts for name in queues]
+    arns += [f"arn:<AWS::Partition>:iam::{account}:role/{name}" for account in accounts for name in roles]
+    return dict.fromkeys(arns, OF_PEERS)

@@ -1,0 +1,137 @@
+"""What outlives a site's exchange, bridge and links functions: its table, ingress queues, and queues that are bound."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from aws_cdk import Aws, Duration, Fn
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sluice.constructs import storage
+from sluice.constructs.site_construct import Home
+from sluice.stacks.parameters import Parameters
+from sluice.stacks.parameters.federation import BoundQueueParameters
+from sluice.stacks.parameters.values import id_of, of_kind
+from sluice.stages import staged
+
+STATE = "SluiceState"  # our own stack that has the queues which peers send to
+EXCHANGE_TIMEOUT = Duration.seconds(30)
+BRIDGE_TIMEOUT = Duration.seconds(30)  # as SQS's own default visibility timeout: any queue may feed a route
+LINKS_TIMEOUT = Duration.seconds(60)
+NO_QUEUES: Mapping[str, sqs.IQueue] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingress:
+    """A queue that messages are published to, known by its `id` to the stacks. `exchange` None is any."""
+
+    id: str
+    queue: sqs.IQueue
+    fifo: bool
+    from_links: bool = False
+    exchange: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeState:
+    """What outlives the functions: a site's tag, table and queues.
+
+    `bound` are by the names that people know them by; `taken` of them the site itself reads.
+    """
+
+    site: str
+    table: dynamodb.Table
+    dead_letters: sqs.Queue
+    fifo_dead_letters: sqs.Queue
+    links_queue: sqs.Queue
+    ticks_queue: sqs.IQueue
+    ingresses: Sequence[Ingress]
+    bound: dict[str, sqs.IQueue]
+    taken: set[str]
+
+    @classmethod
+    def made(
+        cls, scope: Construct, parameters: Parameters, *, taken: Mapping[str, sqs.IQueue] = NO_QUEUES
+    ) -> "ExchangeState":
+        """Make it in `scope`. `taken` are queues to bind that the site itself reads, by their names."""
+        given, keep = parameters.federation, parameters.rendezvous.keep_state
+        home = Home.of(scope, STATE, parameters.stage)
+        dead_letters = storage.dead_letters(scope, "FederationDeadLetters", keep=keep)
+        fifo_dead_letters = storage.dead_letters(scope, "FederationFifoDeadLetters", keep=keep, fifo=True)
+
+        def queue(
+            id_: str,
+            *,
+            fifo: bool,
+            visibility: Duration,
+            retention: Duration = storage.LONGEST,
+            users: bool = False,
+            peers: bool = False,
+        ) -> sqs.Queue:
+            named = home.name_of(id_) if peers else None
+            return storage.queue(
+                scope,
+                id_,
+                dead_letters=fifo_dead_letters if fifo else dead_letters,
+                receives=storage.MANY_RECEIVES,
+                visibility=visibility,
+                retention=retention,
+                fifo=fifo,
+                per_group=fifo,
+                name=f"{named}.fifo" if named and fifo else named,
+                keep=keep and users,
+            )
+
+        def ingress(id_: str, *, fifo: bool, from_links: bool = False, exchange: str | None = None) -> Ingress:
+            visibility = storage.visibility(EXCHANGE_TIMEOUT, given.batching_window_s)
+            made = queue(f"Federation{id_}", fifo=fifo, visibility=visibility, users=True, peers=from_links)
+            return Ingress(id=id_, queue=made, fifo=fifo, from_links=from_links, exchange=exchange)
+
+        def bound(each: BoundQueueParameters) -> sqs.IQueue:
+            id_ = id_of("FederationBound", of_kind(each.name, fifo=each.fifo))
+            if each.existing_arn is not None:
+                return sqs.Queue.from_queue_arn(scope, id_, each.existing_arn)
+            return queue(id_, fifo=each.fifo, visibility=BRIDGE_TIMEOUT, users=True)
+
+        return cls(
+            site=given.tag or _default_tag(parameters.stage),
+            table=storage.table(scope, "FederationTable", keep=keep),
+            dead_letters=dead_letters,
+            fifo_dead_letters=fifo_dead_letters,
+            links_queue=queue("FederationLinks", fifo=True, visibility=storage.visibility(LINKS_TIMEOUT), peers=True),
+            ticks_queue=queue(
+                "FederationTicks",
+                fifo=False,
+                visibility=storage.visibility(LINKS_TIMEOUT),
+                retention=storage.TICKS_RETENTION,
+            ),
+            ingresses=[
+                ingress("Ingress", fifo=False),
+                ingress("FifoIngress", fifo=True),
+                ingress("LinkIngress", fifo=False, from_links=True),
+                ingress("FifoLinkIngress", fifo=True, from_links=True),
+                *(
+                    ingress(
+                        id_of("Ingress", of_kind(each.exchange, fifo=each.fifo)), fifo=each.fifo, exchange=each.exchange
+                    )
+                    for each in given.ingresses
+                ),
+            ],
+            bound={each.name: bound(each) for each in given.queues} | dict(taken),
+            taken=set(taken),
+        )
+
+    @property
+    def open_to_peers(self) -> Sequence[sqs.Queue]:
+        """The queues that peer sites send to."""
+        ingresses = [cast("sqs.Queue", ingress.queue) for ingress in self.ingresses if ingress.from_links]
+        return [self.links_queue, *ingresses]
+
+
+def _default_tag(stage: str | None) -> str:
+    """Call a site by where it is; a stage leaves no room for all of a region's hyphens."""
+    if stage is None:
+        return f"{Aws.REGION}-{Aws.ACCOUNT_ID}"
+    return staged(f"{Aws.ACCOUNT_ID}{Fn.join('', Fn.split('-', Aws.REGION))}", stage)

@@ -1,0 +1,393 @@
+"""The pipeline: an EMR Serverless application, the role that its jobs run as, and the function that looks after runs.
+
+CloudFormation has no type for a job run. So a deployment only says, in the function's environment, what should run; the
+function compares that with what does run, every minute, and starts and cancels accordingly. A deployment therefore
+neither waits for a stream to end nor fails because of one, and a start that got lost comes the next minute.
+
+On `architecture=local` there is neither application nor function: local Spark runs the jobs. The role is there.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Unpack, cast
+
+from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Fn, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_emrserverless as emr
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_assets as s3_assets
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+from msgspec import UNSET, to_builtins
+
+from sluice.constructs import functions, roles, storage
+from sluice.constructs.alarms import SPARK_NAMESPACE, Capability, Rule, ours
+from sluice.constructs.exchange import Exchange
+from sluice.constructs.exchange_state import ExchangeState
+from sluice.constructs.functions import Functions, Plan, acknowledge, allow, every_minute, project_assets
+from sluice.constructs.network import Network, network_of
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of
+from sluice.constructs.splitting import SplitQueue, SplitQueues
+from sluice.constructs.storage import LOGS_PREFIX
+from sluice.errors import BadConfiguration
+from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
+from sluice.pipeline.operations import ReconcileJobs
+from sluice.pipeline.settings import JobLimits, JobsSettings
+from sluice.stacks.bundles.assets import Assets, Built
+from sluice.stacks.bundles.environment import SparkAssets, image_target
+from sluice.stacks.parameters import Architecture, Parameters
+from sluice.stages import staged
+
+JOBS_TIMEOUT = Duration.seconds(50)  # it ends before it is called again
+ARCHITECTURES = {Architecture.ARM64: "ARM64", Architecture.X86_64: "X86_64"}
+QUEUE_ACTIONS = (
+    "ReceiveMessage",
+    "DeleteMessage",
+    "ChangeMessageVisibility",
+    "GetQueueAttributes",
+    "GetQueueUrl",
+)
+JOB_FOLDERS = ("staging", "checkpoint", "tables", "quarantine", "statistics")
+OBJECT_ACTIONS = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload", "ListMultipartUploadParts")
+OF_FOLDERS = "Jobs name their objects at run time; the wildcard stands after the folder, in the pipeline's own bucket."
+OF_LOG_GROUPS = "DescribeLogGroups lists by prefix, and takes no log group."
+
+
+class ProgramAssets(NamedTuple):
+    """What a job's program is uploaded as."""
+
+    entry_point: s3_assets.Asset
+    environment: s3_assets.Asset
+    code: s3_assets.Asset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineState:
+    """What the jobs keep, and what is wanted of them. `main` is the queue that the land job reads."""
+
+    main: sqs.IQueue
+    bucket: s3.Bucket
+    table: dynamodb.Table
+    bucket_output: CfnOutput | None = None
+
+    @classmethod
+    def made(cls, scope: Construct, parameters: Parameters, *, main: sqs.IQueue, ours: bool = False) -> "PipelineState":
+        """Make it in `scope`; `ours` where another stack is to name the bucket."""
+        keep = parameters.rendezvous.keep_state
+        bucket = storage.bucket(scope, "PipelineBucket", keep=keep, log_days=parameters.log_retention_days)
+        output = CfnOutput(scope, "PipelineBucketArn", value=bucket.bucket_arn) if ours else None
+        return cls(
+            main=main, bucket=bucket, table=storage.table(scope, "PipelineTable", keep=keep), bucket_output=output
+        )
+
+    def bucket_arn(self) -> str:
+        """Name the bucket: in another stack by an output of its own name, by which wildcards are acknowledged."""
+        if self.bucket_output is None:
+            return self.bucket.bucket_arn
+        return Fn.get_stack_output(Stack.of(self.bucket).stack_name, self.bucket_output.logical_id, Aws.REGION)
+
+
+def landed(queues: Sequence[SplitQueues], parameters: Parameters) -> sqs.IQueue | None:
+    """Find the main queue of the split queue that is the pipeline's; None where none is."""
+    queue_id = parameters.pipeline.queue_id
+    return next((each.main for each in queues if each.parameters.queue_id == queue_id), None)
+
+
+class LandingPipeline(SiteConstruct):
+    """Jobs on EMR Serverless that land a queue's messages in tables, and the function that looks after their runs.
+
+    An account and region has one for a stage. The land job reads `queue`: a split queue's main queue, or any of yours.
+    `vpc` is one of yours whose `subnets`, the private ones unless said, lead to SQS, S3 and CloudWatch Logs by a NAT
+    gateway or endpoints of yours; else a VPC is made, with endpoints that cost by the hour unless the parameters say
+    `resting`. `parameters` are those of section `pipeline`. Raises `BadConfiguration`, with the construct's path.
+    """
+
+    capability = Capability.PIPELINE
+    stack_name: ClassVar[str] = "SluicePipeline"
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        exchange: Exchange | ExchangeState,
+        queue: SplitQueue | sqs.IQueue | None = None,
+        state: PipelineState | None = None,
+        vpc: ec2.IVpc | None = None,
+        subnets: Sequence[ec2.ISubnet] = (),
+        security_groups: Sequence[ec2.ISecurityGroup] = (),
+        kms_key_arns: Sequence[str] = (),
+        parameters: Mapping[str, object] | Parameters = NOTHING,
+        assets: Assets | None = None,
+        spark_assets: SparkAssets | None = None,
+        **props: Unpack[SiteProps],
+    ) -> None:
+        """Replayed messages go to `exchange`; `kms_key_arns` are of queues that the jobs read.
+
+        `state` is what another stack keeps; else it is made here.
+        """
+        super().__init__(scope, id_, parameters_of(scope, id_, "pipeline", parameters, props))
+        self.options = self.parameters.pipeline
+        main = queue.main_queue if isinstance(queue, SplitQueue) else queue
+        if state is None and main is None:
+            raise BadConfiguration(f"{self.node.path}: queue is what the land job reads, and none is given")
+        if state is None and main is not None:
+            state = PipelineState.made(self, self.parameters, main=main)
+        self.state: PipelineState = cast("PipelineState", state)
+        self.bucket_arn = self.state.bucket_arn()
+        self.ingress = (exchange.state if isinstance(exchange, Exchange) else exchange).ingresses[0].queue
+        self.queue = self.state.main
+        key = self.queue.encryption_master_key
+        self.kms_key_arns = [*kms_key_arns, *([] if key is None else [key.key_arn])]
+        self.network = None if vpc is None else _network_in(self, vpc, subnets, security_groups)
+        self.application: emr.CfnApplication | None = None
+        outputs = [
+            Output(name="QueueUrl", value=self.queue.queue_url),
+            Output(name="IngressUrl", value=self.ingress.queue_url),
+            Output(name="BucketName", value=self.bucket.bucket_name),
+            Output(name="TableFormat", value=self.options.table_format.value),
+        ]
+        if self.parameters.architecture is Architecture.LOCAL:
+            _job_role(self, _job_statements(self))
+        else:
+            outputs = [
+                *_on_emr(self, assets or project_assets(), spark_assets or functions.project_spark_assets()),
+                *outputs,
+            ]
+        self.home.publish(self, outputs)
+
+    @property
+    def bucket(self) -> s3.Bucket:
+        """The tables, and all else that jobs keep."""
+        return self.state.bucket
+
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let somebody read the landed tables."""
+        return self.bucket.grant_read(grantee, "tables/*")
+
+    def metric(self, name: str, *, of: str = "jobs", statistic: str = "Maximum") -> cloudwatch.Metric:
+        """Give a metric of the function that looks after runs, as `StreamsDown`: see docs/operations.md."""
+        return ours(name, of, stage=self.parameters.stage, statistic=statistic)
+
+
+def _network_in(
+    made: LandingPipeline,
+    vpc: ec2.IVpc,
+    subnets: Sequence[ec2.ISubnet],
+    security_groups: Sequence[ec2.ISecurityGroup],
+) -> Network:
+    """Put workers into somebody's subnets, with a security group that lets nothing in where none is given."""
+    groups = security_groups or [ec2.SecurityGroup(made, "WorkersGroup", vpc=vpc, description="Sluice: jobs")]
+    return Network(
+        vpc_id=vpc.vpc_id,
+        subnet_ids=[each.subnet_id for each in subnets or vpc.private_subnets],
+        group_ids=[each.security_group_id for each in groups],
+        route_table_ids=[],
+    )
+
+
+def _on_emr(made: LandingPipeline, assets: Assets, spark_assets: SparkAssets) -> list[Output]:
+    log_group = functions.log_group(made, "JobLogs", days=made.parameters.log_retention_days)
+    program = _program(made, spark_assets)
+    of_region = made.stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
+    statements = [
+        *_job_statements(made),
+        # These objects, not the whole of the deployments' bucket.
+        allow("s3", ["GetObject"], *(asset.bucket.arn_for_objects(asset.s3_object_key) for asset in program)),
+        # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
+        allow("s3", ["PutObject"], f"{made.bucket_arn}/{LOGS_PREFIX}*"),
+        allow("logs", ["CreateLogStream", "PutLogEvents", "DescribeLogStreams"], log_group.log_group_arn),
+        allow("logs", ["DescribeLogGroups"], of_region),
+    ]
+    network = made.network or network_of(made, made.options, statements)
+    application = made.application = _application(made, log_group, network)
+    role = _job_role(made, statements, ArnEquals={"aws:SourceArn": application.attr_arn})
+    function = _jobs_function(made, assets, application, role, program)
+    function.node.add_dependency(*network.endpoints)  # it starts what needs them
+    _alarms(made)
+    return [
+        Output(name="ApplicationId", value=application.attr_application_id),
+        Output(name="JobsFunctionName", value=function.function_name),
+        Output(name="JobLogGroupName", value=log_group.log_group_name),
+    ]
+
+
+def _application(made: LandingPipeline, log_group: logs.LogGroup, network: Network) -> emr.CfnApplication:
+    options, application = made.options, emr.CfnApplication
+    return emr.CfnApplication(
+        made,
+        "Application",
+        release_label=options.release_label,
+        type="SPARK",
+        architecture=ARCHITECTURES[made.parameters.architecture],
+        auto_start_configuration=application.AutoStartConfigurationProperty(enabled=True),
+        auto_stop_configuration=application.AutoStopConfigurationProperty(
+            enabled=True, idle_timeout_minutes=options.idle_timeout_minutes
+        ),
+        maximum_capacity=application.MaximumAllowedResourcesProperty(
+            cpu=f"{options.max_vcpu} vCPU", memory=f"{options.max_memory_gb} GB", disk=f"{options.max_disk_gb} GB"
+        ),
+        scheduler_configuration=application.SchedulerConfigurationProperty(
+            max_concurrent_runs=options.max_concurrent_runs, queue_timeout_minutes=options.queue_timeout_minutes
+        ),
+        monitoring_configuration=application.MonitoringConfigurationProperty(
+            s3_monitoring_configuration=application.S3MonitoringConfigurationProperty(
+                log_uri=f"s3://{made.state.bucket.bucket_name}/{LOGS_PREFIX}"
+            ),
+            cloud_watch_logging_configuration=application.CloudWatchLoggingConfigurationProperty(
+                enabled=True, log_group_name=log_group.log_group_name
+            ),
+        ),
+        network_configuration=application.NetworkConfigurationProperty(
+            subnet_ids=list(network.subnet_ids), security_group_ids=list(network.group_ids)
+        ),
+    )
+
+
+def _program(made: LandingPipeline, built: SparkAssets) -> ProgramAssets:
+    def asset(id_: str, part: Built) -> s3_assets.Asset:
+        return s3_assets.Asset(made, id_, path=str(part.folder), asset_hash=part.key)
+
+    target = image_target(made.parameters.architecture, made.options.python.value)
+    return ProgramAssets(
+        entry_point=asset("EntryPoint", built.entry_point),
+        environment=asset("Environment", built.environment(target)),
+        code=asset("Code", built.code()),
+    )
+
+
+def _job_role(
+    made: LandingPipeline, statements: Sequence[iam.PolicyStatement], **conditions: Mapping[str, str]
+) -> iam.Role:
+    """Make the role that jobs of this account run as."""
+    of_account = {"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}, **conditions}
+    role = roles.role(
+        made,
+        "JobRole",
+        assumed_by=iam.PrincipalWithConditions(iam.ServicePrincipal("emr-serverless.amazonaws.com"), of_account),
+        allowed=statements,
+    )
+    bucket = _shown(made.stack.resolve(made.bucket_arn))
+    for folder in (*JOB_FOLDERS, LOGS_PREFIX.rstrip("/")):
+        acknowledge(role, f"AwsSolutions-IAM5[Resource::{bucket}/{folder}/*]", OF_FOLDERS)
+    of_region = "arn:<AWS::Partition>:logs:<AWS::Region>:<AWS::AccountId>:*"
+    acknowledge(role, f"AwsSolutions-IAM5[Resource::{of_region}]", OF_LOG_GROUPS)
+    return role
+
+
+def _shown(resolved: Any) -> str:
+    """Give an ARN's expression as cdk-nag shows it."""
+    match resolved:
+        case {"Fn::GetAtt": [id_, attribute]}:
+            return f"<{id_}.{attribute}>"
+    return json.dumps(resolved, separators=(",", ":"))
+
+
+def _job_statements(made: LandingPipeline) -> list[iam.PolicyStatement]:
+    bucket = made.bucket_arn
+    statements = [
+        allow("sqs", QUEUE_ACTIONS, made.queue.queue_arn),
+        allow("sqs", ["SendMessage"], made.ingress.queue_arn),  # replay
+        allow("s3", OBJECT_ACTIONS, *(f"{bucket}/{folder}/*" for folder in JOB_FOLDERS)),
+        allow("s3", ["GetBucketLocation"], bucket),
+        # Who may list a bucket is told that an object isn't there, and others that they may not read it; such a request
+        # names no prefix: https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html
+        iam.PolicyStatement(
+            actions=["s3:ListBucket"],
+            resources=[bucket],
+            conditions={
+                "StringLikeIfExists": {"s3:prefix": [f"{folder}{of}" for folder in JOB_FOLDERS for of in ("", "/*")]}
+            },
+        ),
+    ]
+    if made.kms_key_arns:
+        statements.append(allow("kms", ["Decrypt", "GenerateDataKey"], *made.kms_key_arns))
+    if made.options.assume_role_arns:
+        statements.append(allow("sts", ["AssumeRole"], *made.options.assume_role_arns))
+    return statements
+
+
+def _jobs_function(
+    made: LandingPipeline,
+    assets: Assets,
+    application: emr.CfnApplication,
+    role: iam.Role,
+    program: ProgramAssets,
+) -> lambda_.Function:
+    runs = f"{application.attr_arn}/jobruns/*"
+    function = Functions.of(made, assets, extras=["functions"]).make(
+        Plan(
+            name="jobs",
+            timeout=JOBS_TIMEOUT,
+            memory_mb=made.options.jobs_memory_mb,
+            settings=_settings(made, application, role, program),
+            wildcards={
+                f"{_shown(made.stack.resolve(application.attr_arn))}/jobruns/*": "Job runs get their ids when they "
+                "start; of this application."
+            },
+            allowed=[
+                allow("emr-serverless", ["StartJobRun", "ListJobRuns"], application.attr_arn),
+                # Runs are tagged when they start.
+                allow("emr-serverless", ["CancelJobRun", "TagResource"], runs),
+                iam.PolicyStatement(
+                    actions=["iam:PassRole"],
+                    resources=[role.role_arn],
+                    conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+                ),
+                allow("dynamodb", ["GetItem", "PutItem"], made.state.table.table_arn),
+            ],
+        )
+    )
+    every_minute(function, to_builtins(ReconcileJobs()))
+    return function
+
+
+def _settings(
+    made: LandingPipeline, application: emr.CfnApplication, role: iam.Role, program: ProgramAssets
+) -> JobsSettings:
+    options, stage = made.options, made.parameters.stage
+    places = Places(root=f"s3://{made.state.bucket.bucket_name}", table_format=options.table_format)
+    return JobsSettings(
+        application_id=application.attr_application_id,
+        role_arn=role.role_arn,
+        table=made.state.table.table_name,
+        ingress_url=made.ingress.queue_url,
+        program=Program(
+            entry_point=program.entry_point.s3_object_url,
+            environment=program.environment.s3_object_url,
+            code=program.code.s3_object_url,
+            python=options.python.value,
+            workers=Workers(
+                cores=options.worker_vcpu,
+                memory_gb=options.worker_memory_gb,
+                disk_gb=options.worker_disk_gb,
+                max_executors=options.max_executors,
+            ),
+            places=places,
+        ),
+        landing=Landing(
+            queue_url=made.queue.queue_url,
+            places=places,
+            reach=Reach(region=Aws.REGION),
+            trigger_s=options.trigger_s,
+            metrics=UNSET if stage is None else staged(SPARK_NAMESPACE, stage),
+        ),
+        limits=JobLimits(**options.model_dump(include=set(JobLimits.__struct_fields__))),
+    )
+
+
+def _alarms(made: LandingPipeline) -> None:
+    for name, periods, text in (
+        ("StreamsDown", 3, "The land job should run and doesn't: `sluice pipeline status` says why"),
+        ("JobsFailed", 1, "A job run failed: `sluice pipeline logs`"),
+    ):
+        rule = Rule(
+            name=name, text=text, metric=made.metric(name), threshold=1, periods=periods, capability=Capability.PIPELINE
+        )
+        made.watch(rule)

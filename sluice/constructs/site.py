@@ -1,0 +1,99 @@
+"""A whole site in one construct, and what of a site outlives its functions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Unpack
+
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sluice.constructs.exchange import Exchange
+from sluice.constructs.exchange_state import ExchangeState
+from sluice.constructs.operations import Operations
+from sluice.constructs.operations import alarms_topic as made_topic
+from sluice.constructs.pipeline import LandingPipeline, PipelineState, landed
+from sluice.constructs.rendezvous import Rendezvous, RendezvousState
+from sluice.constructs.site_construct import NOTHING, SiteConstruct, SiteProps, parameters_of
+from sluice.constructs.splitting import Splitting, SplittingState
+from sluice.stacks.parameters import COUNTERS_QUEUE, Parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteState:
+    """Tables, bucket and queues of a site. There is no `pipeline` where no split queue is the pipeline's."""
+
+    rendezvous: RendezvousState
+    splitting: SplittingState
+    exchange: ExchangeState
+    pipeline: PipelineState | None
+
+    @classmethod
+    def made(
+        cls,
+        scope: Construct,
+        parameters: Parameters,
+        *,
+        offers_queue: sqs.IQueue | None = None,
+        ours: bool = False,
+    ) -> "SiteState":
+        """Make it in `scope`. It is `ours` where the functions are in stacks beside it, which may be older."""
+        rendezvous = RendezvousState.made(scope, parameters, offers_queue=offers_queue, counters_queue=ours)
+        splitting = SplittingState.made(scope, parameters)
+        # What an exchange sends to a split queue goes to its sessions, and the rest to its consumer.
+        taken = {} if rendezvous.counters_queue is None else {COUNTERS_QUEUE: rendezvous.counters_queue}
+        taken |= {each.parameters.queue_id: each.source for each in splitting.queues}
+        main = landed(splitting.queues, parameters)
+        return cls(
+            rendezvous=rendezvous,
+            splitting=splitting,
+            exchange=ExchangeState.made(scope, parameters, taken=taken),
+            pipeline=None if main is None else PipelineState.made(scope, parameters, main=main, ours=ours),
+        )
+
+
+class Site(Construct):
+    """All of Sluice in one stack of yours: what `sluice deploy` spreads over six of its own.
+
+    An account and region has one for a stage. `parameters` are sections by their names, as in cdk.json. `alarms_topic`
+    is yours: its policy has to let CloudWatch, EventBridge and Budgets publish. Raises `BadConfiguration`, with the
+    construct's path.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        offers_queue: sqs.IQueue | None = None,
+        alarms_topic: sns.ITopic | None = None,
+        parameters: Mapping[str, object] | Parameters = NOTHING,
+        **props: Unpack[SiteProps],
+    ) -> None:
+        """Make it all; what may be added, as bindings and split queues, comes until the app is synthesized."""
+        super().__init__(scope, id_)
+        read = parameters_of(scope, id_, None, parameters, props)
+        state = SiteState.made(self, read, offers_queue=offers_queue)
+        self.rendezvous = Rendezvous(
+            self, "Rendezvous", parameters=read, state=state.rendezvous, exchange=state.exchange
+        )
+        self.splitting = Splitting(self, "Splitting", parameters=read, state=state.splitting)
+        self.exchange = Exchange(self, "Exchange", parameters=read, state=state.exchange)
+        self.pipeline: LandingPipeline | None = None
+        if state.pipeline is not None:
+            self.pipeline = LandingPipeline(
+                self,
+                "Pipeline",
+                parameters=read,
+                state=state.pipeline,
+                exchange=state.exchange,
+                kms_key_arns=read.splitting.kms_key_arns,
+            )
+        parts: list[SiteConstruct | None] = [self.rendezvous, self.splitting, self.exchange, self.pipeline]
+        self.operations = Operations(
+            self,
+            "Operations",
+            parameters=read,
+            watched=[each for each in parts if each is not None],
+            topic=alarms_topic or made_topic(self, read),
+        )

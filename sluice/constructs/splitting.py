@@ -1,0 +1,461 @@
+"""Splitting: queues that sessions share, the splitter in the path of each, and the control function for sessions.
+
+Every role's statements stand here, but for those about consumers, in `sluice.constructs.repointing`: nothing is granted
+by a construct on the side.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
+
+from aws_cdk import Aws, Duration, Token
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+from msgspec import structs, to_builtins
+from pydantic import ValidationError
+
+from sluice.constructs import repointing, storage
+from sluice.constructs.alarms import Capability, ours
+from sluice.constructs.functions import (
+    CONSUME_ACTIONS,
+    SMALL_BATCH,
+    Functions,
+    Plan,
+    allow,
+    every_minute,
+    project_assets,
+    queue_arn,
+    trigger,
+)
+from sluice.constructs.site_construct import NOTHING, Output, SiteConstruct, SiteProps, parameters_of, path
+from sluice.errors import BadConfiguration
+from sluice.splitting.adoption import CONSUMED, DECRYPTED, DESCRIBED, SPLITTER_TIMEOUT_S
+from sluice.splitting.operations import SweepQueues
+from sluice.splitting.sessions.temporary_queues import PREFIX as TEMPORARY_PREFIX
+from sluice.splitting.settings import ControlSettings, Repointed, SplitConfig, SplitterSettings
+from sluice.stacks.bundles.assets import Assets
+from sluice.stacks.parameters import Parameters
+from sluice.stacks.parameters.consumers import KubernetesParameters, targets_of
+from sluice.stacks.parameters.splitting import SplitQueueParameters, SplittingParameters
+from sluice.stacks.parameters.values import id_of, of_kind
+from sluice.stages import staged
+
+SPLITTER_TIMEOUT = Duration.seconds(SPLITTER_TIMEOUT_S)
+CONTROL_TIMEOUT = Duration.seconds(60)
+UNKNOWN_ARN = "arn:aws:sqs:us-east-1:000000000000:unknown"
+# With which a session's queue is made, looked at, emptied and deleted.
+TEMPORARY_ACTIONS = (
+    "CreateQueue",
+    "TagQueue",
+    "GetQueueAttributes",
+    "ReceiveMessage",
+    "DeleteMessage",
+    "DeleteQueue",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitQueues:
+    """The two queues of a queue that can be split, which were made or are somebody's.
+
+    `id` is what ids of its constructs begin with. Where consumers are re-pointed there is no `main`. `dead_letters` are
+    there where a FIFO queue has its own.
+    """
+
+    id: str
+    parameters: SplitQueueParameters
+    source: sqs.IQueue
+    main: sqs.IQueue | None
+    dead_letters: sqs.IQueue | None = None
+
+    @classmethod
+    def made(
+        cls,
+        scope: Construct,
+        queue: SplitQueueParameters,
+        parameters: Parameters,
+        *,
+        dead_letters: sqs.IQueue,
+        source: sqs.IQueue | None = None,
+        main: sqs.IQueue | None = None,
+    ) -> "SplitQueues":
+        """Make in `scope` what isn't given, as a construct or by its ARN."""
+        named, keep = id_of("Split", of_kind(queue.queue_id, fifo=queue.fifo)), parameters.rendezvous.keep_state
+        if source is None and queue.existing_source_queue_arn is not None:
+            source = sqs.Queue.from_queue_arn(scope, f"{named}Source", queue.existing_source_queue_arn)
+        if main is None and queue.existing_main_queue_arn is not None:
+            main = sqs.Queue.from_queue_arn(scope, f"{named}Main", queue.existing_main_queue_arn)
+        own_dead_letters = None
+        if queue.fifo and (source is None or (main is None and not queue.consumers)):
+            own_dead_letters = storage.dead_letters(scope, f"{named}DeadLetters", keep=keep, fifo=True)
+
+        def queue_of(role: str) -> sqs.Queue:
+            return storage.queue(
+                scope,
+                f"{named}{role}",
+                dead_letters=own_dead_letters or dead_letters,
+                receives=storage.MANY_RECEIVES,
+                visibility=storage.visibility(
+                    SPLITTER_TIMEOUT, 0 if queue.fifo else parameters.splitting.batching_window_s
+                ),
+                fifo=queue.fifo,
+                per_group=queue.fifo,
+                keep=keep,
+            )
+
+        if source is None:
+            source = queue_of("Source")
+        for sender in queue.sender_arns:
+            source.add_to_resource_policy(_may_send(sender, source))
+        if main is None and not queue.consumers:
+            main = queue_of("Main")
+        return cls(id=named, parameters=queue, source=source, main=main, dead_letters=own_dead_letters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplittingState:
+    """What outlives the functions: the registry's table, the queue between the functions, dead letters."""
+
+    table: dynamodb.Table
+    dead_letters: sqs.Queue
+    control_queue: sqs.IQueue
+    queues: list[SplitQueues] = field(default_factory=list)
+
+    @classmethod
+    def made(cls, scope: Construct, parameters: Parameters) -> "SplittingState":
+        """Make it in `scope`, with the queues that the parameters list."""
+        keep = parameters.rendezvous.keep_state
+        table = storage.table(scope, "SplittingTable", keep=keep)
+        dead_letters = storage.dead_letters(scope, "SplittingDeadLetters", keep=keep)
+        control_queue = storage.queue(
+            scope,
+            "ControlQueue",
+            dead_letters=dead_letters,
+            receives=storage.FEW_RECEIVES,
+            visibility=storage.visibility(CONTROL_TIMEOUT),
+            retention=storage.TICKS_RETENTION,
+        )
+        queues = [
+            SplitQueues.made(scope, each, parameters, dead_letters=dead_letters) for each in parameters.splitting.queues
+        ]
+        return cls(table=table, dead_letters=dead_letters, control_queue=control_queue, queues=queues)
+
+
+class Splitting(SiteConstruct):
+    """The functions of all queues of a site that can be split: an account and region has one for a stage.
+
+    `parameters` are those of section `splitting`. Queues come by `SplitQueue`, until the app is synthesized. Raises
+    `BadConfiguration`, with the construct's path.
+    """
+
+    capability = Capability.SPLITTING
+    stack_name: ClassVar[str] = "SluiceSplitting"
+    watched_by_age = frozenset({"Splitter"})
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        state: SplittingState | None = None,
+        parameters: Mapping[str, object] | Parameters = NOTHING,
+        assets: Assets | None = None,
+        **props: Unpack[SiteProps],
+    ) -> None:
+        """`state` is what another stack keeps; else it is made here."""
+        if not isinstance(parameters, Parameters):
+            parameters = {"queues": (), **parameters}
+        super().__init__(scope, id_, parameters_of(scope, id_, "splitting", parameters, props))
+        self.state = state or SplittingState.made(self, self.parameters)
+        self.assets = assets or project_assets()
+        self.key_arns = list(self.parameters.splitting.kms_key_arns)
+        self.temporary_prefix = staged(TEMPORARY_PREFIX, self.parameters.stage)
+        self.temporary_queues = queue_arn(self.stack, f"{self.temporary_prefix}*")
+
+    @property
+    def queues(self) -> Sequence[SplitQueues]:
+        """Those that can be split, in the order in which they came."""
+        return self.state.queues
+
+    def add(self, queues: SplitQueues) -> None:
+        """Put the splitter into the path of a queue. Raises `BadConfiguration` for what doesn't go with the others."""
+        self._check_open()
+        listed = (*(each.parameters for each in self.queues), queues.parameters)
+        try:
+            SplittingParameters(**{**dict(self.parameters.splitting), "queues": listed})
+        except ValidationError as error:
+            raise BadConfiguration(f"{self.node.path}: {error.errors()[0]['msg']}") from error
+        self.state.queues.append(queues)
+        for queue in (queues.source, queues.main):
+            key = None if queue is None else queue.encryption_master_key
+            if key is not None and key.key_arn not in self.key_arns:
+                self.key_arns.append(key.key_arn)
+
+    def metric(
+        self, name: str, *, of: str = "splitter", queue_id: str | None = None, statistic: str = "Sum"
+    ) -> cloudwatch.Metric:
+        """Give a metric of its functions, of one queue where `queue_id` says so: see docs/operations.md."""
+        dimensions = {} if queue_id is None else {"queue": queue_id}
+        return ours(name, of, stage=self.parameters.stage, statistic=statistic, dimensions=dimensions)
+
+    def _finish(self) -> None:
+        self.functions = Functions.of(self, self.assets, extras=["functions", "splitter"])
+        splitter, triggers = _splitter(self)
+        control = _control(self, triggers)
+        outputs = [Output(name="ControlFunctionName", value=control.function_name)]
+        if control.role is not None and _signs_in(self):  # clusters have to know who does
+            outputs.append(Output(name="ControlRoleArn", value=control.role.role_arn))
+        outputs += [
+            Output(name="SplitterLogGroupName", value=splitter.log_group.log_group_name),
+            Output(name="SplittingTableName", value=self.state.table.table_name),
+            Output(name="SplittingDeadLettersUrl", value=self.state.dead_letters.queue_url),
+        ]
+        self.home.publish(self, outputs)
+
+
+class SplitQueue(Construct):
+    """One queue whose traffic sessions can share: producers send to its source, the deployed consumer reads its main.
+
+    `source_queue` and `main_queue` are yours, or made; a source of yours is read by the splitter alone. `splitting`
+    is what the site's other queues share: without one it is made here, and passed on to the next. `parameters` are the
+    rest of those that an entry of `splitting.queues` has; `consumers` among them take the place of a main queue.
+    Raises `BadConfiguration`, with the construct's path.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        queue_id: str,
+        source_queue: sqs.IQueue | None = None,
+        main_queue: sqs.IQueue | None = None,
+        fifo: bool | None = None,
+        splitting: Splitting | None = None,
+        parameters: Mapping[str, object] = NOTHING,
+        **props: Unpack[SiteProps],
+    ) -> None:
+        """`fifo` follows from the queues that are given. `props` are for a `Splitting` that is made here."""
+        super().__init__(scope, id_)
+        if splitting is not None and props:
+            raise BadConfiguration(f"{path(scope, id_)}: splitting is given, and has {', '.join(props)} itself")
+        self.splitting = splitting or Splitting(self, "Splitting", **props)
+        given = [queue for queue in (source_queue, main_queue) if queue is not None]
+        kinds = {queue.fifo for queue in given} | (set() if fifo is None else {fifo})
+        if len(kinds) > 1:
+            raise BadConfiguration(f"{self.node.path}: a queue is FIFO and another, or fifo, isn't")
+        is_fifo = kinds.pop() if kinds else False
+        try:
+            entry = SplitQueueParameters.model_validate(
+                {
+                    "queue_id": queue_id,
+                    "fifo": is_fifo,
+                    **_adopted("source", source_queue),
+                    **_adopted("main", main_queue),
+                    **parameters,
+                }
+            )
+        except ValidationError as error:
+            raise BadConfiguration(f"{self.node.path}: {error.errors()[0]['msg']}") from error
+        self.queues = SplitQueues.made(
+            self,
+            entry,
+            self.splitting.parameters,
+            dead_letters=self.splitting.state.dead_letters,
+            source=source_queue,
+            main=main_queue,
+        )
+        self.splitting.add(self.queues)
+
+    @property
+    def queue_id(self) -> str:
+        """What commands and bindings call it."""
+        return self.queues.parameters.queue_id
+
+    @property
+    def source_queue(self) -> sqs.IQueue:
+        """Where producers send to."""
+        return self.queues.source
+
+    @property
+    def main_queue(self) -> sqs.IQueue | None:
+        """What the deployed consumer reads; None where consumers are re-pointed, and read the source."""
+        return self.queues.main
+
+    def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let a producer send."""
+        return self.source_queue.grant_send_messages(grantee)
+
+    def grant_consume(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let the deployed consumer read what no session takes."""
+        return (self.main_queue or self.source_queue).grant_consume_messages(grantee)
+
+    def metric(self, name: str, *, statistic: str = "Sum") -> cloudwatch.Metric:
+        """Give a metric of the splitter about this queue, as `MessagesForwarded`: see docs/operations.md."""
+        return self.splitting.metric(name, queue_id=self.queue_id, statistic=statistic)
+
+
+def _adopted(role: str, queue: sqs.IQueue | None) -> Mapping[str, str]:
+    """Say to the parameters' check that a queue is somebody's: its ARN may not be known before it is deployed."""
+    if queue is None:
+        return {}
+    arn = f"{UNKNOWN_ARN}.fifo" if queue.fifo else UNKNOWN_ARN
+    return {f"existing_{role}_queue_arn": arn if Token.is_unresolved(queue.queue_arn) else queue.queue_arn}
+
+
+def _signs_in(made: Splitting) -> bool:
+    consumers = [each for queue in made.queues for each in queue.parameters.consumers]
+    return any(isinstance(each, KubernetesParameters) and not each.agent for each in consumers)
+
+
+def _splitter(made: Splitting) -> tuple[lambda_.Function, Mapping[str, lambda_.EventSourceMapping]]:
+    """Make the splitter, and its triggers by the ids of their queues."""
+    parameters = made.parameters.splitting
+    function = made.functions.make(
+        Plan(
+            name="splitter",
+            timeout=SPLITTER_TIMEOUT,
+            memory_mb=parameters.splitter_memory_mb,
+            settings=_settings(made),
+            run_time_queues=[made.temporary_prefix],
+            wildcards={f"{arn}/*": "S3 events name objects; any of the bucket." for arn in parameters.s3_bucket_arns},
+            allowed=_splitter_statements(made),
+        )
+    )
+    triggers = {}
+    for queues in made.queues:
+        fifo, most = queues.parameters.fifo, parameters.batch_size
+        triggers[queues.parameters.queue_id] = trigger(
+            queues.id,
+            function,
+            queues.source,
+            batch=min(most, SMALL_BATCH) if fifo else most,
+            window_s=None if fifo else parameters.batching_window_s,
+            concurrency=parameters.max_concurrency,
+            enabled=not queues.parameters.consumers,  # else control switches it on
+        )
+    return function, triggers
+
+
+def _splitter_statements(made: Splitting) -> list[iam.PolicyStatement]:
+    state, parameters = made.state, made.parameters.splitting
+    sources = [queues.source.queue_arn for queues in made.queues]
+    mains = [queues.main.queue_arn for queues in made.queues if queues.main is not None]
+    dead_letters = state.dead_letters.queue_arn
+    statements = [
+        allow("dynamodb", ["GetItem", "Query", "PutItem", "UpdateItem"], state.table.table_arn),
+        allow("sqs", ["SendMessage"], *mains, made.temporary_queues, state.control_queue.queue_arn, dead_letters),
+        *_kms(made),
+    ]
+    if sources:
+        statements.append(allow("sqs", CONSUMED, *sources))
+    if parameters.s3_bucket_arns:
+        statements.append(allow("s3", ["GetObject"], *(f"{arn}/*" for arn in parameters.s3_bucket_arns)))
+    return statements
+
+
+def _control(made: Splitting, triggers: Mapping[str, lambda_.EventSourceMapping]) -> lambda_.Function:
+    state, parameters = made.state, made.parameters.splitting
+    repointed = {
+        each.parameters.queue_id: each.parameters.consumers for each in made.queues if each.parameters.consumers
+    }
+    consumers = [each for of_queue in repointed.values() for each in of_queue]
+    about_consumers = repointing.statements(made.stack, consumers, [triggers[queue_id] for queue_id in repointed])
+    function = made.functions.make(
+        Plan(
+            name="control",
+            timeout=CONTROL_TIMEOUT,
+            memory_mb=parameters.control_memory_mb,
+            settings=ControlSettings(
+                **structs.asdict(_settings(made)),
+                counts_settle_s=parameters.counts_settle_s,
+                stage=made.parameters.stage,
+                repointed=tuple(
+                    Repointed(
+                        queue_id=queue_id,
+                        trigger_id=triggers[queue_id].event_source_mapping_id,
+                        targets=targets_of(of_queue),
+                    )
+                    for queue_id, of_queue in repointed.items()
+                ),
+                policies=tuple(policy.policy for policy in parameters.policies),
+            ),
+            run_time_queues=[made.temporary_prefix],
+            wildcards={"*": "ListQueues takes no resource; the sweep of queues that nobody owns needs it."}
+            | repointing.wildcards(consumers),
+            allowed=[*_control_statements(made), *about_consumers],
+            failures=state.dead_letters,
+            # A tick arms the next one while sessions live. Lambda would take that for a runaway loop:
+            # https://docs.aws.amazon.com/lambda/latest/dg/invocation-recursion.html
+            recursive_loop=lambda_.RecursiveLoop.ALLOW,
+        )
+    )
+    trigger("Control", function, state.control_queue, concurrency=None)
+    every_minute(function, to_builtins(SweepQueues()))
+    return function
+
+
+def _control_statements(made: Splitting) -> list[iam.PolicyStatement]:
+    state = made.state
+    sources = [queues.source.queue_arn for queues in made.queues]
+    # Where leftovers go: without a main queue to a temporary one, and what is left there to the source.
+    homes = [(queues.main or queues.source).queue_arn for queues in made.queues]
+    if any(queues.main is None for queues in made.queues):
+        homes.append(made.temporary_queues)
+    table_actions = ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]
+    statements = [
+        allow("dynamodb", table_actions, state.table.table_arn),
+        allow("sqs", TEMPORARY_ACTIONS, made.temporary_queues),
+        allow("sqs", ["SendMessage"], *homes, state.control_queue.queue_arn, state.dead_letters.queue_arn),
+        allow("sqs", CONSUME_ACTIONS, state.control_queue.queue_arn),
+        # It takes no resource: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
+        allow("sqs", ["ListQueues"], "*"),
+        *_kms(made),
+    ]
+    if sources:
+        statements.append(allow("sqs", DESCRIBED, *sources))
+    return statements
+
+
+def _kms(made: Splitting) -> list[iam.PolicyStatement]:
+    return [allow("kms", DECRYPTED, *made.key_arns)] if made.key_arns else []
+
+
+def _settings(made: Splitting) -> SplitterSettings:
+    """Tell what both functions are told."""
+    state = made.state
+    return SplitterSettings(
+        table=state.table.table_name,
+        dead_letters_url=state.dead_letters.queue_url,
+        control_queue_url=state.control_queue.queue_url,
+        split_queues=tuple(
+            SplitConfig(
+                queue_id=queues.parameters.queue_id,
+                source=queues.source.queue_name,
+                main=None if queues.main is None else queues.main.queue_name,
+                sns=queues.parameters.sns,
+                s3_event=queues.parameters.s3_event,
+                drain_timeout_s=queues.parameters.drain_timeout_s,
+                tags=queues.parameters.tags,
+            )
+            for queues in made.queues
+        ),
+    )
+
+
+def _may_send(sender: str, queue: sqs.IQueue) -> iam.PolicyStatement:
+    """Let a topic, or a bucket of this account, send to the queue."""
+    service = sender.split(":")[2]
+    conditions = {"ArnEquals": {"aws:SourceArn": sender}}
+    if service == "s3":  # a bucket's ARN doesn't say whose it is
+        conditions["StringEquals"] = {"aws:SourceAccount": Aws.ACCOUNT_ID}
+    return iam.PolicyStatement(
+        principals=[iam.ServicePrincipal(f"{service}.amazonaws.com")],
+        actions=["sqs:SendMessage"],
+        resources=[queue.queue_arn],
+        conditions=conditions,
+    )

@@ -1,0 +1,126 @@
+"""Tables, buckets and queues as every construct makes them: encrypted, closed to what isn't TLS, kept where said."""
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sluice.constructs.functions import acknowledge
+
+LONGEST = Duration.days(14)  # that SQS keeps anything
+TICKS_RETENTION = Duration.hours(1)
+FEW_RECEIVES = 3
+MANY_RECEIVES = 20  # more than the functions' own limits, after which they say why
+LOGS_PREFIX = "logs/"  # of what EMR Serverless writes
+
+
+def table(scope: Construct, id_: str, *, keep: bool, stream: dynamodb.StreamViewType | None = None) -> dynamodb.Table:
+    """Make a table of items with `pk` and `sk`, which a recovery can bring back."""
+    return dynamodb.Table(
+        scope,
+        id_,
+        partition_key=dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
+        sort_key=dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
+        billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+        time_to_live_attribute="expires_at",
+        point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+            point_in_time_recovery_enabled=True
+        ),
+        stream=stream,
+        deletion_protection=keep,
+        removal_policy=removal(keep=keep),
+    )
+
+
+def passing_table(scope: Construct, id_: str) -> dynamodb.Table:
+    """Make a table of what is gone in minutes, and must be: with what identifies people, and without recovery."""
+    made = dynamodb.Table(
+        scope,
+        id_,
+        partition_key=dynamodb.Attribute(name="pk", type=dynamodb.AttributeType.STRING),
+        sort_key=dynamodb.Attribute(name="sk", type=dynamodb.AttributeType.STRING),
+        billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+        time_to_live_attribute="expires_at",
+        removal_policy=RemovalPolicy.DESTROY,
+    )
+    acknowledge(made, "AwsSolutions-DDB3", "What a recovery would bring back is what has to be gone: addresses, keys.")
+    return made
+
+
+def dead_letters(scope: Construct, id_: str, *, keep: bool, fifo: bool = False) -> sqs.Queue:
+    """Make a queue of dead letters."""
+    return sqs.Queue(
+        scope,
+        id_,
+        fifo=fifo or None,  # CloudFormation refuses even `false` for a standard queue
+        retention_period=LONGEST,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        removal_policy=removal(keep=keep),
+    )
+
+
+def removal(*, keep: bool) -> RemovalPolicy:
+    """Say whether what goes from its stack stays in the account."""
+    return RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY
+
+
+def queue(
+    scope: Construct,
+    id_: str,
+    *,
+    dead_letters: sqs.IQueue,
+    receives: int,
+    visibility: Duration,
+    retention: Duration = LONGEST,
+    fifo: bool = False,
+    per_group: bool = False,
+    name: str | None = None,
+    keep: bool = False,
+) -> sqs.Queue:
+    """Make a queue that a function or a job reads. With `keep` it stays where it is in no stack any more.
+
+    With `per_group` each group of a FIFO queue has its own limits, and is known by its own ids.
+    """
+    return sqs.Queue(
+        scope,
+        id_,
+        queue_name=name,
+        fifo=fifo or None,  # CloudFormation refuses even `false` for a standard queue
+        deduplication_scope=sqs.DeduplicationScope.MESSAGE_GROUP if per_group else None,
+        fifo_throughput_limit=sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID if per_group else None,
+        retention_period=retention,
+        visibility_timeout=visibility,
+        dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=receives),
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        removal_policy=removal(keep=keep),
+    )
+
+
+def visibility(timeout: Duration, window_s: int = 0) -> Duration:
+    """Give what Lambda asks for of a queue: six times its function's timeout, and what a batch waits to be filled.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
+    """
+    return Duration.seconds(6 * int(timeout.to_seconds()) + window_s)
+
+
+def bucket(scope: Construct, id_: str, *, keep: bool, log_days: int) -> s3.Bucket:
+    """Make the bucket of the pipeline's jobs; logs in it go after so many days."""
+    made = s3.Bucket(
+        scope,
+        id_,
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        enforce_ssl=True,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        removal_policy=removal(keep=keep),
+        lifecycle_rules=[
+            # Staged segments go when the source's own retention says so: it alone knows which of them are still read.
+            s3.LifecycleRule(id="unfinished-uploads", abort_incomplete_multipart_upload_after=Duration.days(1)),
+            s3.LifecycleRule(id="logs", prefix=LOGS_PREFIX, expiration=Duration.days(log_days)),
+        ],
+    )
+    acknowledge(made, "AwsSolutions-S1", "Only the job role and EMR Serverless use it; CloudTrail has who did what.")
+    return made
