@@ -17,10 +17,10 @@ from pathlib import Path
 from sluice.errors import SluiceError
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
-from sluice.local.runtime import runtime_python
+from sluice.local.runtime import install_lambda_python, runtime_python
 from sluice.local.sites import Site
 from sluice.local.units import UNIT_LOG
-from sluice.project import PROJECT
+from sluice.project import PROJECT, need
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 180
@@ -128,6 +128,8 @@ def start(
     running = find(folder)
     if running:
         raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
+    need("local", "ministack", "aws_cdk")
+    install_lambda_python()
     python = runtime_python(BUILD, PROJECT.lock)
     sites: tuple[Site, ...] = ()
     if not keep_state:
