@@ -196,12 +196,9 @@ def _told(queue: "RemovedQueue") -> str:
 
 
 def _cdk(connection: "Connection", arguments: Sequence[str], options: Sequence[str]) -> None:
-    from sluice.aws.operator.connections import variables_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import environment_of  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    environment = {**os.environ, **variables_of(connection)}
-    if connection.session.profile_name != "default" and not connection.endpoint_url:
-        environment["AWS_PROFILE"] = connection.session.profile_name
-    _run([*arguments, *options], environment)
+    _run([*arguments, *options], environment_of(connection, os.environ))
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
