@@ -33,7 +33,8 @@ SERVER_THREADS = 512
 
 PROJECT = Path(__file__).parents[2]
 BUILD = PROJECT / "build"
-FOLDER = BUILD / "local"
+# Of the cloud that the command line has: another one, beside that, is in another folder.
+FOLDER = Path(os.environ.get("SLUICE_LOCAL_FOLDER") or BUILD / "local")
 # Of a cloud's folder; the last three stay when the cloud is stopped.
 FILE, LAST_SITES, LAST_PORT, STATE = "cloud.json", "sites.json", "port", "state"
 
