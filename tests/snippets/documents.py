@@ -1,7 +1,7 @@
 """The documents' blocks of code, as they stand: whose language, how marked, which commands are in them.
 
-markdown-it-py finds the blocks. pytest-codeblocks, sybil and pytest-examples were looked at: the first runs each block in
-a shell of its own, the others know Python alone, and none can tell a block for AWS from one that has to run here.
+markdown-it-py finds the blocks. pytest-codeblocks, sybil and pytest-examples were looked at: the first runs each block
+in a shell of its own, the others know Python alone, and none can tell a block for AWS from one that has to run here.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A document's commands, one after the other as its reader would type them, and what of it isn't as the document says."""
+"""A document's commands, typed one after the other, and what of them doesn't go as the document says."""
 
 import re
 from collections import Counter
