@@ -102,8 +102,8 @@ format: setup ## what the linter can do by itself
 	ruff check --fix
 	ruff format
 
-parameters: setup ## write cdk.json's parameters and the documents' tables of them, from stacks/parameters.py
-	python -m stacks.tables
+parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/stacks/parameters.py
+	python -m sluice.stacks.tables
 
 bench: setup ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done
@@ -126,10 +126,10 @@ lock: setup ## write the locks anew, with the newest versions that pyproject.tom
 	done
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
 	$(MAKE) setup
-	python -m stacks.bundles.bill
+	python -m sluice.stacks.bundles.bill
 
 sbom: setup ## the bill of materials in CycloneDX: build/sbom.json
-	python -m stacks.bundles.bill --sbom build/sbom.json
+	python -m sluice.stacks.bundles.bill --sbom build/sbom.json
 
 clean: ## everything that a clone doesn't have
 	-[ -x .venv/bin/sluice ] && .venv/bin/sluice local down

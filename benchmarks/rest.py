@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import app
 from benchmarks.pool_costs import held
 from sluice.costs.prices import MONTH_S, Used, times
 from sluice.costs.rest import Month, Site, month, streamed
 from sluice.rendezvous.protocol.matching import HOLD_MS
-from stacks.parameters import Parameters
+from sluice.stacks import app
+from sluice.stacks.parameters import Parameters
 
 Months = Mapping[str, Month]  # by sets of parameters
 FILE = Path(__file__).with_name("rest.json")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from aws_cdk.cx_api import CloudAssembly
 
-import app
+from sluice.stacks import app
+from sluice.stacks.bundles.assets import Assets, Target
+from sluice.stacks.bundles.environment import SparkAssets, image_target
+from sluice.stacks.parameters import Architecture, Parameters
 from sluice.stages import staged
-from stacks.bundles.assets import Assets, Target
-from stacks.bundles.environment import SparkAssets, image_target
-from stacks.parameters import Architecture, Parameters
 from tests.timeouts import end_the_process
 
 PROJECT = app.PROJECT

@@ -17,9 +17,9 @@ import pytest
 from sluice.local.jobs import spark_python
 from sluice.locks import NotPinned
 from sluice.pipeline.jobs import Places, Program
-from stacks.bundles.assets import BundleFailed
-from stacks.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
-from stacks.parameters import Architecture
+from sluice.stacks.bundles.assets import BundleFailed
+from sluice.stacks.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
+from sluice.stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 
 PYTHON = "3.11"
