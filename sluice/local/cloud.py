@@ -20,6 +20,7 @@ from sluice.local.processes import end_session
 from sluice.local.runtime import runtime_python
 from sluice.local.sites import Site
 from sluice.local.units import UNIT_LOG
+from sluice.project import PROJECT
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 180
@@ -31,8 +32,7 @@ LOG_TAIL_LINES = 20
 # A proxy function waits in its poll for ten seconds and each holds a thread of the server.
 SERVER_THREADS = 512
 
-PROJECT = Path(__file__).parents[2]
-BUILD = PROJECT / "build"
+BUILD = PROJECT.build
 # Of the cloud that the command line has: another one, beside that, is in another folder.
 FOLDER = Path(os.environ.get("SLUICE_LOCAL_FOLDER") or BUILD / "local")
 # Of a cloud's folder; the last three stay when the cloud is stopped.
@@ -129,7 +129,7 @@ def start(
     running = find(folder)
     if running:
         raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
-    python = runtime_python(BUILD, PROJECT / "requirements.txt")
+    python = runtime_python(BUILD, PROJECT.lock)
     sites: tuple[Site, ...] = ()
     if not keep_state:
         shutil.rmtree(folder, ignore_errors=True)
@@ -231,7 +231,7 @@ def _spawn(cloud: Cloud, python: Path, *, ends_with_us: bool) -> int:
         server = subprocess.Popen(  # noqa: S603 - our own arguments
             [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), harsh, *parent],
             env=environment,
-            cwd=PROJECT,
+            cwd=PROJECT.workspace,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.errors import SluiceError
-from sluice.local.cloud import PROJECT, Cloud, clean_environment, tail
+from sluice.local.cloud import Cloud, clean_environment, tail
 from sluice.local.sites import Site
+from sluice.node import cdk
+from sluice.project import PROJECT
 
-CDK = PROJECT / "node_modules" / ".bin" / "cdk"
+APP = "python -m sluice.stacks.app"
 TIMEOUT_S = 600
 # The templates' validation takes eight seconds to start, only warns, and says of these what it says of AWS's.
 UNATTENDED = {"CDK_DISABLE_CLI_TELEMETRY": "true", "CDK_VALIDATION": "false"}
@@ -81,7 +83,9 @@ class Deployer:
         texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in parameters.items()}
         context = [f"--context={name}={text}" for name, text in texts.items()]
         self._run(
-            ["synth", "--quiet", "--output", str(self._assembly(stage)), *context], clean_environment(), log="cdk.log"
+            ["synth", "--app", APP, "--quiet", "--output", str(self._assembly(stage)), *context],
+            clean_environment(),
+            log="cdk.log",
         )
 
     def _cdk(self, site: Site, arguments: Sequence[str]) -> None:
@@ -97,8 +101,8 @@ class Deployer:
             output.flush()
             try:
                 subprocess.run(  # noqa: S603 - our own arguments
-                    [str(CDK), *arguments, "--no-notices", "--ci"],
-                    cwd=PROJECT,
+                    [str(cdk()), *arguments, "--no-notices", "--ci"],
+                    cwd=PROJECT.workspace,
                     env={**environment, **UNATTENDED, "PATH": path},
                     stdin=subprocess.DEVNULL,
                     stdout=output,

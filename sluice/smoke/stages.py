@@ -19,9 +19,11 @@ from sluice.aws.operator.stage_contents import Left
 from sluice.aws.operator.usage import OwnRequests, Usage
 from sluice.costs.prices import Used
 from sluice.errors import CallFailed, SluiceError
-from sluice.local.cloud import BUILD, PROJECT, Cloud, clean_environment, start, tail
-from sluice.local.deployer import CDK, UNATTENDED
+from sluice.local.cloud import BUILD, Cloud, clean_environment, start, tail
+from sluice.local.deployer import UNATTENDED
 from sluice.local.sites import DEFAULT_SITE, Site
+from sluice.node import cdk
+from sluice.project import PROJECT
 from sluice.smoke.costs import bill
 from sluice.smoke.runs import Bill, NotSo
 from sluice.smoke.sites import SmokeSite, looks
@@ -132,7 +134,7 @@ class Stages:
     def bootstrap(self) -> None:
         """Bootstrap an embedded cloud, as an account's owner does. Raises `CommandFailed`."""
         where = f"aws://{DEFAULT_SITE.account}/{DEFAULT_SITE.region}"
-        self._run([str(CDK), "bootstrap", where, "--no-notices"], self.here, "bootstrap")
+        self._run([str(cdk()), "bootstrap", where, "--no-notices"], self.here, "bootstrap")
 
     def deploy(self) -> str:
         """Deploy both, side by side. Raises `CommandFailed`."""
@@ -222,7 +224,7 @@ class Stages:
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
                 program,
-                cwd=PROJECT,
+                cwd=PROJECT.workspace,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -5,19 +5,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.snippets.documents import COMMANDS, DOCUMENTS, FILE, ROOT, SITE, SLOW, Block, blocks, next_lines
-from tests.snippets.run import Reader
+from tests.snippets.documents import (
+    COMMANDS,
+    DOCUMENTS,
+    FILE,
+    ROOT,
+    SITE,
+    SLOW,
+    Block,
+    Command,
+    blocks,
+    commands,
+    next_lines,
+)
+from tests.snippets.run import NOT_RUN, Reader
 
 Count = Callable[[Mapping[str, int]], None]
 
 
 def runs(block: Block) -> bool:
     """Whether something of it is to be run, sooner or later."""
-    return block.mark in {"", SITE, SLOW} and block.language in {*COMMANDS, "python"}
+    if block.mark not in {"", SITE, SLOW}:
+        return False
+    return block.language == "python" or any(not NOT_RUN.match(each.text) for each in shell_commands(block))
 
 
-TO_RUN = [document for document in DOCUMENTS if any(runs(block) for block in blocks(document))]
-SLOW_ONES = [document for document in TO_RUN if any(block.mark == SLOW for block in blocks(document))]
+def shell_commands(block: Block) -> list[Command]:
+    return commands(block) if block.language in COMMANDS else []
+
+
+TO_RUN = [path for path in DOCUMENTS if any(runs(block) and block.mark != SLOW for block in blocks(path))]
+SLOW_ONES = [path for path in DOCUMENTS if any(block.mark == SLOW for block in blocks(path))]
+OTHERS = [path for path in DOCUMENTS if path not in TO_RUN]
 
 
 def names(document: Path) -> str:
@@ -50,6 +69,11 @@ def test_what_the_demo_says_to_try_next_works(tmp_path: Path, environment: dict[
         reader.close()
     count(reader.counts)
     assert not reader.failures, "\n\n".join(reader.failures)
+
+
+def test_what_isnt_run_is_counted(tmp_path: Path, environment: dict[str, str], count: Count) -> None:
+    for number, document in enumerate(OTHERS):
+        read(Reader(tmp_path / str(number), environment), document, count)
 
 
 def read(reader: Reader, document: Path, count: Count) -> None:
