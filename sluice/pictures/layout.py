@@ -11,6 +11,7 @@ from sluice.errors import BadConfiguration
 
 _INCH = 72  # points; a point of dot's is a pixel here
 _APART = 22  # px between boxes, and between lines, that stand beside each other
+_RANKS = 40  # px from one column to the next, or row; half of it where a label is between
 _MARGIN = 16
 
 Point = tuple[float, float]
@@ -56,8 +57,8 @@ class Layout:
     lines: Sequence[PlacedLine]
 
 
-def laid_out(boxes: Mapping[str, Size], lines: Sequence[Line], *, apart: float = 40) -> Layout:
-    """Lay out from left to right, `apart` px between columns: no box is on another, nor a label on a box.
+def laid_out(boxes: Mapping[str, Size], lines: Sequence[Line], *, downwards: bool = False) -> Layout:
+    """Lay out from left to right, or downwards: no box is on another, nor a label on a box or another.
 
     Raises `BadConfiguration` where Graphviz isn't installed.
     """
@@ -67,7 +68,9 @@ def laid_out(boxes: Mapping[str, Size], lines: Sequence[Line], *, apart: float =
         raise BadConfiguration("drawing needs Graphviz: pip install 'sluice[pictures]'") from error
     names = {name: f"b{number}" for name, number in zip(boxes, count())}
     graph = AGraph(directed=True, strict=False)
-    graph.graph_attr.update(rankdir="LR", nodesep=str(_APART / _INCH), ranksep=str(apart / _INCH))
+    graph.graph_attr.update(
+        rankdir="TB" if downwards else "LR", nodesep=str(_APART / _INCH), ranksep=str(_RANKS / _INCH)
+    )
     graph.node_attr.update(shape="box", label="", fixedsize="true")
     for name, size in boxes.items():
         graph.add_node(names[name], width=str(size.width / _INCH), height=str(size.height / _INCH))
