@@ -36,12 +36,13 @@ from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.messages.metadata import open_attributes
 from sluice.federation.operations import BindQueue, SweepSite
 from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD, PROJECT
+from sluice.local.cloud import BUILD
 from sluice.local.countries import write_database
 from sluice.local.jobs import command, environment
 from sluice.local.pipeline import landing
 from sluice.message import Message, Outgoing, Value
 from sluice.pipeline.jobs import Places, Reach, statistics_arguments
+from sluice.project import PROJECT
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import ListQueues, QueueView
 
@@ -53,7 +54,7 @@ ORDERS = 200  # the application's messages, at the first site
 UNREADABLE = 2  # messages whose metadata nobody can read, straight to the split queue
 ASTRAY = 1  # messages to an exchange that isn't there
 FOLDER = BUILD / "demo"
-DATABASE = FOLDER / "countries.mmdb"
+DATABASE = BUILD / "countries.mmdb"
 PLOT = FOLDER / "statistics.svg"
 QUIET_S = 4.0  # longer than a message takes from site to site
 ARRIVED_WITHIN_S = 300.0  # an offer that was denied is told of when its queue is swept
@@ -61,7 +62,7 @@ DELETED_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.25
 JOB_WITHIN_S = 240.0
 PARAMETERS: dict[str, object] = {
-    "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT).as_posix(),
+    "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT.workspace).as_posix(),
     "sluice.rendezvous.counters_window_s": 1,
 }
 QUEUES: Sequence[Mapping[str, object]] = ({"name": AUDIT},)
@@ -137,7 +138,7 @@ class Reconciled:
             ("dead-lettered", f"{self.dead_letters}"),
             ("unaccounted for, or twice", f"{len(unaccounted) + len(self.landed.ids) - len(set(self.landed.ids))}"),
             *((name, f"{seconds:.0f} s") for name, seconds in self.seconds.items()),
-            ("the picture", str(self.plot.relative_to(PROJECT))),
+            ("the picture", str(self.plot.relative_to(PROJECT.workspace))),
         ]
 
 
@@ -232,7 +233,7 @@ class Joined:
         variables = self.dest.cloud.environment(self.dest.site)
         done = subprocess.run(  # noqa: S603 - our own arguments
             command(self.python, arguments),
-            cwd=PROJECT,
+            cwd=PROJECT.workspace,
             env=environment(self.python, variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,

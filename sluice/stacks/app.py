@@ -6,12 +6,12 @@ it gives the same assembly every time, and one assembly can be deployed to any a
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from aws_cdk import App, CrossStackReferences, ReferenceStrength, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from sluice.errors import BadConfiguration
+from sluice.project import PROJECT
 from sluice.stacks.alarms import WatchedStack
 from sluice.stacks.bundles.assets import Assets
 from sluice.stacks.federation import FederationStack
@@ -21,8 +21,6 @@ from sluice.stacks.pipeline import PipelineStack
 from sluice.stacks.rendezvous import RendezvousStack
 from sluice.stacks.splitting import SplittingStack
 from sluice.stacks.state import StateStack
-
-PROJECT = Path(__file__).parents[2]
 
 
 def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None = None) -> App:

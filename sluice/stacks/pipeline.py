@@ -9,7 +9,6 @@ On `architecture=local` there is neither application nor function: local Spark r
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from aws_cdk import ArnFormat, Aws, CfnOutput, Duration, Fn
@@ -24,6 +23,7 @@ from msgspec import UNSET, to_builtins
 from sluice.pipeline.jobs import Landing, Places, Program, Reach, Workers
 from sluice.pipeline.operations import ReconcileJobs
 from sluice.pipeline.settings import JobLimits, JobsSettings
+from sluice.project import Project
 from sluice.stacks import functions, roles
 from sluice.stacks.alarms import SPARK_NAMESPACE, Capability, Rule, WatchedStack, alarm, ours
 from sluice.stacks.bundles.assets import Assets, Built
@@ -63,7 +63,7 @@ class PipelineStack(WatchedStack):
     capability = Capability.PIPELINE
 
     def __init__(
-        self, scope: Construct, parameters: Parameters, *, state: StateStack, pipeline: PipelineState, project: Path
+        self, scope: Construct, parameters: Parameters, *, state: StateStack, pipeline: PipelineState, project: Project
     ) -> None:
         super().__init__(
             scope, staged("SluicePipeline", parameters.stage), description="Sluice: jobs on EMR Serverless"
@@ -86,7 +86,7 @@ class PipelineStack(WatchedStack):
         CfnOutput(self, "TableFormat", value=self.options.table_format.value)
 
 
-def _on_emr(stack: PipelineStack, project: Path) -> None:
+def _on_emr(stack: PipelineStack, project: Project) -> None:
     log_group = functions.log_group(stack, "JobLogs", days=stack.parameters.log_retention_days)
     program = _program(stack, SparkAssets(project))
     of_region = stack.format_arn(service="logs", resource="*", arn_format=ArnFormat.NO_RESOURCE_NAME)
