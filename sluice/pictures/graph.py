@@ -41,10 +41,10 @@ class Edge:
     both_ways: bool = False
 
     @property
-    def label(self) -> Size:
-        """The room that its label needs."""
+    def label(self) -> Size | None:
+        """The room that its label needs, where it has one."""
         if not self.says:
-            return Size(1, 1)
+            return None
         return Size(max(map(width_of, self.says)) + 8, LINE_HEIGHT * len(self.says) + 2 * _GAP)
 
 
@@ -85,33 +85,27 @@ def _drawn_node(node: Node, centre: Point) -> str:
 
 
 def _drawn_edge(edge: Edge, line: PlacedLine) -> str:
-    """Draw a line with its label; behind that is paper, so that lines that pass leave it legible."""
-    x, y = line.label
-    width, height = edge.label.width, edge.label.height - 2 * _GAP
-    baseline = y - height / 2 - _GAP - 1
-    label = "".join(text((x, baseline + LINE_HEIGHT * number), said) for number, said in enumerate(edge.says, start=1))
+    title = f"<title>{escaped(edge.title)}</title>" if edge.title else ""
+    path = curve(line.points, width=edge.width, dash=edge.dash)
+    heads = "".join(head(*each) for each in line.heads)
+    label = "" if edge.label is None or line.label is None else _drawn_label(edge.says, edge.label, line.label, line)
+    return f'<g class="line {edge.colour}">{title}{path}{heads}{label}</g>'
+
+
+def _drawn_label(says: Sequence[str], size: Size, centre: Point, line: PlacedLine) -> str:
+    """Write on paper, so that lines that pass leave it legible; joined to its line where that is at some distance."""
+    (x, y), width, height = centre, size.width, size.height - 2 * _GAP
+
+    def on_label(point: Point) -> Point:
+        return max(x - width / 2, min(point[0], x + width / 2)), max(y - height / 2, min(point[1], y + height / 2))
+
+    near = min(along(line.points), key=lambda point: math.dist(point, on_label(point)))
+    edge = on_label(near)
+    leader = "" if math.dist(near, edge) <= _FAR else curve([edge, edge, near, near], width=0.75)
     paper = (
         f'<rect class="{Colour.PAPER}" x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width:.1f}"'
         f' height="{height:.1f}" fill="currentColor" fill-opacity="0.75"/>'
     )
-    title = f"<title>{escaped(edge.title)}</title>" if edge.title else ""
-    heads = "".join(head(*each) for each in line.heads)
-    shown = f"{_leader(line, Size(width, height))}{paper}{label}" if edge.says else ""
-    return (
-        f'<g class="line {edge.colour}">{title}{curve(line.points, width=edge.width, dash=edge.dash)}{heads}{shown}</g>'
-    )
-
-
-def _leader(line: PlacedLine, room: Size) -> str:
-    """Join a label to its line where that passes at some distance."""
-
-    def on_label(point: Point) -> Point:
-        x, y = (
-            max(middle - extent / 2, min(place, middle + extent / 2))
-            for place, middle, extent in zip(point, line.label, (room.width, room.height), strict=True)
-        )
-        return x, y
-
-    near = min(along(line.points), key=lambda point: math.dist(point, on_label(point)))
-    edge = on_label(near)
-    return "" if math.dist(near, edge) <= _FAR else curve([edge, edge, near, near], width=0.75)
+    baseline = y - height / 2 - _GAP - 1
+    lines = (text((x, baseline + LINE_HEIGHT * number), said) for number, said in enumerate(says, start=1))
+    return f"{leader}{paper}{''.join(lines)}"

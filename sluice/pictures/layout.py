@@ -28,24 +28,24 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """From one box to another, with room for a label. `both_ways` has a head at either end."""
+    """From one box to another, with room for a label, or without one. `both_ways` has a head at either end."""
 
     source: str
     dest: str
-    label: Size
+    label: Size | None = None
     both_ways: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedLine:
-    """A line's Bézier curves: the first point, then three to a curve. `label` is its label's centre.
+    """A line's Bézier curves: the first point, then three to a curve. `label` is its label's centre, where it has one.
 
     `heads` are its arrows': the point where each begins, and its tip.
     """
 
     points: tuple[Point, ...]
     heads: tuple[tuple[Point, Point], ...]
-    label: Point
+    label: Point | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,9 @@ def laid_out(boxes: Mapping[str, Size], lines: Sequence[Line], *, downwards: boo
         graph.add_node(names[name], width=str(size.width / _INCH), height=str(size.height / _INCH))
     for number, line in enumerate(lines):
         ends = names[line.source], names[line.dest]
-        graph.add_edge(*ends, key=str(number), label=_room(line.label), dir="both" if line.both_ways else "forward")
+        graph.add_edge(*ends, key=str(number), dir="both" if line.both_ways else "forward")
+        if line.label is not None:
+            graph.get_edge(*ends, key=str(number)).attr["label"] = _room(line.label)
     graph.layout("dot")
     _, _, width, height = _numbers(graph.graph_attr["bb"]) if boxes else (0, 0, 0, 0)
 
@@ -91,7 +93,7 @@ def laid_out(boxes: Mapping[str, Size], lines: Sequence[Line], *, downwards: boo
         points = tuple(placed(part) for part in parts if part[0] not in "se")
         froms = {"s": points[0], "e": points[-1]}
         heads = tuple((froms[end], tip) for end, tip in tips.items())
-        return PlacedLine(points=points, heads=heads, label=placed(attributes["lp"]))
+        return PlacedLine(points=points, heads=heads, label=None if line.label is None else placed(attributes["lp"]))
 
     return Layout(
         size=Size(round(width) + 2 * _MARGIN, round(height) + 2 * _MARGIN),

@@ -5,6 +5,7 @@ Graphviz lays it out; equal topologies give equal drawings.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from textwrap import wrap
 
 from sluice.federation.links.links import RouteKind
@@ -17,6 +18,7 @@ from sluice.pictures.layout import Size
 from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, curve, document, shortened, text, width_of
 
 MAX_LABELS = 4  # of one line; what more it has its title tells
+MAX_LABELLED = 200  # lines; of more, only titles tell the keys: nobody could read them, and the layout takes a minute
 MAX_CELLS = 28  # of a label's line, and a site's tag
 _DASHES = {RouteKind.QUEUE: "", RouteKind.STATIC: "", RouteKind.DYNAMIC: "6 4"}
 _WIDTHS = {RouteKind.QUEUE: 3.5, RouteKind.STATIC: 1.5, RouteKind.DYNAMIC: 1.5}
@@ -39,6 +41,8 @@ def as_svg(topology: Topology) -> str:
     A box or line tells all of itself as its title. Raises `BadConfiguration` where Graphviz isn't installed.
     """
     edges = tuple(_edges(topology.routes))
+    if len(edges) > MAX_LABELLED:
+        edges = tuple(replace(edge, says=()) for edge in edges)
     graph = drawn({tag: _node(topology, tag) for tag in topology.tags}, edges)
     legend, legend_width = _legend(topology.routes, top=graph.size.height + _MARGIN)
     cells = max(_WARNING_CELLS, int((graph.size.width - 2 * _MARGIN) / CELL_WIDTH))
