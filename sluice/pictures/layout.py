@@ -84,9 +84,7 @@ def laid_out(boxes: Mapping[str, Size], lines: Sequence[Line], *, downwards: boo
 
     def placed(text: str) -> Point:
         x, y = _numbers(text)
-        return _MARGIN + round(x), _MARGIN + round(
-            height - y
-        )  # whole px: processors differ in fractions
+        return _MARGIN + round(x), _MARGIN + round(height - y)  # whole px: processors differ in fractions
 
     def placed_line(number: int, line: Line) -> PlacedLine:
         attributes = graph.get_edge(names[line.source], names[line.dest], key=str(number)).attr
