@@ -8,16 +8,11 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from sluice.errors import BadConfiguration
 from sluice.folders import take_place
-from sluice.project import PROJECT
+from sluice.project import PROJECT, NotInstalled
 
 INSTALL_TIMEOUT_S = 600
 LISTS = ("package.json", "package-lock.json")
-
-
-class NotInstalled(BadConfiguration):
-    """Something that a command needs isn't installed. The text says how to install it."""
 
 
 def node() -> Path:
@@ -34,7 +29,7 @@ def cdk() -> Path:
 def modules() -> Path:
     """Give the folder of what package.json names: a clone's, else npm installs it once. Raises `NotInstalled`."""
     of_clone = PROJECT.files / "node_modules"
-    if PROJECT.files == PROJECT.sources:
+    if PROJECT.is_clone:
         if not (of_clone / "ready").exists():
             raise NotInstalled(f"{of_clone} isn't complete: make setup")
         return of_clone

@@ -4,9 +4,23 @@ What is built of them is kept: in a clone's `build`, else in the user's cache.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+from sluice.errors import BadConfiguration
+
 PACKAGED = "project_files"  # of an installed package: what a clone has at its top
+
+
+class NotInstalled(BadConfiguration):
+    """Something that a command needs isn't installed. The text says how to install it."""
+
+
+def need(extra: str, *modules: str) -> None:
+    """Raise `NotInstalled` where a module isn't there that this extra of the package brings."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise NotInstalled(f"{', '.join(missing)} isn't installed: pip install 'sluice[{extra}]'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +52,11 @@ class Project:
             build=user_cache_path("sluice"),
             workspace=here if (here / "cdk.json").exists() else packaged,
         )
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether `make setup` installs what is needed, rather than its first user."""
+        return self.files == self.sources
 
     @property
     def lock(self) -> Path:

@@ -19,7 +19,7 @@ from sluice.errors import BadConfiguration, SluiceError
 from sluice.local.deployer import APP
 from sluice.node import cdk
 from sluice.pipeline.operations import StopJob
-from sluice.project import PROJECT
+from sluice.project import PROJECT, need
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
@@ -114,6 +114,7 @@ def destroy(
 def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
     """Write the templates into a folder, of a stage where one is given. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
+    need("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
     given = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
     arguments = [f"--context={each}" for each in given]
@@ -195,12 +196,9 @@ def _told(queue: "RemovedQueue") -> str:
 
 
 def _cdk(connection: "Connection", arguments: Sequence[str], options: Sequence[str]) -> None:
-    from sluice.aws.operator.connections import variables_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import environment_of  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    environment = {**os.environ, **variables_of(connection)}
-    if connection.session.profile_name != "default" and not connection.endpoint_url:
-        environment["AWS_PROFILE"] = connection.session.profile_name
-    _run([*arguments, *options], environment)
+    _run([*arguments, *options], environment_of(connection, os.environ))
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from sluice.cli.output import note
+from sluice.cli.output import note, show_pairs
+from sluice.cli.progress import steps
 from sluice.cli.sites import Stage
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
@@ -62,7 +61,8 @@ def up(
     What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
     """
     wanted = Behaviours(scale=scale, seed=seed) if harsh else None
-    with Console(stderr=True).status("starting the embedded cloud") as status:
+    with steps(1) as progress:
+        progress("starting the embedded cloud")
         cloud = find() or _started(keep_state=keep_state, harsh=wanted)
         if wanted and cloud.harsh != wanted:
             raise CloudFailed("the cloud that runs here was started otherwise: `sluice local down` first")
@@ -76,7 +76,7 @@ def up(
         accounts = peer_accounts((*cloud.sites, *wanted_sites))
         stages = peer_stages((*cloud.sites, *wanted_sites))
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
-        deployer = Deployer(cloud=cloud, context=context, progress=status.update)
+        deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
         cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
     _show(cloud)
 
@@ -121,10 +121,12 @@ def _running() -> Cloud:
 
 
 def _show(cloud: Cloud) -> None:
-    table = Table(show_header=False, box=None)
-    table.add_row("endpoint", cloud.endpoint)
-    table.add_row("process", str(cloud.pid))
-    table.add_row("harsh", f"delays by {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no")
-    table.add_row("sites", "\n".join(map(str, cloud.sites)) or "none yet")
-    table.add_row("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}")
-    Console().print(table)
+    show_pairs(
+        [
+            ("endpoint", cloud.endpoint),
+            ("process", cloud.pid),
+            ("harsh", f"delays by {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no"),
+            ("sites", "\n".join(map(str, cloud.sites)) or "none yet"),
+            ("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}"),
+        ]
+    )

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice.aws.operator.environments import undirected
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD
 from sluice.local.job_process import SUFFIX
@@ -73,11 +74,17 @@ def command(python: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Give a job's environment: ours, `variables`, and our packages. Spark's workers are to be of the same Python."""
+    """Give a job's environment: ours, led by `variables` alone, and our packages. Spark's workers have its Python."""
     path = os.pathsep.join(
         part for part in (str(SPARK), str(PROJECT.sources), os.environ.get("PYTHONPATH", "")) if part
     )
-    return {**os.environ, **variables, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python), "PYTHONUNBUFFERED": "1"}
+    return {
+        **undirected(os.environ),
+        **variables,
+        "PYTHONPATH": path,
+        "PYSPARK_PYTHON": str(python),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 @contextlib.contextmanager

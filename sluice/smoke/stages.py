@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sluice.aws.clients import calls
-from sluice.aws.operator.connections import Connection, of_environment, of_user, variables_of
+from sluice.aws.operator.connections import Connection, environment_of, of_environment, of_user
 from sluice.aws.operator.stage_contents import Left
 from sluice.aws.operator.usage import OwnRequests, Usage
 from sluice.costs.prices import Used
@@ -218,7 +218,7 @@ class Stages:
             raise CommandFailed("the run is over")
         base = clean_environment() if self.cloud else os.environ
         path = os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", "")])
-        environment = {**base, **variables_of(site.connection), "PATH": path, **UNATTENDED}
+        environment = {**environment_of(site.connection, base), "PATH": path, **UNATTENDED}
         log = FOLDER / f"{site.stage}-{command}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
