@@ -1,5 +1,6 @@
 """Configuration that documents show, held against what reads it: parameters, filters, topologies."""
 
+import ast
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,3 +52,30 @@ def placed(path: str, document: Any) -> dict[str, Any]:
         return QUEUES | {f"{path}.{name}": value for name, value in document.items()}
     of_field = field.removesuffix("[]").strip(".")
     return {section: [{**QUEUE, of_field: [document]} if of_field else document]}
+
+
+def sources(text: str) -> list[dict[str, str]]:
+    """The options of each source for Spark that a program reads from."""
+    loads = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and _name(node) == "load"]
+    chains = [_options(node) for node in loads]
+    return [{name: value for name, value in chain.items() if name} for chain in chains if chain.get("") == "sqs"]
+
+
+def _options(call: ast.expr) -> dict[str, str]:
+    """Those of a chain of calls, and the format under an empty name."""
+    found: dict[str, str] = {}
+    while isinstance(call, ast.Call | ast.Attribute):
+        if isinstance(call, ast.Call):
+            values = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            if _name(call) == "format":
+                found[""] = str(values[0])
+            elif _name(call) == "option" and len(values) == len(("name", "value")):
+                found[str(values[0])] = str(values[1])
+            call = call.func
+        else:
+            call = call.value
+    return found
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from sluice_spark.errors import InvalidOption
+from sluice_spark.options import parsed
 
 from sluice.errors import BadConfiguration
 from tests.snippets.checks import command_faults, faults, sluice_fault, table_faults
@@ -22,7 +24,7 @@ from tests.snippets.documents import (
     is_shell,
     next_lines,
 )
-from tests.snippets.fragments import read_fragment
+from tests.snippets.fragments import read_fragment, sources
 from tests.snippets.run import is_shown
 
 ALL = [block for document in DOCUMENTS for block in blocks(document)]
@@ -53,6 +55,19 @@ def test_what_the_demo_says_to_try_next_is_there() -> None:
 @pytest.mark.parametrize("block", [block for block in ALL if block.mark == READ_AS], ids=lambda block: block.place)
 def test_a_part_of_a_configuration_is_read_by_what_reads_it(block: Block) -> None:
     read_fragment(block)
+
+
+def test_spark_takes_the_options_that_programs_give_its_source() -> None:
+    found = [options for block in ALL if block.language == "python" for options in sources(block.text) if options]
+    assert len(found) == 3
+    for options in found:
+        parsed(options)
+
+
+def test_one_that_spark_doesnt_take_is_a_fault() -> None:
+    [options] = sources('a = spark.readStream.format("sqs").option("queueUri", "https://a/1/b").load().select("c")')
+    with pytest.raises(InvalidOption, match="queueUri"):
+        parsed(options)
 
 
 @pytest.mark.parametrize(
