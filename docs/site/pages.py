@@ -42,6 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are made."""
     made = {**command_pages(), "reference/python.md": python_page()}
     made |= {page: (ROOT / name).read_text().replace("](docs/", "](") for name, page in BESIDE.items()}
+    made["assets/iframe-worker.js"] = (ROOT / "node_modules/iframe-worker/shim/index.js").read_text()
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
 
@@ -64,6 +65,8 @@ def command_pages() -> dict[str, str]:
 
 
 def _described(name: str, command: Any) -> str:
+    for each in getattr(command, "commands", {}).values():
+        each.short_help = str(each.help).partition("\n\n")[0]  # in full, where typer would cut it
     return get_docs_for_click(obj=command, ctx=Context(command, info_name="sluice"), name=name, call_prefix="sluice")
 
 
@@ -83,7 +86,7 @@ def _modules() -> Iterator[str]:
             if module == "sluice":
                 yield from (f"::: sluice.aws.federation.publisher.{name}" for name in CLIENTS)
             else:
-                yield f"::: {module}\n    options:\n      show_root_heading: false"
+                yield f"::: {module}\n    options:\n      show_root_heading: false\n      show_root_toc_entry: false"
 
 
 def _fill(nav: Any, parts: Mapping[str, list[str]]) -> None:
