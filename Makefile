@@ -84,7 +84,7 @@ test-deployed: setup ## the suites on one site, deployed to the embedded cloud
 test-federated: setup ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
 
-test-snippets: setup ## what the documents tell one to type, on a cloud of its own
+test-snippets: setup build/spark-$(SPARK)/ready ## what the documents tell one to type, on a cloud of its own
 	python -m pytest -m "not slow" tests/snippets
 
 test-wheels: setup ## the packages, built and installed where nothing else is
@@ -117,7 +117,7 @@ parameters: setup ## write cdk.json's parameters and the documents' tables of th
 	python -m sluice.stacks.tables
 
 docs: setup ## the documents as a site, with what is made of the program: build/docs/index.html
-	python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict
 
 bench: setup ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done
