@@ -3,13 +3,16 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, NoRegionError, ProfileNotFound
 
-from sluice.aws.clients import CONFIG
+from sluice.aws.clients import CONFIG, calls
 from sluice.errors import BadConfiguration
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+    from mypy_boto3_sts import STSClient
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 DEFAULT_PROFILE = "default"  # as boto3 calls it where none is said
@@ -63,6 +66,13 @@ def of_environment(variables: Mapping[str, str], *, stage: str | None = None) ->
         region_name=variables["AWS_REGION"],
     )
     return Connection(session, variables[ENDPOINT_VARIABLE], stage)
+
+
+def account_of(connection: Connection) -> str:
+    """Ask which account the credentials are of. Raises `CallFailed`."""
+    client: STSClient = connection.client("sts")
+    with calls("GetCallerIdentity"):
+        return client.get_caller_identity()["Account"]
 
 
 def variables_of(connection: Connection) -> Mapping[str, str]:
