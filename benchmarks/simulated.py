@@ -11,8 +11,8 @@ from typing import Any
 
 from sluice.local.units import READ, WRITE
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
-from stacks.functions import STREAM_BATCH
-from stacks.parameters import Parameters
+from sluice.stacks.functions import STREAM_BATCH
+from sluice.stacks.parameters import Parameters
 from tests.simulation.kernel.faults import CALM
 from tests.simulation.kernel.world import run
 from tests.simulation.scenarios.rendezvous import Rendezvous

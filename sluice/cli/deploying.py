@@ -16,13 +16,13 @@ import typer
 from sluice.cli.output import AsJson, note, show_json
 from sluice.cli.site_names import SiteOptions
 from sluice.errors import BadConfiguration, SluiceError
+from sluice.node import cdk
+from sluice.project import PROJECT, need
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.removals import RemovedQueue
 
-PROJECT = Path(__file__).parents[2]
-CDK = PROJECT / "node_modules" / ".bin" / "cdk"
 STACK_ARTIFACT = "aws:cloudformation:stack"
 STACKS_AT_ONCE = "3"  # those that need nothing of each other
 
@@ -119,10 +119,13 @@ def _document(connection: "Connection", done: str, stacks: Iterable[str]) -> dic
 def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
     """Write the templates into a folder, of a stage where one is given. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
+    from sluice.local.deployer import APP  # noqa: PLC0415 - only where something is synthesized
+
+    need("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
     given = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
     arguments = [f"--context={each}" for each in given]
-    _run(["synth", "--quiet", "--output", str(assembly), *arguments], os.environ)
+    _run(["synth", "--app", APP, "--quiet", "--output", str(assembly), *arguments], os.environ)
 
 
 def templates(assembly: Path) -> Mapping[str, Mapping[str, Any]]:
@@ -202,22 +205,17 @@ def _told(queue: "RemovedQueue") -> str:
 
 def _cdk(connection: "Connection", arguments: Sequence[str], options: Sequence[str], *, aside: bool) -> None:
     """Run CDK as the connection is; `aside`, what it says goes to standard error."""
-    from sluice.aws.operator.connections import variables_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import environment_of  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    environment = {**os.environ, **variables_of(connection)}
-    if connection.session.profile_name != "default" and not connection.endpoint_url:
-        environment["AWS_PROFILE"] = connection.session.profile_name
-    _run([*arguments, *options], environment, aside=aside)
+    _run([*arguments, *options], environment_of(connection, os.environ), aside=aside)
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], *, aside: bool = False) -> None:
-    if not CDK.exists():
-        raise BadConfiguration(f"{CDK} isn't there: run this from a clone, after `make setup`")
     # The app and the command line run with the Python and the Node of this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
-    command = [str(CDK), *arguments, "--no-notices"]
+    command = [str(cdk()), *arguments, "--no-notices"]
     output = sys.stderr.fileno() if aside else None
-    done = subprocess.run(command, cwd=PROJECT, env=variables, stdout=output, check=False)  # noqa: S603 - our own arguments
+    done = subprocess.run(command, cwd=PROJECT.workspace, env=variables, stdout=output, check=False)  # noqa: S603 - our own arguments
     if done.returncode:
         raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")

@@ -5,12 +5,11 @@ from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer.core import TyperCommand
 
 from sluice.cli.completion import complete_local_sites
-from sluice.cli.output import AsJson, note, tell
+from sluice.cli.output import AsJson, note, show_pairs, tell
+from sluice.cli.progress import steps
 from sluice.cli.site_names import FIRST_SITE, BadSiteName, SiteOptions
 from sluice.cli.sites import CloudCommand, SiteTyper
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
@@ -73,7 +72,8 @@ def up(
     What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
     """
     wanted = Behaviours(scale=scale, seed=seed) if harsh else None
-    with Console(stderr=True).status("starting the embedded cloud") as status:
+    with steps(1) as progress:
+        progress("starting the embedded cloud")
         cloud = find() or _started(keep_state=keep_state, harsh=wanted)
         if wanted and cloud.harsh != wanted:
             raise CloudFailed("the cloud that runs here was started otherwise: `sluice local down` first")
@@ -87,7 +87,7 @@ def up(
         accounts = peer_accounts((*cloud.sites, *wanted_sites))
         stages = peer_stages((*cloud.sites, *wanted_sites))
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
-        deployer = Deployer(cloud=cloud, context=context, progress=status.update)
+        deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
         cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
     tell(_document(cloud), lambda: _show(cloud), as_json=as_json)
 
@@ -162,10 +162,12 @@ def _document(cloud: Cloud) -> dict[str, object]:
 
 
 def _show(cloud: Cloud) -> None:
-    table = Table(show_header=False, box=None)
-    table.add_row("endpoint", cloud.endpoint)
-    table.add_row("process", str(cloud.pid))
-    table.add_row("harsh", f"delays by {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no")
-    table.add_row("sites", "\n".join(map(str, cloud.sites)) or "none yet")
-    table.add_row("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}")
-    Console().print(table)
+    show_pairs(
+        [
+            ("endpoint", cloud.endpoint),
+            ("process", cloud.pid),
+            ("harsh", f"delays by {cloud.harsh.scale:g}, seed {cloud.harsh.seed}" if cloud.harsh else "no"),
+            ("sites", "\n".join(map(str, cloud.sites)) or "none yet"),
+            ("logs", f"{cloud.server_log}\n{cloud.folder / 'cdk*.log'}"),
+        ]
+    )

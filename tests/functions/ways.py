@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-OURS = (f"{ROOT}/sluice/", f"{ROOT}/functions/")
+OURS = (f"{ROOT}/sluice/",)
 # Python 3.12 and later, which the functions run on, make no call of these.
 INLINED = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 

@@ -6,8 +6,9 @@ import pytest
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 
-from stacks.bundles.assets import Assets
-from stacks.bundles.bill import DOCUMENT, Package, bill, document, packages
+from sluice.project import Project
+from sluice.stacks.bundles.assets import Assets
+from sluice.stacks.bundles.bill import DOCUMENT, Package, bill, document, packages
 from tests.stacks.conftest import PROJECT
 
 # What may be linked to and passed on without opening one's own sources.
@@ -20,7 +21,7 @@ def found() -> dict[str, Package]:
 
 
 def test_the_document_is_as_the_locks_are() -> None:
-    assert document() == DOCUMENT.read_text(), "make lock, or python -m stacks.bundles.bill"
+    assert document() == DOCUMENT.read_text(), "make lock, or python -m sluice.stacks.bundles.bill"
 
 
 def test_each_package_states_a_licence(found: dict[str, Package]) -> None:
@@ -33,7 +34,7 @@ def test_what_is_deployed_may_be_passed_on(found: dict[str, Package]) -> None:
 
 
 def test_what_layers_hold_is_deployed_and_what_compiles_it_is_not(found: dict[str, Package]) -> None:
-    assets = Assets(PROJECT)
+    assets = Assets(Project.clone(PROJECT))
     held = {pin.name for pin in assets.pins(assets.bundle("functions", "splitter"))}
     assert {name for name in held if not found[name].is_deployed} == set()
     assert not found["pyodide"].is_deployed

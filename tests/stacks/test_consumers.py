@@ -16,7 +16,7 @@ from sluice.splitting.consumers.targets import (
     SystemsManagerParameter,
     Target,
 )
-from stacks.consumers import ConsumerParameters, targets_of
+from sluice.stacks.consumers import ConsumerParameters, targets_of
 
 CONSUMER: TypeAdapter[ConsumerParameters] = TypeAdapter(ConsumerParameters)
 FUNCTION = "arn:aws:lambda:eu-central-1:123456789012:function:orders"

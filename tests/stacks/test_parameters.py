@@ -9,16 +9,16 @@ from sluice.errors import BadConfiguration, BadParameter
 from sluice.federation.declared import Declared
 from sluice.splitting.filters.values import Mode
 from sluice.splitting.policies import Policy
-from stacks import tables
-from stacks.parameters import (
+from sluice.stacks import tables
+from sluice.stacks.parameters import (
     Architecture,
     LogLevel,
     Parameters,
     RendezvousParameters,
     known,
 )
-from stacks.splits import SplitQueueParameters
-from stacks.values import in_words
+from sluice.stacks.splits import SplitQueueParameters
+from sluice.stacks.values import in_words
 from tests.stacks.conftest import CONTEXT, PROJECT
 
 BRIDGE = {"displayName": "one", "webSocketAddress": "wss://bridge.example/", "fingerprint": "ab" * 20}

@@ -12,7 +12,7 @@ from sluice.errors import BadParameter
 from sluice.pipeline.catalogue import Catalogue
 from sluice.pipeline.jobs import COMPACT, STATISTICS
 from sluice.pipeline.settings import JobsSettings
-from stacks.parameters import Parameters
+from sluice.stacks.parameters import Parameters
 from tests.stacks.conftest import CONTEXT, KEY_ARN, Resource, Templates
 from tests.stacks.test_promises import WRITE_LOGS, pairs, physical_names
 from tests.stacks.test_promises import text as plain_text

@@ -8,13 +8,13 @@ from typing import Any, TypeVar, cast
 import pytest
 from aws_cdk import Stack, aws_sqs
 
-import app
 from sluice.federation.settings import BridgeSettings, ExchangeSettings, LinksSettings
 from sluice.pipeline.settings import JobsSettings
 from sluice.rendezvous.counts.stream import FILTERS
 from sluice.rendezvous.settings import BrokerSettings, CountersSettings, MeetingSettings, ProxySettings
 from sluice.settings import Settings
 from sluice.splitting.settings import ControlSettings, SplitterSettings
+from sluice.stacks import app
 from tests.stacks.conftest import CONTEXT, Resource, Templates
 
 Synth = Callable[..., Templates]

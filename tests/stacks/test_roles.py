@@ -9,8 +9,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Template
 
 from sluice.errors import BadParameter
-from stacks import roles
-from stacks.functions import allow, queue_arn
+from sluice.stacks import roles
+from sluice.stacks.functions import allow, queue_arn
 
 
 def made(*allowed: iam.PolicyStatement) -> list[Any]:

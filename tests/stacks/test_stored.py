@@ -7,7 +7,7 @@ import pytest
 from aws_cdk import App, Stack, aws_sqs
 
 from sluice.errors import BadParameter
-from stacks.stored import MOST, PARAMETER_BYTES, parameters
+from sluice.stacks.stored import MOST, PARAMETER_BYTES, parameters
 
 
 def stored(text: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stacks.values import exact_id_of
+from sluice.stacks.values import exact_id_of
 from tests.templates.changed_sets import (
     ADOPTED,
     CHANGED,

@@ -319,7 +319,7 @@ def test_sessions_are_watched_a_line_for_each_change(site: FakeSite, monkeypatch
             site.broken.add("control")
         return {"version": 1, "sessions": [SESSION] if len(looks) < 3 else []}
 
-    site.splitting = splitting  # type: ignore[method-assign]  # for this test
+    site.splitting = splitting  # type: ignore[assignment,method-assign]  # for this test
     done = CliRunner().invoke(app, ["split", "watch", "--json"])
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [[each["session_id"] for each in line["sessions"]] for line in lines] == [["s-1"], []]

@@ -154,7 +154,7 @@ def run_local(
 
     The entry point is the one that EMR Serverless runs, with the same arguments. The exit code is the job's.
     """
-    from sluice.aws.operator.connections import variables_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import program_variables  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.pipeline import pipelines  # noqa: PLC0415 - see above
     from sluice.local.jobs import spark_python as find_python  # noqa: PLC0415 - only for this command
     from sluice.local.pipeline import landing  # noqa: PLC0415 - see above
@@ -168,7 +168,7 @@ def run_local(
         arguments = landing(place, queue_url=url, reach=reach).arguments()
     else:
         arguments = _elsewhere(job, landing(place, queue_url="", reach=reach))
-    code = _run(python, [*arguments, *context.args], variables_of(connection))
+    code = _run(python, [*arguments, *context.args], program_variables(connection))
     raise typer.Exit(code)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.connections import Connection, variables_of
+from sluice.aws.operator.connections import Connection, program_variables
 from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.operator.job_logs import JobLogs
@@ -70,7 +70,7 @@ def pipeline_of(connection: Connection, *, folder: Path | None, python: str | No
     told = settings(
         folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], reach=reach_of(connection)
     )
-    runs = LocalRuns(folder=folder, given_python=python, variables=variables_of(connection))
+    runs = LocalRuns(folder=folder, given_python=python, variables=program_variables(connection))
     return LocalPipeline.of(runs, told, now_ms)
 
 

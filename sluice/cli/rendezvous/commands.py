@@ -9,6 +9,7 @@ import typer
 from sluice.cli.output import AsJson, tell
 from sluice.cli.site_names import SiteOptions
 from sluice.cli.sites import SiteTyper
+from sluice.project import need
 from sluice.rendezvous.protocol.matching import Nat
 
 if TYPE_CHECKING:  # aiortc takes longer than all of --help
@@ -90,6 +91,7 @@ def offer(
 
     Exit code 0 where all bytes of every client came back, else 1.
     """
+    need("webrtc", "aiortc", "aiohttp")
     from sluice.cli.rendezvous import offering  # noqa: PLC0415 - aiortc takes longer than all of --help
     from sluice.peers.attempts import AttemptPlan  # noqa: PLC0415 - see above
 
@@ -141,6 +143,7 @@ def proxy(
         raise typer.BadParameter("--allow-plain and --allow-private go with --relay-pattern")
     if echo and relay_pattern is not None:
         raise typer.BadParameter("either --echo or --relay-pattern")
+    need("webrtc", "aiortc", "aiohttp")
     from sluice.aws.operator.deployment import read_deployment  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.rendezvous import volunteering  # noqa: PLC0415 - so does aiortc
     from sluice.peers.services import Echo, Relay  # noqa: PLC0415 - see above

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import signal
 import socket
 import sys
@@ -360,7 +361,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="[VARIABLE=]QUEUE",
-            help="A queue, and the variable that the program reads its URL from.",
+            help="A queue, and the variable that the program reads its URL from, or its name if that ends in _NAME.",
             autocompletion=complete_split_queues,
         ),
     ] = None,
@@ -374,12 +375,17 @@ def run(
 ) -> None:
     """Run a program, or a function's handler, on a session's queues: the session lives as long as that does.
 
-    Without VARIABLE it is SLUICE_QUEUE_URL. The exit code is the program's; 70 where the session ended under it.
+    Without VARIABLE it is SLUICE_QUEUE_URL; the queue's name is in SLUICE_QUEUE_NAME. The program reaches the site that
+    the session is at, and nothing else, with credentials that end: docs/splitting.md says which it gets.
+
+    The exit code is the program's; 70 where the session ended under it.
 
     With --lambda the handler gets the messages as events of SQS in this process, so that breakpoints work, until
     ctrl-C. What it doesn't report as failed is deleted.
     """
-    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.connections import program_variables  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - see above
+    from sluice.aws.operator.environments import undirected  # noqa: PLC0415 - see above
     from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
     from sluice.cli.splitting.programs import run_program, variables  # noqa: PLC0415 - see above
     from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
@@ -394,9 +400,13 @@ def run(
     connection = site.connect()
     client = ControlClient.of(connection)
     serve = None if function is None else _serving(connection, function, handler, batch_size)
+    led = {} if serve else {**undirected(os.environ), **program_variables(connection)}
     _end_well_on_sigterm()
     with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:
-        code = run_program(command or [], variables(opened, queue or []), opened) if serve is None else serve(opened)
+        if serve is None:
+            code = run_program(command or [], {**led, **variables(opened, queue or [])}, opened)
+        else:
+            code = serve(opened)
     if opened.reason:
         note(f"the session ended under the program: {opened.reason}")
         code = SESSION_LOST
@@ -442,12 +452,13 @@ def _serving(
     from sluice.cli.splitting.handlers import LocalFunction, serve  # noqa: PLC0415 - see above
     from sluice.cli.splitting.heartbeats import kept_by_another  # noqa: PLC0415 - see above
 
+    caller = dict(os.environ)  # with which heartbeats go on when the handler's own credentials have ended
     loaded = LocalFunction.load(connection, function, handler)
 
     def serving(opened: "OpenSession") -> int:
         queues = [EventQueue.of(connection, opened.url_of(each.queue_id)) for each in opened.view.queues]
         note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
-        with kept_by_another(opened.client, opened.view.session_id):
+        with kept_by_another(opened.client, opened.view.session_id, environment=caller):
             return serve(loaded, queues, opened, most=batch_size)
 
     return serving

@@ -1,0 +1,337 @@
+"""The site's dashboard: which metrics are drawn, and in which order. What calls people is in `stacks.operations`.
+
+What is made at run time, and what no alarm has to name, is found by a search expression: it is drawn once it is there,
+and no stack has to export its names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sluice.federation.bridge_works import BRIDGE_QUEUE_PREFIX
+from sluice.stacks.alarms import (
+    AGE,
+    FIVE_MINUTES,
+    IN_FLIGHT,
+    SPARK_NAMESPACE,
+    VISIBLE,
+    Capability,
+    all_functions,
+    of_queue,
+    ours,
+)
+from sluice.stacks.functions import METRICS_NAMESPACE
+from sluice.stacks.parameters import OperationsParameters
+from sluice.stacks.state import SplitQueues
+from sluice.stages import staged
+
+LAND_QUERY = {"Query": "land", "Source": "0"}  # the land job's one query, and its one source
+WIDTH, HALF, HEIGHT = 24, 12, 6  # of a dashboard's grid
+VALUE_WIDTH, VALUE_HEIGHT = 4, 4
+ALARMS_A_ROW = 6
+# https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
+MOST_ALARMS = 100  # of one widget
+
+OFFERS = ("OffersMatched", "OffersWaiting", "OffersRefused", "OffersStale", "OffersRepeated")
+UNANSWERED = ("OffersDenied", "OffersTimedOut")  # of clients over SQS the sweeper says it, minutes later
+POLLS = ("PollsMatched", "PollsIdle", "PollsDeferred", "PollsRefused", "PollsLost")
+ANSWERS = ("AnswersDelivered", "AnswersTooLate", "RequestsFailed", "EventsNotPublished")
+SPLITTER = ("MessagesRead", "MessagesForwarded", "MessagesMirrored", "MessagesFailed", "FilterFaults")
+EXCHANGE = ("MessagesReceived", "MessagesRouted", "MessagesFailed", "MessagesRefused", "MessagesUndeliverable")
+JOBS = ("StreamsDown", "JobsFailed")
+SPARK_RATES = ("numRecordsInPerSecond",)
+SPARK_LAGS = ("currentFetchEventTimeLag", "currentEmitEventTimeLag", "sourceIdleTime")
+SPARK_FAULTS = ("numSqsDeletionsFailed", "numRecordsInErrors")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedQueue:
+    """A queue under the name that its alarm's id has, and as people are told of it."""
+
+    name: str
+    queue: sqs.IQueue
+    told: str
+    capability: Capability | None
+    heading: str
+    reader: str = "function"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What there is to draw at a site. `split` are by queue id, `main` is the pipeline's queue."""
+
+    stage: str | None
+    alarms: Sequence[cloudwatch.IAlarm]
+    options: OperationsParameters
+    offers: sqs.IQueue
+    sources: Sequence[WatchedQueue]
+    dead_letters: Sequence[WatchedQueue]
+    split: Mapping[str, SplitQueues]
+    main: sqs.IQueue | None
+    main_age_s: int  # that is too old for it
+    application_id: str | None
+    stacks: Sequence[str]  # the names of those with functions
+
+
+def draw(scope: Construct, watched: Watched) -> cloudwatch.Dashboard:
+    """Draw the dashboard: what is wrong, then a message's way from its first queue to its table, then why."""
+    dashboard = cloudwatch.Dashboard(
+        scope, "Dashboard", default_interval=Duration.hours(3), period_override=cloudwatch.PeriodOverride.INHERIT
+    )
+    for title, widgets in (
+        ("Now", _now(watched)),
+        ("Rendezvous", _rendezvous(watched)),
+        ("Queues of functions", _queues(watched)),
+        ("Splitting", _splitting(watched)),
+        ("Federation", _federation(watched)),
+        ("Pipeline", _pipeline(watched)),
+        ("What went wrong", _faults(watched)),
+    ):
+        dashboard.add_widgets(cloudwatch.TextWidget(markdown=f"## {title}", width=WIDTH, height=1))
+        dashboard.add_widgets(*widgets)
+    return dashboard
+
+
+def unanswered_percent(stage: str | None, *, least_offers: int) -> cloudwatch.MathExpression:
+    """Divide offers denied or timed out by all that ended, over SQS and HTTP; zero for fewer than `least_offers`."""
+    parts = {
+        "sd": ours("OffersDenied", "sweeper", stage=stage),
+        "pd": ours("OffersDenied", "proxy", stage=stage),
+        "st": ours("OffersTimedOut", "sweeper", stage=stage),
+        "pt": ours("OffersTimedOut", "proxy", stage=stage),
+        "a": ours("AnswersDelivered", "proxy", stage=stage),
+    }
+    unanswered = "(FILL(sd, 0) + FILL(pd, 0) + FILL(st, 0) + FILL(pt, 0))"
+    offers = f"({unanswered} + FILL(a, 0))"
+    return cloudwatch.MathExpression(
+        expression=f"IF({offers} >= {least_offers}, 100 * {unanswered} / {offers}, 0)",
+        using_metrics=dict(parts),
+        label="unanswered, %",
+        period=FIVE_MINUTES,
+    )
+
+
+def _spark(name: str, stage: str | None) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=staged(SPARK_NAMESPACE, stage),
+        metric_name=name,
+        dimensions_map=LAND_QUERY,
+        statistic="Maximum",
+        period=FIVE_MINUTES,
+        label=name,
+    )
+
+
+def _graph(
+    title: str,
+    *left: cloudwatch.IMetric,
+    stacked: bool = False,
+    width: int = HALF,
+    alarms_at: Mapping[str, float] | None = None,
+) -> cloudwatch.GraphWidget:
+    """Draw a graph, with a line where an alarm goes off, by what is said of it."""
+    lines = [
+        cloudwatch.HorizontalAnnotation(value=value, label=label, color=cloudwatch.Color.RED)
+        for label, value in (alarms_at or {}).items()
+    ]
+    return cloudwatch.GraphWidget(
+        title=title, left=list(left), stacked=stacked, width=width, height=HEIGHT, left_annotations=lines
+    )
+
+
+def _value(title: str, metric: cloudwatch.IMetric) -> cloudwatch.SingleValueWidget:
+    return cloudwatch.SingleValueWidget(
+        title=title, metrics=[metric], width=VALUE_WIDTH, height=VALUE_HEIGHT, sparkline=True
+    )
+
+
+def _now(watched: Watched) -> list[cloudwatch.IWidget]:
+    """Alarms, and the figures that say whether it is an outage; without data there is nothing wrong."""
+    letters = {f"l{place}": of_queue(each.queue, VISIBLE) for place, each in enumerate(watched.dead_letters)}
+    rows = -(-len(watched.alarms[:MOST_ALARMS]) // ALARMS_A_ROW)
+    widgets: list[cloudwatch.IWidget] = [
+        cloudwatch.AlarmStatusWidget(
+            title="Alarms", alarms=list(watched.alarms[:MOST_ALARMS]), width=WIDTH, height=rows + 1
+        ),
+        _value("Answers in 5 minutes", ours("AnswersDelivered", "proxy", stage=watched.stage, label="answers")),
+        _value("Offers unanswered, %", unanswered_percent(watched.stage, least_offers=1)),
+        _value("Routes down", ours("RoutesDown", "links", stage=watched.stage, statistic="Maximum", label="routes")),
+        _value(
+            "Dead letters",
+            cloudwatch.MathExpression(
+                expression="SUM(FILL(METRICS(), 0))", using_metrics=letters, label="letters", period=FIVE_MINUTES
+            ),
+        ),
+        _value("Throttles of the account", all_functions("Throttles", "Sum")),
+    ]
+    if watched.main is not None:
+        widgets.append(_value("Oldest message to be landed, s", of_queue(watched.main, AGE, label="age")))
+    return widgets
+
+
+def _search(what: str, *, statistic: str, label: str = "") -> cloudwatch.MathExpression:
+    """Everything that there is when somebody looks."""
+    return cloudwatch.MathExpression(
+        expression=f"SEARCH('{what}', '{statistic}', {int(FIVE_MINUTES.to_seconds())})",
+        using_metrics={},
+        label=label,
+        period=FIVE_MINUTES,
+    )
+
+
+def _words_of(dimension: str, name: str) -> str:
+    """Find what has all these words. In quotes it would have to be the whole value.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
+    """
+    return " ".join(f"{dimension}={word}" for word in name.split("-") if word)
+
+
+def _named(
+    names: Iterable[str], service: str, stage: str | None, *, statistic: str = "Sum"
+) -> list[cloudwatch.IMetric]:
+    return [ours(name, service, stage=stage, statistic=statistic, label=name) for name in names]
+
+
+def _rendezvous(watched: Watched) -> list[cloudwatch.IWidget]:
+    stage = watched.stage
+    over_http = [ours(name, "proxy", stage=stage, label=f"{name}, HTTP") for name in UNANSWERED]
+    return [
+        _graph("Offers", *_named(OFFERS, "broker", stage), stacked=True),
+        _graph("Offers without an answer", *_named(UNANSWERED, "sweeper", stage), *over_http, stacked=True),
+        _graph(
+            "Denied or timed out, percent of offers",
+            unanswered_percent(stage, least_offers=1),
+            alarms_at={"Unanswered": watched.options.unanswered_percent},
+        ),
+        _graph("Polls", *_named(POLLS, "proxy", stage), stacked=True),
+        _graph("Answers and requests", *_named(ANSWERS, "proxy", stage)),
+        _graph(
+            "Offers queue",
+            of_queue(watched.offers, VISIBLE, label="waiting"),
+            of_queue(watched.offers, AGE, label="age of the oldest, s"),
+            alarms_at={"OffersAge, s": watched.options.offers_age_s},
+        ),
+    ]
+
+
+def _queues(watched: Watched) -> list[cloudwatch.IWidget]:
+    too_old = {"SourceAge, IngressAge": float(watched.options.queue_age_s)}
+    return [
+        _graph(title, *(of_queue(each.queue, name, label=each.told) for each in watched.sources), alarms_at=lines)
+        for title, name, lines in (("Age of the oldest message, s", AGE, too_old), ("Messages waiting", VISIBLE, {}))
+    ]
+
+
+def _splitting(watched: Watched) -> list[cloudwatch.IWidget]:
+    counts = [
+        ours(name, "splitter", stage=watched.stage, dimensions={"queue": queue_id}, label=f"{queue_id} {name}")
+        for queue_id in watched.split
+        for name in SPLITTER
+    ]
+    sessions = f'{{{staged(METRICS_NAMESPACE, watched.stage)},queue,service,session}} MetricName="SessionMessages"'
+    mains = [
+        of_queue(each.main, VISIBLE, label=f"{queue_id} main")
+        for queue_id, each in watched.split.items()
+        if each.main is not None
+    ]
+    return [
+        _graph("Splitter", *counts, width=WIDTH),
+        _graph("Messages of sessions", _search(sessions, statistic="Sum"), stacked=True),
+        _graph("Waiting in main queues", *mains),
+    ]
+
+
+def _federation(watched: Watched) -> list[cloudwatch.IWidget]:
+    stage, late_s = watched.stage, watched.options.bridge_lag_s
+    namespace = staged(METRICS_NAMESPACE, stage)
+    by_route = f"{{{namespace},route,service}}"
+    of_bridges = f"{{AWS/SQS,QueueName}} {_words_of('QueueName', staged(BRIDGE_QUEUE_PREFIX, stage))}"
+    dropped = f'{{{namespace},reason,service}} MetricName="MessagesDropped"'
+    return [
+        _graph("Exchanges", *_named(EXCHANGE, "exchange", stage)),
+        _graph("Dropped, by reason", _search(dropped, statistic="Sum"), stacked=True),
+        _graph("Forwarded, by route", _search(f'{by_route} MetricName="MessagesForwarded"', statistic="Sum")),
+        _graph(
+            "Lag by route, ms",
+            _search(f'{by_route} MetricName="LagMs"', statistic="Maximum"),
+            ours("LagMs", "bridge", stage=stage, statistic="Maximum", label="of all"),
+            alarms_at={"BridgeLag": late_s * 1000},
+        ),
+        _graph(
+            "Bridge queues, age of the oldest, s",
+            _search(f'{of_bridges} MetricName="{AGE}"', statistic="Maximum"),
+            alarms_at={"RouteAge": late_s},
+        ),
+        _graph("Bridge queues, waiting", _search(f'{of_bridges} MetricName="{VISIBLE}"', statistic="Maximum")),
+        _graph(
+            "Routes",
+            ours("RoutesDown", "links", stage=stage, statistic="Maximum", label="routes that carry nothing"),
+            ours("PeerNotReached", "bridge", stage=stage, label="batches that found no peer"),
+            width=WIDTH,
+            alarms_at={"RoutesDown": 1},
+        ),
+    ]
+
+
+def _pipeline(watched: Watched) -> list[cloudwatch.IWidget]:
+    stage = watched.stage
+    if watched.main is None:
+        return [cloudwatch.TextWidget(markdown="No split queue is the pipeline's.", width=WIDTH, height=1)]
+    widgets: list[cloudwatch.IWidget] = [
+        _graph(
+            "Main queue: messages",
+            of_queue(watched.main, VISIBLE, label="waiting"),
+            of_queue(watched.main, IN_FLIGHT, label="in flight"),
+        ),
+        _graph(
+            "Main queue: age of the oldest, s",
+            of_queue(watched.main, AGE, label="age"),
+            alarms_at={"PipelineAge": watched.main_age_s},
+        ),
+        _graph("Land job: messages a second", *(_spark(each, stage) for each in SPARK_RATES)),
+        _graph("Land job: lags, ms", *(_spark(each, stage) for each in SPARK_LAGS)),
+        _graph("Jobs", *_named(JOBS, "jobs", stage, statistic="Maximum"), alarms_at={"StreamsDown, JobsFailed": 1}),
+    ]
+    if watched.application_id is not None:
+        runs = f'Namespace="AWS/EMRServerless" ApplicationId="{watched.application_id}" MetricName='
+        for title, name in (("Job runs that failed", "FailedJobs"), ("Workers", "RunningWorkerCount")):
+            widgets.append(_graph(title, _search(f'{runs}"{name}"', statistic="Maximum")))
+    return widgets
+
+
+def _faults(watched: Watched) -> list[cloudwatch.IWidget]:
+    options = watched.options
+    # CloudFormation begins with them.
+    names = " OR ".join(f"FunctionName={stack.rpartition('-')[2]}" for stack in watched.stacks)
+    at_stage = f"FunctionName={watched.stage} " if watched.stage else ""
+    of_functions = f"{{AWS/Lambda,FunctionName}} {at_stage}({names})"
+    dead = [of_queue(each.queue, VISIBLE, label=each.told) for each in watched.dead_letters]
+    spark = (
+        []
+        if watched.main is None
+        else [_graph("Land job: faults since its log began", *(_spark(each, watched.stage) for each in SPARK_FAULTS))]
+    )
+    return [
+        _graph("Dead letters", *dead),
+        *spark,
+        _graph(
+            "Concurrency that the account has claimed",
+            all_functions("ClaimedAccountConcurrency", "Maximum"),
+            alarms_at={"AccountConcurrency": options.account_concurrency * options.concurrency_percent / 100},
+        ),
+        *(
+            _graph(title, _search(f'{of_functions} MetricName="{name}"', statistic=statistic))
+            for title, name, statistic in (
+                ("Errors of functions", "Errors", "Sum"),
+                ("Throttles", "Throttles", "Sum"),
+                ("Duration, 99 of 100, ms", "Duration", "p99"),
+                ("Functions at once", "ConcurrentExecutions", "Maximum"),
+                ("Age of rendezvous events in the table's stream, ms", "IteratorAge", "Maximum"),
+            )
+        ),
+    ]

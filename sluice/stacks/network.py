@@ -1,0 +1,190 @@
+"""Where workers of the pipeline's jobs are: in a VPC that is made for them, or in subnets that are given.
+
+There they reach their queue, bucket and log group. Workers outside any VPC reach some services of their region, and SQS
+is none of them: https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/considerations.html
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from aws_cdk import Aws, Fn, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+
+from sluice.stacks.functions import acknowledge
+from sluice.stacks.parameters import GATEWAY, PipelineParameters, VpcEndpoint
+
+HTTPS = 443
+# Nothing is ever connected to the VPC that is made, so its addresses may be anybody's: a /20 for each zone.
+ADDRESSES, ADDRESSES_OF_ZONE = "10.0.0.0/16", "10.0.{}.0/20"
+ZONE_STEP = 16
+NEEDED: Sequence[VpcEndpoint] = ("sqs", "logs", GATEWAY)
+NO_FLOW_LOGS = "Nothing leads out but endpoints whose policies name what jobs use, and CloudTrail has calls."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The workers' subnets, their security groups and routes, all of one VPC, and the endpoints that are made there."""
+
+    vpc_id: str
+    subnet_ids: Sequence[str]
+    group_ids: Sequence[str]
+    route_table_ids: Sequence[str]
+    endpoints: Sequence[ec2.CfnVPCEndpoint] = ()
+
+
+def network_of(stack: Stack, options: PipelineParameters, statements: Sequence[iam.PolicyStatement]) -> Network:
+    """Make the VPC unless there are subnets, and the endpoints; at rest only the one that is free.
+
+    `statements` are what jobs may do. An endpoint in somebody's own VPC lets everything pass: with its private name,
+    all of the VPC's calls go there.
+    """
+    if options.subnet_ids:
+        network = Network(
+            vpc_id=options.vpc_id or "",
+            subnet_ids=options.subnet_ids,
+            group_ids=options.security_group_ids,
+            route_table_ids=options.route_table_ids,
+        )
+        endpoints: dict[VpcEndpoint, iam.PolicyDocument | None] = dict.fromkeys(options.vpc_endpoints)
+    else:
+        network = _made(stack, options.zones)
+        needed: Sequence[VpcEndpoint] = (*NEEDED, "sts") if options.assume_role_arns else NEEDED
+        endpoints = {
+            service: _passed(service, network.vpc_id, statements, options.assume_role_arns) for service in needed
+        }
+    if options.resting:
+        endpoints = {service: policy for service, policy in endpoints.items() if service == GATEWAY}
+    return replace(network, endpoints=_endpoints(stack, network, endpoints, count=options.endpoint_subnets))
+
+
+def _made(stack: Stack, zones: Sequence[int]) -> Network:
+    """Subnets without a way to the internet, in which EMR Serverless chooses one for each run."""
+    # Private names of endpoints need both.
+    vpc = ec2.CfnVPC(stack, "Vpc", cidr_block=ADDRESSES, enable_dns_hostnames=True, enable_dns_support=True)
+    acknowledge(vpc, "AwsSolutions-VPC7", NO_FLOW_LOGS)
+    routes = ec2.CfnRouteTable(stack, "Routes", vpc_id=vpc.attr_vpc_id)
+    subnets = []
+    for zone in zones:
+        # By the zone's place, so that another choice of zones has other addresses while both are there.
+        subnet = ec2.CfnSubnet(
+            stack,
+            f"Subnet{zone}",
+            vpc_id=vpc.attr_vpc_id,
+            availability_zone=Fn.select(zone, Fn.get_azs()),
+            cidr_block=ADDRESSES_OF_ZONE.format(zone * ZONE_STEP),
+        )
+        ec2.CfnSubnetRouteTableAssociation(
+            stack,
+            f"Subnet{zone}Routes",
+            subnet_id=subnet.attr_subnet_id,
+            route_table_id=routes.attr_route_table_id,
+        )
+        subnets.append(subnet.attr_subnet_id)
+    # Workers speak with each other outside the VPC. Nothing comes in:
+    # https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html
+    workers = ec2.CfnSecurityGroup(
+        stack,
+        "WorkersGroup",
+        group_description="Sluice: jobs",
+        vpc_id=vpc.attr_vpc_id,
+        security_group_egress=[
+            # S3's addresses are a region's own, and there is no route but to them and the endpoints.
+            ec2.CfnSecurityGroup.EgressProperty(
+                ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, cidr_ip="0.0.0.0/0", description="To endpoints"
+            )
+        ],
+    )
+    return Network(
+        vpc_id=vpc.attr_vpc_id,
+        subnet_ids=subnets,
+        group_ids=[workers.attr_group_id],
+        route_table_ids=[routes.attr_route_table_id],
+    )
+
+
+def _passed(
+    service: str, vpc_id: str, statements: Sequence[iam.PolicyStatement], role_arns: Sequence[str]
+) -> iam.PolicyDocument:
+    """Let pass what jobs may do at the service, of this account alone, and what roles do at SQS that they take on."""
+    of_service = [each for each in statements if each.actions[0].startswith(f"{service}:")]
+    account = {"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}}
+    passed = [each.copy(principals=[iam.AnyPrincipal()], conditions=account) for each in of_service]
+    if service == "sqs" and role_arns:
+        passed.append(
+            iam.PolicyStatement(
+                principals=[iam.AnyPrincipal()],
+                actions=sorted(set(chain.from_iterable(each.actions for each in of_service))),
+                resources=["*"],  # queues of other accounts, which their roles name
+                conditions={"ArnEquals": {"aws:PrincipalArn": list(role_arns)}},
+            )
+        )
+    if service == GATEWAY:
+        passed.append(_kept_by_emr(vpc_id))
+    return iam.PolicyDocument(statements=passed)
+
+
+def _kept_by_emr(vpc_id: str) -> iam.PolicyStatement:
+    """Let EMR Serverless keep its own copy of logs, for 30 days: the console's Spark UI is made of it.
+
+    https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html
+    """
+    return iam.PolicyStatement(
+        principals=[iam.AnyPrincipal()],
+        actions=["s3:PutObject", "s3:PutObjectAcl"],
+        resources=[f"arn:{Aws.PARTITION}:s3:::prod.{Aws.REGION}.appinfo.src/*"],
+        conditions={
+            "StringEquals": {"aws:PrincipalServiceName": "emr-serverless.amazonaws.com", "aws:SourceVpc": vpc_id}
+        },
+    )
+
+
+def _endpoints(
+    stack: Stack, network: Network, endpoints: Mapping[VpcEndpoint, iam.PolicyDocument | None], *, count: int
+) -> Sequence[ec2.CfnVPCEndpoint]:
+    """Make them: those by the hour in the first `count` subnets, for the workers' groups alone."""
+    interfaces = [service for service in endpoints if service != GATEWAY]
+    groups: list[str] = []
+    if interfaces:
+        # A group of their own: the workers' may let nothing in.
+        https = [
+            ec2.CfnSecurityGroup.IngressProperty(
+                ip_protocol="tcp", from_port=HTTPS, to_port=HTTPS, source_security_group_id=group
+            )
+            for group in network.group_ids
+        ]
+        group = ec2.CfnSecurityGroup(
+            stack,
+            "EndpointsGroup",
+            group_description="Sluice: from jobs to AWS",
+            vpc_id=network.vpc_id,
+            security_group_ingress=https,
+        )
+        groups.append(group.attr_group_id)
+    made = [
+        ec2.CfnVPCEndpoint(
+            stack,
+            f"{service.capitalize()}Endpoint",
+            vpc_endpoint_type="Interface",
+            service_name=f"com.amazonaws.{Aws.REGION}.{service}",
+            vpc_id=network.vpc_id,
+            subnet_ids=list(network.subnet_ids[:count]),
+            security_group_ids=groups,
+            private_dns_enabled=True,
+            policy_document=endpoints[service],
+        )
+        for service in interfaces
+    ]
+    if GATEWAY in endpoints:
+        gateway = ec2.CfnVPCEndpoint(
+            stack,
+            "S3Endpoint",
+            vpc_endpoint_type="Gateway",
+            service_name=f"com.amazonaws.{Aws.REGION}.{GATEWAY}",
+            vpc_id=network.vpc_id,
+            route_table_ids=list(network.route_table_ids),
+            policy_document=endpoints[GATEWAY],
+        )
+        made.append(gateway)
+    return made

@@ -1,0 +1,121 @@
+"""What the control function may do where consumers are re-pointed: as little as IAM can say.
+
+Which actions take which resources and conditions: https://docs.aws.amazon.com/service-authorization/latest/reference/
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from aws_cdk import ArnFormat, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+
+from sluice.stacks.consumers import (
+    ConsumerParameters,
+    EcsVariableParameters,
+    KubernetesParameters,
+    LambdaTriggerParameters,
+    LambdaVariableParameters,
+    SystemsManagerParameters,
+)
+from sluice.stacks.functions import allow
+
+ANYWHERE = (
+    "ListQueues, ListEventSourceMappings, DescribeParameters, DescribeTaskDefinition and DeregisterTaskDefinition take "
+    "no resource; mappings and tasks are listed and changed under a condition, which names their function or cluster."
+)
+REVISIONS = "A revision's number is known once it is registered; the roles that it may have are named."
+PARTS = 7  # of a function's ARN without an alias
+TASKS = "Tasks have ids of their own; the wildcard stands after their cluster."
+
+
+def statements(
+    stack: Stack, consumers: Sequence[ConsumerParameters], triggers: Sequence[lambda_.EventSourceMapping]
+) -> Iterator[iam.PolicyStatement]:
+    """Allow to re-point these consumers, and to switch on and off these triggers, which are the splitter's."""
+    arns = [_arn(stack, "lambda:event-source-mapping", each.event_source_mapping_id) for each in triggers]
+    if arns:
+        yield allow("lambda", ["GetEventSourceMapping", "UpdateEventSourceMapping"], *arns)
+    if mapped := [each.function for each in consumers if isinstance(each, LambdaTriggerParameters)]:
+        yield from _of_mappings(stack, mapped)
+    if functions := [each.function for each in consumers if isinstance(each, LambdaVariableParameters)]:
+        actions = ["GetFunctionConfiguration", "UpdateFunctionConfiguration"]
+        yield allow("lambda", actions, *_once(_arn(stack, "lambda:function", each) for each in functions))
+    if names := [each.name for each in consumers if isinstance(each, SystemsManagerParameters)]:
+        yield allow(
+            "ssm",
+            ["GetParameter", "PutParameter"],
+            *_once(_arn(stack, "ssm:parameter", each.removeprefix("/")) for each in names),
+        )
+        yield allow("ssm", ["DescribeParameters"], "*")
+    if services := [each for each in consumers if isinstance(each, EcsVariableParameters)]:
+        yield from _of_services(stack, services)
+    if clusters := [each.cluster for each in consumers if isinstance(each, KubernetesParameters) and not each.agent]:
+        # What is done in a cluster, its own Roles allow.
+        yield allow("eks", ["DescribeCluster"], *_once(_arn(stack, "eks:cluster", each) for each in clusters))
+
+
+def wildcards(consumers: Sequence[ConsumerParameters]) -> dict[str, str]:
+    """Say why these statements name resources with wildcards, where there are any."""
+    clusters = [each.cluster for each in consumers if isinstance(each, EcsVariableParameters)]
+    ecs = "arn:<AWS::Partition>:ecs:<AWS::Region>:<AWS::AccountId>"
+    revisions = {f"{ecs}:task-definition/*:*": REVISIONS} if clusters else {}
+    tasks = {f"{ecs}:task/{cluster}/*": TASKS for cluster in clusters}
+    return ({"*": ANYWHERE} if consumers else {}) | revisions | tasks
+
+
+def _of_mappings(stack: Stack, functions: Sequence[str]) -> Iterator[iam.PolicyStatement]:
+    arns = _once(arn for each in functions for arn in _function_arns(stack, each))
+    yield iam.PolicyStatement(
+        actions=[f"lambda:{action}EventSourceMapping" for action in ("Create", "Update", "Delete", "Get")],
+        resources=["*"],
+        conditions={"ArnLike": {"lambda:FunctionArn": arns}},
+    )
+    # It takes neither a resource nor that condition.
+    yield allow("lambda", ["ListEventSourceMappings"], "*")
+
+
+def _of_services(stack: Stack, services: Sequence[EcsVariableParameters]) -> Iterator[iam.PolicyStatement]:
+    clusters = _once(each.cluster for each in services)
+    roles = _once(role for each in services for role in each.role_arns)
+    revisions = _arn(stack, "ecs:task-definition", "*:*")
+    of_services = _once(_arn(stack, "ecs:service", f"{each.cluster}/{each.service}") for each in services)
+    yield allow("ecs", ["DescribeServices", "UpdateService"], *of_services)
+    yield allow("ecs", ["DescribeTasks"], *(_arn(stack, "ecs:task", f"{each}/*") for each in clusters))
+    yield iam.PolicyStatement(
+        actions=["ecs:ListTasks"],
+        resources=["*"],  # of container instances, whichever these are
+        conditions={"ArnEquals": {"ecs:cluster": [_arn(stack, "ecs:cluster", each) for each in clusters]}},
+    )
+    yield allow("ecs", ["DescribeTaskDefinition", "DeregisterTaskDefinition"], "*")
+    yield allow("ecs", ["RegisterTaskDefinition"], revisions)
+    yield iam.PolicyStatement(
+        actions=["ecs:TagResource"],
+        resources=[revisions],
+        conditions={"StringEquals": {"ecs:CreateAction": "RegisterTaskDefinition"}},
+    )
+    if roles:
+        yield iam.PolicyStatement(
+            actions=["iam:PassRole"],
+            resources=roles,
+            conditions={"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}},
+        )
+
+
+def _function_arns(stack: Stack, function: str) -> Iterator[str]:
+    """Yield a function's ARN, and with an alias that too: which of them is in the condition's key, AWS doesn't say."""
+    arn = _arn(stack, "lambda:function", function)
+    yield ":".join(arn.split(":")[:PARTS])
+    yield arn
+
+
+def _arn(stack: Stack, kind: str, name: str) -> str:
+    """Name a resource by its ARN, of the stack's account and region where it isn't one already."""
+    if name.startswith("arn:"):
+        return name
+    service, resource = kind.split(":")
+    arn_format = ArnFormat.COLON_RESOURCE_NAME if service == "lambda" else ArnFormat.SLASH_RESOURCE_NAME
+    return stack.format_arn(service=service, resource=resource, resource_name=name, arn_format=arn_format)
+
+
+def _once(arns: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(arns))
