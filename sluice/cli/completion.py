@@ -102,6 +102,18 @@ def _dead_letter_queues(_: Any) -> list[str]:
 
 complete_sites = offered(_sites)
 complete_local_sites = offered(_local_sites)
+
+
+def complete_local(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer sites of the embedded cloud, and what may follow: `--local` may stand without a value."""
+    arguments: list[Any] = [each for each in ctx.command.params if each.param_type_name == "argument"]
+    sources = {each.name: ctx.get_parameter_source(each.name) for each in arguments}
+    left = (each for each in arguments if getattr(sources[each.name], "name", None) != "COMMANDLINE")
+    following = next(left, None)
+    named = [] if following is None else [item.value for item in following.shell_complete(ctx, incomplete)]
+    return list(dict.fromkeys([*complete_local_sites(ctx, incomplete), *named]))
+
+
 complete_profiles = offered(lambda _: profiles())
 complete_exchanges = offered(lambda ctx: [each.name for each in _open(ctx).view().exchanges])
 complete_links = offered(lambda ctx: [each.name for each in _open(ctx).view().links])

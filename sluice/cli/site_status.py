@@ -93,7 +93,7 @@ def _rendezvous(connection: "Connection") -> Part:
 def _splitting(connection: "Connection") -> Part:
     """Queues with what they hold, and sessions, as `sluice split status` has them."""
     from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.splitting.commands import plain  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.tables import plain  # noqa: PLC0415 - see above
     from sluice.splitting.operations import ListQueues, ListSessions  # noqa: PLC0415 - see above
 
     client = ControlClient.of(connection)
@@ -224,7 +224,7 @@ def _show_rendezvous(part: Part) -> None:
 
 
 def _show_splitting(part: Part) -> None:
-    from sluice.cli.splitting.commands import show_sessions  # noqa: PLC0415 - only where there is something to show
+    from sluice.cli.splitting.tables import show_sessions  # noqa: PLC0415 - only where there is something to show
     from sluice.codec import convert  # noqa: PLC0415 - see above
     from sluice.splitting.operations import SessionView  # noqa: PLC0415 - see above
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from sluice.cli.completion import complete_local_sites, complete_profiles, complete_sites
+from sluice.cli.completion import complete_local, complete_profiles, complete_sites
 from sluice.cli.site_names import FIRST_SITE, HERE, PARAMETER, SiteOptions, WrittenName, is_site, with_options
 from sluice.local.sites import Site
 from sluice.stages import STAGE, is_stage
@@ -70,7 +70,7 @@ OPTIONS: Mapping[str, Any] = {
             "--local",
             metavar="[ACCOUNT/REGION]",
             help="The embedded cloud in place of AWS: this site, else the one of --region, else the first.",
-            autocompletion=complete_local_sites,
+            autocompletion=complete_local,
         ),
     ],
     "stage": Stage,
@@ -80,14 +80,14 @@ SiteText = Annotated[
     str,
     typer.Argument(
         metavar="SITE",
-        help="As --site has it; . is the site that options or the environment say, and may be left out.",
+        help="As --site has it. Where it is left out options say it, or the environment.",
         autocompletion=complete_sites,
     ),
 ]
 DestText = Annotated[
     str,
     typer.Argument(
-        metavar="DEST", help="The site that messages go to; . or nothing: --site.", autocompletion=complete_sites
+        metavar="DEST", help="The site that messages go to, as SITE elsewhere.", autocompletion=complete_sites
     ),
 ]
 SrcText = Annotated[
@@ -99,6 +99,16 @@ class SiteCommand(TyperCommand):
     """A command about sites. Its `--local` may stand without a value, and its first site may be left out."""
 
     common: ClassVar[Sequence[str]] = tuple(OPTIONS)
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        """Make it as typer does; its help has arguments in capitals, and that its first site may be left out."""
+        super().__init__(*given, **settings)
+        for each in self.params:
+            if each.param_type_name == "argument":
+                each.metavar = each.metavar or each.name.upper()
+        for first in self._sites[:1]:
+            first.required = False
+            first.default = HERE if first.nargs == 1 else [HERE]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, with what was left out put in. Raises `UsageError` where options and names contradict each other."""
@@ -134,7 +144,7 @@ class SiteCommand(TyperCommand):
         is_named = bool(given) and is_site(given[0])
         if not is_named and any(f"{PARAMETER}{option}" in parsed for option in ("profile", "region", "local")):
             return [HERE, *args] if has_room else args
-        lacks = len(given) < sum(each.required for each in arguments)
+        lacks = len(given) < 1 + sum(each.required for each in arguments)
         return [HERE, *args] if lacks and not is_named and not ctx.resilient_parsing else args
 
 

@@ -61,6 +61,7 @@ def sites() -> Iterator[Sites]:
         (f"sluice consume {WEST} sluice", ["sluice-queue-1"]),
         (f"sluice queue delete {WEST} sluice", ["sluice-queue-1"]),
         ("sluice pipeline start s", ["statistics"]),
+        ("sluice pipeline start --local s", ["statistics"]),
     ],
 )
 def test_names_of_the_site_that_the_line_means(sites: Sites, line: str, offers: list[str]) -> None:

@@ -242,7 +242,7 @@ def test_what_lacks_credentials_or_a_region_names_options(name: str) -> None:
     """The test above would prove nothing if it didn't find what they say."""
     texts = {text for node in reached(*callback(name)) for text in errors(node)}
     assert "no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud" in texts
-    assert "no region: pass --region or set AWS_REGION" in texts
+    assert "no region: pass --region, or --local for the embedded cloud, or set AWS_REGION" in texts
 
 
 @each_command

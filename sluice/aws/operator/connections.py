@@ -51,7 +51,9 @@ class Connection:
             # The stubs name every service: ours is an argument.
             return self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
         except NoRegionError:
-            raise NoConnection("no region: pass --region or set AWS_REGION") from None
+            raise NoConnection(
+                "no region: pass --region, or --local for the embedded cloud, or set AWS_REGION"
+            ) from None
 
 
 def of_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:

@@ -23,9 +23,7 @@ LinkOption = Annotated[
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `link list` shows it.", autocompletion=complete_links)]
 Here = Annotated[
     str,
-    typer.Argument(
-        metavar="DEST", help="The site whose link it is; . or nothing: --site.", autocompletion=complete_sites
-    ),
+    typer.Argument(metavar="DEST", help="The site whose link it is.", autocompletion=complete_sites),
 ]
 Durable = Annotated[
     bool, typer.Option("--durable/--no-durable", "-d", help="Else a link goes with the last of its routes.")

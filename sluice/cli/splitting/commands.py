@@ -7,10 +7,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
@@ -19,14 +19,13 @@ from sluice.cli.completion import complete_sessions, complete_split_queues
 from sluice.cli.output import SIGNALLED, AsJson, console, note, show_json, show_table, tell
 from sluice.cli.site_names import SiteOptions
 from sluice.cli.sites import SiteTyper
+from sluice.cli.splitting.tables import document_of, plain, show_session, show_sessions, show_trials
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
     from sluice.cli.splitting.registration import Registration
     from sluice.cli.splitting.sessions import OpenSession
-    from sluice.splitting.operations import AnySession, QueueView, SessionsView, SessionView
-    from sluice.splitting.routing.trials import Trial
 
 WATCH_EVERY_S = 1.0
 TAIL_EVERY_S = 2.0  # FilterLogEvents may be asked five times a second, by everybody of an account together
@@ -175,9 +174,9 @@ def import_resources(
 
 @app.command("test", cls=TyperCommand)
 def try_filters(
-    filter_file: Annotated[Path, typer.Argument(help="Filters, as `start` takes them.")],
+    filter_file: Annotated[Path, typer.Argument(metavar="FILTERS", help="As `start` takes them.")],
     message_file: Annotated[
-        Path, typer.Argument(help="A message in JSON, as the SQS API or a function's event has it.")
+        Path, typer.Argument(metavar="MESSAGE", help="A message in JSON, as the SQS API or a function's event has it.")
     ],
     *,
     key: Annotated[str | None, typer.Option(help="For {{ key }} in the filters.")] = None,
@@ -196,17 +195,9 @@ def try_filters(
     filters, sight = filters_of(filter_file, [], key=key), sight_of_file(message_file, sns=sns)
     with closing(JqRunner()) as decide:
         trials = {queue_id: tried(asked.filter, sight, decide=decide) for queue_id, asked in filters.items()}
-    tell(trials, lambda: _show_trials(trials), as_json=as_json)
+    tell(trials, lambda: show_trials(trials), as_json=as_json)
     if not any(trial.matches for trial in trials.values()):
         raise typer.Exit(1)
-
-
-def _show_trials(trials: "Mapping[str, Trial]") -> None:
-    conditions = [(queue_id, each) for queue_id, trial in trials.items() for each in trial.conditions]
-    rows = [(queue_id, each.place, each.asked, each.answer) for queue_id, each in conditions]
-    show_table(("queue", "condition", "asks for", "found"), rows)
-    for queue_id, trial in trials.items():
-        note(f"{queue_id}: {'takes the message' if trial.matches else 'leaves the message'}")
 
 
 @app.command()
@@ -229,7 +220,7 @@ def start(
     client = _client(site)
     _end_well_on_sigterm()
     with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
-        tell(plain(opened.view), lambda: _show_session(opened.view), as_json=as_json)
+        tell(plain(opened.view), lambda: show_session(opened.view), as_json=as_json)
         if not as_json:
             note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -260,10 +251,10 @@ def status(
     client = _client(site)
     if session_id is None:
         found = client.ask(ListSessions())
-        tell(_document(found), lambda: show_sessions(found.sessions), as_json=as_json)
+        tell(document_of(found), lambda: show_sessions(found.sessions), as_json=as_json)
         return
     session = client.ask(FindSession(session_id=session_id))
-    tell(plain(session), lambda: _show_session(session), as_json=as_json)
+    tell(plain(session), lambda: show_session(session), as_json=as_json)
 
 
 @app.command()
@@ -279,7 +270,7 @@ def watch(*, site: SiteOptions, as_json: AsJson = False) -> None:
             console().clear()
             show_sessions(found.sessions)
         elif said != found:
-            show_json(_document(found))
+            show_json(document_of(found))
             said = found
         time.sleep(WATCH_EVERY_S)
 
@@ -472,40 +463,3 @@ def _client(site: SiteOptions) -> "ControlClient":
 
 def _owner() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
-
-
-def plain(value: "AnySession | QueueView") -> dict[str, Any]:
-    """Make JSON of what the control function says. What tells the kinds of sessions apart is between the two."""
-    from msgspec import to_builtins  # noqa: PLC0415 - what is asked is only for who asks
-
-    document: dict[str, Any] = to_builtins(value)
-    document.pop("is", None)
-    return document
-
-
-def _document(found: "SessionsView") -> dict[str, Any]:
-    return {"version": found.version, "sessions": [plain(session) for session in found.sessions]}
-
-
-def show_sessions(sessions: "Iterable[SessionView]") -> None:
-    """Show a line a session."""
-    rows = [
-        (
-            each.session_id,
-            each.owner,
-            time.strftime("%H:%M:%S", time.localtime(each.started_at_ms / 1000)),
-            each.status,
-            each.reason,
-            ", ".join(f"{queue.queue_id} ({queue.mode})" for queue in each.queues),
-            each.messages,
-            sum(queue.returned for queue in each.queues),
-        )
-        for each in sessions
-    ]
-    show_table(("session", "owner", "since", "status", "", "queues", "messages", "returned"), rows)
-
-
-def _show_session(session: "AnySession") -> None:
-    queues: list[tuple[object, ...]] = [(each.queue_id, each.mode, each.url, each.returned) for each in session.queues]
-    rows = [(session.session_id, session.status, *queue) for queue in queues or [("", "", "", 0)]]
-    show_table(("session", "status", "queue", "mode", "url", "returned"), rows)
