@@ -1,6 +1,7 @@
 """`sluice local`: the embedded cloud, up and down, and what a program needs to reach it."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -71,6 +72,7 @@ def up(
 
     What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
     """
+    _check_said_once(sites or (), site)
     wanted = Behaviours(scale=scale, seed=seed) if harsh else None
     with steps(1) as progress:
         progress("starting the embedded cloud")
@@ -90,6 +92,13 @@ def up(
         deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
         cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
     tell(_document(cloud), lambda: _show(cloud), as_json=as_json)
+
+
+def _check_said_once(sites: Sequence[Site], said: SiteOptions) -> None:
+    """Raise `BadParameter` where a site is an argument, and an option names one, too."""
+    for option, value in (("--site", said.site), ("--region", said.region), ("--local", said.local)):
+        if sites and value not in {None, FIRST_SITE}:
+            raise typer.BadParameter(f"{sites[0]} and {option} {value}: say one of them")
 
 
 def _sites_of(said: SiteOptions, cloud: Cloud) -> list[Site]:
@@ -136,6 +145,7 @@ def status(*, as_json: AsJson = False) -> None:
 @app.command(cls=CloudCommand)
 def env(which: SiteArgument = None, *, site: SiteOptions, as_json: AsJson = False) -> None:
     """Print the variables that lead AWS programs to a site: `eval "$(sluice local env)"`."""
+    _check_said_once([which] if which else (), site)
     cloud = _running()
     is_any = site == SiteOptions() and not cloud.sites
     variables = cloud.environment(which or (DEFAULT_SITE if is_any else _meant(site)))

@@ -291,3 +291,11 @@ def test_a_site_of_the_embedded_cloud_that_is_none_is_said() -> None:
 def test_of_run_local_the_job_is_not_the_site() -> None:
     done = CliRunner().invoke(app, ["pipeline", "run-local", "--local", "nojob", "--spark-python", "/nowhere"])
     assert "/nowhere is no Python" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "env"])
+@pytest.mark.parametrize("option", [f"--site {EU}", f"--region {EU}", f"--local {ZERO}/{EU}"])
+def test_a_site_of_the_embedded_cloud_is_an_argument_or_an_option(command: str, option: str) -> None:
+    refused = CliRunner().invoke(app, ["local", command, f"{ONE}/{US}", *option.split()])
+    assert refused.exit_code == 2
+    assert f"{ONE}/{US} and {option}: say one of them" in " ".join(refused.stderr.split())
