@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.removals import RemovedQueue
 
 STACK_ARTIFACT = "aws:cloudformation:stack"
+STANDARD_ERROR = 2
 STACKS_AT_ONCE = "3"  # those that need nothing of each other
 
 Context = Annotated[
@@ -215,7 +216,7 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str], *, aside: boo
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
     command = [str(cdk()), *arguments, "--no-notices"]
-    output = sys.stderr.fileno() if aside else None
+    output = STANDARD_ERROR if aside else None
     done = subprocess.run(command, cwd=PROJECT.workspace, env=variables, stdout=output, check=False)  # noqa: S603 - our own arguments
     if done.returncode:
         raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")
