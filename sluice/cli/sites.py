@@ -224,6 +224,8 @@ def _check(ctx: Any, sites: Sequence[Any]) -> None:
     for each in sites:
         value = ctx.params[each.name]
         texts += [value] if isinstance(value, str) else value or ()
+    if said.site is not None:  # which is what `.` means
+        texts = [text for text in texts if text != HERE]
     named = {text: WrittenName.read(text) for text in texts if text == said.site or is_site(text)}
     against = [*_against_local(said, named)] if said.local is not None else []
     for option in ("profile", "region", "stage"):

@@ -240,6 +240,8 @@ def test_a_site_is_the_same_whether_an_option_or_an_argument_says_it(arguments: 
         (f"plain --site {ZERO}/{EU} --profile me", (f"{ZERO}/{EU}", "--profile me")),
         (f"plain --site {EU}:dev --stage test", (f"{EU}:dev", "--stage test")),
         (f"one {US} events --region {EU}", (US, f"--region {EU}")),
+        (f"one events --site {US} --region {EU}", (US, f"--region {EU}")),
+        (f"two {EU} events --site me@{US} --local", (f"me@{US}", "--local")),
         (f"one me@{US} events --profile you", (f"me@{US}", "--profile you")),
         (f"one me@{US} events --local", (f"me@{US}", "--local")),
         (f"one {US} events --site {EU}", (US, f"--site {EU}")),
