@@ -1,7 +1,6 @@
 """`sluice local`: the embedded cloud, up and down, and what a program needs to reach it."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from typer.core import TyperCommand
 from sluice.cli.completion import complete_local_sites
 from sluice.cli.output import AsJson, note, show_pairs, tell
 from sluice.cli.progress import steps
-from sluice.cli.site_names import FIRST_SITE, BadSiteName, SiteOptions
+from sluice.cli.site_names import FIRST_SITE, HERE, BadSiteName, SiteOptions
 from sluice.cli.sites import CloudCommand, SiteTyper
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
@@ -22,20 +21,18 @@ from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, peer_stages, t
 app = SiteTyper()
 
 SiteArguments = Annotated[
-    list[Site] | None,
+    list[str],
     typer.Argument(
-        parser=Site.parse,
-        metavar="[ACCOUNT/REGION[:STAGE]]...",
-        help=f"Where to deploy.  [default: where it is deployed already, else {DEFAULT_SITE}]",
+        metavar="SITE",
+        help=f"Where to deploy, as --site has it; else where it is deployed already, else {DEFAULT_SITE}.",
         autocompletion=complete_local_sites,
     ),
 ]
 SiteArgument = Annotated[
-    Site | None,
+    str,
     typer.Argument(
-        parser=Site.parse,
-        metavar="[ACCOUNT/REGION[:STAGE]]",
-        help="What options say, or the first site.",
+        metavar="SITE",
+        help="As --site has it; else the first.",
         autocompletion=complete_local_sites,
     ),
 ]
@@ -56,7 +53,7 @@ Seed = Annotated[int, typer.Option(help="With --harsh: of what it draws.")]
 
 @app.command(cls=CloudCommand)
 def up(
-    sites: SiteArguments = None,
+    sites: SiteArguments,
     *,
     keep_state: KeepState = False,
     harsh: Harsh = False,
@@ -72,7 +69,6 @@ def up(
 
     What the cloud has is saved by `down`, and goes with the next `up` unless that says --keep-state.
     """
-    _check_said_once(sites or (), site)
     wanted = Behaviours(scale=scale, seed=seed) if harsh else None
     with steps(1) as progress:
         progress("starting the embedded cloud")
@@ -83,9 +79,7 @@ def up(
             raise CloudFailed(
                 "the cloud that runs here can't keep its state: what it has goes with `sluice local down`"
             )
-        wanted_sites = sites or _sites_of(site, cloud)
-        if site.stage:
-            wanted_sites = [each if each.stage else replace(each, stage=site.stage) for each in wanted_sites]
+        wanted_sites = [found for each in sites for found in _sites(site, each, cloud)]
         accounts = peer_accounts((*cloud.sites, *wanted_sites))
         stages = peer_stages((*cloud.sites, *wanted_sites))
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
@@ -94,26 +88,15 @@ def up(
     tell(_document(cloud), lambda: _show(cloud), as_json=as_json)
 
 
-def _check_said_once(sites: Sequence[Site], said: SiteOptions) -> None:
-    """Raise `BadParameter` where a site is an argument, and an option names one, too."""
-    for option, value in (("--site", said.site), ("--region", said.region), ("--local", said.local)):
-        if sites and value not in {None, FIRST_SITE}:
-            raise typer.BadParameter(f"{sites[0]} and {option} {value}: say one of them")
-
-
-def _sites_of(said: SiteOptions, cloud: Cloud) -> list[Site]:
-    """Find what is meant where no site is an argument: what options name, else all that is there, else the first."""
-    if said.site is None and said.region is None and said.local in {None, FIRST_SITE}:
-        return [each for each in cloud.sites if said.stage in {None, each.stage}] or [DEFAULT_SITE]
-    return [_meant(said)]
-
-
-def _meant(said: SiteOptions) -> Site:
-    """Find the site that the options mean. Raises `BadSiteName`, or `CloudFailed` where nothing is deployed."""
-    named = replace(said, local=said.local or FIRST_SITE).named()
+def _sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
+    """Find what is meant. Where nothing names a site it is all that are deployed, of the stage that is said."""
+    if text == HERE and said.site is None and said.region is None and said.local in {None, FIRST_SITE}:
+        found = [each for each in cloud.sites if said.stage in {None, each.stage}]
+        return found or [replace(DEFAULT_SITE, stage=said.stage)]
+    named = replace(said, local=said.local or FIRST_SITE).named(text, running=lambda: cloud)
     if named.local_account is None or named.region is None:
         raise BadSiteName(f"{named} is no site of the embedded cloud")
-    return Site(named.local_account, named.region, named.stage)
+    return [Site(named.local_account, named.region, named.stage)]
 
 
 def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
@@ -143,12 +126,10 @@ def status(*, as_json: AsJson = False) -> None:
 
 
 @app.command(cls=CloudCommand)
-def env(which: SiteArgument = None, *, site: SiteOptions, as_json: AsJson = False) -> None:
+def env(which: SiteArgument, *, site: SiteOptions, as_json: AsJson = False) -> None:
     """Print the variables that lead AWS programs to a site: `eval "$(sluice local env)"`."""
-    _check_said_once([which] if which else (), site)
     cloud = _running()
-    is_any = site == SiteOptions() and not cloud.sites
-    variables = cloud.environment(which or (DEFAULT_SITE if is_any else _meant(site)))
+    variables = cloud.environment(_sites(site, which, cloud)[0])
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     tell(variables, lambda: typer.echo("\n".join(lines)), as_json=as_json)
 
