@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
+.PHONY: help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
@@ -45,7 +45,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	python -m sluice.demo
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-beside
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-snippets test-beside
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -70,7 +70,8 @@ test-slow: setup build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spar
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
 	+$(MAKE) test-lambda-python SLUICE_EXAMPLES=200
 	python -m pytest -m slow $(FEDERATED)
-	python -m pytest -m slow $(FEDERATED:%=--ignore=%) --ignore=tests/chaos
+	python -m pytest -m slow $(FEDERATED:%=--ignore=%) --ignore=tests/chaos --ignore=tests/snippets
+	python -m pytest -m slow tests/snippets
 	python -m pytest -m slow tests/chaos
 
 test-lambda-python: export SLUICE_EXAMPLES := 20
@@ -82,6 +83,9 @@ test-deployed: setup ## the suites on one site, deployed to the embedded cloud
 
 test-federated: setup ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
+
+test-snippets: setup ## what the documents tell one to type, on a cloud of its own
+	python -m pytest -m "not slow" tests/snippets
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
 	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=worksteal tests/spark
@@ -108,6 +112,9 @@ format: setup ## what the linter can do by itself
 
 parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/stacks/parameters.py
 	python -m sluice.stacks.tables
+
+docs: setup ## the documents as a site, with what is made of the program: build/docs/index.html
+	python -m mkdocs build --quiet
 
 bench: setup ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done

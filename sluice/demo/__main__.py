@@ -41,8 +41,7 @@ NEXT = """[bold]What to try next[/]
   sluice local up $here $there                          two sites
   sluice route add $there $here amq.topic 'orders.#'    the one pulls from the other
   sluice route map $there
-  (eval "$(sluice local env $there)"; aws sqs create-queue --queue-name sluice-queue-orders)
-  sluice binding add $there amq.topic sluice-queue-orders 'orders.#'
+  sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create
   sluice publish $here amq.topic orders.new hello
   sluice consume $there sluice-queue-orders --count 1 --wait 20
   sluice local down

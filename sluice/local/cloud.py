@@ -33,7 +33,8 @@ LOG_TAIL_LINES = 20
 SERVER_THREADS = 512
 
 BUILD = PROJECT.build
-FOLDER = BUILD / "local"
+# Of the cloud that the command line has: another one, beside that, is in another folder.
+FOLDER = Path(os.environ.get("SLUICE_LOCAL_FOLDER") or BUILD / "local")
 # Of a cloud's folder; all but the first stay when the cloud is stopped.
 FILE, LAST_SITES, LAST_DEPLOYED, LAST_PORT, STATE = "cloud.json", "sites.json", "deployed.json", "port", "state"
 
