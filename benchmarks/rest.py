@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.pool_costs import held
 from sluice.costs.prices import MONTH_S, Used, times
 from sluice.costs.rest import Month, Site, month, streamed
+from sluice.project import PROJECT
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from sluice.stacks import app
 from sluice.stacks.parameters import Parameters
@@ -35,7 +36,7 @@ def month_with(parameters: Mapping[str, object], *, minute: Used, metrics: int) 
     """
     # CDK's own validation of templates takes eight seconds, and only warns.
     os.environ.setdefault("CDK_VALIDATION", "false")
-    context = json.loads((app.PROJECT / "cdk.json").read_text())["context"] | parameters
+    context = json.loads((PROJECT.files / "cdk.json").read_text())["context"] | parameters
     with TemporaryDirectory(prefix="sluice-cost-") as outdir:
         made = app.new_app(context, outdir=outdir)
         app.add_stacks(made)

@@ -4,8 +4,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice.project import PROJECT
+
 VERSION = "3.13"
-BUILD = Path(__file__).parents[1] / "build"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,7 @@ class Interpreter:
 
 def lambda_python() -> Interpreter:
     """Give what `make setup` installed; where it couldn't, the interpreter that runs this."""
-    installed = BUILD / f"python-{VERSION}" / "bin" / f"python{VERSION}"
+    installed = PROJECT.build / f"python-{VERSION}" / "bin" / f"python{VERSION}"
     return Interpreter(path=installed, version=VERSION) if installed.exists() else this_python()
 
 

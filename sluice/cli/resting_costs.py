@@ -7,7 +7,7 @@ from typing import Any
 from sluice.costs.counts import Counts
 from sluice.costs.prices import price_list
 from sluice.costs.rest import Month, Site, month, streamed, usd_by_part
-from sluice.local.cloud import PROJECT
+from sluice.project import PROJECT
 
 LEAST_USD = 0.005  # what is less isn't said
 
@@ -16,7 +16,7 @@ def month_of(templates: Mapping[str, Mapping[str, Any]], given: Sequence[str]) -
     """Say what a month uses, from templates by their stacks' names and `given` parameters, each as -c takes it."""
     from sluice.stacks.parameters import Parameters  # noqa: PLC0415 - the project's, which a mere command line may lack
 
-    context = json.loads((PROJECT / "cdk.json").read_text())["context"]
+    context = json.loads((PROJECT.workspace / "cdk.json").read_text())["context"]
     pipeline = Parameters.read(context | dict(each.split("=", 1) for each in given)).pipeline
     workers = streamed(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
     counts = Counts.read()

@@ -5,7 +5,6 @@ Every role's statements stand whole where the function is made: nothing is grant
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
@@ -21,13 +20,13 @@ from constructs import Construct
 from sluice.constructs import roles, stored
 from sluice.constructs.alarms import METRICS_NAMESPACE
 from sluice.constructs.site_construct import SiteConstruct
+from sluice.project import PROJECT
 from sluice.settings import Settings
 from sluice.stacks.bundles.assets import Assets, Built, Target
 from sluice.stacks.bundles.environment import SparkAssets
 from sluice.stacks.parameters import Architecture, Parameters
 from sluice.stages import staged
 
-PROJECT = Path(__file__).parents[2]
 TRACE_ACTIONS = ("PutTraceSegments", "PutTelemetryRecords")
 
 RUNTIME = lambda_.Runtime.PYTHON_3_13

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sluice.cli.progress import steps
 from sluice.demo import federation, pipeline, rendezvous, splitting
 from sluice.errors import SluiceError
 from sluice.local.access import SiteAccess
@@ -40,8 +41,7 @@ NEXT = """[bold]What to try next[/]
   sluice local up $here $there                          two sites
   sluice route add $there $here amq.topic 'orders.#'    the one pulls from the other
   sluice route map $there
-  (eval "$(sluice local env $there)"; aws sqs create-queue --queue-name sluice-queue-orders)
-  sluice binding add $there amq.topic sluice-queue-orders 'orders.#'
+  sluice binding add $there amq.topic sluice-queue-orders 'orders.#' --create
   sluice publish $here amq.topic orders.new hello
   sluice consume $there sluice-queue-orders --count 1 --wait 20
   sluice local down
@@ -54,23 +54,24 @@ def main() -> None:
     started = time.monotonic()
     cloud: Cloud | None = None
     try:
-        with console.status("starting the embedded cloud") as status:
+        with steps(1) as progress:
+            progress("starting the embedded cloud")
             python = spark_python(None)
             pipeline.prepare()
             cloud = start(FOLDER, ends_with_us=True)
-            status_of = status.update
-            cloud = Deployer(cloud=cloud, context=PARAMETERS, progress=status_of).deploy(*SITES)
+            deployer = Deployer(cloud=cloud, context=PARAMETERS, progress=progress, expect=progress.expect)
+            cloud = deployer.deploy(*SITES)
             names = " and ".join(map(str, SITES))
             console.print(f"deployed to {names} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
             site, peer = (SiteAccess(cloud, each) for each in SITES)
-            with pipeline.joined(site, peer, python=python, progress=status_of) as way:
-                way.publish(progress=status_of)
-                offered = asyncio.run(rendezvous.run(site, rendezvous.LARGE, progress=status_of))
-                at_peer = asyncio.run(rendezvous.run(peer, rendezvous.SMALL, progress=status_of))
-                split = splitting.run(site.connection, progress=status_of)
-                federated = federation.run(site, peer, progress=status_of)
+            with pipeline.joined(site, peer, python=python, progress=progress) as way:
+                way.publish(progress=progress)
+                offered = asyncio.run(rendezvous.run(site, rendezvous.LARGE, progress=progress))
+                at_peer = asyncio.run(rendezvous.run(peer, rendezvous.SMALL, progress=progress))
+                split = splitting.run(site.connection, progress=progress)
+                federated = federation.run(site, peer, progress=progress)
                 offers = {str(site.site): rendezvous.LARGE.offers, str(peer.site): rendezvous.SMALL.offers}
-                joined = way.finish(offers, progress=status_of)
+                joined = way.finish(offers, progress=progress)
     except (SluiceError, ExceptionGroup) as error:
         console.print(f"[red]{error}")
         sys.exit(1)

@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,17 +30,19 @@ from sluice.cli.federation.route_declarations import Ends, add_route, wait_until
 from sluice.cli.federation.sites import open_site
 from sluice.cli.splitting.sessions import OpenSession, session
 from sluice.demo.federation import OPERATIONAL_WITHIN_S, asked_sites
+from sluice.demo.picture import Journeys, Landed, drawn
 from sluice.errors import SluiceError
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.messages.metadata import open_attributes
 from sluice.federation.operations import BindQueue, SweepSite
 from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD, PROJECT
+from sluice.local.cloud import BUILD
 from sluice.local.countries import write_database
 from sluice.local.jobs import command, environment
 from sluice.local.pipeline import landing
 from sluice.message import Message, Outgoing, Value
 from sluice.pipeline.jobs import Places, Reach, statistics_arguments
+from sluice.project import PROJECT
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import ListQueues, QueueView
 
@@ -51,7 +54,7 @@ ORDERS = 200  # the application's messages, at the first site
 UNREADABLE = 2  # messages whose metadata nobody can read, straight to the split queue
 ASTRAY = 1  # messages to an exchange that isn't there
 FOLDER = BUILD / "demo"
-DATABASE = FOLDER / "countries.mmdb"
+DATABASE = BUILD / "countries.mmdb"
 PLOT = FOLDER / "statistics.svg"
 QUIET_S = 4.0  # longer than a message takes from site to site
 ARRIVED_WITHIN_S = 300.0  # an offer that was denied is told of when its queue is swept
@@ -59,7 +62,7 @@ DELETED_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.25
 JOB_WITHIN_S = 240.0
 PARAMETERS: dict[str, object] = {
-    "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT).as_posix(),
+    "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT.workspace).as_posix(),
     "sluice.rendezvous.counters_window_s": 1,
 }
 QUEUES: Sequence[Mapping[str, object]] = ({"name": AUDIT},)
@@ -72,10 +75,11 @@ class JobFailed(SluiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """What one receiver got: of each message its id, and its event where it is one."""
+    """What one receiver got: of each message its id, and its event where it is one; of a table's, its row."""
 
     ids: Sequence[str]
     events: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Landed] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,7 @@ class Reconciled:
             ("dead-lettered", f"{self.dead_letters}"),
             ("unaccounted for, or twice", f"{len(unaccounted) + len(self.landed.ids) - len(set(self.landed.ids))}"),
             *((name, f"{seconds:.0f} s") for name, seconds in self.seconds.items()),
-            ("the picture", str(self.plot.relative_to(PROJECT))),
+            ("the picture", str(self.plot.relative_to(PROJECT.workspace))),
         ]
 
 
@@ -204,7 +208,14 @@ class Joined:
             plot=PLOT,
             seconds=seconds,
         )
-        draw(result)
+        journeys = Journeys(
+            sites=(self.source.site.region, self.dest.site.region),
+            landed=landed.rows,
+            split=split.rows,
+            quarantined=result.quarantined,
+            dead_letters=result.dead_letters,
+        )
+        PLOT.write_text(drawn(journeys), encoding="utf-8")
         return result
 
     def _split(self) -> QueueView:
@@ -222,7 +233,7 @@ class Joined:
         variables = self.dest.cloud.environment(self.dest.site)
         done = subprocess.run(  # noqa: S603 - our own arguments
             command(self.python, arguments),
-            cwd=PROJECT,
+            cwd=PROJECT.workspace,
             env=environment(self.python, variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -316,9 +327,23 @@ def _id(message: Message) -> str:
 
 def _landed(folder: Path) -> Arrived:
     """Read the rows of table `messages`, by another reader than the one that wrote them."""
-    rows = _table(folder / "tables" / "messages", ["origin_id", "body"])
-    bodies = (json.loads(row["body"]) for row in rows)
-    return Arrived(ids=[row["origin_id"] for row in rows], events=[body for body in bodies if "kind" in body])
+    table = folder / "tables" / "messages"
+    columns = ["origin_id", "body", "sites", "published_at", "sent_at", "first_received_at"]
+    found = _table(table, columns)
+    commits = DeltaTable(table).history() if found else []
+    times = sorted(datetime.fromtimestamp(each["timestamp"] / 1000, UTC) for each in commits)
+    rows = [
+        Landed(
+            event=body if "kind" in (body := json.loads(row["body"])) else {},
+            sites=row["sites"],
+            published_at=row["published_at"],
+            queued_at=row["sent_at"],
+            read_at=row["first_received_at"],
+            landed_at=times[bisect_left(times, row["first_received_at"])],
+        )
+        for row in found
+    ]
+    return Arrived(ids=[row["origin_id"] for row in found], events=[row.event for row in rows if row.event], rows=rows)
 
 
 def _table(path: Path, columns: Collection[str]) -> list[dict[str, Any]]:
@@ -326,37 +351,6 @@ def _table(path: Path, columns: Collection[str]) -> list[dict[str, Any]]:
         return []
     rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns)).to_pylist()
     return rows
-
-
-def draw(result: Reconciled) -> None:
-    """Offers by country, from the tables and the session together; and where the messages came."""
-    import matplotlib as mpl  # noqa: PLC0415 - takes a second, and only here
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
-
-    figure, (offers, ends) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    events = [each for each in (*result.landed.events, *result.split.events) if each["kind"] == "offer"]
-    countries, below = sorted({each["country"] for each in events}), Counter[str]()
-    for outcome in ("matched", "denied", "timeout"):
-        counts = Counter(each["country"] for each in events if each["outcome"] == outcome)
-        heights = [counts[country] for country in countries]
-        offers.bar(countries, heights, bottom=[below[country] for country in countries], label=outcome)
-        below += counts
-    offers.set(title="Offers by country, both sites", ylabel="offers")
-    offers.legend()
-    places = {
-        "landed": len(result.landed.ids),
-        f"split ({SPLIT_COUNTRY})": len(result.split.ids),
-        "quarantined": result.quarantined,
-        "dead-lettered": result.dead_letters,
-    }
-    bars = ends.barh(list(places), list(places.values()))
-    ends.bar_label(bars, padding=3)
-    ends.set(title=f"{result.sent:,} messages sent, {result.reconciled:,} accounted for", xlabel="messages")
-    ends.invert_yaxis()
-    figure.savefig(result.plot)
-    plt.close(figure)
 
 
 def _count(site: SiteAccess, url: str) -> int:

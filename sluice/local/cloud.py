@@ -10,16 +10,17 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from sluice.errors import SluiceError
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.processes import end_session
-from sluice.local.runtime import runtime_python
+from sluice.local.runtime import install_lambda_python, runtime_python
 from sluice.local.sites import Site
 from sluice.local.units import UNIT_LOG
+from sluice.project import PROJECT, need
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 180
@@ -31,11 +32,11 @@ LOG_TAIL_LINES = 20
 # A proxy function waits in its poll for ten seconds and each holds a thread of the server.
 SERVER_THREADS = 512
 
-PROJECT = Path(__file__).parents[2]
-BUILD = PROJECT / "build"
-FOLDER = BUILD / "local"
-# Of a cloud's folder; the last three stay when the cloud is stopped.
-FILE, LAST_SITES, LAST_PORT, STATE = "cloud.json", "sites.json", "port", "state"
+BUILD = PROJECT.build
+# Of the cloud that the command line has: another one, beside that, is in another folder.
+FOLDER = Path(os.environ.get("SLUICE_LOCAL_FOLDER") or BUILD / "local")
+# Of a cloud's folder; all but the first stay when the cloud is stopped.
+FILE, LAST_SITES, LAST_DEPLOYED, LAST_PORT, STATE = "cloud.json", "sites.json", "deployed.json", "port", "state"
 
 
 class CloudFailed(SluiceError):
@@ -46,14 +47,15 @@ class CloudFailed(SluiceError):
 class Cloud:
     """A running embedded cloud. `sites` are those deployed to, in the order of their deployment.
 
-    `harsh` is what it does of what AWS may do, None where it does none of that; `keeps_state` where it can come back
-    as it was stopped.
+    `deployed` has by site what the deployer noted, by which it knows it again. `harsh` is what it does of what AWS may
+    do, None where it does none of that; `keeps_state` where it can come back as it was stopped.
     """
 
     pid: int
     endpoint: str
     folder: Path
     sites: tuple[Site, ...] = ()
+    deployed: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     harsh: Behaviours | None = None
     keeps_state: bool = False
 
@@ -85,9 +87,10 @@ class Cloud:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def with_site(self, site: Site) -> "Cloud":
-        """Note a deployment to `site`, also in the cloud's file."""
-        cloud = replace(self, sites=(*(known for known in self.sites if known != site), site))
+    def with_site(self, site: Site, deployed: Mapping[str, str] | None = None) -> "Cloud":
+        """Note a deployment to `site` and what was `deployed`, where that is known, also in the cloud's file."""
+        sites = (*(known for known in self.sites if known != site), site)
+        cloud = replace(self, sites=sites, deployed={**self.deployed, str(site): deployed or {}})
         _write(cloud)
         return cloud
 
@@ -128,16 +131,22 @@ def start(
     running = find(folder)
     if running:
         raise CloudFailed(f"a cloud runs already: process {running.pid} at {running.endpoint}")
-    python = runtime_python(BUILD, PROJECT / "requirements.txt")
-    sites: tuple[Site, ...] = ()
+    need("local", "ministack", "aws_cdk")
+    install_lambda_python()
+    python = runtime_python(BUILD, PROJECT.lock)
+    sites, deployed = tuple[Site, ...](), dict[str, Mapping[str, str]]()
     if not keep_state:
         shutil.rmtree(folder, ignore_errors=True)
     elif _has_state(folder) and (folder / LAST_SITES).exists():
         sites = tuple(Site(**site) for site in json.loads((folder / LAST_SITES).read_text()))
+        with contextlib.suppress(FileNotFoundError):
+            deployed = json.loads((folder / LAST_DEPLOYED).read_text())
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     endpoint = f"http://{LOOPBACK}:{_free_port(folder)}"
     keeps = keep_state or save_state
-    cloud = Cloud(pid=0, endpoint=endpoint, folder=folder, sites=sites, harsh=harsh, keeps_state=keeps)
+    cloud = Cloud(
+        pid=0, endpoint=endpoint, folder=folder, sites=sites, deployed=deployed, harsh=harsh, keeps_state=keeps
+    )
     cloud = replace(cloud, pid=_spawn(cloud, python, ends_with_us=ends_with_us))
     _write(cloud)
     try:
@@ -173,6 +182,7 @@ def find(folder: Path = FOLDER) -> Cloud | None:
         endpoint=fields["endpoint"],
         folder=folder,
         sites=tuple(Site(**site) for site in fields["sites"]),
+        deployed=fields.get("deployed", {}),
         harsh=Behaviours.parse(fields["harsh"]) if fields.get("harsh") else None,
         keeps_state=bool(fields.get("keeps_state")),
     )
@@ -230,7 +240,7 @@ def _spawn(cloud: Cloud, python: Path, *, ends_with_us: bool) -> int:
         server = subprocess.Popen(  # noqa: S603 - our own arguments
             [sys.executable, "-m", "sluice.local.server", str(python), str(cloud.request_log), harsh, *parent],
             env=environment,
-            cwd=PROJECT,
+            cwd=PROJECT.workspace,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -244,6 +254,7 @@ def _write(cloud: Cloud) -> None:
         "pid": cloud.pid,
         "endpoint": cloud.endpoint,
         "sites": [asdict(site) for site in cloud.sites],
+        "deployed": cloud.deployed,
         "harsh": cloud.harsh.text() if cloud.harsh else "",
         "keeps_state": cloud.keeps_state,
     }
@@ -251,6 +262,7 @@ def _write(cloud: Cloud) -> None:
     unfinished.write_text(json.dumps(fields, indent=1))
     unfinished.replace(cloud.folder / FILE)
     (cloud.folder / LAST_SITES).write_text(json.dumps(fields["sites"]))
+    (cloud.folder / LAST_DEPLOYED).write_text(json.dumps(fields["deployed"]))
     (cloud.folder / LAST_PORT).write_text(cloud.endpoint.rsplit(":", 1)[1])
 
 

@@ -17,7 +17,9 @@ def address_in(country: str) -> str:
 
 
 def write_database(path: Path) -> None:
-    """As MaxMind's own databases of countries are."""
+    """As MaxMind's own databases of countries are. One that is there stays: the next would differ in its time alone."""
+    if path.exists() and path.stat().st_mtime > Path(__file__).stat().st_mtime:
+        return
     writer = MMDBWriter(ip_version=6, ipv4_compatible=True, database_type="Sluice-Loopback-Country")
     for code, network in COUNTRIES.items():
         writer.insert_network(IPSet([network]), {"country": {"iso_code": code}})

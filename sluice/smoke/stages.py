@@ -14,14 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sluice.aws.clients import calls
-from sluice.aws.operator.connections import Connection, of_environment, of_user, variables_of
+from sluice.aws.operator.connections import Connection, environment_of, of_environment, of_user
 from sluice.aws.operator.stage_contents import Left
 from sluice.aws.operator.usage import OwnRequests, Usage
 from sluice.costs.prices import Used
 from sluice.errors import CallFailed, SluiceError
-from sluice.local.cloud import BUILD, PROJECT, Cloud, clean_environment, start, tail
-from sluice.local.deployer import CDK, UNATTENDED
+from sluice.local.cloud import BUILD, Cloud, clean_environment, start, tail
+from sluice.local.deployer import UNATTENDED
 from sluice.local.sites import DEFAULT_SITE, Site
+from sluice.node import cdk
+from sluice.project import PROJECT
 from sluice.smoke.costs import bill
 from sluice.smoke.runs import Bill, NotSo
 from sluice.smoke.sites import SmokeSite, looks
@@ -132,7 +134,7 @@ class Stages:
     def bootstrap(self) -> None:
         """Bootstrap an embedded cloud, as an account's owner does. Raises `CommandFailed`."""
         where = f"aws://{DEFAULT_SITE.account}/{DEFAULT_SITE.region}"
-        self._run([str(CDK), "bootstrap", where, "--no-notices"], self.here, "bootstrap")
+        self._run([str(cdk()), "bootstrap", where, "--no-notices"], self.here, "bootstrap")
 
     def deploy(self) -> str:
         """Deploy both, side by side. Raises `CommandFailed`."""
@@ -216,13 +218,13 @@ class Stages:
             raise CommandFailed("the run is over")
         base = clean_environment() if self.cloud else os.environ
         path = os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", "")])
-        environment = {**base, **variables_of(site.connection), "PATH": path, **UNATTENDED}
+        environment = {**environment_of(site.connection, base), "PATH": path, **UNATTENDED}
         log = FOLDER / f"{site.stage}-{command}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - our own arguments
                 program,
-                cwd=PROJECT,
+                cwd=PROJECT.workspace,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -6,13 +6,13 @@ it gives the same assembly every time, and one assembly can be deployed to any a
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from aws_cdk import App, CrossStackReferences, ReferenceStrength, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from sluice.constructs.site_construct import SiteConstruct
 from sluice.errors import BadConfiguration
+from sluice.project import PROJECT
 from sluice.stacks.bundles.assets import Assets
 from sluice.stacks.bundles.environment import SparkAssets
 from sluice.stacks.parameters import Parameters
@@ -24,8 +24,6 @@ from sluice.stacks.stacks import (
     SplittingStack,
     StateStack,
 )
-
-PROJECT = Path(__file__).parents[2]
 
 
 def new_app(context: Mapping[str, object] | None = None, *, outdir: str | None = None) -> App:

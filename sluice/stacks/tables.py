@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sluice.project import PROJECT
 from sluice.stacks.parameters import ROOT, Parameters, schema
 from sluice.stacks.parameters.values import Model, in_words
 
-PROJECT = Path(__file__).parents[2]
 PLACE = re.compile(r"(?P<begin><!-- parameters:(?P<section>[a-z. ]*)-->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 SHORT = 40  # characters of a default that a table shows; cdk.json has the others
 
 
 def main() -> None:
     """Write what differs."""
-    for path in (PROJECT / "cdk.json", *documents()):
+    for path in (PROJECT.files / "cdk.json", *documents()):
         text = made(path)
         if text != path.read_text():
             path.write_text(text)
@@ -29,7 +29,7 @@ def main() -> None:
 
 def documents() -> Iterator[Path]:
     """Find the documents that have tables."""
-    return (path for path in sorted((PROJECT / "docs").glob("*.md")) if PLACE.search(path.read_text()))
+    return (path for path in sorted((PROJECT.files / "docs").glob("*.md")) if PLACE.search(path.read_text()))
 
 
 def made(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sluice.aws.clients import now_ms
-from sluice.aws.operator.connections import variables_of
+from sluice.aws.operator.connections import program_variables
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.cli.pipeline.pipelines import STACK, reach_of
 from sluice.local.jobs import LocalRuns
@@ -35,7 +35,7 @@ class Landing:
             ingress_url=self.outputs["IngressUrl"],
             reach=reach_of(deployed.connection),
         )
-        runs = LocalRuns(folder=folder, given_python=None, variables=variables_of(deployed.connection))
+        runs = LocalRuns(folder=folder, given_python=None, variables=program_variables(deployed.connection))
         self.asked = LocalPipeline.of(runs, told, now_ms)
         self.sqs.set_queue_attributes(
             QueueUrl=self.outputs["QueueUrl"], Attributes={"VisibilityTimeout": str(VISIBLE_AGAIN_S)}

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sluice.local.cloud import BUILD, PROJECT, find
+from sluice.local.cloud import BUILD, find
+from sluice.project import PROJECT
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,7 +34,7 @@ def _nothing_runs_afterwards() -> Iterator[None]:
 
 
 def test_every_check_passes_and_nothing_is_left() -> None:
-    done = subprocess.run([*COMMAND, "--json"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    done = subprocess.run([*COMMAND, "--json"], cwd=PROJECT.workspace, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     assert {each["name"]: each["outcome"] for each in report["checks"]} == dict.fromkeys(CHECKS, "passed")
@@ -44,7 +45,7 @@ def test_every_check_passes_and_nothing_is_left() -> None:
 
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM], ids=lambda ends: ends.name)
 def test_a_run_that_is_ended_amid_its_deployment_destroys_first(ends: signal.Signals) -> None:
-    with subprocess.Popen(COMMAND, cwd=PROJECT, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(COMMAND, cwd=PROJECT.workspace, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr
         for line in running.stderr:
             if line.startswith("deploy"):

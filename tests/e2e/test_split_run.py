@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from sluice.cli import sites
+from sluice.cli.main import app
 from sluice.splitting.operations import StopSession
 from tests.deployed import Deployed
 from tests.e2e.commands import noted, program, running, said
@@ -24,6 +28,7 @@ PROGRAM = """
 import os, sys, time, boto3
 sqs = boto3.client("sqs")
 url = os.environ["ORDERS_URL"]
+assert sqs.get_queue_url(QueueName=os.environ["ORDERS_NAME"])["QueueUrl"] == url
 print("reading", flush=True)
 while True:
     for message in sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5).get("Messages", []):
@@ -79,6 +84,25 @@ def test_a_program_reads_its_sessions_messages_and_its_exit_code_is_the_commands
         assert said(process) == "reading"
         splitting.send(QUEUE, ["42"], lambda _: {"client": "run"})
         assert process.wait(30) == 42
+    splitting.until_all_ended()
+
+
+def send_once_ready(splitting: Splitting) -> None:
+    splitting.ready_one()
+    splitting.send(QUEUE, ["43"], lambda _: {"client": "run"})
+
+
+def test_with_local_a_program_reaches_that_cloud_and_no_other_whatever_its_caller_is_at(
+    deployed: Deployed, splitting: Splitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "find", lambda: deployed.cloud)
+    for name in ("AWS_ENDPOINT_URL_SQS", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.setenv(name, "elsewhere")
+    where = ["--local", str(deployed.site), "--queue", f"ORDERS_URL={QUEUE}"]
+    with ThreadPoolExecutor(1) as producer:
+        producer.submit(send_once_ready, splitting)
+        done = CliRunner().invoke(app, ["split", "run", *where, *MINE, *program(PROGRAM, "delete")])
+    assert done.exit_code == 43, done.output
     splitting.until_all_ended()
 
 

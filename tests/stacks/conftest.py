@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aws_cdk.cx_api import CloudAssembly
 
+from sluice.project import Project
 from sluice.stacks import app
 from sluice.stacks.bundles.assets import Assets, Target
 from sluice.stacks.bundles.environment import SparkAssets, image_target
@@ -18,7 +19,7 @@ from sluice.stacks.parameters import Architecture, Parameters
 from sluice.stages import staged
 from tests.timeouts import end_the_process
 
-PROJECT = app.PROJECT
+PROJECT = Path(__file__).parents[2]
 CONTEXT: Mapping[str, Any] = json.loads((PROJECT / "cdk.json").read_text())["context"]
 Resource = Mapping[str, Any]
 KEY_ARN = "arn:aws:kms:eu-central-1:123456789012:key/k"
@@ -85,13 +86,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def layer() -> Path:
     """The layer's folder. It and all else that a synth builds is built by pip where it isn't yet, by one worker."""
-    assets, target = Assets(PROJECT), Target.of(Architecture.ARM64)
+    assets, target = Assets(Project.clone(PROJECT)), Target.of(Architecture.ARM64)
     build = PROJECT / "build"
     build.mkdir(exist_ok=True)
     with (build / ".suite").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assets.layer(assets.bundle("functions", "splitter"), target)
-        SparkAssets(PROJECT).environment(image_target(Architecture.ARM64, CONTEXT["sluice"]["pipeline"]["python"]))
+        SparkAssets(Project.clone(PROJECT)).environment(
+            image_target(Architecture.ARM64, CONTEXT["sluice"]["pipeline"]["python"])
+        )
         return assets.layer(assets.bundle("functions"), target).folder
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from sluice import lambda_python
 from sluice.locks import read_lock
+from sluice.project import Project
 from sluice.stacks.bundles.assets import CODE, LAYERS, Assets, Bundle, BundleFailed, Target, bytecode_of
 from sluice.stacks.bundles.environment import SparkAssets
 from sluice.stacks.parameters import Architecture
@@ -48,7 +49,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_a_function_has_its_folder_and_what_it_imports_and_nothing_else(project: Path) -> None:
-    assert [str(path) for path in Assets(project).sources("broker")] == [
+    assert [str(path) for path in Assets(Project.clone(project)).sources("broker")] == [
         "sluice/__init__.py",
         "sluice/four.py",
         "sluice/functions/broker/handler.py",
@@ -59,7 +60,7 @@ def test_a_function_has_its_folder_and_what_it_imports_and_nothing_else(project:
 
 
 def test_packages_on_the_way_to_a_module_come_with_it(project: Path) -> None:
-    sources = [str(path) for path in Assets(project).sources("proxy")]
+    sources = [str(path) for path in Assets(Project.clone(project)).sources("proxy")]
     assert sources == [
         "sluice/__init__.py",
         "sluice/deep/__init__.py",
@@ -71,39 +72,39 @@ def test_packages_on_the_way_to_a_module_come_with_it(project: Path) -> None:
 def test_a_file_lies_beside_the_code_by_another_name(project: Path) -> None:
     (project / "data").mkdir()
     (project / "data" / "v1.mmdb").write_bytes(b"1")
-    built = Assets(project, _not_compiled).code("broker", beside={"countries.mmdb": "data/v1.mmdb"})
+    built = Assets(Project.clone(project), _not_compiled).code("broker", beside={"countries.mmdb": "data/v1.mmdb"})
     assert (built.folder / "countries.mmdb").read_bytes() == b"1"
-    assert built.key != Assets(project, _not_compiled).code("broker").key
+    assert built.key != Assets(Project.clone(project), _not_compiled).code("broker").key
 
 
 def test_a_file_that_isnt_there_is_named(project: Path) -> None:
     with pytest.raises(BundleFailed, match=r"v1\.mmdb can't be read: No such file"):
-        Assets(project, _not_compiled).code("broker", beside={"countries.mmdb": "v1.mmdb"})
+        Assets(Project.clone(project), _not_compiled).code("broker", beside={"countries.mmdb": "v1.mmdb"})
 
 
 def test_the_codes_key_doesnt_depend_on_time_or_on_what_isnt_imported(project: Path) -> None:
-    before = Assets(project, _not_compiled).code("broker")
+    before = Assets(Project.clone(project), _not_compiled).code("broker")
     os.utime(project / "sluice/one.py", (1, 1))
     (project / "sluice/cli/main.py").write_text("import sluice.two\n")
-    assert Assets(project, _not_compiled).code("broker") == before
+    assert Assets(Project.clone(project), _not_compiled).code("broker") == before
 
 
 def test_the_codes_key_changes_with_what_is_imported(project: Path) -> None:
-    before = Assets(project, _not_compiled).code("broker").key
+    before = Assets(Project.clone(project), _not_compiled).code("broker").key
     (project / "sluice/four.py").write_text("")
-    assert Assets(project, _not_compiled).code("broker").key != before
+    assert Assets(Project.clone(project), _not_compiled).code("broker").key != before
 
 
 def test_the_key_is_the_same_in_another_folder(project: Path, tmp_path: Path) -> None:
-    before = Assets(project, _not_compiled).code("broker").key
+    before = Assets(Project.clone(project), _not_compiled).code("broker").key
     moved = project.rename(tmp_path.with_name("moved"))
-    assert Assets(moved, _not_compiled).code("broker").key == before
+    assert Assets(Project.clone(moved), _not_compiled).code("broker").key == before
 
 
 def test_lambda_can_read_what_was_built_under_a_strict_umask(project: Path) -> None:
     before = os.umask(0o077)
     try:
-        folder = Assets(project, _not_compiled).code("broker").folder
+        folder = Assets(Project.clone(project), _not_compiled).code("broker").folder
     finally:
         os.umask(before)
     modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
@@ -111,12 +112,12 @@ def test_lambda_can_read_what_was_built_under_a_strict_umask(project: Path) -> N
 
 
 def test_a_bundle_is_what_the_extra_lists(project: Path) -> None:
-    assert Assets(project).bundle("functions") == Bundle(name="functions", requirements=("alpha",))
+    assert Assets(Project.clone(project)).bundle("functions") == Bundle(name="functions", requirements=("alpha",))
 
 
 def test_a_bundle_that_fails_leaves_nothing_behind(project: Path) -> None:
     (project / "requirements.txt").write_text("alpha==not-a-version\n")
-    assets = Assets(project)
+    assets = Assets(Project.clone(project))
     with pytest.raises(BundleFailed, match="pip can't install alpha:"):
         assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64))
     assert list((project / "build" / "bundles").iterdir()) == []
@@ -142,7 +143,7 @@ def test_this_machine_is_one_that_lambda_has_with_the_python_that_runs_functions
 
 def test_the_layer_is_what_is_pinned_and_holds_no_noise(layer: Path) -> None:
     installed = layer / "python"
-    assets = Assets(PROJECT)
+    assets = Assets(Project.clone(PROJECT))
     pins = assets.pins(assets.bundle("functions"))
     names = {pin.name for pin in pins}
     assert names == {"aws-lambda-powertools", "jmespath", "msgspec", "typing-extensions", "ulid-transform"}
@@ -155,8 +156,8 @@ def test_the_layer_is_what_is_pinned_and_holds_no_noise(layer: Path) -> None:
 
 
 def test_what_is_deployed_is_pinned_with_hashes_and_for_every_platform() -> None:
-    assets = Assets(PROJECT)
-    pins = assets.pins(assets.bundle("functions", "splitter")) + SparkAssets(PROJECT).pins()
+    assets = Assets(Project.clone(PROJECT))
+    pins = assets.pins(assets.bundle("functions", "splitter")) + SparkAssets(Project.clone(PROJECT)).pins()
     assert [pin.name for pin in pins if pin.marker or not pin.hashes] == []
 
 
@@ -171,10 +172,12 @@ def test_whatever_is_installed_is_pinned_with_its_hash(lock: Path) -> None:
 
 
 def test_a_file_with_another_hash_isnt_installed(project: Path) -> None:
-    real = next(pin for pin in Assets(PROJECT).pins(Bundle(name="x", requirements=("jmespath",))))
+    real = next(pin for pin in Assets(Project.clone(PROJECT)).pins(Bundle(name="x", requirements=("jmespath",))))
     (project / "requirements.txt").write_text(f"{real.name}=={real.version} \\\n    --hash=sha256:{'0' * 64}\n")
     with pytest.raises(BundleFailed, match="DO NOT MATCH THE HASHES"):
-        Assets(project).layer(Bundle(name="x", requirements=("jmespath",)), Target.of(Architecture.ARM64))
+        Assets(Project.clone(project)).layer(
+            Bundle(name="x", requirements=("jmespath",)), Target.of(Architecture.ARM64)
+        )
 
 
 def test_every_module_of_a_layer_has_its_bytecode(layer: Path) -> None:
@@ -183,20 +186,20 @@ def test_every_module_of_a_layer_has_its_bytecode(layer: Path) -> None:
 
 
 def test_every_module_of_our_code_has_its_bytecode() -> None:
-    folder = Assets(PROJECT).code("broker").folder
+    folder = Assets(Project.clone(PROJECT)).code("broker").folder
     assert next(folder.rglob("*.py"))
     assert _uncompiled(folder) == set()
 
 
 def test_bytecode_is_the_same_whatever_else_is_compiled(project: Path) -> None:
-    before = _bytecode(Assets(project).code("broker").folder)
+    before = _bytecode(Assets(Project.clone(project)).code("broker").folder)
     (project / "sluice/before.py").write_text("name = other = 'sluice.two'\n")
     (project / "sluice/deep/three.py").write_text("def f(name):\n    return {name, 'sluice.one', 1000000}\n")
-    assert _bytecode(Assets(project).code("broker").folder) == before
+    assert _bytecode(Assets(Project.clone(project)).code("broker").folder) == before
 
 
 def test_bytecode_is_loaded_without_a_look_at_its_source_and_names_where_that_is_deployed() -> None:
-    folder = Assets(PROJECT).code("broker").folder
+    folder = Assets(Project.clone(PROJECT)).code("broker").folder
     module = PurePosixPath("sluice/functions/broker/handler.py")
     compiled = (folder / bytecode_of(module)).read_bytes()
     unchecked_hash = (0b01).to_bytes(4, "little")  # PEP 552
@@ -227,14 +230,14 @@ def _bytecode(folder: Path) -> dict[str, bytes]:
 
 def test_a_layer_that_is_there_isnt_built_again(layer: Path) -> None:
     before = layer.stat().st_mtime_ns
-    assets = Assets(PROJECT)
+    assets = Assets(Project.clone(PROJECT))
     built = assets.layer(assets.bundle("functions"), Target.of(Architecture.ARM64))
     assert (built.folder, layer.stat().st_mtime_ns) == (layer, before)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_no_function_has_what_only_the_command_line_uses(function: str) -> None:
-    sources = Assets(PROJECT).sources(function)
+    sources = Assets(Project.clone(PROJECT)).sources(function)
     assert PurePosixPath(f"sluice/functions/{function}/handler.py") in sources
     assert all(path.suffix == ".py" for path in sources)
     others = {"cli", "local", "peers"} | {other for other in FUNCTIONS if other != function}
@@ -254,19 +257,19 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_handler_imports_from_its_bundle_alone(function: str, runtime: Path) -> None:
-    _import_handler(function, Assets(PROJECT).code(function).folder, runtime)
+    _import_handler(function, Assets(Project.clone(PROJECT)).code(function).folder, runtime)
 
 
 @pytest.mark.skipif(lambda_python.lambda_python().version != lambda_python.VERSION, reason="no Python of Lambda's here")
 def test_a_handler_imports_from_its_bytecode_alone(runtime: Path, tmp_path: Path) -> None:
-    code = shutil.copytree(Assets(PROJECT).code("broker").folder, tmp_path / "code")
+    code = shutil.copytree(Assets(Project.clone(PROJECT)).code("broker").folder, tmp_path / "code")
     for source in code.rglob("*.py"):
         source.write_text("raise AssertionError('compiled when imported')")
     _import_handler("broker", code, runtime)
 
 
 def _import_handler(function: str, code: Path, runtime: Path) -> None:
-    assets = Assets(PROJECT)
+    assets = Assets(Project.clone(PROJECT))
     layer = assets.layer(assets.bundle("functions"), Target.of(Architecture.LOCAL)).folder  # compiled parts, too, load
     program = (
         f"import sys; sys.path += {[str(code), str(layer / 'python'), str(runtime)]!r}; "

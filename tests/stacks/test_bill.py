@@ -6,6 +6,7 @@ import pytest
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 
+from sluice.project import Project
 from sluice.stacks.bundles.assets import Assets
 from sluice.stacks.bundles.bill import DOCUMENT, Package, bill, document, packages
 from tests.stacks.conftest import PROJECT
@@ -33,7 +34,7 @@ def test_what_is_deployed_may_be_passed_on(found: dict[str, Package]) -> None:
 
 
 def test_what_layers_hold_is_deployed_and_what_compiles_it_is_not(found: dict[str, Package]) -> None:
-    assets = Assets(PROJECT)
+    assets = Assets(Project.clone(PROJECT))
     held = {pin.name for pin in assets.pins(assets.bundle("functions", "splitter"))}
     assert {name for name in held if not found[name].is_deployed} == set()
     assert not found["pyodide"].is_deployed

@@ -17,13 +17,14 @@ import pytest
 from sluice.local.jobs import spark_python
 from sluice.locks import NotPinned
 from sluice.pipeline.jobs import Places, Program
+from sluice.project import Project
 from sluice.stacks.bundles.assets import BundleFailed
 from sluice.stacks.bundles.environment import ENTRY_POINT, PACKAGES, SparkAssets, image_target
 from sluice.stacks.parameters import Architecture
 from tests.stacks.conftest import PROJECT
 
 PYTHON = "3.11"
-ASSETS = SparkAssets(PROJECT)
+ASSETS = SparkAssets(Project.clone(PROJECT))
 OF_SPARK = ("pyspark", "py4j")  # what the image has of Spark
 MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 # Each of them has its own requirement, which whoever asks for that format installs: docs/spark.md
@@ -58,7 +59,7 @@ def names(archive: Path) -> list[str]:
 
 
 def test_our_packages_are_packed_with_what_they_import_at_run_time_and_nothing_else(project: Path) -> None:
-    files = [name for name in names(SparkAssets(project).code().folder) if "." in name]
+    files = [name for name in names(SparkAssets(Project.clone(project)).code().folder) if "." in name]
     assert files == [
         "sluice/__init__.py",
         "sluice/message.py",
@@ -71,7 +72,7 @@ def test_our_packages_are_packed_with_what_they_import_at_run_time_and_nothing_e
 def test_equal_content_is_an_equal_archive_wherever_and_whenever_it_is_packed(
     project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    before = SparkAssets(project).code()
+    before = SparkAssets(Project.clone(project)).code()
     packed = before.folder.read_bytes()
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     moved = project.rename(elsewhere / "project")
@@ -80,38 +81,38 @@ def test_equal_content_is_an_equal_archive_wherever_and_whenever_it_is_packed(
     (moved / "build").rename(elsewhere / "build-before")
     mask = os.umask(0o077)
     try:
-        after = SparkAssets(moved).code()
+        after = SparkAssets(Project.clone(moved)).code()
     finally:
         os.umask(mask)
     assert (after.key, after.folder.read_bytes()) == (before.key, packed)
 
 
 def test_no_archive_says_who_packed_it_and_when(project: Path) -> None:
-    content = SparkAssets(project).code().folder.read_bytes()
+    content = SparkAssets(Project.clone(project)).code().folder.read_bytes()
     assert content[4:8] == bytes(4)  # gzip's own time: https://www.rfc-editor.org/rfc/rfc1952
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(content))) as tar:
         assert {(member.mtime, member.uid, member.uname) for member in tar.getmembers()} == {(0, 0, "")}
 
 
 def test_the_key_changes_with_the_code_and_with_nothing_beside_it(project: Path) -> None:
-    before = SparkAssets(project).code().key
+    before = SparkAssets(Project.clone(project)).code().key
     (project / "spark" / "README.md").write_text("more")
-    assert SparkAssets(project).code().key == before
+    assert SparkAssets(Project.clone(project)).code().key == before
     (project / "spark" / "sluice_jobs" / "land.py").write_text("")
-    assert SparkAssets(project).code().key != before
+    assert SparkAssets(Project.clone(project)).code().key != before
 
 
 def test_packages_that_aren_t_pinned_aren_t_packed(project: Path) -> None:
     (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["beta>=1"]\n')
     with pytest.raises(NotPinned, match="doesn't pin beta"):
-        SparkAssets(project).environment(image_target(Architecture.ARM64, PYTHON))
+        SparkAssets(Project.clone(project)).environment(image_target(Architecture.ARM64, PYTHON))
 
 
 def test_packages_that_can_t_be_installed_leave_nothing_behind(project: Path) -> None:
     (project / "spark" / "pyproject.toml").write_text('[project]\ndependencies = ["alpha"]\n')
     (project / "requirements.txt").write_text("alpha==not-a-version\n")
     with pytest.raises(BundleFailed, match="pip can't install alpha:"):
-        SparkAssets(project).environment(image_target(Architecture.ARM64, PYTHON))
+        SparkAssets(Project.clone(project)).environment(image_target(Architecture.ARM64, PYTHON))
     assert list((project / "build" / "spark-archives").iterdir()) == []
 
 

@@ -16,11 +16,11 @@ import pytest
 from sluice.cli.sites import with_first_site
 from sluice.cli.splitting import commands as split
 from sluice.cli.splitting import programs
-from sluice.cli.splitting.commands import plain
 from sluice.cli.splitting.filters import filters_of
 from sluice.cli.splitting.programs import run_program, variables
 from sluice.cli.splitting.registration import BadRegistration, registration
 from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
+from sluice.cli.splitting.tables import plain
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
 from sluice.operations import Operation
@@ -256,7 +256,18 @@ def opened(*statuses: str) -> OpenSession:
 
 
 def test_a_program_reads_its_queues_from_variables() -> None:
-    assert variables(opened(), ["A=one", "two"]) == {"A": "https://sqs/one", "SLUICE_QUEUE_URL": "https://sqs/two"}
+    assert variables(opened(), ["A=one", "two"]) == {
+        "A": "https://sqs/one",
+        "A_NAME": "one",
+        "SLUICE_QUEUE_URL": "https://sqs/two",
+        "SLUICE_QUEUE_NAME": "two",
+    }
+    assert variables(opened(), ["ORDERS_URL=one", "QUEUE_NAME=two"]) == {
+        "ORDERS_URL": "https://sqs/one",
+        "ORDERS_NAME": "one",
+        "QUEUE_NAME": "two",
+    }
+    assert variables(opened(), ["A_NAME=one", "A_URL=two"]) == {"A_NAME": "one", "A_URL": "https://sqs/two"}
     with pytest.raises(SessionFailed, match="several queues"):
         variables(opened(), [])
     with pytest.raises(SessionFailed, match="'three'"):

@@ -295,7 +295,7 @@ def test_a_process_of_its_own_keeps_the_session_as_long_as_this_one_is_there() -
     fake = FakeLambda()
     with serving(fake) as endpoint:
         session = boto3.session.Session("id", "secret", region_name="eu-central-1")
-        with kept_by_another(ControlClient(Connection(session, endpoint), "control"), "s"):
+        with kept_by_another(ControlClient(Connection(session, endpoint), "control"), "s", environment=os.environ):
             assert fake.asked.get(timeout=20) == {"op": "heartbeat", "session_id": "s"}
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.drawings import RED, as_svg, as_text
+from sluice.federation.map.drawings import as_text
 from sluice.federation.map.findings import ALWAYS, FOR_FIVE_MINUTES, Concern, Effect, findings
 from sluice.federation.map.keys import common_key
 from sluice.federation.map.languages import as_dot, as_mermaid
+from sluice.federation.map.svg import as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.exchanges import ExchangeType
@@ -217,7 +218,7 @@ def test_a_route_that_fails_by_itself_is_named_with_the_reason() -> None:
     [finding] = findings(topology)
     assert str(finding) == "failed route: A → B over to-B/x-#-B: Failed: no such queue"
     assert "Failed: no such queue" in as_text(topology)
-    assert RED in as_svg(topology)
+    assert "x # (failed)" in as_svg(topology)
 
 
 def test_a_pause_keeps_messages_and_is_no_finding() -> None:
@@ -316,8 +317,10 @@ def test_the_svg_has_every_site_route_and_finding() -> None:
     topology = joined(both_ways(("A", "B"), ("B", "C"), ("C", "A")), key='<&\x00">.#')
     drawn = ET.fromstring(as_svg(topology))
     texts = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    titles = "\n".join(element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}title"))
     assert {"A", "B", "C"} <= set(texts)
-    assert texts.count('x <&\ufffd">.#') == 6
+    assert texts.count('x <&\ufffd">.# (waiting)') == 3  # a line for both ways
+    assert all(f"{a} x to {b} x, key " in titles for a, b in both_ways(("A", "B"), ("B", "C"), ("C", "A")))
     assert sum(text.startswith("⚠ ") for text in texts) == len(findings(topology)) == 6
 
 

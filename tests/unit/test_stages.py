@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from itertools import permutations
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,12 +15,11 @@ from sluice.aws import metrics
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.deployment import NotDeployed, stack_outputs
 from sluice.aws.operator.lags import read_lags
-from sluice.cli.sites import SiteCommand, SiteTyper, stage_said
+from sluice.cli.site_names import SiteOptions, options_said
+from sluice.cli.sites import SiteTyper
 from sluice.errors import CallFailed
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.links.links import Bridge
-from sluice.local.cloud import Cloud
-from sluice.local.deployer import Deployer
 from sluice.local.sites import BadSite, Site, peer_stages, to_deploy
 from sluice.peers.methods import Denied, Patience, RendezvousMethod, Reply, over_sqs
 from sluice.pipeline.jobs import Landing, Places, Reach
@@ -166,11 +163,11 @@ def program() -> SiteTyper:
 
     @app.command()
     def site() -> None:
-        typer.echo(f"{stage_said()}")
+        typer.echo(f"{options_said().stage}")
 
-    @app.command(cls=SiteCommand)
-    def named(name: str) -> None:
-        typer.echo(f"{name} {stage_said()}")
+    @app.command()
+    def named(name: str, *, site: SiteOptions) -> None:
+        typer.echo(f"{name} {site.stage}")
 
     return app
 
@@ -189,7 +186,7 @@ def test_a_command_is_about_the_stage_that_is_said(
     arguments: list[str], environment: dict[str, str], said: str
 ) -> None:
     assert CliRunner().invoke(program(), arguments, env=environment).output == f"{said}\n"
-    assert stage_said() is None
+    assert options_said() == SiteOptions()
 
 
 def test_a_command_refuses_what_is_no_stage() -> None:
@@ -216,19 +213,3 @@ def test_sites_of_several_stages_let_each_other_in() -> None:
     assert peer_stages([DEV, DEV]) == []
     assert to_deploy((UNSTAGED,), (DEV,)) == (DEV, UNSTAGED)
     assert to_deploy((UNSTAGED, DEV), (DEV,)) == (DEV,)
-
-
-@pytest.mark.parametrize("order", list(permutations([UNSTAGED, DEV, DEV2])))
-def test_each_stage_is_synthesized_once_and_a_place_bootstrapped_once(
-    order: tuple[Site, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[list[str]] = []
-    monkeypatch.setattr("subprocess.run", lambda command, **_: calls.append([*command[1:], ""]))
-    cloud = Cloud(pid=1, endpoint="http://127.0.0.1:1", folder=tmp_path)
-    deployed = Deployer(cloud=cloud).deploy(*order)
-    assert deployed.sites == order
-    assert sorted(call[0] for call in calls) == ["bootstrap", *["deploy"] * 3, *["synth"] * 3]
-    stages = [{text for text in call if text.startswith("--context=sluice.stage")} for call in calls[:3]]
-    assert stages == [{f"--context=sluice.stage={site.stage}"} if site.stage else set() for site in order]
-    apps = {call[call.index("--app") + 1] for call in calls if call[0] == "deploy"}
-    assert {Path(app).name for app in apps} == {"cdk.out", "cdk.out-dev", "cdk.out-dev2"}

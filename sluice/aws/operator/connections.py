@@ -2,16 +2,30 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import boto3
-from botocore.exceptions import BotoCoreError, NoRegionError, ProfileNotFound
+from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, ProfileNotFound
+from botocore.session import Session
 
-from sluice.aws.clients import CONFIG
-from sluice.errors import BadConfiguration
+from sluice.aws.clients import CONFIG, calls
+from sluice.aws.operator.environments import KEY, SERVICES_ENDPOINT, undirected
+from sluice.errors import BadConfiguration, CallFailed
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+    from mypy_boto3_sts import STSClient
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
+STAGE_VARIABLE = "SLUICE_STAGE"  # which our own commands read
+# botocore's variables, as it declares them: which profile, and what files, whatever the environment says.
+NOT_CONFIGURED = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
 DEFAULT_PROFILE = "default"  # as boto3 calls it where none is said
 
 
@@ -26,6 +40,8 @@ class Connection:
     session: boto3.session.Session
     endpoint_url: str | None = None
     stage: str | None = None
+    _clients: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _making: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)  # a session isn't for threads
 
     @property
     def region(self) -> str:
@@ -33,26 +49,34 @@ class Connection:
         return self.session.region_name
 
     def client(self, service: str) -> Any:
-        """Make a boto3 client; the caller knows its type by the service's name. Raises `NoConnection`."""
-        try:
-            # The stubs name every service: ours is an argument.
-            return self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
-        except NoRegionError:
-            raise NoConnection("no region: pass --region or set AWS_REGION") from None
+        """Give the boto3 client, made once; the caller knows its type by the service's name. Raises `NoConnection`."""
+        with self._making:
+            if service not in self._clients:
+                try:
+                    # The stubs name every service: ours is an argument.
+                    made = self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
+                except NoRegionError:
+                    raise NoConnection(
+                        "no region: pass --region, or --local for the embedded cloud, or set AWS_REGION"
+                    ) from None
+                self._clients[service] = made
+            return self._clients[service]
 
 
 def of_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
     """Connect as the AWS command line would: by profile, environment, configuration files. Raises `NoConnection`."""
     try:
+        configured = Session(profile=profile)
         session = boto3.session.Session(
             region_name=region or os.environ.get("AWS_REGION"),  # boto3 itself knows only AWS_DEFAULT_REGION
-            profile_name=profile,
+            botocore_session=configured,
         )
+        endpoint_url = os.environ.get(ENDPOINT_VARIABLE) or configured.get_scoped_config().get("endpoint_url")
     except ProfileNotFound as error:
         raise NoConnection(f"{error}: see `aws configure list-profiles`") from None
     except BotoCoreError as error:
         raise NoConnection(f"AWS configuration: {error}") from error
-    return Connection(session, os.environ.get(ENDPOINT_VARIABLE) or None, stage)
+    return Connection(session, endpoint_url, stage)
 
 
 def of_environment(variables: Mapping[str, str], *, stage: str | None = None) -> Connection:
@@ -61,24 +85,77 @@ def of_environment(variables: Mapping[str, str], *, stage: str | None = None) ->
         aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
         region_name=variables["AWS_REGION"],
+        botocore_session=Session(session_vars=NOT_CONFIGURED),
     )
     return Connection(session, variables[ENDPOINT_VARIABLE], stage)
 
 
-def variables_of(connection: Connection) -> Mapping[str, str]:
-    """With which a program acts as the connection does. Raises `NoConnection` without credentials."""
-    credentials = connection.session.get_credentials()
-    if credentials is None:
-        raise NoConnection("no AWS credentials: set AWS_PROFILE or pass --profile, or --local")
-    frozen = credentials.get_frozen_credentials()
-    variables = {"AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
+def account_of(connection: Connection) -> str:
+    """Ask which account the credentials are of. Raises `CallFailed`."""
+    client: STSClient = connection.client("sts")
+    with calls("GetCallerIdentity"):
+        return client.get_caller_identity()["Account"]
+
+
+def environment_of(connection: Connection, surroundings: Mapping[str, str]) -> dict[str, str]:
+    """Give the environment in which a program of ours, or CDK's, acts as the connection does.
+
+    On AWS it finds the credentials as we did, and renews them. Raises `NoConnection` without credentials.
+    """
     if connection.endpoint_url:
-        # Of the embedded cloud; on AWS a program finds credentials itself, and renews them.
-        variables |= {
-            ENDPOINT_VARIABLE: connection.endpoint_url,
-            "AWS_ACCESS_KEY_ID": str(frozen.access_key),
-            "AWS_SECRET_ACCESS_KEY": str(frozen.secret_key),
-        }
-    elif connection.session.profile_name != DEFAULT_PROFILE:
-        variables["AWS_PROFILE"] = connection.session.profile_name
-    return variables
+        return {**undirected(surroundings), **program_variables(connection)}
+    _credentials(connection)
+    led = {**surroundings, "AWS_REGION": connection.region, "AWS_DEFAULT_REGION": connection.region}
+    if connection.session.profile_name == DEFAULT_PROFILE:
+        return led
+    # Keys in the environment would win over a profile that is only there, too.
+    return {k: v for k, v in led.items() if not KEY.fullmatch(k)} | {"AWS_PROFILE": connection.session.profile_name}
+
+
+def program_variables(connection: Connection) -> Mapping[str, str]:
+    """With which any AWS program acts as the connection does, on top of an environment that is `undirected`.
+
+    On AWS it gets no key that stays valid: credentials of a role, of a single sign-on or of a web identity are handed
+    on as they are, for what is left of their time; for a user's own keys STS gives a session token, which is good for
+    twelve hours and can't ask IAM. Where STS gives none the keys themselves are the only way. What isn't credentials,
+    as a profile's name, isn't handed on: it means something else to each SDK, and to some nothing.
+
+    Raises `NoConnection` without credentials.
+    """
+    frozen = _credentials(connection)
+    keys = {"AccessKeyId": str(frozen.access_key), "SecretAccessKey": str(frozen.secret_key)}
+    if frozen.token:
+        keys["SessionToken"] = str(frozen.token)
+    elif not connection.endpoint_url:
+        with suppress(CallFailed), calls("GetSessionToken"):
+            keys = connection.client("sts").get_session_token()["Credentials"]
+    variables = {
+        "AWS_ACCESS_KEY_ID": keys["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"],
+        "AWS_REGION": connection.region,
+        "AWS_DEFAULT_REGION": connection.region,
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    given = {
+        "AWS_SESSION_TOKEN": keys.get("SessionToken"),
+        ENDPOINT_VARIABLE: connection.endpoint_url,
+        STAGE_VARIABLE: connection.stage,
+    }
+    # Where the connection leads to no one endpoint it follows these too.
+    services = (
+        {} if connection.endpoint_url else {k: v for k, v in os.environ.items() if SERVICES_ENDPOINT.fullmatch(k)}
+    )
+    return {**variables, **services, **{name: value for name, value in given.items() if value}}
+
+
+def _credentials(connection: Connection) -> Any:
+    """Get them as they are now. Raises `NoConnection` where there are none, or they can't be renewed."""
+    try:
+        credentials = connection.session.get_credentials()
+        if credentials is not None:
+            return credentials.get_frozen_credentials()
+    except (BotoCoreError, ClientError) as error:
+        raise NoConnection(f"AWS credentials: {error}") from error
+    raise NoConnection("no AWS credentials: set AWS_PROFILE or pass --profile, or --local")

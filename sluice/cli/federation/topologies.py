@@ -12,13 +12,15 @@ from msgspec.structs import asdict, replace
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.routes import MapFormat
-from sluice.cli.federation.sites import OpenSite, SiteName, open_named
+from sluice.cli.federation.sites import OpenSite, open_named
 from sluice.cli.output import note, show_json, show_table
+from sluice.cli.site_names import SiteName
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.federation.links.links import Bridge
-from sluice.federation.map.drawings import as_svg, as_text
+from sluice.federation.map.drawings import as_text
 from sluice.federation.map.findings import Finding, findings, of_route
 from sluice.federation.map.languages import as_dot, as_mermaid
+from sluice.federation.map.svg import as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.federation.operations import ListWays, SiteView, WayView
 from sluice.stages import stage_of

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from sluice.aws.operator.connections import Connection, variables_of
+from sluice.aws.operator.connections import Connection, program_variables
+from sluice.aws.operator.environments import undirected
 from sluice.aws.operator.lambda_events import DeployedFunction, EventQueue, Record
 from sluice.cli.output import SIGNALLED, note
 from sluice.cli.splitting.sessions import OpenSession
@@ -73,7 +74,9 @@ class LocalFunction:
         `BadHandler`, and whatever the import raises.
         """
         deployed = DeployedFunction.of(connection, name)
-        os.environ.update({**deployed.variables, **variables_of(connection)})
+        led = {**undirected(os.environ), **deployed.variables, **program_variables(connection)}
+        os.environ.clear()
+        os.environ.update(led)
         where = handler or deployed.handler or ""
         module, _, attribute = where.replace("/", ".").rpartition(".")  # Lambda's may name a folder
         if not module:

@@ -1,14 +1,13 @@
 """A session's heartbeat from a process of its own: a debugger that stops a program stops all of its threads."""
 
-import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sluice.aws.operator.connections import of_user, variables_of
+from sluice.aws.operator.connections import environment_of, of_user
 from sluice.aws.operator.control_client import ControlClient
 from sluice.cli.splitting.sessions import HEARTBEAT_EVERY_S
 from sluice.errors import CallFailed, RequestRefused
@@ -18,14 +17,14 @@ PACKAGES = Path(__file__).parents[3]  # where `sluice` is
 
 
 @contextmanager
-def kept_by_another(client: ControlClient, session_id: str) -> Iterator[None]:
-    """Have another process keep a session alive. Where this one is killed, the end of its input ends that one too."""
+def kept_by_another(client: ControlClient, session_id: str, *, environment: Mapping[str, str]) -> Iterator[None]:
+    """Have another process, with this environment, keep a session alive. Killed, we end it: its input ends."""
     # From where this package is, as files of the working directory may have any name; ctrl-C isn't meant for it.
     keeper = subprocess.Popen(  # noqa: S603 - our own arguments
         [sys.executable, "-m", __name__, client.function, session_id],
         cwd=PACKAGES,
         stdin=subprocess.PIPE,
-        env={**os.environ, **variables_of(client.connection)},
+        env=environment_of(client.connection, environment),
         start_new_session=True,
     )
     try:

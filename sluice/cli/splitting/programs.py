@@ -11,6 +11,7 @@ from sluice.cli.output import SIGNALLED
 from sluice.cli.splitting.sessions import OpenSession, SessionFailed
 
 DEFAULT_VARIABLE = "SLUICE_QUEUE_URL"
+URL, NAME = "_URL", "_NAME"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_EVERY_S = 0.2
 END_WITHIN_S = 20.0  # after the session's end, before the program is killed
@@ -19,27 +20,37 @@ END_WITHIN_S = 20.0  # after the session's end, before the program is killed
 def variables(opened: OpenSession, queues: Sequence[str]) -> Mapping[str, str]:
     """Name the variables that lead the program to the session's queues, from `[VARIABLE=]QUEUE` options.
 
+    A queue's URL is in VARIABLE and its name beside it: in ORDERS_NAME of ORDERS_URL, or of ORDERS. A VARIABLE that
+    itself ends in _NAME has the name, and there is no other. What an option says wins over what stands beside another.
+
     Raises `SessionFailed` for a queue that the session doesn't have, and where it isn't clear which is meant.
     """
     if not queues:
         queues = [each.queue_id for each in opened.view.queues]
         if len(queues) > 1:
             raise SessionFailed("the session has several queues: say with --queue VARIABLE=QUEUE which is which")
-    found: dict[str, str] = {}
+    said, beside = dict[str, str](), dict[str, str]()
     for option in queues:
-        variable, equals, queue_id = option.partition("=")
-        found[variable if equals else DEFAULT_VARIABLE] = opened.url_of(queue_id if equals else option)
-    return found
+        variable, _, queue_id = option.rpartition("=")
+        variable = variable or DEFAULT_VARIABLE
+        url = opened.url_of(queue_id)
+        name = url.rsplit("/", 1)[1]
+        if variable.endswith(NAME):
+            said[variable] = name
+        else:
+            said[variable] = url
+            beside[variable.removesuffix(URL) + NAME] = name
+    return beside | said
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str], opened: OpenSession) -> int:
-    """Run the program; its exit code. It gets our signals and ends in its own way; the session is there until it has.
+    """Run the program with this environment; its exit code. It gets our signals and ends in its own way.
 
-    Where the session ends first, the program is asked to end: it would read a queue that goes away. Raises
-    `SessionFailed` where it can't be run.
+    The session is there until it has. Where the session ends first, the program is asked to end: it would read a queue
+    that goes away. Raises `SessionFailed` where it can't be run.
     """
     try:
-        program = subprocess.Popen(command, env={**os.environ, **environment})  # noqa: S603 - the user's own command
+        program = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - the user's own command
     except OSError as error:
         raise SessionFailed(f"{command[0]}: {error.strerror}") from error
     with _signals_to(program):

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from sluice import lambda_python
 from sluice.errors import BadConfiguration
 from sluice.folders import take_place
 from sluice.locks import Pin, normal, pinned, required_name
+from sluice.project import Project
 from sluice.stacks.bundles.bytecode import compile_folder, compiler
 from sluice.stacks.parameters import Architecture
 
@@ -34,7 +35,7 @@ WHEEL_MACHINES = {Architecture.ARM64: "aarch64", Architecture.X86_64: "x86_64"}
 RUNTIME = frozenset({"boto3", "botocore", "python-dateutil", "s3transfer", "six", "urllib3"})
 # Where Lambda unpacks: https://docs.aws.amazon.com/lambda/latest/dg/python-layers.html
 CODE, LAYERS = "/var/task", "/opt"
-ROOMS = ("sluice",)  # what our code is found in
+OURS = "sluice"  # the package that our code is in
 PIP_TIMEOUT_S = 300
 KEY_CHARACTERS = 32
 
@@ -93,30 +94,27 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """What is built from a project: the folder with pyproject.toml, requirements.txt and `sluice`.
+    """What is built from a project. `compile` is given a folder and where it is deployed."""
 
-    `compile` is given a folder and where it is deployed.
-    """
-
-    project: Path
+    project: Project
     compile: Callable[[Path, str], None] = compile_folder
 
     def bundle(self, *names: str) -> Bundle:
         """Collect what pyproject.toml lists under these extras."""
-        extras = tomllib.loads((self.project / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        extras = tomllib.loads((self.project.files / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         requirements = [normal(required_name(requirement)) for name in names for requirement in extras[name]]
         return Bundle(name="-".join(names), requirements=tuple(requirements))
 
     def pins(self, bundle: Bundle) -> tuple[Pin, ...]:
         """List what a bundle holds, as the lock pins it. Raises `NotPinned`."""
-        return pinned(bundle.requirements, (self.project / "requirements.txt").read_text(), without=RUNTIME)
+        return pinned(bundle.requirements, self.project.lock.read_text(), without=RUNTIME)
 
     def layer(self, bundle: Bundle, target: Target) -> Built:
         """Build the bundle as a Lambda layer, by pip at the first call; then it is found. Raises `BundleFailed`."""
         pins = self.pins(bundle)
         made_of = {"pins": "\n".join(map(str, pins)), "target": target.name, "compiler": compiler()}
         key = content_key({name: text.encode() for name, text in made_of.items()})
-        folder = self._build / "bundles" / f"{bundle.name}-{key}"
+        folder = self.project.build / "bundles" / f"{bundle.name}-{key}"
         if not folder.exists():
             with unfinished(folder) as new:
                 install(pins, target, into=new / "python")
@@ -124,48 +122,40 @@ class Assets:
         return Built(folder, key)
 
     def code(self, function: str, *, beside: Mapping[str, str] | None = None) -> Built:
-        """Our code for one function, and what lies `beside` it: names to files of the project.
+        """Our code for one function, and what lies `beside` it: names to files of the workspace.
 
         Raises `BundleFailed` for a file that can't be read.
         """
         sources, compiled = self.sources(function), self._compiled()
-        files = {path.as_posix(): (self.project / path).read_bytes() for path in sources}
+        files = {path.as_posix(): (self.project.sources / path).read_bytes() for path in sources}
         for path in sources:
             if path.suffix == ".py":
                 files[bytecode_of(path).as_posix()] = (compiled / bytecode_of(path)).read_bytes()
-        files |= {name: _content(self.project / path) for name, path in (beside or {}).items()}
+        files |= {name: _content(self.project.workspace / path) for name, path in (beside or {}).items()}
         key = content_key(files)
-        folder = self._build / "code" / f"{function}-{key}"
+        folder = self.project.build / "code" / f"{function}-{key}"
         if not folder.exists():
             with unfinished(folder) as new:
                 _write(files, new)
         return Built(folder, key)
 
     def sources(self, function: str) -> Sequence[PurePosixPath]:
-        """List the files of our code for one function, relative to the project, in order."""
-        own = [path for path in (self.project / "sluice" / "functions" / function).rglob("*") if path.is_file()]
-        return with_imports(
-            self.project, [path.relative_to(self.project) for path in own if "__pycache__" not in path.parts]
-        )
+        """List the files of our code for one function, relative to the sources' folder, in order."""
+        sources = self.project.sources
+        own = files_in(sources / OURS / "functions" / function)
+        return sorted({*(PurePosixPath(path.relative_to(sources)) for path in own), *imported(own, sources=sources)})
 
     def _compiled(self) -> Path:
         """All of our code compiled, as one start of the compiler takes longer than that."""
-        files = {
-            path.relative_to(self.project).as_posix(): path.read_bytes()
-            for room in ROOMS
-            for path in (self.project / room).rglob("*.py")
-        }
+        sources = self.project.sources
+        files = {path.relative_to(sources).as_posix(): path.read_bytes() for path in (sources / OURS).rglob("*.py")}
         key = content_key(files | {"": compiler().encode()})
-        folder = self._build / "compiled" / key
+        folder = self.project.build / "compiled" / key
         if not folder.exists():
             with unfinished(folder) as new:
                 _write(files, new)
                 self.compile(new, CODE)
         return folder
-
-    @property
-    def _build(self) -> Path:
-        return self.project / "build"
 
 
 def bytecode_of(source: PurePosixPath) -> PurePosixPath:
@@ -173,17 +163,22 @@ def bytecode_of(source: PurePosixPath) -> PurePosixPath:
     return source.parent / "__pycache__" / f"{source.stem}.cpython-{lambda_python.VERSION.replace('.', '')}.pyc"
 
 
-def with_imports(project: Path, files: Iterable[PurePath]) -> Sequence[PurePosixPath]:
-    """List the files, relative to the project, and those of our code that they import, directly or not; in order."""
-    found = {PurePosixPath(path) for path in files}
-    unread, looked_up = sorted(found), set[str]()
+def files_in(folder: Path) -> Sequence[Path]:
+    """List a folder's files, without what Python has compiled of them."""
+    return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+
+def imported(files: Iterable[Path], *, sources: Path) -> frozenset[PurePosixPath]:
+    """Find the files of our code that these import, directly or not, relative to the sources' folder."""
+    found, looked_up = set[PurePosixPath](), set[str]()
+    unread = list(files)
     while unread:
-        named = _named(project / unread.pop()) - looked_up
+        named = _named(unread.pop()) - looked_up
         looked_up |= named
-        imported = {file for module in named for file in _files(project, module)} - found
-        found |= imported
-        unread += sorted(imported)
-    return sorted(found)
+        new = {file for module in named for file in _files(sources, module)} - found
+        found |= new
+        unread += [sources / file for file in new]
+    return frozenset(found)
 
 
 def _content(path: Path) -> bytes:
@@ -217,15 +212,15 @@ def _modules(code: bytes) -> frozenset[str]:
     return frozenset(found)
 
 
-def _files(project: Path, module: str) -> Iterator[PurePosixPath]:
-    """Find a module's file and its packages', as far as they are the project's."""
+def _files(sources: Path, module: str) -> Iterator[PurePosixPath]:
+    """Find a module's file and its packages', as far as they are ours."""
     parts = module.split(".")
-    if parts[0] not in ROOMS:
+    if parts[0] != OURS:
         return
     for length in range(1, len(parts) + 1):
         path = PurePosixPath(*parts[:length])
         for file in (path.with_suffix(".py"), path / "__init__.py"):
-            if (project / file).is_file():
+            if (sources / file).is_file():
                 yield file
 
 

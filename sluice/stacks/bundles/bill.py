@@ -25,11 +25,11 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from sluice.locks import Pin, read_lock
+from sluice.project import PROJECT
 from sluice.stacks.bundles.assets import Assets
 from sluice.stacks.bundles.environment import SparkAssets
 
-PROJECT = Path(__file__).parents[3]
-DOCUMENT = PROJECT / "docs" / "licences.md"
+DOCUMENT = PROJECT.files / "docs" / "licences.md"
 LAYERS = ("functions", "splitter", "geoip")  # extras of pyproject.toml that functions' layers are made of
 PLACE = re.compile(r"(<!-- licences: (?P<which>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SHORT = 40  # characters of a licence's name; some packages put the whole text there
@@ -56,7 +56,7 @@ def packages() -> Sequence[Package]:
 def _python_packages() -> Iterator[Package]:
     assets = Assets(PROJECT)
     deployed = {pin.name for pin in (*assets.pins(assets.bundle(*LAYERS)), *SparkAssets(PROJECT).pins())}
-    for name, pin in read_lock((PROJECT / "requirements.txt").read_text()).items():
+    for name, pin in read_lock(PROJECT.lock.read_text()).items():
         if (found := _metadata(pin)) is not None:
             yield Package(
                 kind="pypi",
@@ -89,7 +89,7 @@ def _licence(found: Message) -> str:
 
 
 def _npm_packages() -> Iterator[Package]:
-    lock = json.loads((PROJECT / "package-lock.json").read_text())["packages"]
+    lock = json.loads((PROJECT.files / "package-lock.json").read_text())["packages"]
     for path, package in sorted(lock.items()):
         if path:
             name = path.removeprefix("node_modules/")

@@ -1,7 +1,8 @@
-// Compiles a folder's modules, each beside its source, as importing them would: node bytecode.mjs FOLDER DEPLOYED_AT
-import { loadPyodide } from "pyodide";
+// Compiles a folder's modules, each beside its source, as importing them would: node bytecode.mjs FOLDER DEPLOYED_AT NODE_MODULES
+import { pathToFileURL } from "node:url";
 
-const [folder, deployedAt] = process.argv.slice(2);
+const [folder, deployedAt, modules] = process.argv.slice(2);
+const { loadPyodide } = await import(pathToFileURL(`${modules}/pyodide/pyodide.mjs`));
 const python = await loadPyodide();
 python.FS.mkdir("/folder");
 python.FS.mount(python.FS.filesystems.NODEFS, { root: folder }, "/folder");

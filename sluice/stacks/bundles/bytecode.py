@@ -6,12 +6,12 @@ bytes. Native interpreters differ even within a minor version. Sources aren't lo
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from sluice.errors import BadConfiguration
+from sluice.node import modules, node
+from sluice.project import PROJECT
 
-PROJECT = Path(__file__).parents[3]
 PROGRAM = Path(__file__).with_suffix(".mjs")
 TIMEOUT_S = 300
 
@@ -22,15 +22,18 @@ class NotCompiled(BadConfiguration):
 
 def compiler() -> str:
     """Name what compiles, with its version."""
-    packages = json.loads((PROJECT / "package.json").read_text())["devDependencies"]
+    packages = json.loads((PROJECT.files / "package.json").read_text())["devDependencies"]
     return f"pyodide {packages['pyodide']}"
 
 
 def compile_folder(folder: Path, deployed_at: str) -> None:
     """Put each module's bytecode beside it, with the paths that it has where it is deployed. Raises `NotCompiled`."""
-    node = Path(sys.executable).with_name("node")
     done = subprocess.run(  # noqa: S603 - our own arguments
-        [node, PROGRAM, folder, deployed_at], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [node(), PROGRAM, folder, deployed_at, modules()],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     if done.returncode:
         raise NotCompiled(f"{compiler()} can't compile {folder}:\n{done.stdout}{done.stderr}")

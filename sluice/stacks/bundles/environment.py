@@ -10,28 +10,28 @@ import gzip
 import shutil
 import tarfile
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from sluice.lambda_python import this_python
 from sluice.locks import Pin, pinned
+from sluice.project import Project
 from sluice.stacks.bundles.assets import (
     GLIBC_TAGS,
     WHEEL_MACHINES,
     Built,
     Target,
     content_key,
+    files_in,
+    imported,
     install,
     unfinished,
-    with_imports,
 )
 from sluice.stacks.parameters import Architecture
 
 PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
 ENTRY_POINT = "sluice_job.py"
 FORMAT = b"tgz 2"  # a key covers it: counted up where equal content is packed otherwise
-NOT_RUN = ("__pycache__",)
 COMPRESSION = 6  # of 9, which takes twice as long or more for half a hundredth less
 MTIME = 0  # a date of its own would make equal content another archive
 
@@ -49,17 +49,14 @@ def image_target(architecture: Architecture, python: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class SparkAssets:
-    """What is built from a project: the folder with requirements.txt, `spark` and `sluice`.
+    """What is built from a project. Each is a file, named by its key."""
 
-    Each is a file, named by its key.
-    """
-
-    project: Path
+    project: Project
 
     @property
     def entry_point(self) -> Built:
         """The script that EMR Serverless is given: it hands its arguments to the package."""
-        script = self._spark / ENTRY_POINT
+        script = self.project.spark / ENTRY_POINT
         return Built(script, content_key({ENTRY_POINT: script.read_bytes()}))
 
     def pins(self) -> tuple[Pin, ...]:
@@ -67,9 +64,9 @@ class SparkAssets:
 
         PySpark isn't among it: the image has it. Whatever else the image may have, it has for a Python of its own.
         """
-        described = tomllib.loads((self._spark / "pyproject.toml").read_text())["project"]
+        described = tomllib.loads((self.project.spark / "pyproject.toml").read_text())["project"]
         wanted = described["dependencies"] + described.get("optional-dependencies", {}).get("jobs", [])
-        return pinned(wanted, (self.project / "requirements.txt").read_text())
+        return pinned(wanted, self.project.lock.read_text())
 
     def environment(self, target: Target) -> Built:
         """Build the third-party packages, by pip at the first call; then they are found. Raises `BundleFailed`."""
@@ -86,31 +83,23 @@ class SparkAssets:
 
     def code(self) -> Built:
         """Our packages."""
-        files = {path.as_posix().removeprefix("spark/"): (self.project / path).read_bytes() for path in self._sources()}
+        spark, sources = self.project.spark, self.project.sources
+        own = [path for package in PACKAGES for path in files_in(spark / package)]
+        files = {path.relative_to(spark).as_posix(): path.read_bytes() for path in own}
+        files |= {path.as_posix(): (sources / path).read_bytes() for path in imported(own, sources=sources)}
         key = content_key(files | {"": FORMAT})
         archive = self._built("code", key)
         if not archive.exists():
             with unfinished(archive.parent) as new:
-                for path, content in files.items():
+                for path, content in sorted(files.items()):
                     (new / "code" / path).parent.mkdir(parents=True, exist_ok=True)
                     (new / "code" / path).write_bytes(content)
                 _pack(new / "code", new / archive.name)
                 _keep_only(archive.name, new)
         return Built(archive, key)
 
-    def _sources(self) -> Sequence[PurePosixPath]:
-        """Relative to the project."""
-        own = (path for package in PACKAGES for path in (self._spark / package).rglob("*") if path.is_file())
-        return with_imports(
-            self.project, [path.relative_to(self.project) for path in own if not set(path.parts) & set(NOT_RUN)]
-        )
-
     def _built(self, name: str, key: str) -> Path:
-        return self.project / "build" / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"
-
-    @property
-    def _spark(self) -> Path:
-        return self.project / "spark"
+        return self.project.build / "spark-archives" / f"{name}-{key}" / f"{name}.tgz"
 
 
 def _pack(folder: Path, archive: Path) -> None:

@@ -1,0 +1,121 @@
+"""A topology drawn as SVG: a box a site, a line for all routes between two sites that are alike. Pure.
+
+Graphviz lays it out; equal topologies give equal drawings.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from textwrap import wrap
+
+from sluice.federation.links.links import RouteKind
+from sluice.federation.links.states import LinkState
+from sluice.federation.map.drawings import label_of, state_of, title_of
+from sluice.federation.map.findings import findings
+from sluice.federation.map.topology import Route, Topology
+from sluice.pictures.graph import Edge, Node, drawn
+from sluice.pictures.layout import Size
+from sluice.pictures.svg import CELL_WIDTH, LINE_HEIGHT, Colour, curve, document, shortened, text, width_of
+
+MAX_LABELS = 4  # of one line; what more it has its title tells
+MAX_LABELLED = 200  # lines; of more, only titles tell the keys: nobody could read them, and the layout takes a minute
+MAX_CELLS = 28  # of a label's line, and a site's tag
+_DASHES = {RouteKind.QUEUE: "", RouteKind.STATIC: "", RouteKind.DYNAMIC: "6 4"}
+_WIDTHS = {RouteKind.QUEUE: 3.5, RouteKind.STATIC: 1.5, RouteKind.DYNAMIC: 1.5}
+_COLOURS = {LinkState.OPERATIONAL: Colour.GOOD, LinkState.STALLED: Colour.SLOW, LinkState.FAILED: Colour.BAD}
+_STATES = {
+    Colour.GOOD: "operational",
+    Colour.SLOW: "stalled",
+    Colour.BAD: "failed",
+    Colour.QUIET: "waiting, paused or closing",
+}
+_MARGIN = 16
+_SAMPLE = 44  # px of a line in the legend
+_BETWEEN = 24  # px in the legend
+_WARNING_CELLS = 110
+
+
+def as_svg(topology: Topology) -> str:
+    """Draw sites from left to right, lines with their keys, a legend, and warnings. Names that are long are shortened.
+
+    A box or line tells all of itself as its title. Raises `BadConfiguration` where Graphviz isn't installed.
+    """
+    edges = tuple(_edges(topology.routes))
+    if len(edges) > MAX_LABELLED:
+        edges = tuple(replace(edge, says=()) for edge in edges)
+    graph = drawn({tag: _node(topology, tag) for tag in topology.tags}, edges)
+    legend, legend_width = _legend(topology.routes, top=graph.size.height + _MARGIN)
+    cells = max(_WARNING_CELLS, int((graph.size.width - 2 * _MARGIN) / CELL_WIDTH))
+    warnings = [line for finding in findings(topology) for line in wrap(f"⚠ {finding}", cells, subsequent_indent="  ")]
+    top = graph.size.height + (2 * LINE_HEIGHT + _MARGIN if edges else 0)
+    written = (
+        text((_MARGIN, top + LINE_HEIGHT * number), line, colour=Colour.BAD, anchor="start")
+        for number, line in enumerate(warnings)
+    )
+    widths = [graph.size.width, legend_width, *(width_of(line) + 2 * _MARGIN for line in warnings)]
+    size = Size(max(widths), top + LINE_HEIGHT * len(warnings))
+    title = f"{len(topology.tags)} sites, {len(topology.routes)} routes"
+    return document(size, [*graph.parts, *legend, *written], title=title)
+
+
+def _node(topology: Topology, tag: str) -> Node:
+    site = topology.sites.get(tag)
+    beside = "not reached" if site is None else site.region
+    says = shortened(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
+    return Node(says=says, title=tag, dashed=site is None)
+
+
+def _edges(routes: Sequence[Route]) -> Iterator[Edge]:
+    """Draw routes of one kind and state between two sites as one line; both ways, where the keys are equal."""
+    alike: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
+    for route in routes:
+        alike[route.source, route.dest, route.bridge.kind, colour_of(route)].append(route)
+    labels = {key: tuple(dict.fromkeys(map(_label, group))) for key, group in alike.items()}
+    for key, group in alike.items():
+        source, dest, kind, colour = key
+        back = dest, source, kind, colour
+        both_ways = labels.get(back) == labels[key]
+        if both_ways and source > dest:
+            continue  # it is drawn with the other way
+        more = len(labels[key]) - MAX_LABELS
+        yield Edge(
+            source=source,
+            dest=dest,
+            says=(*labels[key][:MAX_LABELS], *([f"and {more} more"] if more > 0 else [])),
+            title="\n".join(map(title_of, [*group, *(alike[back] if both_ways else ())])),
+            colour=colour,
+            width=_WIDTHS[kind],
+            dash=_DASHES[kind],
+            both_ways=both_ways,
+        )
+
+
+def colour_of(route: Route) -> Colour:
+    """Return the colour of the route's state."""
+    if route.is_failed:
+        return Colour.BAD
+    return Colour.QUIET if route.bridge.paused else _COLOURS.get(LinkState(route.state), Colour.QUIET)
+
+
+def _label(route: Route) -> str:
+    """Say what it takes, and its state where that isn't as it should be: nobody has to tell colours apart."""
+    state, label = state_of(route).partition(":")[0], shortened(label_of(route), MAX_CELLS)
+    return label if state == LinkState.OPERATIONAL else f"{label} ({state.lower()})"
+
+
+def _legend(routes: Sequence[Route], *, top: float) -> tuple[list[str], float]:
+    """Draw a sample of each kind and of each state that is there, in a row; with the row's width."""
+    kinds, colours = {route.bridge.kind for route in routes}, set(map(colour_of, routes))
+    samples = [
+        *((kind, Colour.QUIET, f"{kind} route") for kind in RouteKind if kind in kinds),
+        *((RouteKind.STATIC, colour, said) for colour, said in _STATES.items() if colour in colours),
+    ]
+    parts: list[str] = []
+    x = float(_MARGIN)
+    for kind, colour, said in samples:
+        end = x + _SAMPLE
+        sample = curve([(x, top), (x, top), (end, top), (end, top)], width=_WIDTHS[kind], dash=_DASHES[kind])
+        said_beside = text((end + 6, top + 4), said, colour=Colour.QUIET, anchor="start")
+        parts.append(f'<g class="{colour}">{sample}</g>{said_beside}')
+        x = end + width_of(said) + _BETWEEN
+    return parts, x

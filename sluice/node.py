@@ -1,0 +1,68 @@
+"""Node, and what npm has for us: the CDK's command line, and the compiler of functions' bytecode."""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from sluice.folders import take_place
+from sluice.project import PROJECT, NotInstalled
+
+INSTALL_TIMEOUT_S = 600
+LISTS = ("package.json", "package-lock.json")
+
+
+def node() -> Path:
+    """Give the interpreter, which PyPI has as a package. Raises `NotInstalled`."""
+    return _beside_python("node")
+
+
+def cdk() -> Path:
+    """Give the CDK's command line. Raises `NotInstalled`."""
+    return modules() / ".bin" / "cdk"
+
+
+@cache
+def modules() -> Path:
+    """Give the folder of what package.json names: a clone's, else npm installs it once. Raises `NotInstalled`."""
+    of_clone = PROJECT.files / "node_modules"
+    if PROJECT.is_clone:
+        if not (of_clone / "ready").exists():
+            raise NotInstalled(f"{of_clone} isn't complete: make setup")
+        return of_clone
+    lists = {name: (PROJECT.files / name).read_bytes() for name in LISTS}
+    folder = PROJECT.build / f"node-{hashlib.sha256(b''.join(lists.values())).hexdigest()[:12]}"
+    if not folder.exists():
+        PROJECT.build.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".node-", dir=PROJECT.build) as place:
+            new = Path(place) / "node"
+            new.mkdir()
+            for name in LISTS:
+                shutil.copy(PROJECT.files / name, new)
+            _install(new)
+            take_place(new, folder)
+    return folder / "node_modules"
+
+
+def _install(folder: Path) -> None:
+    npm = _beside_python("npm")
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise NotInstalled(f"npm can't install the CDK's command line:\n{done.stderr}")
+
+
+def _beside_python(program: str) -> Path:
+    found = Path(sys.executable).with_name(program)
+    if not found.exists():
+        raise NotInstalled(f"there is no {program} beside {sys.executable}: pip install 'sluice[deploy]'")
+    return found

@@ -1,0 +1,167 @@
+"""SVG that stands alone: no script, no font, no address but its own. One file for light and dark, as the reader has it.
+
+Colours are names; a renderer without style sheets for schemes shows the light one.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from html import escape
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from sluice.message import NOT_TEXT
+from sluice.pictures.layout import Point, Size
+
+FONT_SIZE = 12  # px
+LINE_HEIGHT = 17
+CELL_WIDTH = 0.605 * FONT_SIZE  # of fixed-width fonts, those that are widest
+_FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+_HEAD_WIDTH = 3.5  # px, to each side of an arrow's head
+
+
+class Colour(StrEnum):
+    """What a colour means."""
+
+    PAPER = "paper"
+    BOX = "box"
+    EDGE = "edge"
+    INK = "ink"
+    QUIET = "quiet"
+    GOOD = "good"
+    SLOW = "slow"
+    BAD = "bad"
+    ONE = "one"
+    TWO = "two"
+    THREE = "three"
+
+
+LIGHT: Mapping[Colour, str] = {
+    Colour.PAPER: "#ffffff",
+    Colour.BOX: "#eef2f7",
+    Colour.EDGE: "#8592a3",
+    Colour.INK: "#1b222b",
+    Colour.QUIET: "#566170",
+    Colour.GOOD: "#1a7034",
+    Colour.SLOW: "#8a5a00",
+    Colour.BAD: "#b3261e",
+    Colour.ONE: "#2457b3",
+    Colour.TWO: "#8a3fa6",
+    Colour.THREE: "#a3460f",
+}
+DARK: Mapping[Colour, str] = {
+    Colour.PAPER: "#0f141b",
+    Colour.BOX: "#1d2631",
+    Colour.EDGE: "#6b7889",
+    Colour.INK: "#e7edf4",
+    Colour.QUIET: "#a3afbd",
+    Colour.GOOD: "#58c878",
+    Colour.SLOW: "#e3b341",
+    Colour.BAD: "#ff8178",
+    Colour.ONE: "#7db0ff",
+    Colour.TWO: "#d3a0ea",
+    Colour.THREE: "#f2a26b",
+}
+
+
+def document(size: Size, parts: Iterable[str], *, title: str) -> str:
+    """Put parts on a sheet of this size, in px."""
+    width, height = round(size.width), round(size.height)
+    sheet = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    head_lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {sheet} font-family="{_FONTS}" font-size="{FONT_SIZE}" role="img">',
+        f"<title>{escaped(title)}</title>",
+        f"<style>{_rules(LIGHT)}",
+        "g.line:hover path{stroke-width:4}",
+        f"@media (prefers-color-scheme: dark) {{{_rules(DARK)}}}</style>",
+        f'<rect class="{Colour.PAPER}" width="100%" height="100%" fill="currentColor"/>',
+    ]
+    return "\n".join([*head_lines, *parts, "</svg>\n"])
+
+
+def themed(drawn: str) -> str:
+    """Give an SVG of another library, in the light colours, those of its reader's scheme."""
+    for colour, value in LIGHT.items():
+        drawn = drawn.replace(value, f"var(--{colour}, {value})")
+    light, dark = ("".join(f"--{colour}:{value};" for colour, value in colours.items()) for colours in (LIGHT, DARK))
+    style = f"<style>:root{{{light}}}@media (prefers-color-scheme: dark) {{:root{{{dark}}}}}</style>"
+    head_end = drawn.index(">", drawn.index("<svg")) + 1
+    return drawn[:head_end] + style + drawn[head_end:]
+
+
+def text(
+    at: Point,
+    content: str,
+    *,
+    colour: Colour = Colour.INK,
+    anchor: str = "middle",
+    bold: bool = False,
+) -> str:
+    """Write a line of text with its baseline at a point."""
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text class="{colour}" x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}" fill="currentColor"{weight}>'
+        f"{escaped(content)}</text>"
+    )
+
+
+def box(centre: Point, size: Size, *, dashed: bool = False, colour: Colour = Colour.EDGE) -> str:
+    """Draw a box with round corners."""
+    dash = ' stroke-dasharray="4 3"' if dashed else ""
+    where = f'x="{centre[0] - size.width / 2:.1f}" y="{centre[1] - size.height / 2:.1f}"'
+    how = f'width="{size.width:.1f}" height="{size.height:.1f}" rx="6" fill="currentColor"'
+    return (
+        f'<g class="{Colour.BOX}"><rect {where} {how}/></g>'
+        f'<g class="{colour}"><rect {where} {how} fill-opacity="0" stroke="currentColor"{dash}/></g>'
+    )
+
+
+def curve(points: Iterable[Point], *, width: float, dash: str = "") -> str:
+    """Draw Bézier curves in the colour that the group has."""
+    first, *others = [f"{x:.1f},{y:.1f}" for x, y in points]
+    pattern = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<path d="M{first} C{" ".join(others)}" fill="none" stroke="currentColor" stroke-width="{width}"{pattern}/>'
+
+
+def along(points: Sequence[Point]) -> Iterator[Point]:
+    """Yield points of Bézier curves, a few pixels from one to the next."""
+    for first in range(0, len(points) - 1, 3):
+        a, b, c, d = points[first : first + 4]
+        steps = max(2, int(math.dist(a, d) / 4))
+        for t in (step / steps for step in range(steps + 1)):
+            weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
+            yield (
+                sum(weight * point[0] for weight, point in zip(weights, (a, b, c, d), strict=True)),
+                sum(weight * point[1] for weight, point in zip(weights, (a, b, c, d), strict=True)),
+            )
+
+
+def head(start: Point, tip: Point) -> str:
+    """Draw an arrow's head, from the end of its line to its tip, in the colour that the group has."""
+    (x, y), (tip_x, tip_y) = start, tip
+    length = math.dist(start, tip) or 1.0
+    aside_x, aside_y = (tip_y - y) / length * _HEAD_WIDTH, (x - tip_x) / length * _HEAD_WIDTH
+    corners = ((tip_x, tip_y), (x + aside_x, y + aside_y), (x - aside_x, y - aside_y))
+    return f'<polygon points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in corners)}" fill="currentColor"/>'
+
+
+def width_of(content: str) -> float:
+    """Return how wide a text is at most, in px."""
+    return CELL_WIDTH * cell_len(NOT_TEXT.sub("\ufffd", content))
+
+
+def shortened(content: str, cells: int) -> str:
+    """Cut a text that is wider than so many cells, and end it with an ellipsis."""
+    cut = Text(content)
+    cut.truncate(cells, overflow="ellipsis")
+    return cut.plain
+
+
+def escaped(content: str) -> str:
+    """Write what may hold anything, also what no XML can."""
+    return escape(NOT_TEXT.sub("\ufffd", content))
+
+
+def _rules(colours: Mapping[Colour, str]) -> str:
+    return "".join(f".{colour}{{color:{value}}}" for colour, value in colours.items())

@@ -1,0 +1,72 @@
+"""Where the files are that a deployment is made of: in a clone, or in an installed package, which has them as data.
+
+What is built of them is kept: in a clone's `build`, else in the user's cache.
+"""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from sluice.errors import BadConfiguration
+
+PACKAGED = "project_files"  # of an installed package: what a clone has at its top
+
+
+class NotInstalled(BadConfiguration):
+    """Something that a command needs isn't installed. The text says how to install it."""
+
+
+def need(extra: str, *modules: str) -> None:
+    """Raise `NotInstalled` where a module isn't there that this extra of the package brings."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise NotInstalled(f"{', '.join(missing)} isn't installed: pip install 'sluice[{extra}]'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """One set of such files."""
+
+    files: Path  # pyproject.toml, requirements.txt, cdk.json, package.json and its lock, spark
+    sources: Path  # holds the package `sluice`
+    build: Path
+    workspace: Path  # parameters' own files are named relative to it, and its cdk.json has parameters
+
+    @classmethod
+    def clone(cls, folder: Path) -> "Project":
+        """Describe a clone."""
+        return cls(files=folder, sources=folder, build=folder / "build", workspace=folder)
+
+    @classmethod
+    def of_package(cls, package: Path) -> "Project":
+        """Describe what the package at this path is of. Installed, its workspace is where the program was started."""
+        packaged = package / PACKAGED
+        if not packaged.is_dir():
+            return cls.clone(package.parent)
+        from platformdirs import user_cache_path  # noqa: PLC0415 - a clone has no need of it
+
+        here = Path.cwd()
+        return cls(
+            files=packaged,
+            sources=package.parent,
+            build=user_cache_path("sluice"),
+            workspace=here if (here / "cdk.json").exists() else packaged,
+        )
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether `make setup` installs what is needed, rather than its first user."""
+        return self.files == self.sources
+
+    @property
+    def lock(self) -> Path:
+        """What each Python package is pinned to."""
+        return self.files / "requirements.txt"
+
+    @property
+    def spark(self) -> Path:
+        """The folder of the packages for Spark, and of the program that runs jobs."""
+        return self.files / "spark"
+
+
+PROJECT = Project.of_package(Path(__file__).parent)

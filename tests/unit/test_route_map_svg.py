@@ -1,0 +1,175 @@
+"""The route map as SVG: nothing on top of anything else, whatever sites are called, in light and dark."""
+
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import BadConfiguration
+from sluice.federation.links.links import Bridge, Endpoint, Link
+from sluice.federation.links.states import LinkState, LinkStatus
+from sluice.federation.map.svg import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
+from sluice.federation.map.topology import MappedSite, Topology
+from sluice.pictures.layout import Layout, Line, Point, Size, laid_out
+from sluice.pictures.svg import DARK, LIGHT, Colour
+from tests.hostile.hostile_values import any_texts
+
+SVG = "{http://www.w3.org/2000/svg}"
+UP = LinkStatus(state=LinkState.OPERATIONAL)
+Area = tuple[Point, Size]
+
+edges = st.lists(
+    st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(20, 240), st.booleans()).filter(
+        lambda edge: edge[0] != edge[1]
+    ),
+    min_size=1,
+    max_size=36,
+)
+
+
+def link_to(peer: str) -> Link:
+    return Link(name=f"to-{peer}", peer=peer, endpoints=(Endpoint(region="r", account="1", control_queue_url="u"),))
+
+
+def pushed(src: str, dest: str, *, key: str = "", **fields: object) -> Bridge:
+    return Bridge(
+        name=f"{src}-{key}-{dest}-{fields}",
+        link=f"to-{dest}",
+        src=src,
+        dest="x",
+        key=key,
+        src_is_local=True,
+        **fields,  # type: ignore[arg-type]  # of any of a bridge's fields
+    )
+
+
+def site(tag: str, *bridges: Bridge, region: str = "") -> MappedSite:
+    links = tuple({link_to(bridge.link.removeprefix("to-")) for bridge in bridges})
+    statuses = {link.name: UP for link in links}
+    states = {bridge.name: "Operational" for bridge in bridges}
+    return MappedSite(tag=tag, region=region, links=links, statuses=statuses, bridges=bridges, states=states)
+
+
+def texts(drawn: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(drawn).iter(f"{SVG}text")]
+
+
+def titles(drawn: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(drawn).iter(f"{SVG}title")]
+
+
+def overlaps(one: Area, other: Area) -> bool:
+    ((x, y), size), ((other_x, other_y), other_size) = one, other
+    wide, high = (size.width + other_size.width) / 2, (size.height + other_size.height) / 2
+    return abs(x - other_x) < wide - 1 and abs(y - other_y) < high - 1
+
+
+def areas(layout: Layout, boxes: dict[str, Size], lines: list[Line]) -> Iterator[Area]:
+    yield from ((layout.boxes[name], size) for name, size in boxes.items())
+    for placed, line in zip(layout.lines, lines, strict=True):
+        assert placed.label is not None
+        assert line.label is not None
+        yield placed.label, line.label
+
+
+@given(edges)
+def test_no_box_or_label_is_on_another_and_all_are_on_the_sheet(drawn: list[tuple[int, int, int, bool]]) -> None:
+    boxes = {str(number): Size(60 + 9 * number, 40) for number in range(12)}
+    lines = [
+        Line(source=str(source), dest=str(dest), label=Size(width, 17), both_ways=both_ways)
+        for source, dest, width, both_ways in drawn
+    ]
+    layout = laid_out(boxes, lines)
+    placed = list(areas(layout, boxes, lines))
+    assert not [pair for pair in combinations(placed, 2) if overlaps(*pair)]
+    for (x, y), size in placed:
+        assert size.width / 2 <= x <= layout.size.width - size.width / 2
+        assert size.height / 2 <= y <= layout.size.height - size.height / 2
+
+
+def test_a_line_goes_from_one_box_to_the_other_with_a_head_at_each_end_that_has_one() -> None:
+    boxes = {"a": Size(60, 40), "b": Size(60, 40)}
+    label = Size(50, 17)
+    one, both = laid_out(
+        boxes,
+        [Line(source="a", dest="b", label=label), Line(source="a", dest="b", label=label, both_ways=True)],
+    ).lines
+    assert [len(one.heads), len(both.heads)] == [1, 2]
+    layout = laid_out(boxes, [Line(source="a", dest="b", label=label)])
+    [(_, (tip_x, tip_y))] = layout.lines[0].heads
+    assert tip_x == pytest.approx(layout.boxes["b"][0] - 30, abs=2)
+    assert tip_y == pytest.approx(layout.boxes["b"][1], abs=20)
+
+
+@given(tag=any_texts, key=any_texts, name=any_texts, region=any_texts)
+def test_hostile_names_are_text_and_nothing_else(tag: str, key: str, name: str, region: str) -> None:
+    plain = as_svg(Topology.of([site("A", pushed("n", "B", key="k"), region="r"), site("B")]))
+    hostile = as_svg(Topology.of([site("A", pushed(name, tag, key=key), region=region), site(tag)]))
+    known = {element.tag for element in ET.fromstring(plain).iter()}
+    assert {element.tag for element in ET.fromstring(hostile).iter()} <= known
+    attributes = {key for element in ET.fromstring(hostile).iter() for key in element.attrib}
+    assert not [each for each in attributes if each.startswith("on") or "href" in each]
+
+
+def test_what_is_long_is_cut_and_whole_in_the_title() -> None:
+    key = "orders.europe.germany.hamburg.wholesale.#"
+    drawn = as_svg(Topology.of([site("A", pushed("x", "B", key=key))]))
+    [cut] = [text for text in texts(drawn) if text.startswith("x orders")]
+    assert len(cut) == MAX_CELLS
+    assert cut.endswith("…")
+    assert any(f"key {key}" in title for title in titles(drawn))
+
+
+def test_routes_alike_are_one_line_with_all_keys_as_far_as_there_is_room() -> None:
+    keys = [f"k{number}" for number in range(MAX_LABELS + 2)]
+    drawn = as_svg(Topology.of([site("A", *(pushed("x", "B", key=key) for key in keys))]))
+    assert drawn.count('<g class="line') == 1
+    assert [text for text in texts(drawn) if text.startswith("x ")] == [f"x {key}" for key in keys[:MAX_LABELS]]
+    assert "and 2 more" in texts(drawn)
+    assert all(any(f"key {key}" in title for title in titles(drawn)) for key in keys)
+
+
+def test_of_more_lines_than_can_be_labelled_titles_tell_the_keys() -> None:
+    leaves = [f"leaf-{number}" for number in range(MAX_LABELLED + 1)]
+    hub = site("hub", *(pushed("x", leaf, key=f"k.{leaf}") for leaf in leaves))
+    drawn = as_svg(Topology.of([hub]))
+    assert {"hub", *leaves} <= set(texts(drawn))
+    assert not [text for text in texts(drawn) if text.startswith("x ")]
+    assert all(any(f"key k.{leaf}," in title for title in titles(drawn)) for leaf in leaves)
+
+
+def test_a_state_that_isnt_as_it_should_be_is_said_in_words() -> None:
+    drawn = as_svg(Topology.of([site("A", pushed("x", "B", key="k", paused=True), pushed("x", "B", key="up"))]))
+    assert {"x k (paused)", "x up"} <= set(texts(drawn))
+
+
+def luminance(colour: str) -> float:
+    """As WCAG 2.2 defines it."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK])
+def test_every_colour_can_be_read_on_paper_and_in_boxes(palette: dict[Colour, str]) -> None:
+    for behind in (Colour.PAPER, Colour.BOX):
+        for colour in set(Colour) - {Colour.PAPER, Colour.BOX, Colour.EDGE}:
+            lighter, darker = sorted((luminance(palette[behind]), luminance(palette[colour])), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (behind, colour)
+
+
+def test_one_file_has_both_schemes() -> None:
+    drawn = as_svg(Topology.of([site("A", pushed("x", "B"))]))
+    light, dark = drawn.split("@media (prefers-color-scheme: dark)")
+    assert all(f".{colour}{{color:{value}}}" in light for colour, value in LIGHT.items())
+    assert all(f".{colour}{{color:{value}}}" in dark for colour, value in DARK.items())
+
+
+def test_without_graphviz_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    with pytest.raises(BadConfiguration, match=r"pip install 'sluice\[pictures\]'"):
+        as_svg(Topology.of([site("A", pushed("x", "B"))]))
