@@ -138,14 +138,15 @@ class AskedSite:
 
     def outputs(self, stack: str) -> Mapping[str, str]:
         """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_outputs` does."""
-        from sluice.aws.operator.deployment import all_outputs, not_deployed  # noqa: PLC0415 - boto3 takes longer than --help
+        from sluice.aws.operator.deployment import all_outputs, stored_outputs  # noqa: PLC0415 - boto3 takes longer than --help
         from sluice.stages import staged  # noqa: PLC0415 - see above
 
         name = staged(stack, self.connection.stage)
         found: Mapping[str, Mapping[str, str]] = self._once("stacks", partial(all_outputs, self.connection)).result()
-        if name not in found:
-            raise not_deployed(self.connection, name)
-        return found[name]
+        if name in found:
+            return found[name]
+        stored: Mapping[str, str] = self._once(name, partial(stored_outputs, self.connection, name)).result()
+        return stored
 
     def client(self, where: tuple[str, str]) -> "ControlClient":
         """Find a function that is asked; `where` are its stack and the output. Raises `NotUsable`."""

@@ -1,5 +1,6 @@
 """The deployment as CloudFormation tells of it, on botocore's stubs: moto's CloudFormation needs all its services."""
 
+import json
 from typing import Any
 
 import boto3
@@ -31,9 +32,14 @@ class StubbedSession:
         )
         self.stub = Stubber(self.cloudformation)
         self.stub.activate()
+        self.ssm = boto3.client(
+            "ssm", region_name=self.region_name, aws_access_key_id="test", aws_secret_access_key="test"
+        )
+        self.parameters = Stubber(self.ssm)
+        self.parameters.activate()
 
     def client(self, service: str, **_: Any) -> Any:
-        return {"cloudformation": self.cloudformation}[service]
+        return {"cloudformation": self.cloudformation, "ssm": self.ssm}[service]
 
 
 def connection(session: StubbedSession, *, endpoint_url: str | None = None) -> Connection:
@@ -86,9 +92,24 @@ def test_a_missing_output_is_named(missing: str) -> None:
         read_deployment(connection(deployed(outputs)))
 
 
-def test_without_the_stack_it_says_how_to_deploy_it() -> None:
+@pytest.mark.parametrize("may_ask", [True, False])
+def test_without_the_stack_it_says_how_to_deploy_it(*, may_ask: bool) -> None:
+    session = failing("ValidationError")
+    if may_ask:
+        session.parameters.add_response("get_parameters_by_path", {"Parameters": []}, {"Path": f"/{STACK}/outputs"})
+    else:
+        session.parameters.add_client_error("get_parameters_by_path", "AccessDeniedException", "in AWS's words")
     with pytest.raises(NotUsable, match=r"SluiceRendezvous is not deployed in eu-central-1.*make deploy"):
-        read_deployment(connection(failing("ValidationError")))
+        read_deployment(connection(session))
+
+
+def test_what_a_stack_of_another_name_has_is_read_from_its_parameters_in_their_order() -> None:
+    session = failing("ValidationError")
+    text = json.dumps([{"OutputKey": key, "OutputValue": value} for key, value in OUTPUTS.items()])
+    parts = [text[:40], text[40:90], text[90:]]
+    stored = [{"Name": f"/{STACK}/outputs/{place}", "Value": part} for place, part in enumerate(parts)]
+    session.parameters.add_response("get_parameters_by_path", {"Parameters": stored[::-1]})
+    assert read_deployment(connection(session)).table_name == OUTPUTS["TableName"]
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId"])

@@ -151,11 +151,15 @@ def test_a_stack_is_looked_for_by_its_stages_name(monkeypatch: pytest.MonkeyPatc
             asked.append(StackName)
             raise CallFailed("DescribeStacks", "ValidationError", "no such stack")
 
+        def get_parameters_by_path(self, *, Path: str) -> dict[str, list[str]]:  # noqa: N803 - AWS's
+            asked.append(Path)
+            return {"Parameters": []}
+
     connection = of_environment({**VARIABLES, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, stage="dev")
     monkeypatch.setattr(type(connection), "client", lambda *_: CloudFormation())
     with pytest.raises(NotDeployed, match="stack dev-SluiceState is not deployed"):
         stack_outputs(connection, "SluiceState")
-    assert asked == ["dev-SluiceState"]
+    assert asked == ["dev-SluiceState", "/dev-SluiceState/outputs"]
 
 
 def program() -> SiteTyper:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.deployment import NotUsable, listed_outputs
 from sluice.errors import CallFailed
 from sluice.message import Message
-from sluice.stages import staged
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
-    from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_sqs import SQSClient
 
 STACK = "SluiceFederation"
@@ -35,13 +34,11 @@ def queue_url(connection: Connection, name: str) -> str:
 
 def _made(connection: Connection, name: str) -> str | None:
     """Read the queues' names in the descriptions of the stack's outputs; without a stack there are none."""
-    client: CloudFormationClient = connection.client("cloudformation")
     try:
-        with calls("DescribeStacks"):
-            [stack] = client.describe_stacks(StackName=staged(STACK, connection.stage))["Stacks"]
-    except CallFailed:
+        outputs = listed_outputs(connection, STACK)
+    except (CallFailed, NotUsable):
         return None
-    for output in stack.get("Outputs", []):
+    for output in outputs:
         if output.get("Description") == name and QUEUE_OUTPUT.fullmatch(output["OutputKey"]):
             return output["OutputValue"]
     return None

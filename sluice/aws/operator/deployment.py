@@ -1,13 +1,15 @@
 """What is deployed to a site, from the outputs of stack `SluiceRendezvous`."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls
 from sluice.aws.operator.connections import Connection
+from sluice.codec import convert
 from sluice.errors import BadConfiguration, CallFailed
 from sluice.stages import staged
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_cloudformation.type_defs import StackTypeDef
 
 STACK = "SluiceRendezvous"
+OUTPUTS = "outputs"  # the folder of Systems Manager after a stack's name, where a construct stores what it says
 NO_STACK = "ValidationError"  # CloudFormation's code for a stack that isn't there, and for little else
 # botocore's names, and AWS's for credentials that are there and no good.
 NO_CREDENTIALS = frozenset(
@@ -61,29 +64,70 @@ def reachable(function_url: str, endpoint_url: str | None) -> str:
 
 
 def stack_outputs(connection: Connection, name: str) -> Mapping[str, str]:
-    """Read the outputs of a stack of the site's, by its name without the stage. Raises what `outputs_of` does."""
-    return outputs_of(connection, staged(name, connection.stage))
+    """Read the outputs of a stack of the site's, by its name without the stage. Raises what `outputs_of` does.
+
+    A site that somebody's own CDK app deploys has no such stack, and stores what its outputs would be.
+    """
+    stack = staged(name, connection.stage)
+    try:
+        return outputs_of(connection, stack)
+    except NotDeployed:
+        return _values(_stored_or_refused(connection, stack))
+
+
+def listed_outputs(connection: Connection, name: str) -> Sequence[Mapping[str, str]]:
+    """Read the same with their descriptions, as CloudFormation lists them."""
+    stack = staged(name, connection.stage)
+    try:
+        return [*_described(connection, stack).get("Outputs", [])]  # type: ignore[list-item]  # texts by names
+    except NotDeployed:
+        return _stored_or_refused(connection, stack)
 
 
 def outputs_of(connection: Connection, name: str) -> Mapping[str, str]:
     """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
+    return _outputs(_described(connection, name))
+
+
+def _described(connection: Connection, name: str) -> "StackTypeDef":
     client: CloudFormationClient = connection.client("cloudformation")
     try:
-        with _described():
+        with _describing():
             [stack] = client.describe_stacks(StackName=name)["Stacks"]
     except CallFailed as error:
         if error.code == NO_STACK:
             raise not_deployed(connection, name) from error
         raise
-    return _outputs(stack)
+    return stack
 
 
 def all_outputs(connection: Connection) -> Mapping[str, Mapping[str, str]]:
     """Read the outputs of all stacks of the account and region, by the stacks' names. Raises as `outputs_of` does."""
     client: CloudFormationClient = connection.client("cloudformation")
-    with _described():
+    with _describing():
         pages = list(client.get_paginator("describe_stacks").paginate())
     return {stack["StackName"]: _outputs(stack) for page in pages for stack in page["Stacks"]}
+
+
+def stored_outputs(connection: Connection, stack: str) -> Mapping[str, str]:
+    """Read what a construct in somebody's own stack stored under this name. Raises `NotDeployed`."""
+    return _values(_stored_or_refused(connection, stack))
+
+
+def _stored_or_refused(connection: Connection, stack: str) -> Sequence[Mapping[str, str]]:
+    try:
+        with calls("GetParametersByPath"):
+            found = connection.client("ssm").get_parameters_by_path(Path=f"/{stack}/{OUTPUTS}")["Parameters"]
+    except CallFailed as error:  # who may not ask is told the same as who asks in vain: the stack is the usual place
+        raise not_deployed(connection, stack) from error
+    if not found:
+        raise not_deployed(connection, stack)
+    parts = {int(each["Name"].rsplit("/", 1)[1]): each["Value"] for each in found}
+    return convert(json.loads("".join(parts[place] for place in sorted(parts))), list[dict[str, str]], of=stack)
+
+
+def _values(outputs: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    return {each["OutputKey"]: each["OutputValue"] for each in outputs}
 
 
 def not_deployed(connection: Connection, stack: str) -> NotDeployed:
@@ -94,7 +138,7 @@ def not_deployed(connection: Connection, stack: str) -> NotDeployed:
 
 
 @contextmanager
-def _described() -> Iterator[None]:
+def _describing() -> Iterator[None]:
     try:
         with calls("DescribeStacks"):
             yield
