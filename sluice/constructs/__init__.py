@@ -8,6 +8,18 @@ from sluice.constructs.operations import Operations
 from sluice.constructs.pipeline import LandingPipeline
 from sluice.constructs.rendezvous import Rendezvous
 from sluice.constructs.site import Site
+from sluice.constructs.site_construct import SiteProps
 from sluice.constructs.splitting import SplitQueue, Splitting
+from sluice.stacks.parameters import Architecture
 
-__all__ = ["Exchange", "LandingPipeline", "Operations", "Rendezvous", "Site", "SplitQueue", "Splitting"]
+__all__ = [
+    "Architecture",
+    "Exchange",
+    "LandingPipeline",
+    "Operations",
+    "Rendezvous",
+    "Site",
+    "SiteProps",
+    "SplitQueue",
+    "Splitting",
+]
