@@ -61,7 +61,7 @@ SEPARATORS = frozenset({"--", "do", "else", "if", "then", "until", "while"})
 REDIRECTION = re.compile(r"\d?[<>]")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 # Of the AWS command line's own making, in no service's model.
-AWS_OWN = frozenset({("s3", "rm"), ("s3", "cp"), ("s3", "ls"), ("logs", "tail")})
+AWS_OWN = frozenset({("s3", "rm"), ("s3", "cp"), ("s3", "ls"), ("logs", "tail"), ("cloudformation", "deploy")})
 AWS_RENAMED = {"s3api": "s3"}
 AWS_GLOBAL = frozenset({"query", "output", "region", "profile", "recursive", "follow", "since", "endpoint-url"})
 
