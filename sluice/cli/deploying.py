@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.output import note
+from sluice.cli.progress import steps
 from sluice.cli.sites import Local, Profile, Region, connect
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.local.deployer import APP
@@ -69,13 +70,16 @@ def deploy(
     says what the site costs a month.
     """
     connection = connect(region=region, profile=profile, local=local)
-    with TemporaryDirectory(prefix="sluice-cdk-") as folder:
+    with TemporaryDirectory(prefix="sluice-cdk-") as folder, steps(3, lines=True) as progress:
         assembly = Path(folder)
+        progress("synthesizing the stacks")
         synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
         wanted = templates(assembly)
+        progress("looking what would go")
         check_removals(connection, wanted, agreed=remove or ())
         if local is None:
             _say_costs(connection, wanted, context or [])
+        progress(f"deploying what has changed of {len(wanted)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
             connection,
