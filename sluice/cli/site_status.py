@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sluice.cli.output import SIGNALLED, console, plain, show_error, show_json, show_pairs, show_table
-from sluice.cli.sites import Local, Profile, Region, connect
-from sluice.federation.operations import BridgeView, ShowSite
+from sluice.cli.output import SIGNALLED, AsJson, console, plain, show_error, show_json, show_pairs, show_table
+from sluice.cli.site_names import SiteOptions
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
+    from sluice.federation.operations import BridgeView
     from sluice.rendezvous.operations import QueueDepth, RendezvousView
 
 SHOWN_RUNS = 5  # of the pipeline; `sluice pipeline status` has more
 OPERATIONS = "SluiceOperations"
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 
 WITHIN_S = 15.0  # for each part: longer than a function's cold start and a call that is made again
 MIN_WATCH_S = 1.0
@@ -56,9 +55,7 @@ class SiteReport:
 
 def status(
     *,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     watch: Annotated[
         float | None, typer.Option(min=MIN_WATCH_S, metavar="SECONDS", help="Show it again so often, until ctrl-C.")
     ] = None,
@@ -68,10 +65,10 @@ def status(
 
     Exit code 1 where a part is there and can't be asked, or hasn't answered in time.
     """
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     try:
         while True:
-            report = read(connection, is_local=local is not None)
+            report = read(connection, is_local=site.is_local)
             if as_json:
                 show_json(report.document)
             else:
@@ -216,7 +213,7 @@ def _rendezvous(site: AskedSite) -> Part:
 def _splitting(site: AskedSite) -> Part:
     """Queues with what they hold, and sessions, as `sluice split status` has them."""
     from sluice.aws.operator.control_client import SPLITTING  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.splitting.commands import plain  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.tables import plain  # noqa: PLC0415 - see above
     from sluice.splitting.operations import ShowSplitting  # noqa: PLC0415 - see above
 
     found = site.client(SPLITTING).ask(ShowSplitting())
@@ -232,6 +229,7 @@ def _splitting(site: AskedSite) -> Part:
 def _federation(site: AskedSite) -> Part:
     """Exchanges, links, and routes with what their queue holds and how late they are."""
     from sluice.aws.operator.control_client import FEDERATION  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.federation.operations import ShowSite  # noqa: PLC0415 - see above
 
     found = site.client(FEDERATION).ask(ShowSite())
     beside = found.address.ingress_url.rsplit("/", 1)[0]
@@ -254,12 +252,12 @@ def _federation(site: AskedSite) -> Part:
     }
 
 
-def _read_here(bridge: BridgeView) -> str | None:
+def _read_here(bridge: "BridgeView") -> str | None:
     """Name the queue that a route reads here; None where its messages wait at its peer."""
     return bridge.reads if bridge.src_is_local or bridge.served else None
 
 
-def _route(site: AskedSite, bridge: BridgeView, *, beside: str) -> dict[str, Any]:
+def _route(site: AskedSite, bridge: "BridgeView", *, beside: str) -> dict[str, Any]:
     """`queue` is None where the route's messages wait at its peer; of one that isn't there it is the name alone."""
     from sluice.errors import CallFailed  # noqa: PLC0415 - boto3 takes longer than all of --help
 
@@ -272,7 +270,7 @@ def _route(site: AskedSite, bridge: BridgeView, *, beside: str) -> dict[str, Any
     return {name: getattr(bridge, name) for name in told} | {"queue": queue}
 
 
-def _lags(connection: "Connection", bridges: Sequence[BridgeView]) -> tuple[dict[str, dict[str, Any]], str | None]:
+def _lags(connection: "Connection", bridges: Sequence["BridgeView"]) -> tuple[dict[str, dict[str, Any]], str | None]:
     """By route, and why they aren't known: to read metrics is a permission of its own."""
     from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.aws.operator.lags import read_lags  # noqa: PLC0415 - see above
@@ -344,7 +342,7 @@ def _show_rendezvous(part: Part) -> None:
 
 
 def _show_splitting(part: Part) -> None:
-    from sluice.cli.splitting.commands import show_sessions  # noqa: PLC0415 - only where there is something to show
+    from sluice.cli.splitting.tables import show_sessions  # noqa: PLC0415 - only where there is something to show
     from sluice.codec import convert  # noqa: PLC0415 - see above
     from sluice.splitting.operations import SessionView  # noqa: PLC0415 - see above
 

@@ -38,6 +38,7 @@ KNOWN = frozenset(
         "git",
         "grep",
         "jq",
+        "kubectl",
         "kill",
         "mkdir",
     }
@@ -56,6 +57,7 @@ KNOWN = frozenset(
     }
 )
 CDK = frozenset({"bootstrap", "deploy", "destroy", "diff", "synth"})
+SEPARATORS = frozenset({"--", "do", "else", "if", "then", "until", "while"})
 REDIRECTION = re.compile(r"\d?[<>]")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 # Of the AWS command line's own making, in no service's model.
@@ -114,7 +116,7 @@ def _programs(text: str) -> Iterator[list[str]]:
     lexer.commenters = ""
     words: list[str] = []
     for word in lexer:
-        if set(word) <= set(";&|()\n") or word in {"do", "then", "--"}:
+        if set(word) <= set(";&|()\n") or word in SEPARATORS:
             if words:
                 yield words
             words = []

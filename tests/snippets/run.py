@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.snippets.checks import command_faults
-from tests.snippets.documents import AWS, CHECKED, COMMANDS, FILE, SITE, SLOW, Block, Command, commands
+from tests.snippets.documents import AWS, CHECKED, COMMANDS, FILE, ROOT, SITE, SLOW, Block, Command, commands
 from tests.snippets.shell import Ran, Shell
 
 WITHIN_S = 120
@@ -27,6 +27,7 @@ class Reader:
         self._folder = folder / "work"
         logs = folder / "logs"
         self._folder.mkdir(parents=True)
+        (self._folder / ".venv").symlink_to(ROOT / ".venv")  # as a clone has it
         logs.mkdir()
         self._shell = Shell(self._folder, environment, logs)
         self._within_s = SLOW_WITHIN_S if is_slow else WITHIN_S

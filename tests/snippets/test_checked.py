@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from sluice_spark.errors import InvalidOption
+from sluice_spark.options import parsed
 
+from sluice.errors import BadConfiguration
 from tests.snippets.checks import command_faults, faults, sluice_fault, table_faults
 from tests.snippets.documents import (
     CHECKED,
@@ -11,6 +14,7 @@ from tests.snippets.documents import (
     DOCUMENTS,
     FILE,
     MARKS,
+    READ_AS,
     ROOT,
     Block,
     Command,
@@ -20,6 +24,7 @@ from tests.snippets.documents import (
     is_shell,
     next_lines,
 )
+from tests.snippets.fragments import read_fragment, sources
 from tests.snippets.run import is_shown
 
 ALL = [block for document in DOCUMENTS for block in blocks(document)]
@@ -47,10 +52,44 @@ def test_what_the_demo_says_to_try_next_is_there() -> None:
     assert not found
 
 
+@pytest.mark.parametrize("block", [block for block in ALL if block.mark == READ_AS], ids=lambda block: block.place)
+def test_a_part_of_a_configuration_is_read_by_what_reads_it(block: Block) -> None:
+    read_fragment(block)
+
+
+def test_spark_takes_the_options_that_programs_give_its_source() -> None:
+    found = [options for block in ALL if block.language == "python" for options in sources(block.text) if options]
+    assert len(found) == 3
+    for options in found:
+        parsed(options)
+
+
+def test_one_that_spark_doesnt_take_is_a_fault() -> None:
+    [options] = sources('a = spark.readStream.format("sqs").option("queueUri", "https://a/1/b").load().select("c")')
+    with pytest.raises(InvalidOption, match="queueUri"):
+        parsed(options)
+
+
+@pytest.mark.parametrize(
+    ("rest", "text"),
+    [
+        ("as cdk.json sluice.splitting.queues[]", '{"queue_id": 7}'),
+        ("as cdk.json sluice.splitting.queues[].consumers[]", '{"type": "carrier pigeon"}'),
+        ("as cdk.json sluice.splitting", '"policies": [{"mode": "steal"}]'),
+        ("as a filter file", '{"split_queues": {"orders": {"message_filter": {"user": "("}}}}'),
+        ("as a topology", '{"sites": {"a": {"at": 1}}}'),
+    ],
+)
+def test_one_that_cant_be_read_is_a_fault(rest: str, text: str) -> None:
+    block = Block(document=ROOT / "README.md", line=1, language="json", text=text, mark=READ_AS, rest=rest)
+    with pytest.raises(BadConfiguration):
+        read_fragment(block)
+
+
 def test_marks_are_known_and_say_what_they_have_to() -> None:
     for block in ALL:
         assert not block.mark or block.mark in MARKS, block.place
-        assert (block.mark in {CHECKED, FILE}) == bool(block.rest), f"{block.place}: {block.rest!r}"
+        assert (block.mark in {CHECKED, FILE, READ_AS}) == bool(block.rest), f"{block.place}: {block.rest!r}"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ def test_so_can_what_takes_its_time(document: Path, tmp_path: Path, environment:
 @pytest.mark.usefixtures("fresh_cloud")
 def test_what_the_demo_says_to_try_next_works(tmp_path: Path, environment: dict[str, str], count: Count) -> None:
     reader = Reader(tmp_path, environment)
-    (tmp_path / "work" / ".venv").symlink_to(ROOT / ".venv")
     try:
         for command in next_lines():
             reader.type(command)
