@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.consumer import queue_url
@@ -66,6 +67,7 @@ ARRIVED_WITHIN_S = 300.0  # an offer whose queue isn't old enough to be swept is
 SWEEP_EVERY_S = 5.0
 LOOK_EVERY_S = 0.25
 JOB_WITHIN_S = 240.0
+TRIGGER_S = 5  # between batches: what is measured beside has most of the processors
 PARAMETERS: dict[str, object] = {
     "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT.workspace).as_posix(),
     "sluice.rendezvous.counters_window_s": 1,
@@ -323,8 +325,8 @@ def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Call
         progress("Spark starts, twice, and lands what comes from now on")
         for folder, url in ((MAIN, way.split().main), (MINE, opened.url_of(QUEUE))):
             reach = Reach(region=dest.site.region, endpoint=dest.cloud.endpoint)
-            arguments = landing(folder, queue_url=url, reach=reach).arguments()
-            way.jobs.append(running.enter_context(way.job(folder.name, arguments)))
+            told = replace(landing(folder, queue_url=url, reach=reach), trigger_s=TRIGGER_S)
+            way.jobs.append(running.enter_context(way.job(folder.name, told.arguments())))
         yield way
 
 
