@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sluice.cli.output import SIGNALLED, AsJson, console, plain, show_error, show_json, show_pairs, show_table
+from sluice.cli.output import SIGNALLED, AsJson, console, plain, show_error, show_pairs, show_table, tell
 from sluice.cli.site_names import SiteOptions
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
@@ -69,12 +69,9 @@ def status(
     try:
         while True:
             report = read(connection, is_local=site.is_local)
-            if as_json:
-                show_json(report.document)
-            else:
-                if watch is not None:
-                    console().clear()
-                show(report)
+            if watch is not None and not as_json:
+                console().clear()
+            tell(report.document, partial(show, report), as_json=as_json)
             if watch is None:
                 raise typer.Exit(1 if report.failed else 0)
             time.sleep(watch)
