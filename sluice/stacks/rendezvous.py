@@ -65,7 +65,7 @@ class RendezvousStack(WatchedStack):
         self.functions = Functions.of(self, parameters, assets, extras=extras)
         broker_url = _proxy(self)
         _broker(self)
-        _sweeper(self)
+        sweeper = _sweeper(self)
         if parameters.rendezvous.events_exchange is not None:
             _counters(self, parameters.rendezvous.events_exchange)
         outputs = {
@@ -75,6 +75,7 @@ class RendezvousStack(WatchedStack):
             "TableName": state.table.table_name,
             "DeadLettersUrl": state.dead_letters.queue_url,
             "WaitingTableName": self.waiting_table.table_name,
+            "SweeperFunctionName": sweeper.function_name,
         }
         for name, value in outputs.items():
             CfnOutput(self, name, value=value)
@@ -162,7 +163,7 @@ def _watch_concurrency(stack: RendezvousStack, function: lambda_.Function, *, mo
     )
 
 
-def _sweeper(stack: RendezvousStack) -> None:
+def _sweeper(stack: RendezvousStack) -> lambda_.Function:
     state = stack.state
     plan = Plan(
         name="sweeper",
@@ -180,10 +181,13 @@ def _sweeper(stack: RendezvousStack) -> None:
             allow("dynamodb", SWEEP_ACTIONS, stack.waiting_table.table_arn),
             allow("sqs", ["DeleteQueue"], stack.answer_queues, stack.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
+            allow("sqs", ["GetQueueAttributes"], state.offers_queue.queue_arn, state.dead_letters.queue_arn),
         ],
         failures=state.dead_letters,
     )
-    every_minute(stack.functions.make(plan))
+    function = stack.functions.make(plan)
+    every_minute(function)
+    return function
 
 
 def _counters(stack: RendezvousStack, exchange: str) -> None:
