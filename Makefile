@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
+.PHONY: help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
@@ -45,7 +45,7 @@ demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcil
 	python -m sluice.demo
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
-	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-snippets test-beside
+	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-snippets test-wheels test-beside
 
 test-unit: setup ## the suites that need neither a cloud nor Spark nor a synth
 	SLUICE_EXAMPLES=$${SLUICE_EXAMPLES:-20} nice python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal $(UNIT)
@@ -86,6 +86,9 @@ test-federated: setup ## those on four sites
 
 test-snippets: setup build/spark-$(SPARK)/ready ## what the documents tell one to type, on a cloud of its own
 	python -m pytest -m "not slow" tests/snippets
+
+test-wheels: setup ## the packages, built and installed where nothing else is
+	python -m pytest -m "not slow" tests/wheels
 
 test-spark: build/spark-$(SPARK)/ready ## the Spark package's suite, on one version
 	build/spark-$(SPARK)/bin/python -m pytest $(SPARK_SLOW) --confcutdir=tests/spark --numprocesses=$(SPARK_PROCESSES) --dist=worksteal tests/spark

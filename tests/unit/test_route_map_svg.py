@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sluice.errors import BadConfiguration
 from sluice.federation.links.links import Bridge, Endpoint, Link
 from sluice.federation.links.states import LinkState, LinkStatus
-from sluice.federation.map.svg import MAX_CELLS, MAX_LABELS, as_svg
+from sluice.federation.map.svg import MAX_CELLS, MAX_LABELLED, MAX_LABELS, as_svg
 from sluice.federation.map.topology import MappedSite, Topology
 from sluice.pictures.layout import Layout, Line, Point, Size, laid_out
 from sluice.pictures.svg import DARK, LIGHT, Colour
@@ -70,7 +70,10 @@ def overlaps(one: Area, other: Area) -> bool:
 
 def areas(layout: Layout, boxes: dict[str, Size], lines: list[Line]) -> Iterator[Area]:
     yield from ((layout.boxes[name], size) for name, size in boxes.items())
-    yield from ((placed.label, line.label) for placed, line in zip(layout.lines, lines, strict=True))
+    for placed, line in zip(layout.lines, lines, strict=True):
+        assert placed.label is not None
+        assert line.label is not None
+        yield placed.label, line.label
 
 
 @given(edges)
@@ -128,6 +131,15 @@ def test_routes_alike_are_one_line_with_all_keys_as_far_as_there_is_room() -> No
     assert [text for text in texts(drawn) if text.startswith("x ")] == [f"x {key}" for key in keys[:MAX_LABELS]]
     assert "and 2 more" in texts(drawn)
     assert all(any(f"key {key}" in title for title in titles(drawn)) for key in keys)
+
+
+def test_of_more_lines_than_can_be_labelled_titles_tell_the_keys() -> None:
+    leaves = [f"leaf-{number}" for number in range(MAX_LABELLED + 1)]
+    hub = site("hub", *(pushed("x", leaf, key=f"k.{leaf}") for leaf in leaves))
+    drawn = as_svg(Topology.of([hub]))
+    assert {"hub", *leaves} <= set(texts(drawn))
+    assert not [text for text in texts(drawn) if text.startswith("x ")]
+    assert all(any(f"key k.{leaf}," in title for title in titles(drawn)) for leaf in leaves)
 
 
 def test_a_state_that_isnt_as_it_should_be_is_said_in_words() -> None:

@@ -56,7 +56,8 @@ def colour_of(route: Route) -> str:
 
 def _site_lines(topology: Topology, tag: str) -> Iterator[str]:
     site = topology.sites.get(tag)
-    yield f"{tag} (not reached)" if site is None else f"{tag} {site.region}".rstrip()
+    region = "" if site is None or site.region == tag else site.region
+    yield f"{tag} (not reached)" if site is None else f"{tag} {region}".rstrip()
     rows: list[tuple[str, str, str, str]] = []
     for route in topology.routes:
         if route.source == tag:

@@ -1,0 +1,1 @@
+"""The documents' pictures, drawn from what the code says: `python -m docs.pictures` writes them beside this file."""

@@ -1,0 +1,41 @@
+"""How a message gets from a queue into a table, exactly once, and which jobs read the table."""
+
+from sluice.pictures.graph import Edge, Node
+from sluice.pictures.graph import drawn as graph_of
+from sluice.pictures.svg import Colour, document
+from sluice.pipeline.jobs import Places
+
+BUCKET = Places(root="s3://bucket")
+SPARK, KEPT = Colour.GOOD, Colour.ONE
+
+
+def drawn() -> str:
+    """Draw the land job's steps, and who reads what it landed."""
+    nodes = {
+        "queue": Node(says=("pipeline's main queue", "SQS")),
+        "receiver": Node(says=("receiver", "beside the Spark driver"), colour=SPARK),
+        "segments": Node(says=("segments", BUCKET.folder("staging")), colour=KEPT),
+        "batch": Node(says=("a batch", "Spark's tasks"), colour=SPARK),
+        "checkpoint": Node(says=("offsets", BUCKET.folder("checkpoint")), colour=KEPT),
+        "messages": Node(says=("table messages", f"{BUCKET.warehouse}/messages"), colour=KEPT),
+        "quarantine": Node(says=("quarantine", BUCKET.folder("quarantine")), colour=KEPT),
+        "statistics": Node(says=("statistics", "daily"), colour=SPARK),
+        "compact": Node(says=("compact", "daily"), colour=SPARK),
+        "replay": Node(says=("replay", "when asked to"), colour=SPARK),
+        "exchange": Node(says=("an exchange",), dashed=True),
+    }
+    edges = [
+        Edge(source="queue", dest="receiver", says=("1 receives",)),
+        Edge(source="receiver", dest="segments", says=("2 stages",)),
+        Edge(source="receiver", dest="queue", says=("3 deletes what is staged",), colour=Colour.SLOW, dash="6 4"),
+        Edge(source="segments", dest="batch", says=("4 reads; after a failure", "the same rows again")),
+        Edge(source="batch", dest="messages", says=("5 one commit",)),
+        Edge(source="batch", dest="quarantine", says=("what can't be read",)),
+        Edge(source="batch", dest="checkpoint", says=("6 what is done",)),
+        Edge(source="messages", dest="statistics"),
+        Edge(source="messages", dest="compact", both_ways=True),
+        Edge(source="messages", dest="replay"),
+        Edge(source="replay", dest="exchange"),
+    ]
+    graph = graph_of(nodes, edges, downwards=True)
+    return document(graph.size, graph.parts, title="How a message is landed: from the queue into tables")

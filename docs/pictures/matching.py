@@ -1,0 +1,51 @@
+"""A rendezvous over SQS: from a client's offer and a volunteer's poll to the connection between the two."""
+
+from docs.pictures.sequence import Actor, Step
+from docs.pictures.sequence import drawn as sequence_of
+from sluice.pictures.svg import Colour
+from sluice.rendezvous.mailbox import PREFIX
+from sluice.rendezvous.protocol.matching import HOLD_MS, PATIENCE_MS
+from sluice.rendezvous.protocol.messages import ANSWER_QUEUE_PREFIX
+
+CLIENT, VOLUNTEER = "client", "volunteer's proxy"
+OFFERS, BROKER, ANSWERS = "offers queue", "broker λ", "answer queue"
+MAILBOX, PROXY = "mailbox", "proxy λ"
+
+ACTORS = (
+    Actor(name=CLIENT, beside="SQS only", colour=Colour.ONE),
+    Actor(name=OFFERS, beside="SQS"),
+    Actor(name=BROKER, beside="matches", colour=Colour.GOOD),
+    Actor(name=ANSWERS, beside=f"{ANSWER_QUEUE_PREFIX}…"),
+    Actor(name=MAILBOX, beside=f"{PREFIX}…"),
+    Actor(name=PROXY, beside="HTTP", colour=Colour.GOOD),
+    Actor(name=VOLUNTEER, beside="Snowflake", colour=Colour.THREE),
+)
+
+
+def steps() -> list[Step]:
+    """Tell the steps of an offer that comes while a poll is held."""
+    patience, hold = f"{PATIENCE_MS / 1000:g} s", f"{HOLD_MS / 1000:g} s"
+    return [
+        Step(source=VOLUNTEER, dest=PROXY, says=f"1 polls: held {hold} at most"),
+        Step(source=CLIENT, dest=OFFERS, says="2 offer"),
+        Step(source=OFFERS, dest=BROKER, says="3 a batch"),
+        Step(source=BROKER, dest=ANSWERS, says=f"4 makes it; “nobody came” in {patience}", colour=Colour.SLOW),
+        Step(source=BROKER, dest=MAILBOX, says="5 a letter: the offer"),
+        Step(source=MAILBOX, dest=PROXY, says="6 received"),
+        Step(source=PROXY, dest=VOLUNTEER, says="7 the offer"),
+        Step(source=VOLUNTEER, dest=PROXY, says="8 answer"),
+        Step(source=PROXY, dest=ANSWERS, says="9 answer"),
+        Step(source=ANSWERS, dest=CLIENT, says="10 reads once: the answer, or that nobody came"),
+        Step(
+            source=CLIENT,
+            dest=VOLUNTEER,
+            says="11 WebRTC: from here on without Sluice",
+            colour=Colour.GOOD,
+            both_ways=True,
+        ),
+    ]
+
+
+def drawn() -> str:
+    """Draw it."""
+    return sequence_of(ACTORS, steps(), title="A rendezvous: from the offer to the connection")

@@ -1,0 +1,128 @@
+"""What is installed from the packages alone does what a clone does, and says which extra it lacks."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.wheels.conftest import ROOT, Installed
+
+PARAMETERS = {"sluice.architecture": "local"}
+
+
+@pytest.fixture(scope="module")
+def base(install: Callable[..., Installed]) -> Installed:
+    return install("sluice")
+
+
+@pytest.fixture(scope="module")
+def local(install: Callable[..., Installed]) -> Iterator[Installed]:
+    """With the embedded cloud up, to which a site was deployed."""
+    installed = install("sluice[local]")
+    up = installed.run("sluice", "local", "up")
+    assert up.returncode == 0, up.stderr
+    yield installed
+    down = installed.run("sluice", "local", "down")
+    assert down.returncode == 0, down.stderr
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_a_wheel_has_one_package_with_types_and_what_is_deployed(wheels: dict[str, Path]) -> None:
+    found = names(wheels["sluice"])
+    assert {name.split("/")[0] for name in found} == {"sluice", f"sluice-{version('sluice')}.dist-info"}
+    packaged = {"cdk.json", "package-lock.json", "pyproject.toml", "requirements.txt", "spark/sluice_job.py"}
+    assert {"sluice/py.typed", *(f"sluice/project_files/{name}" for name in packaged)} <= found
+    assert "sluice/functions/broker/handler.py" in found
+    assert not [name for name in found if name.startswith(("sluice/demo", "sluice/smoke")) or "__pycache__" in name]
+
+
+def test_sparks_wheel_has_types(wheels: dict[str, Path]) -> None:
+    assert {"sluice_spark/py.typed", "sluice_spark/__init__.py"} <= names(wheels["sluice_spark"])
+
+
+@pytest.mark.parametrize("package", ["sluice", "sluice_spark"])
+def test_a_wheel_says_where_it_is_from_and_for_whom(wheels: dict[str, Path], package: str) -> None:
+    with zipfile.ZipFile(wheels[package]) as archive:
+        metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        said = archive.read(metadata).decode()
+    for field in ("Project-URL: Documentation,", "Classifier: Typing :: Typed", "License-Expression: Apache-2.0"):
+        assert f"\n{field}" in said
+    assert "\nDescription-Content-Type: text/markdown" in said
+
+
+def test_every_command_can_be_asked_for_help_without_extras(base: Installed) -> None:
+    program = (
+        "import typer.main; from sluice.cli.main import app\n"
+        "def walk(command, *path):\n"
+        "    for name, each in getattr(command, 'commands', {}).items(): walk(each, *path, name)\n"
+        "    try: command.main([*path[1:], '--help'][-1:], prog_name=' '.join(path))\n"
+        "    except SystemExit as error: assert not error.code\n"
+        "walk(typer.main.get_command(app), 'sluice')\n"
+    )
+    done = base.run(str(base.python), "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Usage: sluice") > 50
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("local up", "local"),
+        ("deploy --region eu-central-1", "deploy"),
+        ("rendezvous offer --region eu-central-1", "webrtc"),
+        ("rendezvous proxy --region eu-central-1", "webrtc"),
+    ],
+)
+def test_who_lacks_an_extra_is_told_which(base: Installed, command: str, extra: str) -> None:
+    done = base.run("sluice", *command.split())
+    assert done.returncode == 1
+    assert f"pip install 'sluice[{extra}]'" in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_package_makes_the_templates_and_assets_that_a_clone_makes(local: Installed, tmp_path: Path) -> None:
+    own = json.loads((ROOT / "cdk.json").read_text())["context"] | PARAMETERS
+    said = {"CDK_CONTEXT_JSON": json.dumps(own), "CDK_VALIDATION": "false"}
+    for python, folder, environment in (
+        (local.python, "package", local.environment),
+        (sys.executable, "clone", {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}),
+    ):
+        subprocess.run(
+            [python, "-m", "sluice.stacks.app"],
+            cwd=local.folder if folder == "package" else ROOT,
+            env={**environment, **said, "CDK_OUTDIR": str(tmp_path / folder)},
+            check=True,
+        )
+    assert digests(tmp_path / "package") == digests(tmp_path / "clone")
+
+
+def test_commands_find_the_site_from_any_folder(local: Installed, tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sluice", "status", "--local", "--json"],
+        cwd=tmp_path,
+        env=local.environment,
+        executable=local.python.with_name("sluice"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
