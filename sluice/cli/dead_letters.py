@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sluice.cli.completion import complete_dead_letter_queues
 from sluice.cli.federation.queue_moves import stopped_by_signals
-from sluice.cli.output import note, show_json, show_pairs, show_table
-from sluice.cli.site_status import OPERATIONS, AsJson
-from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
+from sluice.cli.output import AsJson, note, show_json, show_pairs, show_table, tell
+from sluice.cli.site_names import SiteOptions
+from sluice.cli.site_status import OPERATIONS
+from sluice.cli.sites import SiteTyper
 from sluice.dead_letter_reasons import Reason, reason_of
 from sluice.errors import BadConfiguration
 from sluice.message import DeadLetter
@@ -32,7 +34,14 @@ MOST_MOVED = 1_000_000_000
 MOST_PER_SECOND = 1_000
 MOST_TOLD = 10  # of what stays, with its reason
 
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Of dead letters, as `sluice dlq list` calls it.")]
+Queue = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE",
+        help="Of dead letters, as `sluice dlq list` calls it.",
+        autocompletion=complete_dead_letter_queues,
+    ),
+]
 Reasons = Annotated[
     list[Reason] | None, typer.Option("--reason", help="Only what died of this; may be said again.", show_default="any")
 ]
@@ -44,7 +53,7 @@ Ids = Annotated[
     list[str] | None, typer.Option("--id", metavar="ID", help="Only this letter, by the id that `show` has.")
 ]
 
-app = SiteTyper(no_args_is_help=True, help="Dead letters: look at them, put them back, throw them away.")
+app = SiteTyper()
 
 
 class NoSuchQueue(BadConfiguration):
@@ -57,14 +66,12 @@ def list_(
     looked_at: Annotated[
         int, typer.Option(min=1, max=100_000, help="Letters of a queue to be looked at, at most.")
     ] = MOST_LOOKED_AT,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the queues of dead letters: how many there are, of what they died, since when."""
-    connection = connect(region=region, profile=profile, local=local)
-    found = [_summary(connection, name, url, most=looked_at) for name, url in _urls(connection).items()]
+    connection = site.connect()
+    found = [_summary(connection, name, url, most=looked_at) for name, url in urls_of(connection).items()]
     if as_json:
         show_json(found)
         return
@@ -87,15 +94,13 @@ def show(
     source: Sources = None,
     id_: Ids = None,
     count: Annotated[int, typer.Option(min=1, max=MOST_SHOWN, help="How many at most.")] = 10,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show letters with body and attributes; they stay. Clients' addresses and session descriptions are masked."""
     from sluice.aws.operator.dead_letters import looked_at  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     wanted = _selection(reason, source, id_)
     shown: list[dict[str, Any]] = []
     for letter in looked_at(connection.client("sqs"), _url(connection, queue), most=MOST_LOOKED_AT):
@@ -126,9 +131,7 @@ def redrive(
     per_second: Annotated[
         int, typer.Option(min=1, max=MOST_PER_SECOND, help="How many a second, on the average.")
     ] = 100,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Put letters back into the queues that they came from, a group's in order. It may be stopped and begun anew.
@@ -138,7 +141,7 @@ def redrive(
     """
     from sluice.cli.dead_letter_moves import put_back  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     url, wanted = _url(connection, queue), _selection(reason, source, id_)
     with stopped_by_signals() as stopped:
         sqs = connection.client("sqs")
@@ -157,15 +160,13 @@ def purge(
     source: Sources = None,
     id_: Ids = None,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask for the queue's name.")] = False,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Throw letters away, for good: those that are there now. It asks for the queue's name."""
     from sluice.cli.dead_letter_moves import thrown_away  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     url, wanted = _url(connection, queue), _selection(reason, source, id_)
     if not yes and typer.prompt(f"These letters can't be brought back. Type {queue} to go on", err=True) != queue:
         note("nothing was thrown away")
@@ -180,17 +181,15 @@ def purge(
 
 
 def _told(moving: "Move", *, as_json: bool, stopped: bool, done: str) -> None:
-    if as_json:
-        show_json({"moved": moving.moved, "stays": moving.stays, "stopped": stopped})
-    else:
-        note(f"{moving.moved} letters are {done}{'; stopped' if stopped else ''}")
-        for id_, reason in list(moving.stays.items())[:MOST_TOLD]:
-            note(f"{id_} stays: {reason}")
+    said = [f"{moving.moved} letters are {done}{'; stopped' if stopped else ''}"]
+    said += [f"{id_} stays: {reason}" for id_, reason in list(moving.stays.items())[:MOST_TOLD]]
+    document = {"moved": moving.moved, "stays": moving.stays, "stopped": stopped}
+    tell(document, "\n".join(said), as_json=as_json)
     if moving.stays:
         raise typer.Exit(1)
 
 
-def _urls(connection: "Connection") -> Mapping[str, str]:
+def urls_of(connection: "Connection") -> Mapping[str, str]:
     """Find the queues of dead letters by their names: those of the parts of a site, as in `federation.fifo`."""
     from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
 
@@ -202,7 +201,7 @@ def _urls(connection: "Connection") -> Mapping[str, str]:
 
 
 def _url(connection: "Connection", queue: str) -> str:
-    urls = _urls(connection)
+    urls = urls_of(connection)
     if queue not in urls:
         raise NoSuchQueue(f"{queue} is no queue of dead letters: there are {', '.join(urls)}")
     return urls[queue]

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.output import note
-from sluice.cli.sites import Local, Profile, Region, connect
+from sluice.cli.output import AsJson, note, show_json
+from sluice.cli.site_names import SiteOptions
 from sluice.errors import BadConfiguration, SluiceError
-from sluice.local.deployer import APP
 from sluice.node import cdk
-from sluice.pipeline.operations import StopJob
 from sluice.project import PROJECT, need
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
@@ -26,6 +24,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.removals import RemovedQueue
 
 STACK_ARTIFACT = "aws:cloudformation:stack"
+STANDARD_ERROR = 2
 STACKS_AT_ONCE = "3"  # those that need nothing of each other
 
 Context = Annotated[
@@ -58,9 +57,8 @@ def deploy(
     context: Context = None,
     remove: Remove = None,
     approve: Approve = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Deploy all stacks of this clone to a site.
 
@@ -68,20 +66,23 @@ def deploy(
     that CloudFormation keeps is as good as gone for who would read it, and is named too. Before a first deployment it
     says what the site costs a month.
     """
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
-        synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
+        synth(assembly, context or [], is_local=site.is_local, stage=connection.stage)
         wanted = templates(assembly)
         check_removals(connection, wanted, agreed=remove or ())
-        if local is None:
+        if not site.is_local:
             _say_costs(connection, wanted, context or [])
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
             connection,
             ["deploy", "--all", "--app", folder, "--concurrency", STACKS_AT_ONCE, "--progress", "events"],
             ["--require-approval", "broadening" if asks else "never"],
+            aside=as_json,
         )
+        if as_json:
+            show_json(_document(connection, "deployed", wanted))
 
 
 def destroy(
@@ -89,31 +90,38 @@ def destroy(
     context: Context = None,
     remove: Remove = None,
     force: Annotated[bool, typer.Option("--force", help="Don't ask.")] = False,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Delete all stacks from a site. Tables, the bucket and users' queues stay where `keep_state` says so.
 
     A queue that would be deleted with messages in it is named, and nothing is done, unless --remove names it. The
     pipeline's runs end, its application stops and clients' keys are deleted: CloudFormation does none of that.
     """
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     with TemporaryDirectory(prefix="sluice-cdk-") as folder:
         assembly = Path(folder)
-        synth(assembly, context or [], is_local=local is not None, stage=connection.stage)
+        synth(assembly, context or [], is_local=site.is_local, stage=connection.stage)
         nothing: dict[str, Mapping[str, Any]] = {name: {} for name in templates(assembly)}
         check_removals(connection, nothing, agreed=remove or (), also_kept=False)
         if not force:
             typer.confirm(f"Delete {', '.join(nothing)}?", abort=True)
         _end_pipeline(connection)
         _revoke_keys(connection)
-        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"])
+        _cdk(connection, ["destroy", "--all", "--app", folder], ["--force"], aside=as_json)
+        if as_json:
+            show_json(_document(connection, "destroyed", nothing))
+
+
+def _document(connection: "Connection", done: str, stacks: Iterable[str]) -> dict[str, Any]:
+    return {"region": connection.region, "stage": connection.stage, done: list(stacks)}
 
 
 def synth(assembly: Path, context: Iterable[str], *, is_local: bool, stage: str | None = None) -> None:
     """Write the templates into a folder, of a stage where one is given. Raises `CdkFailed`."""
     at_stage = [f"sluice.stage={stage}"] if stage else []
+    from sluice.local.deployer import APP  # noqa: PLC0415 - only where something is synthesized
+
     need("deploy", "aws_cdk")
     # The embedded cloud runs functions with this machine's processor and interpreter.
     given = [*(["sluice.architecture=local"] if is_local else []), *at_stage, *context]
@@ -169,6 +177,7 @@ def _end_pipeline(connection: "Connection") -> None:
     from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - see above
     from sluice.aws.operator.deployment import NotDeployed, stack_outputs  # noqa: PLC0415 - see above
     from sluice.cli.pipeline.pipelines import FUNCTION, STACK  # noqa: PLC0415 - see above
+    from sluice.pipeline.operations import StopJob  # noqa: PLC0415 - see above
 
     with suppress(NotDeployed):
         application_id = stack_outputs(connection, STACK).get("ApplicationId")
@@ -195,16 +204,19 @@ def _told(queue: "RemovedQueue") -> str:
     return f"{queue.name} of {queue.stack}: about {queue.messages} messages{kept}"
 
 
-def _cdk(connection: "Connection", arguments: Sequence[str], options: Sequence[str]) -> None:
+def _cdk(connection: "Connection", arguments: Sequence[str], options: Sequence[str], *, aside: bool) -> None:
+    """Run CDK as the connection is; `aside`, what it says goes to standard error."""
     from sluice.aws.operator.connections import environment_of  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    _run([*arguments, *options], environment_of(connection, os.environ))
+    _run([*arguments, *options], environment_of(connection, os.environ), aside=aside)
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+def _run(arguments: Sequence[str], environment: Mapping[str, str], *, aside: bool = False) -> None:
     # The app and the command line run with the Python and the Node of this environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     variables = {**environment, "PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"}
-    done = subprocess.run([str(cdk()), *arguments, "--no-notices"], cwd=PROJECT.workspace, env=variables, check=False)  # noqa: S603 - our own arguments
+    command = [str(cdk()), *arguments, "--no-notices"]
+    output = STANDARD_ERROR if aside else None
+    done = subprocess.run(command, cwd=PROJECT.workspace, env=variables, stdout=output, check=False)  # noqa: S603 - our own arguments
     if done.returncode:
         raise CdkFailed(f"cdk {arguments[0]} failed with exit code {done.returncode}")

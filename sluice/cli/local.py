@@ -1,32 +1,40 @@
 """`sluice local`: the embedded cloud, up and down, and what a program needs to reach it."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
-from sluice.cli.output import note, show_pairs
+from sluice.cli.completion import complete_local_sites
+from sluice.cli.output import AsJson, note, show_pairs, tell
 from sluice.cli.progress import steps
-from sluice.cli.sites import Stage
+from sluice.cli.site_names import FIRST_SITE, HERE, BadSiteName, SiteOptions
+from sluice.cli.sites import CloudCommand, SiteTyper
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.jobs import JOBS_FOLDER, end_all
 from sluice.local.sites import DEFAULT_SITE, Site, peer_accounts, peer_stages, to_deploy
 
-app = typer.Typer(no_args_is_help=True, help="The embedded cloud: AWS on loopback, with our stacks deployed to it.")
+app = SiteTyper()
 
 SiteArguments = Annotated[
-    list[Site] | None,
+    list[str],
     typer.Argument(
-        parser=Site.parse,
-        metavar="[ACCOUNT/REGION[:STAGE]]...",
-        help=f"Where to deploy.  [default: where it is deployed already, else {DEFAULT_SITE}]",
+        metavar="SITE",
+        help=f"Where to deploy, as --site has it; else where it is deployed already, else {DEFAULT_SITE}.",
+        autocompletion=complete_local_sites,
     ),
 ]
 SiteArgument = Annotated[
-    Site | None, typer.Argument(parser=Site.parse, metavar="[ACCOUNT/REGION]", help="The first site, if not given.")
+    str,
+    typer.Argument(
+        metavar="SITE",
+        help="As --site has it; else the first.",
+        autocompletion=complete_local_sites,
+    ),
 ]
 JOBS_GRACE_S = 30
 PEER_ACCOUNTS, PEER_STAGES = "sluice.federation.peer_accounts", "sluice.federation.peer_stages"
@@ -43,15 +51,16 @@ Scale = Annotated[float, typer.Option(min=0, help="With --harsh: of all its dela
 Seed = Annotated[int, typer.Option(help="With --harsh: of what it draws.")]
 
 
-@app.command()
+@app.command(cls=CloudCommand)
 def up(
-    sites: SiteArguments = None,
+    sites: SiteArguments,
     *,
     keep_state: KeepState = False,
     harsh: Harsh = False,
     scale: Scale = 1.0,
     seed: Seed = 0,
-    stage: Stage = None,
+    site: SiteOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Start the cloud unless it runs, bootstrap it and deploy every site.
 
@@ -70,15 +79,24 @@ def up(
             raise CloudFailed(
                 "the cloud that runs here can't keep its state: what it has goes with `sluice local down`"
             )
-        wanted_sites = sites or [each for each in cloud.sites if stage in {None, each.stage}] or [DEFAULT_SITE]
-        if stage:
-            wanted_sites = [site if site.stage else replace(site, stage=stage) for site in wanted_sites]
+        wanted_sites = [found for each in sites for found in _sites(site, each, cloud)]
         accounts = peer_accounts((*cloud.sites, *wanted_sites))
         stages = peer_stages((*cloud.sites, *wanted_sites))
         context = ({PEER_ACCOUNTS: accounts} if accounts else {}) | ({PEER_STAGES: stages} if stages else {})
         deployer = Deployer(cloud=cloud, context=context, progress=progress, expect=progress.expect)
         cloud = deployer.deploy(*to_deploy(cloud.sites, wanted_sites))
-    _show(cloud)
+    tell(_document(cloud), lambda: _show(cloud), as_json=as_json)
+
+
+def _sites(said: SiteOptions, text: str, cloud: Cloud) -> list[Site]:
+    """Find what is meant. Where nothing names a site it is all that are deployed, of the stage that is said."""
+    if text == HERE and said.site is None and said.region is None and said.local in {None, FIRST_SITE}:
+        found = [each for each in cloud.sites if said.stage in {None, each.stage}]
+        return found or [replace(DEFAULT_SITE, stage=said.stage)]
+    named = replace(said, local=said.local or FIRST_SITE).named(text, running=lambda: cloud)
+    if named.local_account is None or named.region is None:
+        raise BadSiteName(f"{named} is no site of the embedded cloud")
+    return [Site(named.local_account, named.region, named.stage)]
 
 
 def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
@@ -89,28 +107,31 @@ def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
     return start(keep_state=keep_state, save_state=True, harsh=harsh)
 
 
-@app.command()
-def down() -> None:
+@app.command(cls=TyperCommand)
+def down(*, as_json: AsJson = False) -> None:
     """Stop the cloud, the functions that it runs, and the pipeline's jobs that read from it."""
     end_all(FOLDER / JOBS_FOLDER, grace_s=JOBS_GRACE_S)
     cloud = find()
     if cloud:
         cloud.stop()
-    typer.echo(f"stopped process {cloud.pid}" if cloud else "nothing was running")
+    said = f"stopped process {cloud.pid}" if cloud else "nothing was running"
+    tell({"stopped": cloud.pid if cloud else None}, lambda: typer.echo(said), as_json=as_json)
 
 
-@app.command()
-def status() -> None:
+@app.command(cls=TyperCommand)
+def status(*, as_json: AsJson = False) -> None:
     """Where the cloud is, what is deployed to it, and where its logs are."""
-    _show(_running())
+    cloud = _running()
+    tell(_document(cloud), lambda: _show(cloud), as_json=as_json)
 
 
-@app.command()
-def env(site: SiteArgument = None) -> None:
+@app.command(cls=CloudCommand)
+def env(which: SiteArgument, *, site: SiteOptions, as_json: AsJson = False) -> None:
     """Print the variables that lead AWS programs to a site: `eval "$(sluice local env)"`."""
     cloud = _running()
-    for name, value in cloud.environment(site or (*cloud.sites, DEFAULT_SITE)[0]).items():
-        typer.echo(f"export {name}={shlex.quote(value)}")
+    variables = cloud.environment(_sites(site, which, cloud)[0])
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    tell(variables, lambda: typer.echo("\n".join(lines)), as_json=as_json)
 
 
 def _running() -> Cloud:
@@ -118,6 +139,17 @@ def _running() -> Cloud:
     if not cloud:
         raise CloudFailed("no embedded cloud runs here: start it with `sluice local up`")
     return cloud
+
+
+def _document(cloud: Cloud) -> dict[str, object]:
+    return {
+        "endpoint": cloud.endpoint,
+        "process": cloud.pid,
+        "harsh": asdict(cloud.harsh) if cloud.harsh else None,
+        "sites": [str(site) for site in cloud.sites],
+        "server_log": str(cloud.server_log),
+        "cdk_logs": str(cloud.folder / "cdk*.log"),
+    }
 
 
 def _show(cloud: Cloud) -> None:

@@ -4,10 +4,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 if TYPE_CHECKING:  # rich is imported where something is drawn, so that --help and --json don't wait for it
@@ -25,6 +24,24 @@ STATE_STYLES: Mapping[str, str] = {
     **dict.fromkeys(("starting", "resourcesready", "waiting", "connecting", "closing", "cancelling"), "yellow"),
     **dict.fromkeys(("submitted", "pending", "scheduled", "queued"), "yellow"),
 }
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")]
+
+
+def tell(document: Any, people: str | Callable[[], object], *, as_json: bool, quiet: bool = False) -> None:
+    """Say what was found or done: to programs by a document, to people by a note, or by what shows them more.
+
+    Who is `quiet` says nothing to people.
+    """
+    if as_json:
+        show_json(document)
+    elif quiet:
+        return
+    elif isinstance(people, str):
+        note(people)
+    else:
+        people()
 
 
 def console(*, width: int | None = None) -> "Console":
@@ -84,7 +101,9 @@ def text_of(value: object) -> str:
 
 def show_json(document: Any) -> None:
     """One JSON document on one line."""
-    typer.echo(json.dumps(document, default=lambda value: msgspec.to_builtins(value, order="deterministic")))
+    from msgspec import to_builtins  # noqa: PLC0415 - only where something is shown
+
+    typer.echo(json.dumps(document, default=lambda value: to_builtins(value, order="deterministic")))
 
 
 def plain(value: Any) -> dict[str, Any]:

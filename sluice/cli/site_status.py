@@ -8,20 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sluice.cli.output import console, plain, show_error, show_json, show_pairs, show_table
-from sluice.cli.sites import Local, Profile, Region, connect
-from sluice.federation.operations import BridgeView, ShowSite
+from sluice.cli.output import AsJson, console, plain, show_error, show_pairs, show_table, tell
+from sluice.cli.site_names import SiteOptions
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
+    from sluice.federation.operations import BridgeView
 
 SHOWN_RUNS = 5  # of the pipeline; `sluice pipeline status` has more
 OPERATIONS = "SluiceOperations"
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 
 Part = Mapping[str, Any]
 
@@ -43,31 +42,28 @@ class SiteReport:
         return {"region": self.region, **said, "absent": dict(self.absent), "failed": dict(self.failed)}
 
 
-def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
+def status(*, site: SiteOptions, as_json: AsJson = False) -> None:
     """Show the whole site: rendezvous, split queues, federation, the pipeline, dead letters.
 
     Exit code 1 where a part is there and can't be asked.
     """
-    report = read(region=region, profile=profile, local=local)
-    if as_json:
-        show_json(report.document)
-    else:
-        show(report)
+    report = read(site)
+    tell(report.document, lambda: show(report), as_json=as_json)
     if report.failed:
         raise typer.Exit(1)
 
 
-def read(*, region: str | None, profile: str | None, local: str | None) -> SiteReport:
+def read(site: SiteOptions) -> SiteReport:
     """Ask every part. Raises `NotUsable` where all fail for one reason, as without credentials."""
     from sluice.aws.operator.deployment import NotDeployed, NotUsable  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     readers: Mapping[str, Callable[[], Part]] = {
         "rendezvous": lambda: _rendezvous(connection),
         "splitting": lambda: _splitting(connection),
         "federation": lambda: _federation(connection),
-        "pipeline": lambda: _pipeline(region, profile, local),
+        "pipeline": lambda: _pipeline(connection, is_local=site.is_local),
         "dead_letters": lambda: _dead_letters(connection),
     }
     parts, absent, failed = {}, {}, {}
@@ -97,7 +93,7 @@ def _rendezvous(connection: "Connection") -> Part:
 def _splitting(connection: "Connection") -> Part:
     """Queues with what they hold, and sessions, as `sluice split status` has them."""
     from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.splitting.commands import plain  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.tables import plain  # noqa: PLC0415 - see above
     from sluice.splitting.operations import ListQueues, ListSessions  # noqa: PLC0415 - see above
 
     client = ControlClient.of(connection)
@@ -115,6 +111,7 @@ def _splitting(connection: "Connection") -> Part:
 def _federation(connection: "Connection") -> Part:
     """Exchanges, links, and routes with what their queue holds and how late they are."""
     from sluice.aws.operator.control_client import FEDERATION, ControlClient  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.federation.operations import ShowSite  # noqa: PLC0415 - see above
 
     site = ControlClient.of(connection, FEDERATION).ask(ShowSite())
     lags, unknown = _lags(connection, site.bridges)
@@ -134,7 +131,7 @@ def _federation(connection: "Connection") -> Part:
     }
 
 
-def _route(connection: "Connection", bridge: BridgeView, *, beside: str) -> dict[str, Any]:
+def _route(connection: "Connection", bridge: "BridgeView", *, beside: str) -> dict[str, Any]:
     """`queue` is None where the route's messages wait at its peer."""
     told = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
     reads = bridge.reads if bridge.src_is_local or bridge.served else None
@@ -143,7 +140,7 @@ def _route(connection: "Connection", bridge: BridgeView, *, beside: str) -> dict
     }
 
 
-def _lags(connection: "Connection", bridges: Sequence[BridgeView]) -> tuple[dict[str, dict[str, Any]], str | None]:
+def _lags(connection: "Connection", bridges: Sequence["BridgeView"]) -> tuple[dict[str, dict[str, Any]], str | None]:
     """By route, and why they aren't known: to read metrics is a permission of its own."""
     from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.aws.operator.lags import read_lags  # noqa: PLC0415 - see above
@@ -157,14 +154,14 @@ def _lags(connection: "Connection", bridges: Sequence[BridgeView]) -> tuple[dict
     return {route: asdict(lag) for route, lag in lags.items()}, None
 
 
-def _pipeline(region: str | None, profile: str | None, local: str | None) -> Part:
+def _pipeline(connection: "Connection", *, is_local: bool) -> Part:
     """As `sluice pipeline status`, with what the queue holds."""
     from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.cli.pipeline.pipelines import STACK, pipeline  # noqa: PLC0415 - see above
+    from sluice.cli.pipeline.pipelines import STACK, pipeline_of, site_folder  # noqa: PLC0415 - see above
     from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - see above
 
-    connection = connect(region=region, profile=profile, local=local)
-    found = pipeline(region=region, profile=profile, local=local, python=None).ask(ShowPipeline())
+    folder = site_folder(connection) if is_local else None
+    found = pipeline_of(connection, folder=folder, python=None).ask(ShowPipeline())
     return {**plain(found), "queue": _held(connection, stack_output(connection, STACK, "QueueUrl"))}
 
 
@@ -227,7 +224,7 @@ def _show_rendezvous(part: Part) -> None:
 
 
 def _show_splitting(part: Part) -> None:
-    from sluice.cli.splitting.commands import show_sessions  # noqa: PLC0415 - only where there is something to show
+    from sluice.cli.splitting.tables import show_sessions  # noqa: PLC0415 - only where there is something to show
     from sluice.codec import convert  # noqa: PLC0415 - see above
     from sluice.splitting.operations import SessionView  # noqa: PLC0415 - see above
 

@@ -1,37 +1,28 @@
-"""Which site a command is about: the options that all commands have, and the connection that they mean."""
+"""Commands about sites: the options that all of them have, how these and a named site go together, and what is refused.
+
+What a site is called, and how it is reached, is in `sluice.cli.site_names`.
+"""
 
 import re
-from collections.abc import Callable
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
-from sluice.local.cloud import Cloud, CloudFailed, find
-from sluice.local.sites import SITE, Site
+from sluice.cli.completion import complete_local, complete_profiles, complete_sites
+from sluice.cli.site_names import FIRST_SITE, HERE, PARAMETER, SiteOptions, WrittenName, is_site, with_options
+from sluice.local.sites import Site
 from sluice.stages import STAGE, is_stage
-
-if TYPE_CHECKING:  # boto3 is imported where a command connects, so that --help doesn't wait for it
-    from sluice.aws.operator.connections import Connection
-
-FIRST_SITE = "first"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Region = Annotated[str | None, typer.Option("--region", help="AWS region, else the environment's or the profile's.")]
-Profile = Annotated[str | None, typer.Option("--profile", help="AWS profile, else the environment's.")]
-Local = Annotated[
-    str | None,
-    typer.Option(
-        "--local",
-        metavar="[ACCOUNT/REGION]",
-        help="A site of the embedded cloud, the first if not said, in place of AWS.",
-    ),
-]
+SITES = "SITE", "DEST", "SRC", "PEER"  # what arguments that name sites are called; the first is the command's site
+PLACE = "account", "region", "stage"
+HELP_WIDTH = 110
 
 
 def parse_stage(text: str) -> str | None:
@@ -51,98 +42,216 @@ Stage = Annotated[
         help="The site of this stage, where several are in one account and region.",
     ),
 ]
-_stage: ContextVar[str | None] = ContextVar("stage", default=None)
+Region = Annotated[
+    str | None, typer.Option("--region", metavar="REGION", help="AWS region, else the environment's or the profile's.")
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", metavar="PROFILE", help="AWS profile, else the environment's.", autocompletion=complete_profiles
+    ),
+]
+# In the order of --help; by the names of `SiteOptions`.
+OPTIONS: Mapping[str, Any] = {
+    "site": Annotated[
+        str | None,
+        typer.Option(
+            "--site",
+            metavar="SITE",
+            help="REGION, PROFILE@REGION, ACCOUNT/REGION of the embedded cloud, or a site's name; :STAGE after it.",
+            autocompletion=complete_sites,
+        ),
+    ],
+    "profile": Profile,
+    "region": Region,
+    "local": Annotated[
+        str | None,
+        typer.Option(
+            "--local",
+            metavar="[ACCOUNT/REGION]",
+            help="The embedded cloud in place of AWS: this site, else the one of --region, else the first.",
+            autocompletion=complete_local,
+        ),
+    ],
+    "stage": Stage,
+}
 
-
-def stage_said() -> str | None:
-    """Which stage the command that runs is about, where what names its sites doesn't say."""
-    return _stage.get()
+SiteText = Annotated[
+    str,
+    typer.Argument(
+        metavar="SITE",
+        help="As --site has it. Where it is left out options say it, or the environment.",
+        autocompletion=complete_sites,
+    ),
+]
+DestText = Annotated[
+    str,
+    typer.Argument(
+        metavar="DEST", help="The site that messages go to, as SITE elsewhere.", autocompletion=complete_sites
+    ),
+]
+SrcText = Annotated[
+    str, typer.Argument(metavar="SRC", help="The site that they come from.", autocompletion=complete_sites)
+]
 
 
 class SiteCommand(TyperCommand):
-    """A command whose `--local` may stand without a value, which typer has no way to declare."""
+    """A command about sites. Its `--local` may stand without a value, and its first site may be left out."""
+
+    common: ClassVar[Sequence[str]] = tuple(OPTIONS)
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        """Make it as typer does; its help has arguments in capitals, and that its first site may be left out."""
+        super().__init__(*given, **settings)
+        for each in self.params:
+            if each.param_type_name == "argument":
+                each.metavar = each.metavar or each.name.upper()
+        for first in self._sites[:1]:
+            first.required = False
+            first.default = HERE if first.nargs == 1 else [HERE]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Says `--local first` where it stands alone."""
-        return super().parse_args(ctx, with_first_site(args))
+        """Parse, with what was left out put in. Raises `UsageError` where options and names contradict each other."""
+        rest = super().parse_args(ctx, self._with_site(ctx, with_first_site(args)))
+        if not ctx.resilient_parsing:
+            _check(ctx, self._sites)
+        return rest
+
+    @property
+    def _sites(self) -> Sequence[Any]:
+        """Its arguments that name sites."""
+        return [each for each in self.params if each.param_type_name == "argument" and each.metavar in SITES]
+
+    def _with_site(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `.` before the arguments where the first is to be a site and isn't one."""
+        if not self._sites:
+            return args
+        arguments = [each for each in self.params if each.param_type_name == "argument"]
+        parsed, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        given: list[str] = []
+        for each in arguments:
+            value = parsed.get(each.name)
+            given += [] if value is None else [value] if isinstance(value, str) else value
+        given += rest
+        fixed = [each for each in arguments if each.nargs == 1]
+        has_room = len(given) < len(fixed) or len(fixed) < len(arguments)
+        said = parsed.get(f"{PARAMETER}site")
+        if said is not None:
+            named = given[: min(2, len(self._sites))]
+            if named and all(map(is_site, named)) and (len(self._sites) == 1 or len(named) > 1):
+                ctx.fail(f"{named[0]} and --site {said} are both the {self._sites[0].metavar}: say one of them")
+            return [HERE, *args]
+        is_named = bool(given) and is_site(given[0])
+        if not is_named and any(f"{PARAMETER}{option}" in parsed for option in ("profile", "region", "local")):
+            return [HERE, *args] if has_room else args
+        lacks = len(given) < 1 + sum(each.required for each in arguments)
+        return [HERE, *args] if lacks and not is_named and not ctx.resilient_parsing else args
+
+
+class CloudCommand(SiteCommand):
+    """A command about sites of the embedded cloud, where no profile leads to."""
+
+    common = "site", "region", "local", "stage"
+
+
+class FileCommand(SiteCommand):
+    """A command about sites that a file names; what it leaves open the options say."""
+
+    common = "profile", "region", "local", "stage"
 
 
 class SiteTyper(typer.Typer):
-    """Commands about sites: all of them take `--stage`, those of another class than `SiteCommand` don't."""
+    """Commands about sites, with the options of all; one that isn't about sites is of class `TyperCommand`."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Make it as typer does. Its help is plain text: to draw boxes takes longer than all the rest of it."""
+        context = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
+        super().__init__(no_args_is_help=True, rich_markup_mode=None, context_settings=context, **settings)
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any
     ) -> Callable[[F], F]:
-        """Register a command, as typer does."""
+        """Register a command, as typer does. It gets what the options say by a parameter of type `SiteOptions`."""
         made = cls or SiteCommand
         register = super().command(name, cls=made, **options)
 
         def registered(callback: F) -> F:
-            register(_with_stage(callback) if issubclass(made, SiteCommand) else callback)
+            register(_with_options(callback, made.common) if issubclass(made, SiteCommand) else callback)
             return callback
 
         return registered
 
 
-def _with_stage(callback: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(callback)
-    def at_stage(*given: Any, stage: str | None, **options: Any) -> Any:
-        token = _stage.set(stage)
-        try:
-            return callback(*given, **options)
-        finally:
-            _stage.reset(token)
-
+def _with_options(callback: Callable[..., Any], common: Sequence[str]) -> Callable[..., Any]:
     own = signature(callback)
-    option = Parameter("stage", Parameter.KEYWORD_ONLY, default=None, annotation=Stage)
-    at_stage.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]  # which inspect reads
-    at_stage.__annotations__ = {**callback.__annotations__, "stage": Stage}
-    return at_stage
+    wanted = [name for name, parameter in own.parameters.items() if parameter.annotation is SiteOptions]
+
+    @wraps(callback)
+    def at_site(*given: Any, **options: Any) -> Any:
+        said = SiteOptions(**{name: options.pop(PARAMETER + name) for name in common})
+        with with_options(said):
+            return callback(*given, **options, **dict.fromkeys(wanted, said))
+
+    kept = [parameter for name, parameter in own.parameters.items() if name not in wanted]
+    annotations = {PARAMETER + name: OPTIONS[name] for name in common}
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in annotations.items()]
+    at_site.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # which inspect reads
+    at_site.__annotations__ = {parameter.name: parameter.annotation for parameter in [*kept, *added]}
+    return at_site
 
 
 def with_first_site(arguments: list[str]) -> list[str]:
-    """Give the arguments with a value after every `--local`; what follows a `--` is another program's."""
+    """Give the arguments with a value after every `--local`: what begins as a site of the embedded cloud does is one.
+
+    What follows a `--` is another program's.
+    """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     said: list[str] = []
     for argument, following in zip_longest(own, own[1:], fillvalue=""):
         said.append(argument)
-        if argument == "--local" and (not following or following.startswith("-")):
+        if argument == "--local" and not re.match(r"[0-9]{12}/", following):
             said.append(FIRST_SITE)
     return said + arguments[len(own) :]
 
 
-def connect(*, region: str | None, profile: str | None, local: str | None, stage: str | None = None) -> "Connection":
-    """To the site that the options mean. Raises a `BadConfiguration` or `CloudFailed` that says what to do.
+def _check(ctx: Any, sites: Sequence[Any]) -> None:
+    """Raise `UsageError` where an option contradicts another one, or all sites that are named."""
+    options = {PARAMETER + name for name in OPTIONS} & ctx.params.keys()
+    said = SiteOptions.of_parameters(
+        {name: ctx.params[name] for name in options if ctx.get_parameter_source(name).name == "COMMANDLINE"}
+    )
+    texts: list[str] = [] if said.site is None else [said.site]
+    for each in sites:
+        value = ctx.params[each.name]
+        texts += [value] if isinstance(value, str) else value or ()
+    if said.site is not None:  # which is what `.` means
+        texts = [text for text in texts if text != HERE]
+    named = {text: WrittenName.read(text) for text in texts if text == said.site or is_site(text)}
+    against = [*_against_local(said, named)] if said.local is not None else []
+    for option in ("profile", "region", "stage"):
+        value = getattr(said, option)
+        others = [text for text, name in named.items() if not _takes(name, option, value)]
+        if value is not None and others and len(others) == len(named):
+            against.append((others[0], f"--{option} {value}"))
+    for one, other in against:
+        ctx.fail(f"{one} and {other} contradict each other: leave out one of them")
 
-    Without a `stage` it is the command's, which for a site of the embedded cloud may stand with that, too.
-    """
-    from sluice.aws.operator.connections import of_environment, of_user  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    stage = stage or stage_said()
-    if local is None:
-        return of_user(region=region, profile=profile, stage=stage)
-    if region or profile:
-        raise typer.BadParameter("--local names its region and account itself: no --region, no --profile with it")
-    cloud = _running()
-    site = _site(cloud, local, stage)
-    return of_environment(cloud.environment(site), stage=site.stage)
+def _takes(name: WrittenName, option: str, value: str | None) -> bool:
+    return getattr(name, option) in {None, value} and not (option == "profile" and name.is_local)
 
 
-def _running() -> Cloud:
-    cloud = find()
-    if cloud is None:
-        raise CloudFailed("no embedded cloud runs here: start it with `sluice local up`")
-    return cloud
-
-
-def _site(cloud: Cloud, local: str, stage: str | None) -> Site:
-    if local == FIRST_SITE:
-        found = next((site for site in cloud.sites if stage in {None, site.stage}), None)
-        if found is None:
-            which = f"no site of stage {stage}" if stage else "nothing"
-            raise CloudFailed(f"{which} is deployed to the embedded cloud: `sluice local up` does it")
-        return found
-    if not re.fullmatch(SITE, local):
-        raise typer.BadParameter(f"{local!r} is not ACCOUNT/REGION, as in 000000000000/eu-central-1")
-    site = Site.parse(local)
-    return site if site.stage or not stage else Site(site.account, site.region, stage)
+def _against_local(said: SiteOptions, named: Mapping[str, WrittenName]) -> Iterator[tuple[str, str]]:
+    """Yield what contradicts `--local`: where that names a site all others have to be that one."""
+    place = None if said.local == FIRST_SITE else Site.parse(said.local or "")
+    local = "--local" if place is None else f"--local {place}"
+    if said.profile is not None:
+        yield local, f"--profile {said.profile}"
+    if place is not None and said.region not in {None, place.region}:
+        yield local, f"--region {said.region}"
+    if place is not None and place.stage is not None and said.stage not in {None, place.stage}:
+        yield local, f"--stage {said.stage}"
+    for text, name in named.items():
+        pairs = [] if place is None else [(getattr(name, each), getattr(place, each)) for each in PLACE]
+        if name.profile is not None or any(None not in pair and len(set(pair)) > 1 for pair in pairs):
+            yield text, local

@@ -20,7 +20,8 @@ from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
-from sluice.cli.federation.sites import OpenSite, SiteName, asked_by, open_site
+from sluice.cli.federation.sites import OpenSite, asked_by, open_site
+from sluice.cli.site_names import SiteName
 from sluice.errors import SluiceError
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.messages.metadata import open_attributes
@@ -111,7 +112,7 @@ def asked_sites(cloud: Cloud) -> AbstractContextManager[None]:
     """Let the command line ask this cloud's sites, in place of those that `sluice local up` starts."""
 
     def ask(name: SiteName) -> ControlClient:
-        site = Site(name.local_account or DEFAULT_SITE.account, name.region)
+        site = Site(name.local_account or DEFAULT_SITE.account, name.region or DEFAULT_SITE.region)
         return ControlClient.of(of_environment(cloud.environment(site)), FEDERATION)
 
     return asked_by(ask)

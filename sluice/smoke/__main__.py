@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import to_builtins
 
-from sluice.cli.output import note, show_error, show_json
+from sluice.cli.output import AsJson, note, show_error, show_json
 from sluice.cli.sites import Profile, Region
 from sluice.costs.prices import price_list
 from sluice.demo import splitting
@@ -61,7 +61,7 @@ def main(
     budget_usd: Annotated[float, typer.Option(min=0, help="What it may cost.")] = 1.0,
     keep: Annotated[bool, typer.Option("--keep", help="Don't destroy, to look at it. It costs on.")] = False,
     only: Annotated[list[str] | None, typer.Option(metavar="CHECK", help="This check; repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Deploy two throw-away stages, check them, count what it cost, and destroy them."""
     if local and (region or profile or keep):

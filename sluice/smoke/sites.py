@@ -13,7 +13,8 @@ from sluice.aws.operator.connections import Connection
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
 from sluice.aws.operator.deployment import Deployment, read_deployment, stack_outputs
 from sluice.aws.operator.stage_contents import StageContents
-from sluice.cli.federation.sites import SiteName, asked_by
+from sluice.cli.federation.sites import asked_by
+from sluice.cli.site_names import SiteName
 from sluice.errors import CallFailed
 from sluice.smoke.runs import NotSo
 

@@ -31,6 +31,8 @@ if sys.argv[1] == "synth":
     tree = {{"type": "cdk:tree"}}
     (out / "manifest.json").write_text(json.dumps({{"artifacts": {{"SluiceState": stack, "Tree": tree}}}}))
     (out / "t.json").write_text((here / "wanted").read_text())
+else:
+    print("cdk", sys.argv[1])
 """
 
 
@@ -90,7 +92,7 @@ def clone(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clon
     cdk = tmp_path / "cdk"
     cdk.write_text(CDK.format(python=sys.executable))
     cdk.chmod(0o755)
-    monkeypatch.setattr(deploying, "CDK", cdk)
+    monkeypatch.setattr(deploying, "cdk", lambda: cdk)
     return Clone(tmp_path, of_environment(environment))
 
 
@@ -102,6 +104,14 @@ def test_a_first_deployment_synthesizes_and_deploys_that(clone: Clone) -> None:
     assert (synth[0], deploy[:2]) == ("synth", ["deploy", "--all"])
     assert {"--context=sluice.log_level=DEBUG", "--context=sluice.pipeline.queue_id=none"} <= set(synth)
     assert deploy[deploy.index("--app") + 1] == synth[synth.index("--output") + 1]
+
+
+def test_what_was_done_is_said_as_json_beside_what_cdk_says(clone: Clone, capfd: pytest.CaptureFixture[str]) -> None:
+    clone.wants(Orders={})
+    for command, done in ((["deploy"], "deployed"), (["destroy", "--force"], "destroyed")):
+        said = clone.sluice(*command, "--json").stdout
+        assert json.loads(said) == {"region": REGION, "stage": None, done: ["SluiceState"]}
+    assert capfd.readouterr().err.splitlines() == ["cdk deploy", "cdk destroy"]
 
 
 def test_what_a_month_costs_is_said_before_a_first_deployment_alone(clone: Clone) -> None:
@@ -200,8 +210,6 @@ def test_what_cdk_says_no_to_is_no_success(clone: Clone, monkeypatch: pytest.Mon
     failing = tmp_path / "failing"
     failing.write_text("#!/bin/sh\nexit 3\n")
     failing.chmod(0o755)
-    monkeypatch.setattr(deploying, "CDK", failing)
+    monkeypatch.setattr(deploying, "cdk", lambda: failing)
     failed = clone.sluice("deploy")
     assert (failed.exit_code, "cdk synth failed with exit code 3" in failed.stderr) == (1, True)
-    monkeypatch.setattr(deploying, "CDK", tmp_path / "none")
-    assert "run this from a clone, after `make setup`" in clone.sluice("deploy").stderr

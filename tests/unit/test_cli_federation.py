@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from sluice.cli.federation.route_declarations import MAX_NAME_CHARACTERS, route_name
-from sluice.cli.federation.sites import BadSiteName, Client, SiteName, asked_by
+from sluice.cli.federation.sites import Client, asked_by
 from sluice.cli.main import app
+from sluice.cli.site_names import BadSiteName, SiteName
 from sluice.codec import encode
 from sluice.errors import BadConfiguration, QueueGone, SenderFault
 from sluice.federation.administration import Administration
@@ -290,7 +291,7 @@ def test_a_routes_filter_is_the_splitters(sites: Sites, tmp_path: Path) -> None:
         (("--filter", "a"), "'a' is not ATTRIBUTE=REGEX"),
         (("--filter", "a=("), "doesn't compile"),
         (("--jq", "("), "doesn't compile"),
-        (("--filter-file", str(file), "--jq", "true"), "goes without --filter"),
+        (("--filter-file", str(file), "--jq", "true"), "goes without --jq"),
     ):
         assert reason in sites.run(*add, "b", *wrong, code=1).stderr
     file.write_text("split_queues: {one: {jq_filter: 'true'}, two: {jq_filter: 'true'}}")

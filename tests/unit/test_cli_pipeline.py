@@ -172,6 +172,7 @@ def test_logs_are_the_end_of_the_latest_run_s(aws: FakeAws) -> None:
         "/applications/app/jobs/run-00/SPARK_DRIVER/stdout": ["another's"],
     }
     assert sluice("logs", "--lines", "2").stdout == "two\nthree\n"
+    assert json.loads(sluice("logs", "--lines", "2", "--json").stdout) == {"run": "run-0", "lines": ["two", "three"]}
     assert sluice("logs", "--run", "run-00").stdout == "another's\n"
     none = sluice("logs", "compact")
     assert (none.exit_code, "compact hasn't run lately" in none.stderr) == (1, True)

@@ -16,11 +16,11 @@ import pytest
 from sluice.cli.sites import with_first_site
 from sluice.cli.splitting import commands as split
 from sluice.cli.splitting import programs
-from sluice.cli.splitting.commands import plain
 from sluice.cli.splitting.filters import filters_of
 from sluice.cli.splitting.programs import run_program, variables
 from sluice.cli.splitting.registration import BadRegistration, registration
 from sluice.cli.splitting.sessions import OpenSession, SessionFailed, session
+from sluice.cli.splitting.tables import plain
 from sluice.errors import BadFilter, BadParameter, CallFailed, RequestRefused
 from sluice.message import Message, Value
 from sluice.operations import Operation

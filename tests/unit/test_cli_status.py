@@ -21,6 +21,7 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from sluice.cli.main import app
+from sluice.cli.splitting import commands as split
 from sluice.federation.operations import ShowSite
 from sluice.operations import reply_of, request_of
 from sluice.peers.channels import LOOPBACK
@@ -306,3 +307,20 @@ def test_nothing_is_asked_for_without_credentials(monkeypatch: pytest.MonkeyPatc
     assert done.stderr.splitlines() == [
         "no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud"
     ]
+
+
+def test_sessions_are_watched_a_line_for_each_change(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "WATCH_EVERY_S", 0)
+    looks: list[int] = []
+
+    def splitting(_: str) -> Any:
+        looks.append(len(looks))
+        if len(looks) == 4:
+            site.broken.add("control")
+        return {"version": 1, "sessions": [SESSION] if len(looks) < 3 else []}
+
+    site.splitting = splitting  # type: ignore[assignment,method-assign]  # for this test
+    done = CliRunner().invoke(app, ["split", "watch", "--json"])
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [[each["session_id"] for each in line["sessions"]] for line in lines] == [["s-1"], []]
+    assert (done.exit_code, len(looks)) == (1, 4)

@@ -15,7 +15,8 @@ from sluice.aws import metrics
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.deployment import NotDeployed, stack_outputs
 from sluice.aws.operator.lags import read_lags
-from sluice.cli.sites import SiteCommand, SiteTyper, stage_said
+from sluice.cli.site_names import SiteOptions, options_said
+from sluice.cli.sites import SiteTyper
 from sluice.errors import CallFailed
 from sluice.federation.bridge_works import bridge_queue_name
 from sluice.federation.links.links import Bridge
@@ -162,11 +163,11 @@ def program() -> SiteTyper:
 
     @app.command()
     def site() -> None:
-        typer.echo(f"{stage_said()}")
+        typer.echo(f"{options_said().stage}")
 
-    @app.command(cls=SiteCommand)
-    def named(name: str) -> None:
-        typer.echo(f"{name} {stage_said()}")
+    @app.command()
+    def named(name: str, *, site: SiteOptions) -> None:
+        typer.echo(f"{name} {site.stage}")
 
     return app
 
@@ -185,7 +186,7 @@ def test_a_command_is_about_the_stage_that_is_said(
     arguments: list[str], environment: dict[str, str], said: str
 ) -> None:
     assert CliRunner().invoke(program(), arguments, env=environment).output == f"{said}\n"
-    assert stage_said() is None
+    assert options_said() == SiteOptions()
 
 
 def test_a_command_refuses_what_is_no_stage() -> None:

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from sluice.cli.federation import topology_files
-from sluice.cli.federation.sites import Client, OpenSite, SiteName
+from sluice.cli.federation.sites import Client, OpenSite
 from sluice.cli.federation.topology_steps import Applying, NotThereYet
+from sluice.cli.site_names import SiteName
 from sluice.codec import encode
 from sluice.errors import RequestRefused
 from sluice.federation.declared import BindingDeclaration, Declared

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, ProfileNotFound
@@ -13,6 +13,9 @@ from botocore.session import Session
 from sluice.aws.clients import CONFIG, calls
 from sluice.aws.operator.environments import KEY, SERVICES_ENDPOINT, undirected
 from sluice.errors import BadConfiguration, CallFailed
+
+if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
+    from mypy_boto3_sts import STSClient
 
 ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 STAGE_VARIABLE = "SLUICE_STAGE"  # which our own commands read
@@ -48,7 +51,9 @@ class Connection:
             # The stubs name every service: ours is an argument.
             return self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
         except NoRegionError:
-            raise NoConnection("no region: pass --region or set AWS_REGION") from None
+            raise NoConnection(
+                "no region: pass --region, or --local for the embedded cloud, or set AWS_REGION"
+            ) from None
 
 
 def of_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:
@@ -76,6 +81,13 @@ def of_environment(variables: Mapping[str, str], *, stage: str | None = None) ->
         botocore_session=Session(session_vars=NOT_CONFIGURED),
     )
     return Connection(session, variables[ENDPOINT_VARIABLE], stage)
+
+
+def account_of(connection: Connection) -> str:
+    """Ask which account the credentials are of. Raises `CallFailed`."""
+    client: STSClient = connection.client("sts")
+    with calls("GetCallerIdentity"):
+        return client.get_caller_identity()["Account"]
 
 
 def environment_of(connection: Connection, surroundings: Mapping[str, str]) -> dict[str, str]:

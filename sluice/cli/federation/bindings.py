@@ -5,26 +5,38 @@ from typing import Annotated
 
 import typer
 
+from sluice.cli.completion import complete_bound_queues, complete_exchanges, complete_keys
 from sluice.cli.federation.queues import THERE_WITHIN_S, make_queue, once_there
-from sluice.cli.federation.sites import AsJson, Quiet, SiteText, need_exchange, open_site
+from sluice.cli.federation.sites import need_exchange, open_site
 from sluice.cli.federation.typed_options import typed_values
-from sluice.cli.output import note, show_json, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.declared import BindingDeclaration
 from sluice.federation.matching.bindings import Binding
 from sluice.federation.matching.typed_values import to_json
 from sluice.federation.operations import BindQueue, ListBindings, UnbindQueue
 
-app = SiteTyper(no_args_is_help=True, help="Bindings: which queue gets what of an exchange.")
+app = SiteTyper()
 
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="By its name in cdk.json, or in SQS.")]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="A direct exchange's key, or a topic exchange's pattern.")]
+Exchange = Annotated[str, typer.Argument(help="As `exchange list` shows it.", autocompletion=complete_exchanges)]
+Queue = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="By its name in cdk.json, or in SQS.", autocompletion=complete_bound_queues),
+]
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY",
+        help="A direct exchange's key, or a topic exchange's pattern.",
+        autocompletion=complete_keys,
+    ),
+]
 
 
 @app.command()
 def add(
     site: SiteText,
-    exchange: str,
+    exchange: Exchange,
     queue: Queue,
     key: Key = "",
     *,
@@ -48,34 +60,41 @@ def add(
         need_exchange(opened, exchange)
         make_queue(opened, queue)
     made = once_there(queue, lambda: opened.client.ask(BindQueue.to(binding)), within_s=THERE_WITHIN_S * create)
-    if as_json:
-        show_json(made)
-    elif not quiet:
-        note(f"{queue} is bound to {exchange}" + (f" by {key}" if key else ""))
+    said = f"{queue} is bound to {exchange}" + (f" by {key}" if key else "")
+    tell(made, said, as_json=as_json, quiet=quiet)
 
 
 @app.command("del")
-def delete(site: SiteText, exchange: str, queue: Queue, key: Key = "", *, quiet: Quiet = False) -> None:
+def delete(
+    site: SiteText,
+    exchange: Exchange,
+    queue: Queue,
+    key: Key = "",
+    *,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
     """Take a binding away."""
-    open_site(site).client.ask(UnbindQueue(exchange=exchange, queue=queue, key=key))
-    if not quiet:
-        note(f"{queue} is no longer bound to {exchange}" + (f" by {key}" if key else ""))
+    opened = open_site(site)
+    opened.client.ask(UnbindQueue(exchange=exchange, queue=queue, key=key))
+    document = {"site": str(opened.name), "exchange": exchange, "queue": queue, "key": key, "done": "deleted"}
+    said = f"{queue} is no longer bound to {exchange}" + (f" by {key}" if key else "")
+    tell(document, said, as_json=as_json, quiet=quiet)
 
 
 @app.command("list")
 def list_bindings(
     site: SiteText,
-    exchange: Annotated[str | None, typer.Argument(help="One exchange's; else all.")] = None,
+    exchange: Annotated[
+        str | None, typer.Argument(help="One exchange's; else all.", autocompletion=complete_exchanges)
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """List a site's bindings. Queues that the site made for its routes are among them."""
     bindings = open_site(site).client.ask(ListBindings(exchange=exchange)).bindings
-    if as_json:
-        show_json(bindings)
-        return
     rows: list[tuple[str, ...]] = []
     for each in bindings:
         arguments = json.dumps(to_json(each.binding().arguments)) if each.arguments else ""
         rows.append((each.exchange, each.queue, each.key, arguments))
-    show_table(("exchange", "queue", "key", "arguments"), rows)
+    tell(bindings, lambda: show_table(("exchange", "queue", "key", "arguments"), rows), as_json=as_json)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from sluice.cli.completion import complete_exchanges
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.route_options import (
     DEFAULT_ACK,
@@ -12,29 +13,36 @@ from sluice.cli.federation.route_options import (
     Credit,
     DelEmptyLink,
     Durable,
+    ExcludesArgument,
+    ExcludesOption,
     LinkOption,
     MaxHops,
     Rate,
+    TagArgument,
+    TagOption,
     Timeout,
     Ttl,
     declare,
     if_said,
+    said_once,
     tags,
     withdraw,
 )
-from sluice.cli.federation.sites import AsJson, DestText, Quiet, SiteText, SrcText, open_site
-from sluice.cli.output import show_json, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.federation.sites import open_site
+from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 from sluice.federation.operations import ListWays, WayView
 
-app = SiteTyper(no_args_is_help=True, help="Dynamic routes: a site gets what its exchange is bound for.")
+app = SiteTyper()
 
 WAY_COLUMNS = ("exchange", "wanted by", "way", "state", "bindings", "keys")
 SHOWN_KEYS = 5  # as many as fit a line
 
-Exchange = Annotated[str, typer.Argument(help="The exchange, of one name at both sites.")]
+Exchange = Annotated[
+    str, typer.Argument(help="The exchange, of one name at both sites.", autocompletion=complete_exchanges)
+]
 Expires = Annotated[
     int | None,
     typer.Option(min=1, metavar="SECONDS", help="Forget what is wanted when the link has been down so long."),
@@ -46,9 +54,11 @@ def add(
     dest: DestText,
     src: SrcText,
     exchange: Exchange,
+    tag: TagArgument = None,
+    excludes: ExcludesArgument = None,
     *,
-    tag: Annotated[str | None, typer.Option(help="Appended to traces.", show_default="the source's")] = None,
-    excludes: Annotated[str, typer.Option(metavar="TAG,TAG", help="Tags that no message's trace may have.")] = "",
+    tag_option: TagOption = None,
+    excludes_option: ExcludesOption = None,
     expires: Expires = None,
     durable: Durable = True,
     ack: Ack = DEFAULT_ACK,
@@ -67,8 +77,8 @@ def add(
         src=exchange,
         dest=exchange,
         dynamic=True,
-        tag=tag,
-        excludes=tags(excludes),
+        tag=said_once("TAG", tag, "--tag", tag_option) or None,
+        excludes=tags(said_once("EXCLUDES", excludes, "--excludes", excludes_option) or ""),
         durable=durable,
         sync=ack,
         credit=credit,
@@ -91,21 +101,19 @@ def delete(
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take a dynamic route away. What its queue holds goes over first."""
     wanted = BridgeDeclaration(src=exchange, dest=exchange, dynamic=True)
     ends = Ends.of(dest, src, src_local=False)
-    withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
+    withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet, as_json=as_json)
 
 
 @app.command()
 def ways(site: SiteText, *, as_json: AsJson = False) -> None:
     """Who wants what of a site, by which way: the active ones, and those that stand by."""
     found = open_site(site).client.ask(ListWays()).ways
-    if as_json:
-        show_json(found)
-        return
-    show_table(WAY_COLUMNS, [way_row(way) for way in found])
+    tell(found, lambda: show_table(WAY_COLUMNS, map(way_row, found)), as_json=as_json)
 
 
 def way_row(way: WayView) -> tuple[object, ...]:

@@ -4,13 +4,16 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
-from sluice.cli.output import note, show_json, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.completion import complete_exchanges
+from sluice.cli.federation.sites import open_site
+from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.matching.exchanges import ExchangeType
 from sluice.federation.operations import AddExchange, DeleteExchange
 
-app = SiteTyper(no_args_is_help=True, help="Exchanges: what messages are published to.")
+app = SiteTyper()
+
+ExchangeName = Annotated[str, typer.Argument(help="As `exchange list` shows it.", autocompletion=complete_exchanges)]
 
 
 @app.command()
@@ -26,26 +29,23 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make an exchange; the same one once more changes nothing."""
-    made = open_site(site).client.ask(AddExchange(name=name, type=type_, alternate=alternate))
-    if as_json:
-        show_json(made)
-    elif not quiet:
-        note(f"{name} is a {type_.value} exchange of {site}")
+    opened = open_site(site)
+    made = opened.client.ask(AddExchange(name=name, type=type_, alternate=alternate))
+    tell(made, f"{name} is a {type_.value} exchange of {opened.name}", as_json=as_json, quiet=quiet)
 
 
 @app.command("del")
-def delete(site: SiteText, name: str, *, quiet: Quiet = False) -> None:
+def delete(site: SiteText, name: ExchangeName, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Take an exchange away that nothing is bound to."""
-    open_site(site).client.ask(DeleteExchange(name=name))
-    if not quiet:
-        note(f"{name} is gone from {site}")
+    opened = open_site(site)
+    opened.client.ask(DeleteExchange(name=name))
+    document = {"site": str(opened.name), "exchange": name, "done": "deleted"}
+    tell(document, f"{name} is gone from {opened.name}", as_json=as_json, quiet=quiet)
 
 
 @app.command("list")
 def list_exchanges(site: SiteText, *, as_json: AsJson = False) -> None:
     """List a site's exchanges, with their types and alternates."""
     exchanges = open_site(site).view().exchanges
-    if as_json:
-        show_json(exchanges)
-    else:
-        show_table(("exchange", "type", "alternate"), [(e.name, e.type.value, e.alternate) for e in exchanges])
+    rows = [(each.name, each.type.value, each.alternate) for each in exchanges]
+    tell(exchanges, lambda: show_table(("exchange", "type", "alternate"), rows), as_json=as_json)

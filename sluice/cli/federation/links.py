@@ -6,20 +6,25 @@ from typing import Annotated
 
 import typer
 
+from sluice.cli.completion import complete_links, complete_peers, complete_sites
 from sluice.cli.federation.peers import AddressOption, read_address
 from sluice.cli.federation.route_declarations import Access, Ends, FarEnd, add_link, delete_link
-from sluice.cli.federation.sites import AsJson, Quiet, SiteText, open_site
-from sluice.cli.output import note, show_json, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.federation.sites import open_site
+from sluice.cli.output import AsJson, Quiet, show_json, show_table, tell
+from sluice.cli.sites import SiteText, SiteTyper
 from sluice.federation.links.states import Command
 from sluice.federation.operations import LinkView, TellLink
 
-app = SiteTyper(no_args_is_help=True, help="Links: from a site to its peers. Routes go over them.")
+app = SiteTyper()
 
 LinkOption = Annotated[
     str | None, typer.Option("--link", metavar="NAME", help="The link's name, where it isn't the peer's tag.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `link list` shows it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `link list` shows it.", autocompletion=complete_links)]
+Here = Annotated[
+    str,
+    typer.Argument(metavar="DEST", help="The site whose link it is.", autocompletion=complete_sites),
+]
 Durable = Annotated[
     bool, typer.Option("--durable/--no-durable", "-d", help="Else a link goes with the last of its routes.")
 ]
@@ -27,8 +32,10 @@ Durable = Annotated[
 
 @app.command()
 def add(
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="The site that declares the link.")],
-    src: Annotated[str | None, typer.Argument(metavar="SRC", help="Its peer; or --address.")] = None,
+    dest: Here,
+    src: Annotated[
+        str | None, typer.Argument(metavar="SRC", help="Its peer; or --address.", autocompletion=complete_sites)
+    ] = None,
     *,
     address: AddressOption = None,
     link: LinkOption = None,
@@ -55,35 +62,35 @@ def add(
         raise typer.BadParameter("either SRC or --address")
     peer = FarEnd.named(src) if src is not None else FarEnd.at(read_address(address or Path()))
     access = Access(role_arn=role_arn, external_id=external_id, sqs_urls=tuple(sqs_url or ()))
-    made = add_link(Ends.between(dest, peer), name=link, durable=durable, access=access)
-    if as_json:
-        show_json(made)
-    elif not quiet:
-        note(f"{made.name} is a link of {dest} to {made.peer}")
+    ends = Ends.between(dest, peer)
+    made = add_link(ends, name=link, durable=durable, access=access)
+    tell(made, f"{made.name} is a link of {ends.site.name} to {made.peer}", as_json=as_json, quiet=quiet)
 
 
 @app.command("del")
 def delete(
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="The site that declared the link.")],
-    src: Annotated[str, typer.Argument(metavar="SRC", help="Its peer: the site, or its tag.")],
+    dest: Here,
+    src: Annotated[
+        str, typer.Argument(metavar="SRC", help="Its peer: the site, or its tag.", autocompletion=complete_peers)
+    ],
     *,
     link: LinkOption = None,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Close a link, and with it its routes. What these hold goes over first."""
-    name = delete_link(Ends.between(dest, FarEnd.named(src)), name=link)
-    if not quiet:
-        note(f"{name} is about to go from {dest}")
+    ends = Ends.between(dest, FarEnd.named(src))
+    name = delete_link(ends, name=link)
+    document = {"site": str(ends.site.name), "link": name, "done": "closing"}
+    tell(document, f"{name} is about to go from {ends.site.name}", as_json=as_json, quiet=quiet)
 
 
 @app.command("list")
 def list_links(site: SiteText, *, as_json: AsJson = False) -> None:
     """List a site's links with their states. Those with an @ in the name were made by their peer."""
-    view = open_site(site).view()
-    if as_json:
-        show_json(view.links)
-    else:
-        show_table(("link", "peer", "state", "answered", "forwarded", "error"), map(_row, view.links))
+    links = open_site(site).view().links
+    columns = ("link", "peer", "state", "answered", "forwarded", "error")
+    tell(links, lambda: show_table(columns, map(_row, links)), as_json=as_json)
 
 
 def _row(link: LinkView) -> tuple[object, ...]:
@@ -105,39 +112,41 @@ def time_of(at_ms: int | None) -> str:
 
 
 @app.command("address")
-def show_address(site: SiteText) -> None:
+def show_address(site: SiteText, *, as_json: AsJson = False) -> None:
     """Print the site's address as JSON, for the operator of another site to pass to `link add --address`.
 
-    It holds no secret, except the external id where the site asks for one.
+    It holds no secret, except the external id where the site asks for one. With or without --json it is the same.
     """
+    del as_json
     show_json(open_site(site).view().address)
 
 
 @app.command()
-def pause(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def pause(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Hold all of a link's routes: what comes is kept."""
-    _tell(site, name, Command.PAUSE, quiet=quiet)
+    _tell(site, name, Command.PAUSE, quiet=quiet, as_json=as_json)
 
 
 @app.command()
-def resume(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def resume(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Let a paused or draining link go on."""
-    _tell(site, name, Command.RESUME, quiet=quiet)
+    _tell(site, name, Command.RESUME, quiet=quiet, as_json=as_json)
 
 
 @app.command()
-def drain(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def drain(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Take in no more, send what is queued, then pause."""
-    _tell(site, name, Command.DRAIN, quiet=quiet)
+    _tell(site, name, Command.DRAIN, quiet=quiet, as_json=as_json)
 
 
 @app.command()
-def retry(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def retry(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Try a link now that waits or has failed."""
-    _tell(site, name, Command.RETRY, quiet=quiet)
+    _tell(site, name, Command.RETRY, quiet=quiet, as_json=as_json)
 
 
-def _tell(site: str, name: str, what: Command, *, quiet: bool) -> None:
-    open_site(site).client.ask(TellLink(name=name, what=what))
-    if not quiet:
-        note(f"{name}: {what.value}")
+def _tell(site: str, name: str, what: Command, *, quiet: bool, as_json: bool) -> None:
+    opened = open_site(site)
+    opened.client.ask(TellLink(name=name, what=what))
+    document = {"site": str(opened.name), "link": name, "done": what.value}
+    tell(document, f"{name}: {what.value}", as_json=as_json, quiet=quiet)

@@ -7,16 +7,17 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from sluice.cli.federation.sites import AsJson, OpenSite, Quiet, SiteText, open_site
-from sluice.cli.output import note, show_json, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.completion import complete_peers, complete_sites
+from sluice.cli.federation.sites import OpenSite, open_site
+from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.sites import SiteText, SiteTyper
 from sluice.codec import decode
 from sluice.errors import BadConfiguration, Malformed
 from sluice.federation.links.links import Introduction
 from sluice.federation.links.peers import Peer
 from sluice.federation.operations import AddPeer, DeletePeer, SiteView
 
-app = SiteTyper(no_args_is_help=True, help="Peers: who may link to a site, and what each of them may.")
+app = SiteTyper()
 
 AddressOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The peer's address, from `sluice link address`; - is stdin.")
@@ -30,7 +31,9 @@ class BadAddress(BadConfiguration):
 @app.command()
 def add(
     site: SiteText,
-    peer: Annotated[str | None, typer.Argument(metavar="PEER", help="The peer; or --address.")] = None,
+    peer: Annotated[
+        str | None, typer.Argument(metavar="PEER", help="The peer; or --address.", autocompletion=complete_sites)
+    ] = None,
     *,
     address: AddressOption = None,
     pull: Annotated[
@@ -61,34 +64,32 @@ def add(
         pushes=tuple(push or by_default),
         queues=tuple(queue or ()),
     )
-    open_site(site).client.ask(AddPeer(peer=declared))
-    if as_json:
-        show_json(declared)
-    elif not quiet:
-        note(f"{declared.tag} is a peer of {site}")
+    opened = open_site(site)
+    opened.client.ask(AddPeer(peer=declared))
+    tell(declared, f"{declared.tag} is a peer of {opened.name}", as_json=as_json, quiet=quiet)
 
 
 @app.command("del")
 def delete(
     site: SiteText,
-    tag: Annotated[str, typer.Argument(metavar="TAG", help="The peer's.")],
+    tag: Annotated[str, typer.Argument(metavar="TAG", help="The peer's.", autocompletion=complete_peers)],
     *,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let a site be no peer any more. What it asked for goes; what its queues hold goes over first."""
-    open_site(site).client.ask(DeletePeer(name=tag))
-    if not quiet:
-        note(f"{tag} is no peer of {site} any more")
+    opened = open_site(site)
+    opened.client.ask(DeletePeer(name=tag))
+    document = {"site": str(opened.name), "peer": tag, "done": "deleted"}
+    tell(document, f"{tag} is no peer of {opened.name} any more", as_json=as_json, quiet=quiet)
 
 
 @app.command("list")
 def list_peers(site: SiteText, *, as_json: AsJson = False) -> None:
     """List who may link to a site, where they are, and what each of them may."""
-    view = open_site(site).view()
-    if as_json:
-        show_json(view.peers)
-    else:
-        show_table(("peer", "account", "region", "pulls", "pushes", "takes from"), map(_row, view.peers))
+    peers = open_site(site).view().peers
+    columns = ("peer", "account", "region", "pulls", "pushes", "takes from")
+    tell(peers, lambda: show_table(columns, map(_row, peers)), as_json=as_json)
 
 
 def _row(peer: Peer) -> tuple[object, ...]:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.federation.sites import AsJson, SiteName, SiteText, need_exchange, open_named
-from sluice.cli.federation.typed_options import attributes, typed_values
-from sluice.cli.output import note, show_json
+from sluice.cli.completion import complete_bound_queues, complete_exchanges
+from sluice.cli.output import AsJson, note, show_json, tell
+from sluice.cli.site_names import SiteName
+from sluice.cli.sites import SiteText
 from sluice.errors import BadConfiguration, CallFailed, Malformed, RequestRefused
-from sluice.federation.matching.typed_values import headers_of, to_json
-from sluice.federation.messages.metadata import Metadata, Opened, open_attributes
-from sluice.message import Message
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.consumer import Consumer
+    from sluice.message import Message
 
 MAX_COUNT = 1_000_000
 LONG_POLL_S = 20
@@ -31,7 +30,7 @@ class NoBody(BadConfiguration):
 
 def publish(
     site: SiteText,
-    exchange: str,
+    exchange: Annotated[str, typer.Argument(help="Of the site.", autocompletion=complete_exchanges)],
     key: Annotated[str, typer.Argument(metavar="KEY", help="The routing key.")] = "",
     body: Annotated[str, typer.Argument(metavar="BODY", help="The text; - is standard input.")] = "-",
     *,
@@ -52,6 +51,7 @@ def publish(
 ) -> None:
     """Publish a message to an exchange of a site. One that isn't there is an error, and nothing is published."""
     from sluice.aws.federation.publisher import Publisher, Publishing  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.cli.federation.typed_options import attributes, typed_values  # noqa: PLC0415 - see above
 
     headers, made = typed_values(header or [], option="--header"), attributes(attribute or [], option="--attribute")
     text = _standard_input() if body == "-" else body
@@ -72,10 +72,7 @@ def publish(
         for _ in range(count)
     )
     published = publisher.publish_all(publishings)
-    if as_json:
-        show_json({"published": published})
-    else:
-        note(f"{published} published to {exchange}")
+    tell({"published": published}, f"{published} published to {exchange}", as_json=as_json)
 
 
 def _ingress(connection: "Connection", *, fifo: bool) -> str:
@@ -92,6 +89,8 @@ def _check_exchange(site: SiteName, exchange: str) -> None:
 
     Who may send to the ingress may publish, also where the site can't be asked: then it is said.
     """
+    from sluice.cli.federation.sites import need_exchange, open_named  # noqa: PLC0415 - it is long to import
+
     try:
         need_exchange(open_named(site), exchange)
     except (CallFailed, RequestRefused, Malformed) as error:
@@ -109,7 +108,10 @@ def _standard_input() -> str:
 
 def consume(
     site: SiteText,
-    queue: Annotated[str, typer.Argument(help="By its name in cdk.json, or in SQS, or its URL.")],
+    queue: Annotated[
+        str,
+        typer.Argument(help="By its name in cdk.json, or in SQS, or its URL.", autocompletion=complete_bound_queues),
+    ],
     *,
     count: Annotated[
         int | None, typer.Option(min=1, max=MAX_COUNT, help="How many at most.", show_default="all")
@@ -148,7 +150,7 @@ def consume(
         raise typer.Exit(1)
 
 
-def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iterator[Message]:
+def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iterator["Message"]:
     left = MAX_COUNT if count is None else count
     deadline = time.monotonic() + wait_s
     while left > 0:
@@ -162,8 +164,11 @@ def _messages(consumer: "Consumer", count: int | None, *, wait_s: float) -> Iter
             return
 
 
-def document(message: Message) -> dict[str, Any]:
+def document(message: "Message") -> dict[str, Any]:
     """Say a message, for programs; where its `x-qpid` can't be read the error, and its attributes as they are."""
+    from sluice.federation.matching.typed_values import headers_of, to_json  # noqa: PLC0415 - it is long to import
+    from sluice.federation.messages.metadata import Metadata, Opened, open_attributes  # noqa: PLC0415 - see above
+
     error: dict[str, str] = {}
     try:
         opened = open_attributes(message.attributes)

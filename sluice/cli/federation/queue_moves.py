@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from sluice.cli.completion import complete_sites
 from sluice.cli.federation.queues import FIFO_SUFFIX
-from sluice.cli.federation.sites import AsJson, Quiet, SiteName, SiteText
-from sluice.cli.output import note, show_json
+from sluice.cli.output import AsJson, Quiet, note, tell
+from sluice.cli.site_names import SiteName
+from sluice.cli.sites import SiteText
 from sluice.errors import BadConfiguration
 
 MAX_MOVED = 1_000_000_000
@@ -26,10 +28,13 @@ class BadMove(BadConfiguration):
 
 def move(
     site: SiteText,
-    src: Annotated[str, typer.Argument(metavar="SRC", help="By its name in cdk.json, or in SQS, or its URL.")],
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="The same.")],
+    src: Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="By its name in cdk.json, or in SQS, or its URL.")],
+    dest: Annotated[str, typer.Argument(metavar="DEST-QUEUE", help="The same.")],
     *,
-    to: Annotated[str | None, typer.Option(metavar="SITE", help="Where DEST is.", show_default="SITE")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="SITE", help="Where DEST-QUEUE is.", show_default="SITE", autocompletion=complete_sites),
+    ] = None,
     count: Annotated[
         int | None, typer.Option(min=1, max=MAX_MOVED, help="How many at most.", show_default="all")
     ] = None,
@@ -74,10 +79,9 @@ def move(
                     said_at = time.monotonic()
                     note(f"{moved} moved")
         finally:
-            if as_json:
-                show_json({"moved": moving.moved, "stays": moving.stays, "stopped": stopped.is_set()})
-            elif not quiet:
-                note(f"{moving.moved} moved from {src} to {dest}{', then stopped' if stopped.is_set() else ''}")
+            document = {"moved": moving.moved, "stays": moving.stays, "stopped": stopped.is_set()}
+            said = f"{moving.moved} moved from {src} to {dest}{', then stopped' if stopped.is_set() else ''}"
+            tell(document, said, as_json=as_json, quiet=quiet)
     for id_, reason in list(moving.stays.items())[:MAX_SHOWN]:
         note(f"{id_} stays: {reason}")
     if moving.stays:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from sluice.cli.completion import complete_exchanges
 from sluice.cli.federation import queue_moves, queues
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.route_options import (
@@ -14,43 +15,49 @@ from sluice.cli.federation.route_options import (
     DelEmptyLink,
     DestKey,
     Durable,
+    ExcludesArgument,
+    ExcludesOption,
     LinkOption,
     MaxHops,
     Rate,
     SrcLocal,
+    TagArgument,
+    TagOption,
     Timeout,
     declare,
     if_said,
+    said_once,
     tags,
     withdraw,
 )
-from sluice.cli.federation.sites import AsJson, DestText, Quiet, SrcText
-from sluice.cli.sites import SiteTyper
+from sluice.cli.output import AsJson, Quiet
+from sluice.cli.sites import DestText, SiteTyper, SrcText
 from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.matching.tracing import DEFAULT_MAX_HOPS
 
-app = SiteTyper(
-    no_args_is_help=True,
-    help="Queues to bind: create, delete, list, move. And add, del: routes from a queue to an exchange.",
-)
+app = SiteTyper()
 app.command()(queues.create)
 app.command()(queues.delete)
 app.command("list")(queues.list_queues)
 app.command()(queue_moves.move)
 
-DestExchange = Annotated[str, typer.Argument(metavar="DEST-EXCHANGE", help="The exchange at DEST.")]
+DestExchange = Annotated[
+    str, typer.Argument(metavar="DEST-EXCHANGE", help="The exchange at DEST.", autocompletion=complete_exchanges)
+]
 SrcQueue = Annotated[str, typer.Argument(metavar="SRC-QUEUE", help="The queue at SRC, by its name.")]
 
 
 @app.command()
-def add(
+def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     dest: DestText,
     src: SrcText,
     dest_exchange: DestExchange,
     src_queue: SrcQueue,
+    tag: TagArgument = None,
+    excludes: ExcludesArgument = None,
     *,
-    tag: Annotated[str | None, typer.Option(help="Appended to traces.", show_default="the source's")] = None,
-    excludes: Annotated[str, typer.Option(metavar="TAG,TAG", help="Tags that no message's trace may have.")] = "",
+    tag_option: TagOption = None,
+    excludes_option: ExcludesOption = None,
     src_local: SrcLocal = False,
     durable: Durable = True,
     ack: Ack = DEFAULT_ACK,
@@ -67,8 +74,8 @@ def add(
     wanted = BridgeDeclaration(
         src=src_queue,
         dest=dest_exchange,
-        tag=tag,
-        excludes=tags(excludes),
+        tag=said_once("TAG", tag, "--tag", tag_option) or None,
+        excludes=tags(said_once("EXCLUDES", excludes, "--excludes", excludes_option) or ""),
         src_is_queue=True,
         src_is_local=src_local,
         durable=durable,
@@ -93,8 +100,9 @@ def withdraw_route(
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take a queue route away. What is in the queue stays there."""
     wanted = BridgeDeclaration(src=src_queue, dest=dest_exchange, src_is_queue=True, src_is_local=src_local)
     ends = Ends.of(dest, src, src_local=src_local)
-    withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
+    withdraw(ends, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet, as_json=as_json)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sluice.cli.federation.sites import AsJson, OpenSite, Quiet, SiteText, open_site
-from sluice.cli.output import note, show_json, show_table
+from sluice.cli.completion import complete_bound_queues
+from sluice.cli.federation.sites import OpenSite, open_site
+from sluice.cli.output import AsJson, Quiet, show_table, tell
+from sluice.cli.sites import SiteText
 from sluice.errors import BadConfiguration, QueueGone, RequestRefused
 from sluice.federation.bridge_works import SITE_TAG
 from sluice.federation.operations import ListBindings, ListQueues, QueuesView, QueueView, UnbindQueue
@@ -50,10 +52,8 @@ def create(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson 
     """Make a queue that can be bound; one that is there stays as it is."""
     opened = open_site(site)
     make_queue(opened, name)
-    if as_json:
-        show_json({"queue": name, "fifo": name.endswith(FIFO_SUFFIX)})
-    elif not quiet:
-        note(f"{name} is a queue of {site}")
+    document = {"queue": name, "fifo": name.endswith(FIFO_SUFFIX)}
+    tell(document, f"{name} is a queue of {opened.name}", as_json=as_json, quiet=quiet)
 
 
 def make_queue(site: OpenSite, name: str) -> None:
@@ -100,10 +100,13 @@ def _check_name(name: str, view: QueuesView) -> None:
 
 def delete(
     site: SiteText,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="By its name in SQS.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="By its name in SQS.", autocompletion=complete_bound_queues)
+    ],
     *,
     force: Annotated[bool, typer.Option("--force", help="Also with messages in it, and unbind it first.")] = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a queue; one that is bound, or holds messages as SQS counts them, a minute late, only with --force."""
     opened = open_site(site)
@@ -120,8 +123,8 @@ def delete(
             if each.queue == known.name:
                 opened.client.ask(UnbindQueue(exchange=each.exchange, queue=each.queue, key=each.key))
     queues.delete(known.queue)
-    if not quiet:
-        note(f"{name} is gone from {site}")
+    document = {"site": str(opened.name), "queue": name, "done": "deleted"}
+    tell(document, f"{name} is gone from {opened.name}", as_json=as_json, quiet=quiet)
 
 
 def _check_unused(queue: QueueView) -> None:
@@ -152,11 +155,8 @@ def list_queues(site: SiteText, *, as_json: AsJson = False) -> None:
     known = {each.queue for each in view.queues}
     new = [QueueView(name=name, queue=name, deployed=False, bindings=0, routes=()) for name in others - known]
     rows = [_document(each, queues) for each in sorted([*view.queues, *new], key=lambda queue: queue.name)]
-    if as_json:
-        show_json(rows)
-    else:
-        columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
-        show_table(columns, [_row(row) for row in rows])
+    columns = ("queue", "fifo", "deployed", "messages", "bindings", "read by")
+    tell(rows, lambda: show_table(columns, map(_row, rows)), as_json=as_json)
 
 
 def _document(queue: QueueView, queues: "SplitQueues") -> dict[str, Any]:

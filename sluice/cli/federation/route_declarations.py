@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from msgspec.structs import asdict, replace
 
 from sluice.cli.federation.peers import introduce
-from sluice.cli.federation.sites import REGION, OpenSite, open_site
+from sluice.cli.federation.sites import OpenSite, open_site
+from sluice.cli.site_names import REGION
 from sluice.errors import BadRoute, SluiceError
 from sluice.federation.links.links import Address, Bridge, BridgeDeclaration, Introduction, Link, RouteKind
 from sluice.federation.links.states import ENDING, LinkState
 from sluice.federation.matching.tracing import is_tag
 from sluice.federation.operations import AddBridge, AddLink, BridgeView, CloseLink, LinkView, SiteView
-from sluice.local.sites import SITE
 
 POLL_S = 0.5
 MAX_NAME_CHARACTERS = 100
@@ -50,7 +50,7 @@ class FarEnd:
     @classmethod
     def named(cls, text: str) -> "FarEnd":
         """From a site, which is asked, or from the tag of one that is linked already."""
-        if "@" not in text and not SITE.fullmatch(text) and not REGION.fullmatch(text) and is_tag(text):
+        if is_tag(text) and not REGION.fullmatch(text):
             return cls(tag=text)
         site = open_site(text)
         view = site.view()

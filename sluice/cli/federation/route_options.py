@@ -15,7 +15,7 @@ from sluice.cli.federation.route_declarations import (
     wait_until_operational,
 )
 from sluice.cli.federation.sites import OpenSite
-from sluice.cli.output import note, plain, show_json
+from sluice.cli.output import note, plain, tell
 from sluice.errors import BadFilter
 from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration
 from sluice.federation.matching.tracing import MAX_TRACE_TAGS
@@ -26,7 +26,13 @@ T = TypeVar("T")
 
 THE_ROUTE = "route"  # the queue that a route's filter is of, as the splitter reads it
 
-SrcLocal = Annotated[bool, typer.Option("--src-local", help="Push: link and route are the source's, not DEST's.")]
+TagArgument = Annotated[str | None, typer.Argument(metavar="TAG", help="Appended to traces; else the source's.")]
+ExcludesArgument = Annotated[
+    str | None, typer.Argument(metavar="EXCLUDES", help="TAG,TAG: no message's trace has them.")
+]
+TagOption = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The same as TAG.")]
+ExcludesOption = Annotated[str | None, typer.Option("--excludes", metavar="TAG,TAG", help="The same as EXCLUDES.")]
+SrcLocal = Annotated[bool, typer.Option("--src-local", "-s", help="Push: link and route are the source's, not DEST's.")]
 Durable = Annotated[
     bool, typer.Option("--durable/--no-durable", "-d", help="Else a link that is made for it goes with it.")
 ]
@@ -57,7 +63,9 @@ Program = Annotated[
 FilterFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="In place of both: a filter file of the splitter, of one queue.")
 ]
-DelEmptyLink = Annotated[bool, typer.Option("--del-empty-link", help="With the last of a link's routes, the link.")]
+DelEmptyLink = Annotated[
+    bool, typer.Option("--del-empty-link", "-e", help="With the last of a link's routes, the link.")
+]
 
 DEFAULT_ACK = 10
 DEFAULT_TIMEOUT_S = 30.0
@@ -89,6 +97,13 @@ def tags(excludes: str) -> frozenset[str]:
     return frozenset(tag for tag in excludes.split(",") if tag)
 
 
+def said_once(argument: str, by_argument: str | None, option: str, by_option: str | None) -> str | None:
+    """Take what is said by an argument or by an option. Raises `BadParameter` where both say something."""
+    if by_argument is not None and by_option is not None:
+        raise typer.BadParameter(f"{argument} {by_argument} and {option} {by_option}: say one of them")
+    return by_option if by_argument is None else by_argument
+
+
 def declare(
     ends: Ends, wanted: BridgeDeclaration, *, link: str | None, timeout_s: float, quiet: bool, as_json: bool
 ) -> None:
@@ -115,15 +130,21 @@ def show_operational(
 ) -> None:
     """Wait for a route, and say how it is. Raises `NotOperational`."""
     shown = wait_until_operational(site, name, timeout_s=timeout_s)
-    if as_json:
-        show_json({**plain(shown), "warnings": list(warnings)})
-    elif not quiet:
-        note(f"{name}: {shown.state}")
+    tell({**plain(shown), "warnings": list(warnings)}, f"{name}: {shown.state}", as_json=as_json, quiet=quiet)
 
 
-def withdraw(ends: Ends, wanted: BridgeDeclaration, *, link: str | None, del_empty_link: bool, quiet: bool) -> None:
-    """Take the route away that goes this way."""
+def withdraw(
+    ends: Ends, wanted: BridgeDeclaration, *, link: str | None, del_empty_link: bool, quiet: bool, as_json: bool
+) -> None:
+    """Take the route away that goes this way, and say so."""
     name = find_route(ends, wanted, link=link).name
     ends.site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
-    if not quiet:
-        note(f"{name} is about to go from {ends.site.name}")
+    tell_closing(ends.site, [name], quiet=quiet, as_json=as_json)
+
+
+def tell_closing(site: OpenSite, routes: Sequence[str], *, quiet: bool, as_json: bool) -> None:
+    """Say which routes are about to go from a site."""
+    document = {"site": str(site.name), "routes": routes, "done": "closing"}
+    if as_json or routes:
+        said = "\n".join(f"{name} is about to go from {site.name}" for name in routes)
+        tell(document, said, as_json=as_json, quiet=quiet)

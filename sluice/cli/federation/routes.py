@@ -8,6 +8,7 @@ import typer
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from sluice.cli.completion import complete_exchanges, complete_routes, complete_sites
 from sluice.cli.federation.links import time_of
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.route_options import (
@@ -18,6 +19,8 @@ from sluice.cli.federation.route_options import (
     DelEmptyLink,
     DestKey,
     Durable,
+    ExcludesArgument,
+    ExcludesOption,
     FilterFile,
     LinkOption,
     MaxHops,
@@ -25,18 +28,22 @@ from sluice.cli.federation.route_options import (
     Program,
     Rate,
     SrcLocal,
+    TagArgument,
+    TagOption,
     Timeout,
     Ttl,
     declare,
     filter_of,
     if_said,
+    said_once,
     show_operational,
     tags,
+    tell_closing,
     withdraw,
 )
-from sluice.cli.federation.sites import AsJson, DestText, OpenSite, Quiet, SiteText, open_site
-from sluice.cli.output import note, show_json, show_pairs, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.federation.sites import OpenSite, open_site
+from sluice.cli.output import AsJson, Quiet, show_pairs, show_table, tell
+from sluice.cli.sites import DestText, SiteText, SiteTyper, SrcText
 from sluice.codec import encode
 from sluice.errors import BadRoute
 from sluice.federation.links.links import MAX_CREDIT, MAX_RATE, MAX_SYNC, BridgeDeclaration, ends
@@ -67,25 +74,30 @@ class MapFormat(StrEnum):
     JSON = "json"
 
 
-app = SiteTyper(no_args_is_help=True, help="Routes: what is published at one site goes to another's exchange.")
+app = SiteTyper()
 
-Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.")]
+Exchange = Annotated[
+    str,
+    typer.Argument(metavar="EXCHANGE", help="The exchange at SRC, and at DEST.", autocompletion=complete_exchanges),
+]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="As a queue's binding at SRC has it.")]
 DestExchange = Annotated[
     str | None, typer.Option(metavar="NAME", help="The exchange at DEST, where it has another name.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `route list` shows it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As `route list` shows it.", autocompletion=complete_routes)]
 
 
 @app.command()
 def add(  # noqa: PLR0917 - the order of qpid-route's arguments
     dest: DestText,
-    src: Annotated[str, typer.Argument(metavar="SRC", help="The site that they come from.")],
+    src: SrcText,
     exchange: Exchange,
     key: Key = "",
-    tag: Annotated[str | None, typer.Argument(metavar="TAG", help="Appended to traces; else the source's.")] = None,
-    excludes: Annotated[str, typer.Argument(metavar="EXCLUDES", help="TAG,TAG: no message's trace has them.")] = "",
+    tag: TagArgument = None,
+    excludes: ExcludesArgument = None,
     *,
+    tag_option: TagOption = None,
+    excludes_option: ExcludesOption = None,
     dest_exchange: DestExchange = None,
     src_local: SrcLocal = False,
     durable: Durable = True,
@@ -120,8 +132,8 @@ def add(  # noqa: PLR0917 - the order of qpid-route's arguments
         src=exchange,
         dest=dest_exchange or exchange,
         key=key,
-        tag=tag or None,
-        excludes=tags(excludes),
+        tag=said_once("TAG", tag, "--tag", tag_option) or None,
+        excludes=tags(said_once("EXCLUDES", excludes, "--excludes", excludes_option) or ""),
         src_is_local=src_local,
         durable=durable,
         sync=ack,
@@ -191,8 +203,16 @@ def change(
 @app.command("del")
 def delete(
     dest: DestText,
-    src: Annotated[str, typer.Argument(metavar="SRC", help="The other site, or its tag; alone, a route's name.")],
-    exchange: Annotated[str | None, typer.Argument(metavar="EXCHANGE", help="The exchange at SRC.")] = None,
+    src: Annotated[
+        str,
+        typer.Argument(
+            metavar="SRC", help="The other site, or its tag; alone, a route's name.", autocompletion=complete_routes
+        ),
+    ],
+    exchange: Annotated[
+        str | None,
+        typer.Argument(metavar="EXCHANGE", help="The exchange at SRC.", autocompletion=complete_exchanges),
+    ] = None,
     key: Key = "",
     *,
     dest_exchange: DestExchange = None,
@@ -200,6 +220,7 @@ def delete(
     link: LinkOption = None,
     del_empty_link: DelEmptyLink = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take a route away: the one between two sites, or any of a site's by its name, as in `route del SITE NAME`.
 
@@ -207,11 +228,13 @@ def delete(
     """
     if exchange is None:
         site = open_site(dest)
-        _close(site, _own(site.view(), src, "take it away"), del_empty_link=del_empty_link, quiet=quiet)
+        name = _own(site.view(), src, "take it away").name
+        site.client.ask(CloseBridge(name=name, del_empty_link=del_empty_link))
+        tell_closing(site, [name], quiet=quiet, as_json=as_json)
         return
     wanted = BridgeDeclaration(src=exchange, dest=dest_exchange or exchange, key=key, src_is_local=src_local)
     both = Ends.of(dest, src, src_local=src_local)
-    withdraw(both, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet)
+    withdraw(both, wanted, link=link, del_empty_link=del_empty_link, quiet=quiet, as_json=as_json)
 
 
 def _own(view: SiteView, name: str, what: str) -> BridgeView:
@@ -224,24 +247,21 @@ def _own(view: SiteView, name: str, what: str) -> BridgeView:
     return shown
 
 
-def _close(site: OpenSite, shown: BridgeView, *, del_empty_link: bool, quiet: bool) -> None:
-    site.client.ask(CloseBridge(name=shown.name, del_empty_link=del_empty_link))
-    if not quiet:
-        note(f"{shown.name} is about to go from {site.name}")
-
-
 @app.command()
-def flush(site: SiteText, *, del_empty_link: DelEmptyLink = False, quiet: Quiet = False) -> None:
+def flush(
+    site: SiteText, *, del_empty_link: DelEmptyLink = False, quiet: Quiet = False, as_json: AsJson = False
+) -> None:
     """Take all routes away that the site has declared."""
     opened = open_site(site)
     own = [shown for shown in opened.view().bridges if not shown.served]
     for shown in own:
-        _close(opened, shown, del_empty_link=False, quiet=quiet)
+        opened.client.ask(CloseBridge(name=shown.name))
     # While a link closes, its routes still send what they hold.
     emptied = {shown.link for shown in own} if del_empty_link else set()
     for link in opened.view().links:
         if link.name in emptied:
             opened.client.ask(CloseLink(name=link.name))
+    tell_closing(opened, [shown.name for shown in own], quiet=quiet, as_json=as_json)
 
 
 @app.command("list")
@@ -249,9 +269,10 @@ def list_routes(site: SiteText, *, as_json: AsJson = False) -> None:
     """List a site's routes with their states. Those with an @ in the name are pulled by their peer."""
     opened = open_site(site)
     view = opened.view()
-    if as_json:
-        show_json(view.bridges)
-        return
+    tell(view.bridges, lambda: _show_routes(opened, view), as_json=as_json)
+
+
+def _show_routes(opened: OpenSite, view: SiteView) -> None:
     columns = ("route", "kind", "from", "to", "key", "state", "forwarded", "error")
     show_table(columns, [_row(view, shown) for shown in view.bridges])
     if any(shown.dynamic and shown.src_is_local for shown in view.bridges):
@@ -284,7 +305,7 @@ def _ends(view: SiteView, shown: BridgeView) -> tuple[str, str]:
 
 @app.command("map")
 def map_routes(
-    sites: Annotated[list[str], typer.Argument(metavar="SITE...", help="Where to begin.")],
+    sites: Annotated[list[str], typer.Argument(metavar="SITE", help="Where to begin.", autocompletion=complete_sites)],
     *,
     format_: Annotated[
         MapFormat | None, typer.Option("--format", help="How it is written.", show_default="text")
@@ -313,10 +334,7 @@ def status(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
     shown = view.bridge_named(name)
     if shown is None:
         raise BadRoute(f"no such route at {view.tag}: {name}")
-    if as_json:
-        show_json(shown)
-    else:
-        show_pairs(_pairs(view, shown))
+    tell(shown, lambda: show_pairs(_pairs(view, shown)), as_json=as_json)
 
 
 def _pairs(view: SiteView, shown: BridgeView) -> list[tuple[str, object]]:
@@ -356,40 +374,38 @@ def _mended(mends: Mends) -> str | None:
 
 
 @app.command()
-def pause(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def pause(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Hold a route: what comes is kept."""
-    _tell(site, name, Command.PAUSE, quiet=quiet)
+    _tell(site, name, Command.PAUSE, quiet=quiet, as_json=as_json)
 
 
 @app.command()
-def resume(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def resume(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Let a paused or draining route go on."""
-    _tell(site, name, Command.RESUME, quiet=quiet)
+    _tell(site, name, Command.RESUME, quiet=quiet, as_json=as_json)
 
 
 @app.command()
-def drain(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def drain(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Take in no more, and send what is queued."""
-    _tell(site, name, Command.DRAIN, quiet=quiet)
+    _tell(site, name, Command.DRAIN, quiet=quiet, as_json=as_json)
 
 
 @app.command()
-def retry(site: SiteText, name: Name, *, quiet: Quiet = False) -> None:
+def retry(site: SiteText, name: Name, *, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """Try a route's link now that waits or has failed."""
-    _tell(site, name, Command.RETRY, quiet=quiet)
+    _tell(site, name, Command.RETRY, quiet=quiet, as_json=as_json)
 
 
-def _tell(site: str, name: str, what: Command, *, quiet: bool) -> None:
-    open_site(site).client.ask(TellBridge(name=name, what=what))
-    if not quiet:
-        note(f"{name}: {what.value}")
+def _tell(site: str, name: str, what: Command, *, quiet: bool, as_json: bool) -> None:
+    opened = open_site(site)
+    opened.client.ask(TellBridge(name=name, what=what))
+    document = {"site": str(opened.name), "route": name, "done": what.value}
+    tell(document, f"{name}: {what.value}", as_json=as_json, quiet=quiet)
 
 
 @app.command()
 def redrive(site: SiteText, name: Name, *, as_json: AsJson = False) -> None:
     """Put a route's dead letters back into its queue, a thousand at most."""
     done = open_site(site).client.ask(Redrive(name=name))
-    if as_json:
-        show_json(done)
-    else:
-        note(f"{name}: {done.redriven} dead letters are back in its queue")
+    tell(done, f"{name}: {done.redriven} dead letters are back in its queue", as_json=as_json)

@@ -12,8 +12,9 @@ from msgspec.structs import asdict, replace
 from sluice.cli.federation.dynamic_routes import WAY_COLUMNS, way_row
 from sluice.cli.federation.route_declarations import Ends
 from sluice.cli.federation.routes import MapFormat
-from sluice.cli.federation.sites import OpenSite, SiteName, open_named
+from sluice.cli.federation.sites import OpenSite, open_named
 from sluice.cli.output import note, show_json, show_table
+from sluice.cli.site_names import SiteName
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.federation.links.links import Bridge
 from sluice.federation.map.drawings import as_text

@@ -9,21 +9,23 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from sluice.cli.federation.sites import AsJson, BadSiteName, OpenSite, Quiet, SiteName, open_named
+from sluice.cli.completion import complete_sites
+from sluice.cli.federation.sites import OpenSite, open_named
 from sluice.cli.federation.topology_steps import Applying
-from sluice.cli.output import note, plain, show_error, show_json, show_table
-from sluice.cli.sites import SiteTyper
+from sluice.cli.output import AsJson, Quiet, note, plain, show_error, show_json, show_table, tell
+from sluice.cli.site_names import BadSiteName, SiteName
+from sluice.cli.sites import FileCommand, SiteTyper
 from sluice.errors import BadConfiguration, BadTopology
 from sluice.federation.operations import ListBindings, ListQueues
 from sluice.federation.topology.desired import DesiredTopology, as_document, desired_topology
-from sluice.federation.topology.plan import TopologyPlan, plan_of
+from sluice.federation.topology.plan import PlannedStep, TopologyPlan, plan_of
 from sluice.federation.topology.states import SiteState, described
 
 SCHEMA = "topology.schema.json"  # beside this file; `sluice topology schema` prints it
 TIMEOUT_S = 300.0  # a route is gone once its queue has been empty for a minute
 CHANGES = 2  # the exit code of a plan with something to do, as of `terraform plan -detailed-exitcode`
 
-app = SiteTyper(no_args_is_help=True, help="Topologies as files: exchanges, bindings, links, routes, permissions.")
+app = SiteTyper()
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="YAML, as `topology export` writes it.")]
 Prune = Annotated[bool, typer.Option("--prune", help="What its sites have and the file hasn't goes.")]
@@ -31,11 +33,14 @@ Prune = Annotated[bool, typer.Option("--prune", help="What its sites have and th
 
 @app.command()
 def export(
-    sites: Annotated[list[str], typer.Argument(metavar="SITE...", help="REGION, PROFILE@REGION, or ACCOUNT/REGION.")],
+    sites: Annotated[
+        list[str], typer.Argument(metavar="SITE", help="Each as --site has it.", autocompletion=complete_sites)
+    ],
     *,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write it there.", show_default="standard output")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write what sites have as a file: equal sites give equal files.
 
@@ -47,17 +52,19 @@ def export(
         other = states.setdefault(state.view.tag, state)
         if other is not state:
             raise BadConfiguration(f"{other.at} and {state.at} both have the tag {state.view.tag}")
-    text = _written(described(states))
+    found = described(states)
+    text = _written(found)
     if out is None:
-        typer.echo(text, nl=False)
+        tell(as_document(found), lambda: typer.echo(text, nl=False), as_json=as_json)
         return
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadConfiguration(f"{out}: {error.strerror}") from error
+    tell({"written": str(out), "sites": list(states)}, f"{out} is written", as_json=as_json, quiet=not as_json)
 
 
-@app.command()
+@app.command(cls=FileCommand)
 def plan(file: File, *, prune: Prune = False, as_json: AsJson = False) -> None:
     """Say what `apply` would do, at which site, in which order.
 
@@ -65,17 +72,14 @@ def plan(file: File, *, prune: Prune = False, as_json: AsJson = False) -> None:
     """
     read = TopologyFile.read(file, prune=prune)
     made = read.plan()
-    if as_json:
-        show_json(_document(made))
-    else:
-        _show(made, read)
+    tell(_document(made), lambda: _show(made, read), as_json=as_json)
     if made.conflicts:
         raise typer.Exit(1)
     if made.stages:
         raise typer.Exit(CHANGES)
 
 
-@app.command()
+@app.command(cls=FileCommand)
 def apply(
     file: File,
     *,
@@ -88,19 +92,25 @@ def apply(
         ),
     ] = TIMEOUT_S,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Do what `plan` says. It may be stopped anywhere, and goes on where it stopped when it is called again."""
+    """Do what `plan` says. It may be stopped anywhere, and goes on where it stopped when it is called again.
+
+    With --json each step is a line when it is done.
+    """
     read = TopologyFile.read(file, prune=prune)
     made = read.plan()
-    if made.conflicts or not quiet:
+    if as_json and made.conflicts:
+        show_json(_document(made))
+    elif not as_json and (made.conflicts or not quiet):
         _show(made, read)
     if made.conflicts:
         raise typer.Exit(1)
     if made.takes_away and not yes:
         typer.confirm("Take away, or remake, what the plan says?", abort=True, err=True)
     for step in Applying(sites=read.sites, plan=read.plan, timeout_s=timeout).steps(made):
-        if not quiet:
-            note(f"done: {step.site}: {step.act} {step.what} {step.name}")
+        said = f"done: {step.site}: {step.act} {step.what} {step.name}"
+        tell(_step(step), said, as_json=as_json, quiet=quiet)
 
 
 @app.command(cls=TyperCommand)
@@ -185,20 +195,21 @@ def _show(made: TopologyPlan, read: TopologyFile) -> None:
         note("nothing to do")
 
 
+def _step(step: PlannedStep) -> dict[str, Any]:
+    return {
+        "site": step.site,
+        "act": step.act,
+        "what": step.what,
+        "name": step.name,
+        "change": step.change,
+        "costs": step.costs,
+        "asks": plain(step.operation),
+    }
+
+
 def _document(made: TopologyPlan) -> dict[str, Any]:
     return {
-        "steps": [
-            {
-                "site": step.site,
-                "act": step.act,
-                "what": step.what,
-                "name": step.name,
-                "change": step.change,
-                "costs": step.costs,
-                "asks": plain(step.operation),
-            }
-            for step in made.steps
-        ],
+        "steps": [_step(step) for step in made.steps],
         "leftovers": made.leftovers,
         "conflicts": made.conflicts,
     }

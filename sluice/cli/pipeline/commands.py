@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.output import note, plain, show_json, show_pairs, show_table
-from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
+from sluice.cli.completion import offered
+from sluice.cli.output import AsJson, plain, show_json, show_pairs, show_table, tell
+from sluice.cli.site_names import SiteOptions
+from sluice.cli.sites import SiteTyper
 from sluice.errors import BadConfiguration
 from sluice.pipeline.jobs import JOBS, LAND, STATISTICS
 
@@ -17,10 +19,11 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.cli.pipeline.pipelines import AskedPipeline
     from sluice.pipeline.operations import JobOutcome, StartBatch, StartLand
 
-app = SiteTyper(no_args_is_help=True, help="Spark jobs: from the main pipeline queue into tables.")
+app = SiteTyper()
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
-JobName = Annotated[str, typer.Argument(metavar="[JOB]", help=f"{', '.join(JOBS)}.")]
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help=f"{', '.join(JOBS)}.", autocompletion=offered(lambda _: JOBS))
+]
 SparkPython = Annotated[
     str | None,
     typer.Option(
@@ -51,9 +54,7 @@ def start(
         bool, typer.Option("--staged", help="Of replay: from segments that are still kept, not from tables.")
     ] = False,
     spark_python: SparkPython = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Start a job: land runs until it is stopped, the others once. A job that runs is left alone.
@@ -63,16 +64,14 @@ def start(
     given = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in given.items() if value is not None}
     operation = _start_operation(job, fields)
-    _say(_pipeline(region, profile, local, spark_python).ask(operation), as_json=as_json)
+    _say(_pipeline(site, spark_python).ask(operation), as_json=as_json)
 
 
 @app.command()
 def stop(
     job: JobName = LAND,
     *,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """End a job's runs, each after its batch. land stays stopped, over deployments too, until it is started."""
@@ -80,30 +79,28 @@ def stop(
     from sluice.pipeline.operations import StopJob  # noqa: PLC0415 - see above
 
     operation: StopJob = request_of({"op": "stop", "job": job}, StopJob)
-    _say(_pipeline(region, profile, local).ask(operation), as_json=as_json)
+    _say(_pipeline(site).ask(operation), as_json=as_json)
 
 
 @app.command()
 def drain(
     *,
     spark_python: SparkPython = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Land what the queue holds, then stop."""
     from sluice.pipeline.operations import DrainQueue  # noqa: PLC0415 - what is asked is only for who asks
 
-    _say(_pipeline(region, profile, local, spark_python).ask(DrainQueue()), as_json=as_json)
+    _say(_pipeline(site, spark_python).ask(DrainQueue()), as_json=as_json)
 
 
 @app.command()
-def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
+def status(*, site: SiteOptions, as_json: AsJson = False) -> None:
     """Show what should run, what does, and how the latest runs ended."""
     from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - what is asked is only for who asks
 
-    found = _pipeline(region, profile, local).ask(ShowPipeline())
+    found = _pipeline(site).ask(ShowPipeline())
     if as_json:
         show_json(plain(found))
         return
@@ -129,13 +126,14 @@ def logs(
     *,
     run: Annotated[str | None, typer.Option(help="A run, else the job's latest.")] = None,
     lines: Annotated[int, typer.Option(min=1, help="How many, from the end.")] = 100,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a run's driver says."""
-    asked = _pipeline(region, profile, local)
-    typer.echo(asked.text(run or _latest(asked, job), lines=lines))
+    asked = _pipeline(site)
+    wanted = run or _latest(asked, job)
+    text = asked.text(wanted, lines=lines)
+    tell({"run": wanted, "lines": text.splitlines()}, lambda: typer.echo(text), as_json=as_json)
 
 
 @app.command("run-local", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -150,9 +148,7 @@ def run_local(
         Path | None, typer.Option(help="Where staging, checkpoint and tables are.", show_default="build/pipeline")
     ] = None,
     spark_python: SparkPython = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
 ) -> None:
     """Run a job here, on local Spark, until it ends or ctrl-C. What follows is the job's: `--drain`, `--day …`.
 
@@ -164,11 +160,11 @@ def run_local(
     from sluice.local.pipeline import landing  # noqa: PLC0415 - see above
 
     python = find_python(spark_python)
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     place = (folder or pipelines.RUN_LOCAL_FOLDER).resolve()
     reach = pipelines.reach_of(connection)
     if job == LAND:
-        url = pipelines.queue_url(queue_url, connection, local=local is not None)
+        url = pipelines.queue_url(queue_url, connection, local=site.is_local)
         arguments = landing(place, queue_url=url, reach=reach).arguments()
     else:
         arguments = _elsewhere(job, landing(place, queue_url="", reach=reach))
@@ -192,10 +188,10 @@ def _run(python: Path, arguments: list[str], variables: Mapping[str, str]) -> in
     return run_in_foreground(command(python, arguments), environment(python, variables))
 
 
-def _pipeline(region: str | None, profile: str | None, local: str | None, python: str | None = None) -> "AskedPipeline":
+def _pipeline(site: SiteOptions, python: str | None = None) -> "AskedPipeline":
     from sluice.cli.pipeline.pipelines import pipeline  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    return pipeline(region=region, profile=profile, local=local, python=python)
+    return pipeline(site, python=python)
 
 
 def _start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":
@@ -218,7 +214,5 @@ def _latest(asked: "AskedPipeline", job: str) -> str:
 
 
 def _say(outcome: "JobOutcome", *, as_json: bool) -> None:
-    if as_json:
-        show_json(plain(outcome))
-    else:
-        note(f"{outcome.job}: {WORDS[outcome.step].format(run=outcome.run, reason=outcome.reason)}")
+    said = f"{outcome.job}: {WORDS[outcome.step].format(run=outcome.run, reason=outcome.reason)}"
+    tell(plain(outcome), said, as_json=as_json)

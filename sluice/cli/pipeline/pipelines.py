@@ -10,7 +10,7 @@ from sluice.aws.operator.connections import Connection, program_variables
 from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.operator.job_logs import JobLogs
-from sluice.cli.sites import connect
+from sluice.cli.site_names import SiteOptions
 from sluice.errors import BadConfiguration
 from sluice.local.cloud import BUILD, FOLDER
 from sluice.local.jobs import JOBS_FOLDER, LocalRuns
@@ -55,10 +55,10 @@ class DeployedPipeline:
         return self.logs.text(run_id, lines=lines)
 
 
-def pipeline(*, region: str | None, profile: str | None, local: str | None, python: str | None) -> AskedPipeline:
+def pipeline(site: SiteOptions, *, python: str | None) -> AskedPipeline:
     """Find the one that the options mean. Raises `NotUsable` where it isn't deployed."""
-    connection = connect(region=region, profile=profile, local=local)
-    return pipeline_of(connection, folder=None if local is None else site_folder(connection), python=python)
+    connection = site.connect()
+    return pipeline_of(connection, folder=site_folder(connection) if site.is_local else None, python=python)
 
 
 def pipeline_of(connection: Connection, *, folder: Path | None, python: str | None) -> AskedPipeline:

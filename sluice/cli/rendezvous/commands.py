@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice.cli.output import show_json
-from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
+from sluice.cli.output import AsJson, tell
+from sluice.cli.site_names import SiteOptions
+from sluice.cli.sites import SiteTyper
 from sluice.project import need
 from sluice.rendezvous.protocol.matching import Nat
 
@@ -22,9 +23,8 @@ MAX_CLIENTS = 1_000
 # The broker asks for 20 s between polls, which for a try-out at the desk is long.
 PAUSE_ON_LOOPBACK_S = 1.0
 
-app = SiteTyper(no_args_is_help=True, help="Offers over SQS to volunteers' proxies: look, be a client, be a proxy.")
+app = SiteTyper()
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Loopback = Annotated[
     bool | None,
     typer.Option("--loopback/--no-loopback", help="WebRTC on 127.0.0.1 and nowhere else.", show_default="with --local"),
@@ -33,16 +33,13 @@ StunUrls = Annotated[list[str] | None, typer.Option("--stun", metavar="URL", hel
 
 
 @app.command()
-def status(*, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False) -> None:
+def status(*, site: SiteOptions, as_json: AsJson = False) -> None:
     """Where a site's queue and broker are, what they hold, who waits, how the latest offers ended."""
     from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - boto3 takes longer than --help
     from sluice.cli.rendezvous import status as looking  # noqa: PLC0415 - see above
 
-    found = read_status(connect(region=region, profile=profile, local=local))
-    if as_json:
-        show_json(looking.document(found))
-    else:
-        looking.show(found)
+    found = read_status(site.connect())
+    tell(looking.document(found), lambda: looking.show(found), as_json=as_json)
 
 
 @app.command()
@@ -53,9 +50,7 @@ def creds(
         bool, typer.Option("--keep-previous", help="With --rotate: the last key stays valid until the next rotation.")
     ] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Delete all keys: locks every client out.")] = False,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Print the text that clients get as sqscreds. Makes the first key; a secret is never shown twice."""
@@ -65,7 +60,7 @@ def creds(
         raise typer.BadParameter("--keep-previous goes with --rotate")
     from sluice.cli.rendezvous.credentials import Credentials  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    credentials = Credentials.of(connect(region=region, profile=profile, local=local))
+    credentials = Credentials.of(site.connect())
     if rotate:
         credentials.rotate(keep_previous=keep_previous, as_json=as_json)
     elif revoke:
@@ -89,9 +84,7 @@ def offer(
     ] = None,
     loopback: Loopback = None,
     stun: StunUrls = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Be a client: offer, open a WebRTC data channel to the proxy that answers, send bytes, wait for their echo.
@@ -102,17 +95,12 @@ def offer(
     from sluice.cli.rendezvous import offering  # noqa: PLC0415 - aiortc takes longer than all of --help
     from sluice.peers.attempts import AttemptPlan  # noqa: PLC0415 - see above
 
-    plan = AttemptPlan(
-        network=_network(loopback=loopback, local=local, stun=stun), nat=nat, payload_bytes=payload_bytes
-    )
-    connection = connect(region=region, profile=profile, local=local)
+    plan = AttemptPlan(network=_network(loopback=loopback, site=site, stun=stun), nat=nat, payload_bytes=payload_bytes)
+    connection = site.connect()
     attempts = asyncio.run(
         offering.offer_all(connection, plan, http=http, sqscreds=sqscreds or None, count=count, concurrency=concurrency)
     )
-    if as_json:
-        show_json(offering.document(attempts))
-    else:
-        offering.show(attempts)
+    tell(offering.document(attempts), lambda: offering.show(attempts), as_json=as_json)
     if not all(attempt.echoed for attempt in attempts):
         raise typer.Exit(1)
 
@@ -144,9 +132,7 @@ def proxy(
     ] = None,
     loopback: Loopback = None,
     stun: StunUrls = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Be a volunteer's proxy until ctrl-C: poll the broker, answer offers, serve clients over WebRTC.
@@ -163,7 +149,7 @@ def proxy(
     from sluice.peers.services import Echo, Relay  # noqa: PLC0415 - see above
     from sluice.peers.volunteer import VolunteerLimits  # noqa: PLC0415 - see above
 
-    network = _network(loopback=loopback, local=local, stun=stun)
+    network = _network(loopback=loopback, site=site, stun=stun)
     limits = VolunteerLimits(capacity=min(capacity, offers or capacity))
     shift = volunteering.Shift(
         service=lambda session: (
@@ -178,12 +164,12 @@ def proxy(
         seconds=seconds,
         clients=offers,
     )
-    url = broker_url or read_deployment(connect(region=region, profile=profile, local=local)).broker_url
+    url = broker_url or read_deployment(site.connect()).broker_url
     asyncio.run(volunteering.serve(url, shift, as_json=as_json))
 
 
-def _network(*, loopback: bool | None, local: str | None, stun: list[str] | None) -> "Network":
+def _network(*, loopback: bool | None, site: SiteOptions, stun: list[str] | None) -> "Network":
     from sluice.peers.channels import Network  # noqa: PLC0415 - aiortc takes longer than all of --help
 
-    is_loopback = local is not None if loopback is None else loopback
+    is_loopback = site.is_local if loopback is None else loopback
     return Network(loopback=is_loopback, stun_urls=tuple(stun or ()))

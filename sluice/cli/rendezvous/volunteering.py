@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import aiohttp
 import typer
 
 from sluice.aws.clients import now_ms
+from sluice.cli.output import show_json
 from sluice.peers.channels import Network
 from sluice.peers.services import Service
 from sluice.peers.volunteer import Volunteer, VolunteerEvent, VolunteerLimits, VolunteerStep, serving
@@ -69,8 +69,7 @@ class ShiftReport:
     def note(self, event: VolunteerEvent) -> None:
         """Print it."""
         if self._as_json:
-            document = {"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail}
-            typer.echo(json.dumps(document))
+            show_json({"at_ms": now_ms(), "event": event.what, "sid": event.sid, "detail": event.detail})
         else:
             at = datetime.fromtimestamp(now_ms() / 1000, UTC)
             typer.echo(f"{at:%H:%M:%S}Z  {event.sid[:SID_SHOWN]}  {event.what:14}  {event.detail}".rstrip())
@@ -88,7 +87,7 @@ class ShiftReport:
     def sum_up(self, counts: Counter[VolunteerStep]) -> None:
         """Print the last line."""
         if self._as_json:
-            typer.echo(json.dumps({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)}))
+            show_json({"at_ms": now_ms(), "event": "summary", "counts": dict(counts)})
         else:
             said = ", ".join(f"{counts[what]} {what}" for what in VolunteerStep if counts[what])
             typer.echo(f"stopped: {said or 'nothing happened'}")

@@ -12,7 +12,7 @@ from sluice.aws.clients import new_id, now_ms
 from sluice.aws.operator.control_client import ControlClient
 from sluice.aws.operator.lambda_events import arn_of
 from sluice.aws.splitting.consumers.targets import AwsConsumers
-from sluice.cli.output import note
+from sluice.cli.output import note, tell
 from sluice.errors import BadConfiguration, BadConsumer, CallFailed, RequestRefused
 from sluice.kubernetes.connections import of_kubeconfig
 from sluice.operations import Operation, R
@@ -57,11 +57,14 @@ class Agent:
     clusters: tuple[str, ...]
     consumers: Consumers
     ask: Callable[[Operation[R]], R]
+    as_json: bool = False
     now_s: Callable[[], float] = time.time  # a clock that goes on while the machine sleeps
     _said: dict[str, str] = field(default_factory=dict)  # by consumer, what was said of it last
 
     @classmethod
-    def of(cls, client: ControlClient, contexts: Mapping[str, str], *, kubeconfig: str | None) -> "Agent":
+    def of(
+        cls, client: ControlClient, contexts: Mapping[str, str], *, kubeconfig: str | None, as_json: bool = False
+    ) -> "Agent":
         """Look after clusters by contexts of a kubeconfig, None where Kubernetes' own rules say which file that is.
 
         Raises `BadCluster`, and whatever connecting and asking raise.
@@ -74,7 +77,9 @@ class Agent:
         consumers = AwsConsumers(
             client=client.connection.client, arn_prefix=f"{prefix}:", now_ms=now_ms, cluster=apis.__getitem__
         )
-        return cls(name=f"agent-{new_id()}", clusters=tuple(contexts), consumers=consumers, ask=client.ask)
+        return cls(
+            name=f"agent-{new_id()}", clusters=tuple(contexts), consumers=consumers, ask=client.ask, as_json=as_json
+        )
 
     def look(self) -> float:
         """Do what is to be done now; for how many seconds nobody need look again. What fails is a note."""
@@ -122,4 +127,5 @@ class Agent:
         said = f"{name}: {outcome}, {step.queue}{': ' if reason else ''}{reason}"
         if self._said.get(name) != said:
             self._said[name] = said
-            note(said)
+            document = {"consumer": name, "outcome": outcome, "queue": step.queue, "reason": reason or None}
+            tell(document, said, as_json=self.as_json)

@@ -7,31 +7,32 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
 
-from sluice.cli.output import SIGNALLED, console, note, show_json, show_table
-from sluice.cli.sites import Local, Profile, Region, SiteTyper, connect
+from sluice.cli.completion import complete_sessions, complete_split_queues
+from sluice.cli.output import SIGNALLED, AsJson, console, note, show_json, show_table, tell
+from sluice.cli.site_names import SiteOptions
+from sluice.cli.sites import SiteTyper
+from sluice.cli.splitting.tables import document_of, plain, show_session, show_sessions, show_trials
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
     from sluice.cli.splitting.registration import Registration
     from sluice.cli.splitting.sessions import OpenSession
-    from sluice.splitting.operations import AnySession, QueueView, SessionView
 
 WATCH_EVERY_S = 1.0
 TAIL_EVERY_S = 2.0  # FilterLogEvents may be asked five times a second, by everybody of an account together
 SESSION_LOST = 70  # the exit code for a session that ended under the program: EX_SOFTWARE of sysexits.h
 
-app = SiteTyper(no_args_is_help=True, help="Sessions: a queue's messages that match a filter, for you alone.")
+app = SiteTyper()
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 FilterFile = Annotated[
     Path | None, typer.Option("--filter-file", "-f", help="Filters in YAML or JSON, or a mirrord.json.")
 ]
@@ -43,7 +44,13 @@ JqFilters = Annotated[
     list[str] | None, typer.Option("--jq", metavar="QUEUE:PROGRAM", help="A jq program whose first boolean decides.")
 ]
 Mirrored = Annotated[
-    list[str] | None, typer.Option("--mirror", metavar="QUEUE", help="Copies: the consumer has its messages too.")
+    list[str] | None,
+    typer.Option(
+        "--mirror",
+        metavar="QUEUE",
+        help="Copies: the consumer has its messages too.",
+        autocompletion=complete_split_queues,
+    ),
 ]
 Key = Annotated[
     str | None,
@@ -56,25 +63,21 @@ TimeLimit = Annotated[int | None, typer.Option("--time-limit", min=1, help="Seco
 
 
 @app.command("list")
-def list_queues(
-    *, region: Region = None, profile: Profile = None, local: Local = None, as_json: AsJson = False
-) -> None:
+def list_queues(*, site: SiteOptions, as_json: AsJson = False) -> None:
     """List the queues that can be split: where producers send to, what the consumer reads, what policies ask."""
     from sluice.splitting.operations import ListQueues  # noqa: PLC0415 - what is asked is only for who asks
 
-    queues = _client(region, profile, local).ask(ListQueues())
-    if as_json:
-        show_json([plain(queue) for queue in queues])
-    else:
-        rows = [(each.queue_id, each.source, each.main, "; ".join(each.rules)) for each in queues]
-        show_table(("queue", "source", "main", "sessions"), rows)
+    queues = _client(site).ask(ListQueues())
+    rows = [(each.queue_id, each.source, each.main, "; ".join(each.rules)) for each in queues]
+    columns = ("queue", "source", "main", "sessions")
+    tell([plain(queue) for queue in queues], lambda: show_table(columns, rows), as_json=as_json)
 
 
 @app.command()
 def register(
     queue_id: Annotated[str, typer.Argument(help="What the team calls it; no colon, no *.")],
     *,
-    fifo: Annotated[bool, typer.Option("--fifo")] = False,
+    fifo: Annotated[bool, typer.Option("--fifo", help="A FIFO queue.")] = False,
     sns: Annotated[bool, typer.Option("--sns", help="Its bodies are SNS notifications.")] = False,
     s3_event: Annotated[bool, typer.Option("--s3-event", help="Its bodies are S3 event notifications.")] = False,
     source_arn: Annotated[str | None, typer.Option(help="Adopt the queue that producers send to.")] = None,
@@ -90,9 +93,8 @@ def register(
         bool, typer.Option("--dry-run", help="Say what would be made and allowed, and what is against it.")
     ] = False,
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Don't look at the queues to adopt.")] = False,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Add a queue to cdk.json; the next deploy makes it, or adopts it, and puts the splitter in its path.
 
@@ -118,12 +120,15 @@ def register(
     made = registration(project / "cdk.json", queue)
     adopted = {role: arn for role, arn in (("source", source_arn), ("main queue", main_arn)) if arn is not None}
     if adopted and not unchecked:
-        _check_adopted(connect(region=region, profile=profile, local=local), adopted, made)
+        _check_adopted(site.connect(), adopted, made)
     if dry_run:
-        show_table(("would be made", ""), planned(queue_id, adopted, fifo=fifo, senders=sender or (), keys=made.keys))
+        rows = list(planned(queue_id, adopted, fifo=fifo, senders=sender or (), keys=made.keys))
+        planned_ = {"planned": [{"what": what, "how": how} for what, how in rows]}
+        tell(planned_, lambda: show_table(("would be made", ""), rows), as_json=as_json)
         return
     made.write()
-    note(f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`")
+    said = f"{queue_id} is in cdk.json: deploy it with `make deploy`, or `sluice local up`"
+    tell({"registered": queue}, said, as_json=as_json)
 
 
 def _check_adopted(connection: "Connection", adopted: Mapping[str, str], made: "Registration") -> None:
@@ -149,6 +154,7 @@ def import_resources(
         str | None, typer.Option(help="Re-point the workloads, which are in this cluster, while queues are split.")
     ] = None,
     by_agent: Annotated[bool, typer.Option("--agent", help="Of --cluster: `sluice split agent` does it.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print what stands in cdk.json for mirrord's MirrordWorkloadQueueRegistry and MirrordSplitConfig.
 
@@ -163,14 +169,14 @@ def import_resources(
     section = section_of(found.queues.values())
     for text in found.notes:
         note(text)
-    typer.echo(json.dumps(section, indent=2))
+    tell(section, lambda: typer.echo(json.dumps(section, indent=2)), as_json=as_json)
 
 
 @app.command("test", cls=TyperCommand)
 def try_filters(
-    filter_file: Annotated[Path, typer.Argument(help="Filters, as `start` takes them.")],
+    filter_file: Annotated[Path, typer.Argument(metavar="FILTERS", help="As `start` takes them.")],
     message_file: Annotated[
-        Path, typer.Argument(help="A message in JSON, as the SQS API or a function's event has it.")
+        Path, typer.Argument(metavar="MESSAGE", help="A message in JSON, as the SQS API or a function's event has it.")
     ],
     *,
     key: Annotated[str | None, typer.Option(help="For {{ key }} in the filters.")] = None,
@@ -189,14 +195,7 @@ def try_filters(
     filters, sight = filters_of(filter_file, [], key=key), sight_of_file(message_file, sns=sns)
     with closing(JqRunner()) as decide:
         trials = {queue_id: tried(asked.filter, sight, decide=decide) for queue_id, asked in filters.items()}
-    if as_json:
-        show_json(trials)
-    else:
-        conditions = [(queue_id, each) for queue_id, trial in trials.items() for each in trial.conditions]
-        rows = [(queue_id, each.place, each.asked, each.answer) for queue_id, each in conditions]
-        show_table(("queue", "condition", "asks for", "found"), rows)
-        for queue_id, trial in trials.items():
-            note(f"{queue_id}: {'takes the message' if trial.matches else 'leaves the message'}")
+    tell(trials, lambda: show_trials(trials), as_json=as_json)
     if not any(trial.matches for trial in trials.values()):
         raise typer.Exit(1)
 
@@ -210,9 +209,7 @@ def start(
     mirror: Mirrored = None,
     key: Key = None,
     time_limit: TimeLimit = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Start a session, print its queues, and keep it until ctrl-C: without a heartbeat it ends within 30 s."""
@@ -220,13 +217,11 @@ def start(
     from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
 
     asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
-    client = _client(region, profile, local)
+    client = _client(site)
     _end_well_on_sigterm()
     with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
-        if as_json:
-            show_json(plain(opened.view))
-        else:
-            _show_session(opened.view)
+        tell(plain(opened.view), lambda: show_session(opened.view), as_json=as_json)
+        if not as_json:
             note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: opened.ended.set())
@@ -243,54 +238,56 @@ def _end_well_on_sigterm() -> None:
 
 @app.command()
 def status(
-    session_id: Annotated[str | None, typer.Argument(help="One session; else all of them.")] = None,
+    session_id: Annotated[
+        str | None, typer.Argument(help="One session; else all of them.", autocompletion=complete_sessions)
+    ] = None,
     *,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Sessions: whose, since when, how far, how many messages, and where their queues are."""
     from sluice.splitting.operations import FindSession, ListSessions  # noqa: PLC0415 - what is asked is only for who asks
 
-    client = _client(region, profile, local)
+    client = _client(site)
     if session_id is None:
         found = client.ask(ListSessions())
-        if as_json:
-            show_json({"version": found.version, "sessions": [plain(session) for session in found.sessions]})
-        else:
-            show_sessions(found.sessions)
+        tell(document_of(found), lambda: show_sessions(found.sessions), as_json=as_json)
         return
     session = client.ask(FindSession(session_id=session_id))
-    if as_json:
-        show_json(plain(session))
-    else:
-        _show_session(session)
+    tell(plain(session), lambda: show_session(session), as_json=as_json)
 
 
 @app.command()
-def watch(*, region: Region = None, profile: Profile = None, local: Local = None) -> None:
-    """Show the same as `status`, kept up to date until ctrl-C."""
+def watch(*, site: SiteOptions, as_json: AsJson = False) -> None:
+    """Show the same as `status`, kept up to date until ctrl-C: with --json a line whenever something is new."""
     from sluice.splitting.operations import ListSessions  # noqa: PLC0415 - what is asked is only for who asks
 
-    client = _client(region, profile, local)
+    client = _client(site)
+    said = None
     while True:
-        sessions = client.ask(ListSessions()).sessions
-        console().clear()
-        show_sessions(sessions)
+        found = client.ask(ListSessions())
+        if not as_json:
+            console().clear()
+            show_sessions(found.sessions)
+        elif said != found:
+            show_json(document_of(found))
+            said = found
         time.sleep(WATCH_EVERY_S)
 
 
 @app.command()
 def tail(
-    session: Annotated[str | None, typer.Argument(help="A session's id or key; else all of them.")] = None,
+    session: Annotated[
+        str | None, typer.Argument(help="A session's id or key; else all of them.", autocompletion=complete_sessions)
+    ] = None,
     *,
-    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="Only what is of this queue.")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(metavar="QUEUE", help="Only what is of this queue.", autocompletion=complete_split_queues),
+    ] = None,
     since: Annotated[str, typer.Option(metavar="PERIOD", help="From when on: 90s, 5m, 2h, 1d ago.")] = "5m",
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until ctrl-C.")] = True,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show each message that went to a session: of which queue, to whom, and as what, a line each.
@@ -302,7 +299,7 @@ def tail(
     from sluice.cli.splitting.tails import new_messages, seconds_of, shown  # noqa: PLC0415 - see above
 
     since_ms = int((time.time() - seconds_of(since)) * 1_000)
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     group = stack_output(connection, "SluiceSplitting", "SplitterLogGroupName")
     logs = FunctionLogs(connection.client("logs"), group, since_ms)
     while True:
@@ -318,23 +315,21 @@ def tail(
 
 @app.command()
 def stop(
-    session_ids: Annotated[list[str], typer.Argument(metavar="SESSION...")],
+    session_ids: Annotated[
+        list[str],
+        typer.Argument(metavar="SESSION", help="As `split status` shows it.", autocompletion=complete_sessions),
+    ],
     *,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
     as_json: AsJson = False,
 ) -> None:
     """End sessions, whoever started them. What they haven't read goes back to the deployed consumer."""
     from sluice.splitting.operations import StopSession  # noqa: PLC0415 - what is asked is only for who asks
 
-    client = _client(region, profile, local)
+    client = _client(site)
     ended = [client.ask(StopSession(session_id=session_id)) for session_id in session_ids]
-    if as_json:
-        show_json([plain(session) for session in ended])
-    else:
-        for each in ended:
-            note(f"{each.session_id}: {each.status}")
+    said = "\n".join(f"{each.session_id}: {each.status}" for each in ended)
+    tell([plain(session) for session in ended], said, as_json=as_json)
 
 
 @app.command()
@@ -358,6 +353,7 @@ def run(
         typer.Option(
             metavar="[VARIABLE=]QUEUE",
             help="A queue, and the variable that the program reads its URL from, or its name if that ends in _NAME.",
+            autocompletion=complete_split_queues,
         ),
     ] = None,
     filter_file: FilterFile = None,
@@ -366,9 +362,7 @@ def run(
     mirror: Mirrored = None,
     key: Key = None,
     time_limit: TimeLimit = None,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
 ) -> None:
     """Run a program, or a function's handler, on a session's queues: the session lives as long as that does.
 
@@ -394,7 +388,7 @@ def run(
     if function is not None and queue:
         raise typer.BadParameter("--queue is for programs: a handler gets the messages of all queues of the session")
     asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
-    connection = connect(region=region, profile=profile, local=local)
+    connection = site.connect()
     client = ControlClient.of(connection)
     serve = None if function is None else _serving(connection, function, handler, batch_size)
     led = {} if serve else {**undirected(os.environ), **program_variables(connection)}
@@ -421,18 +415,17 @@ def agent(
         str | None, typer.Option(metavar="FILE", help="Else KUBECONFIG says where, else it is ~/.kube/config.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once, and do what is to be done now.")] = False,
-    region: Region = None,
-    profile: Profile = None,
-    local: Local = None,
+    site: SiteOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Re-point consumers in clusters that Lambda can't reach, for as long as this runs.
 
-    It is for consumers with `agent: true`, whose `cluster` is the one named here.
+    It is for consumers with `agent: true`, whose `cluster` is the one named here. With --json each step is a line.
     """
     from sluice.cli.splitting.agents import Agent, contexts_of  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     contexts = contexts_of(clusters)
-    running = Agent.of(_client(region, profile, local), contexts, kubeconfig=kubeconfig)
+    running = Agent.of(_client(site), contexts, kubeconfig=kubeconfig, as_json=as_json)
     if not once:
         note(f"looking after {', '.join(contexts)} until ctrl-C")
     while True:
@@ -462,44 +455,11 @@ def _serving(
     return serving
 
 
-def _client(region: str | None, profile: str | None, local: str | None) -> "ControlClient":
+def _client(site: SiteOptions) -> "ControlClient":
     from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    return ControlClient.of(connect(region=region, profile=profile, local=local))
+    return ControlClient.of(site.connect())
 
 
 def _owner() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
-
-
-def plain(value: "AnySession | QueueView") -> dict[str, Any]:
-    """Make JSON of what the control function says. What tells the kinds of sessions apart is between the two."""
-    from msgspec import to_builtins  # noqa: PLC0415 - what is asked is only for who asks
-
-    document: dict[str, Any] = to_builtins(value)
-    document.pop("is", None)
-    return document
-
-
-def show_sessions(sessions: "Iterable[SessionView]") -> None:
-    """Show a line a session."""
-    rows = [
-        (
-            each.session_id,
-            each.owner,
-            time.strftime("%H:%M:%S", time.localtime(each.started_at_ms / 1000)),
-            each.status,
-            each.reason,
-            ", ".join(f"{queue.queue_id} ({queue.mode})" for queue in each.queues),
-            each.messages,
-            sum(queue.returned for queue in each.queues),
-        )
-        for each in sessions
-    ]
-    show_table(("session", "owner", "since", "status", "", "queues", "messages", "returned"), rows)
-
-
-def _show_session(session: "AnySession") -> None:
-    queues: list[tuple[object, ...]] = [(each.queue_id, each.mode, each.url, each.returned) for each in session.queues]
-    rows = [(session.session_id, session.status, *queue) for queue in queues or [("", "", "", 0)]]
-    show_table(("session", "status", "queue", "mode", "url", "returned"), rows)

@@ -27,8 +27,9 @@ def filters_of(
     nothing is said.
     """
     if file is not None:
-        if options or jq or mirror:
-            raise BadFilter("--filter-file", "goes without --filter, --jq and --mirror: put them into the file")
+        beside = [option for option, given in (("--filter", options), ("--jq", jq), ("--mirror", mirror)) if given]
+        if beside:
+            raise BadFilter("--filter-file", f"goes without {' and '.join(beside)}: put that into the file")
         try:
             read = document_of_file(file)
         except BadFile as error:

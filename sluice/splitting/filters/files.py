@@ -170,7 +170,7 @@ class _Reader(msgspec.Struct, frozen=True):
         if not _KEY.search(text):
             return text
         if self.key is None:
-            raise BadFilter(place, "asks for {{ key }}, and there is none: say it with --key")
+            raise BadFilter(place, "asks for {{ key }}, and no key is given")
         replacement = spelled(self.key)
         return _KEY.sub(lambda _: replacement, text)
 

@@ -1,0 +1,105 @@
+"""What becomes of an error that nobody has foreseen, and what `--debug` says: all, but for secrets."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sluice.cli.debugging import MASK, masked
+from sluice.cli.federation.sites import asked_by
+from sluice.cli.main import app
+from sluice.cli.site_names import SiteName
+from sluice.errors import BadConfiguration
+
+SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[None]:
+    """As it was before."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def run(error: BaseException, *options: str, env: dict[str, str] | None = None) -> Result:
+    def ask(_: SiteName) -> Any:
+        logging.getLogger("botocore.endpoint").debug("SecretAccessKey: %s", SECRET)
+        raise error
+
+    with asked_by(ask):
+        return CliRunner().invoke(app, [*options, "exchange", "list", "us-east-1"], env=env)
+
+
+def test_a_bug_is_one_line_with_its_place_and_says_how_to_see_more() -> None:
+    done = run(KeyError("x"))
+    assert done.exit_code == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith("KeyError: 'x' at ")
+    assert "test_cli_debugging.py:" in line
+    assert "`sluice --debug …`" in line
+
+
+@pytest.mark.parametrize("said", [(["--debug"], None), ([], {"SLUICE_DEBUG": "1"})])
+@pytest.mark.parametrize("error", [RuntimeError(f"secret_access_key={SECRET}"), BadConfiguration("wrong")])
+def test_debug_shows_the_traceback_and_the_log_without_secrets(
+    error: Exception, said: tuple[list[str], dict[str, str] | None]
+) -> None:
+    done = run(error, *said[0], env=said[1])
+    assert done.exit_code == 1
+    assert "Traceback (most recent call last)" in done.stderr
+    assert f"botocore.endpoint DEBUG SecretAccessKey: {MASK}" in done.stderr
+    assert SECRET not in done.stderr
+
+
+def test_without_debug_no_log_is_shown() -> None:
+    assert run(BadConfiguration("wrong")).stderr == "wrong\n"
+
+
+def test_bugs_and_errors_that_come_together_are_both_told() -> None:
+    done = run(ExceptionGroup("two", [BadConfiguration("wrong"), ValueError("a bug")]))
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == "wrong"
+    assert done.stderr.startswith("ExceptionGroup: two")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"<SecretAccessKey>{SECRET}</SecretAccessKey>", f"<SecretAccessKey>{MASK}</SecretAccessKey>"),
+        (f'{{"SecretAccessKey": "{SECRET}", "a": 1}}', f'{{"SecretAccessKey": "{MASK}", "a": 1}}'),
+        (f"{{'SessionToken': '{SECRET}'}}", f"{{'SessionToken': '{MASK}'}}"),
+        (f"'X-Amz-Security-Token': b'{SECRET}'", f"'X-Amz-Security-Token': b'{MASK}'"),
+        (f"x-amz-security-token:{SECRET}\nhost", f"x-amz-security-token:{MASK}\nhost"),
+        (f"aws_secret_access_key = {SECRET}", f"aws_secret_access_key = {MASK}"),
+        (f"X-Amz-Security-Token={SECRET}&a=b", f"X-Amz-Security-Token={MASK}&a=b"),
+        ("Credential=AKIA/x, Signature=0123abc", f"Credential=AKIA/x, Signature={MASK}"),
+        ("Authorization: Bearer abc.def", f"Authorization: Bearer {MASK}"),
+        ('"ExternalId": "abc"', f'"ExternalId": "{MASK}"'),
+        ("region=eu-west-1", "region=eu-west-1"),
+    ],
+)
+def test_what_is_called_a_secret_is_masked(text: str, shown: str) -> None:
+    assert masked(text) == shown
+
+
+def test_the_environments_own_secrets_are_masked_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-of-mine")
+    assert masked("GET /?x=token-of-mine") == f"GET /?x={MASK}"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    assert masked("a test") == "a test"
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["exchange", "-h"], ["exchange", "list", "-h"], ["local", "env", "-h"]])
+def test_h_is_help_everywhere(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Usage:")
+
+
+def test_version_is_the_packages() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout.startswith("sluice 0.")
