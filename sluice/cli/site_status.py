@@ -4,25 +4,36 @@ A part that isn't deployed says so, one that can't be asked says why; the others
 """
 
 import json
+import signal
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sluice.cli.output import AsJson, console, plain, show_error, show_pairs, show_table, tell
+from sluice.cli.output import SIGNALLED, AsJson, console, plain, show_error, show_pairs, show_table, tell
 from sluice.cli.site_names import SiteOptions
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
+    from sluice.aws.operator.control_client import ControlClient
+    from sluice.aws.operator.rendezvous_status import QueueDepth
     from sluice.federation.operations import BridgeView
 
 SHOWN_RUNS = 5  # of the pipeline; `sluice pipeline status` has more
 OPERATIONS = "SluiceOperations"
 
+WITHIN_S = 15.0  # for each part: longer than a function's cold start and a call that is made again
+MIN_WATCH_S = 1.0
 Part = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,102 +53,197 @@ class SiteReport:
         return {"region": self.region, **said, "absent": dict(self.absent), "failed": dict(self.failed)}
 
 
-def status(*, site: SiteOptions, as_json: AsJson = False) -> None:
+def status(
+    *,
+    site: SiteOptions,
+    watch: Annotated[
+        float | None, typer.Option(min=MIN_WATCH_S, metavar="SECONDS", help="Show it again so often, until ctrl-C.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the whole site: rendezvous, split queues, federation, the pipeline, dead letters.
 
-    Exit code 1 where a part is there and can't be asked.
+    Exit code 1 where a part is there and can't be asked, or hasn't answered in time.
     """
-    report = read(site)
-    tell(report.document, lambda: show(report), as_json=as_json)
-    if report.failed:
-        raise typer.Exit(1)
+    connection = site.connect()
+    try:
+        while True:
+            report = read(connection, is_local=site.is_local)
+            if watch is not None and not as_json:
+                console().clear()
+            tell(report.document, partial(show, report), as_json=as_json)
+            if watch is None:
+                raise typer.Exit(1 if report.failed else 0)
+            time.sleep(watch)
+    except KeyboardInterrupt:
+        raise typer.Exit(SIGNALLED + signal.SIGINT) from None
 
 
-def read(site: SiteOptions) -> SiteReport:
-    """Ask every part. Raises `NotUsable` where all fail for one reason, as without credentials."""
+def read(connection: "Connection", *, is_local: bool, within_s: float = WITHIN_S) -> SiteReport:
+    """Ask all parts at once, and each for what it has at once; a part has `within_s` to answer.
+
+    Raises `NotUsable` where all fail for one reason, as without credentials.
+    """
     from sluice.aws.operator.deployment import NotDeployed, NotUsable  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
-    connection = site.connect()
-    readers: Mapping[str, Callable[[], Part]] = {
-        "rendezvous": lambda: _rendezvous(connection),
-        "splitting": lambda: _splitting(connection),
-        "federation": lambda: _federation(connection),
-        "pipeline": lambda: _pipeline(connection, is_local=site.is_local),
-        "dead_letters": lambda: _dead_letters(connection),
+    deadline_s = time.monotonic() + within_s
+    site = AskedSite(connection, is_local=is_local)
+    readers: Mapping[str, Callable[[AskedSite], Part]] = {
+        "rendezvous": _rendezvous,
+        "splitting": _splitting,
+        "federation": _federation,
+        "pipeline": _pipeline,
+        "dead_letters": _dead_letters,
     }
+    begun = {name: begin(partial(reader, site)) for name, reader in readers.items()}
     parts, absent, failed = {}, {}, {}
-    for name, reader in readers.items():
+    for name, part in begun.items():
         try:
-            parts[name] = reader()
+            parts[name] = part.result(max(deadline_s - time.monotonic(), 0))
         except NotDeployed as error:
             absent[name] = str(error)
         except SluiceError as error:
             failed[name] = str(error)
+        except TimeoutError:
+            failed[name] = f"no answer in {within_s:g} s"
     reasons = set(failed.values())
     if len(failed) == len(readers) and len(reasons) == 1:
         raise NotUsable(reasons.pop())
     return SiteReport(region=connection.region, parts=parts, absent=absent, failed=failed)
 
 
+def begin(task: Callable[[], T]) -> "Future[T]":
+    """Run a task beside others. Nobody waits for what hasn't ended when the program does."""
+    future = Future[T]()
+
+    def run() -> None:
+        try:
+            future.set_result(task())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future
+
+
+class AskedSite:
+    """A site as its parts ask for it: what several of them need is asked for once."""
+
+    def __init__(self, connection: "Connection", *, is_local: bool) -> None:
+        self.connection = connection
+        self.is_local = is_local
+        self._lock = Lock()
+        self._asked: dict[str, Future[Any]] = {}
+
+    def outputs(self, stack: str) -> Mapping[str, str]:
+        """Give the outputs of a stack, by its name without the stage. Raises `NotDeployed`, what `all_outputs` does."""
+        from sluice.aws.operator.deployment import all_outputs, not_deployed  # noqa: PLC0415 - boto3 takes longer than --help
+        from sluice.stages import staged  # noqa: PLC0415 - see above
+
+        name = staged(stack, self.connection.stage)
+        found: Mapping[str, Mapping[str, str]] = self._once("stacks", partial(all_outputs, self.connection)).result()
+        if name not in found:
+            raise not_deployed(self.connection, name)
+        return found[name]
+
+    def client(self, where: tuple[str, str]) -> "ControlClient":
+        """Find a function that is asked; `where` are its stack and the output. Raises `NotUsable`."""
+        from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than --help
+        from sluice.aws.operator.deployment import output  # noqa: PLC0415 - see above
+
+        stack, name = where
+        return ControlClient(self.connection, output(self.outputs(stack), stack, name))
+
+    def depth(self, url: str) -> "Future[QueueDepth]":
+        """Ask what a queue holds."""
+        from sluice.aws.operator.rendezvous_status import depth_of  # noqa: PLC0415 - boto3 takes longer than --help
+
+        return self._once(url, lambda: depth_of(self.connection.client("sqs"), url))
+
+    def held(self, urls: Iterable[str]) -> list[dict[str, Any]]:
+        """Say of each queue what it holds. Raises `CallFailed`."""
+        asked = {url: self.depth(url) for url in urls}
+        return [{"url": url, **asdict(depth.result())} for url, depth in asked.items()]
+
+    def _once(self, what: str, task: Callable[[], T]) -> "Future[T]":
+        with self._lock:
+            if what not in self._asked:
+                self._asked[what] = begin(task)
+            return self._asked[what]
+
+
 # What each part says
 
 
-def _rendezvous(connection: "Connection") -> Part:
-    from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - boto3 takes longer than --help
+def _rendezvous(site: AskedSite) -> Part:
+    from sluice.aws.operator.deployment import STACK, read_deployment  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - see above
     from sluice.cli.rendezvous.status import document  # noqa: PLC0415 - see above
 
-    return document(read_status(connection))
+    deployment = read_deployment(site.connection, site.outputs(STACK))
+    for url in (deployment.offers_queue_url, deployment.dead_letters_url):
+        site.depth(url)
+    found = read_status(site.connection, deployment, depth=lambda url: site.depth(url).result(), letters=False)
+    return document(found)
 
 
-def _splitting(connection: "Connection") -> Part:
+def _splitting(site: AskedSite) -> Part:
     """Queues with what they hold, and sessions, as `sluice split status` has them."""
-    from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.control_client import SPLITTING  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.splitting.tables import plain  # noqa: PLC0415 - see above
     from sluice.splitting.operations import ListQueues, ListSessions  # noqa: PLC0415 - see above
 
-    client = ControlClient.of(connection)
-    queues = [
-        {
-            "queue_id": each.queue_id,
-            "source": _held(connection, each.source),
-            "main": _held(connection, each.main),
-        }
-        for each in client.ask(ListQueues())
-    ]
-    return {"queues": queues, "sessions": [plain(session) for session in client.ask(ListSessions()).sessions]}
+    client = site.client(SPLITTING)
+    sessions = begin(lambda: client.ask(ListSessions()).sessions)
+    listed = client.ask(ListQueues())
+    held = {each["url"]: each for each in site.held(url for queue in listed for url in (queue.source, queue.main))}
+    queues = [{"queue_id": each.queue_id, "source": held[each.source], "main": held[each.main]} for each in listed]
+    return {"queues": queues, "sessions": [plain(session) for session in sessions.result()]}
 
 
-def _federation(connection: "Connection") -> Part:
+def _federation(site: AskedSite) -> Part:
     """Exchanges, links, and routes with what their queue holds and how late they are."""
-    from sluice.aws.operator.control_client import FEDERATION, ControlClient  # noqa: PLC0415 - boto3 takes longer than --help
+    from sluice.aws.operator.control_client import FEDERATION  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.federation.operations import ShowSite  # noqa: PLC0415 - see above
 
-    site = ControlClient.of(connection, FEDERATION).ask(ShowSite())
-    lags, unknown = _lags(connection, site.bridges)
-    beside = site.address.ingress_url.rsplit("/", 1)[0]
-    routes = [_route(connection, bridge, beside=beside) | lags.get(bridge.name, {}) for bridge in site.bridges]
+    found = site.client(FEDERATION).ask(ShowSite())
+    beside = found.address.ingress_url.rsplit("/", 1)[0]
+    for bridge in found.bridges:
+        if (name := _read_here(bridge)) is not None:
+            site.depth(f"{beside}/{name}")
+    lags, unknown = _lags(site.connection, found.bridges)
+    routes = [_route(site, bridge, beside=beside) | lags.get(bridge.name, {}) for bridge in found.bridges]
     links = [
         {"name": each.name, "peer": each.peer, "state": each.status.state.value, "error": each.status.last_error}
-        for each in site.links
+        for each in found.links
     ]
     return {
-        "tag": site.tag,
-        "exchanges": site.exchanges,
-        "bindings": site.bindings,
+        "tag": found.tag,
+        "exchanges": found.exchanges,
+        "bindings": found.bindings,
         "links": links,
         "routes": routes,
         "lags_unknown": unknown,
     }
 
 
-def _route(connection: "Connection", bridge: "BridgeView", *, beside: str) -> dict[str, Any]:
-    """`queue` is None where the route's messages wait at its peer."""
+def _read_here(bridge: "BridgeView") -> str | None:
+    """Name the queue that a route reads here; None where its messages wait at its peer."""
+    return bridge.reads if bridge.src_is_local or bridge.served else None
+
+
+def _route(site: AskedSite, bridge: "BridgeView", *, beside: str) -> dict[str, Any]:
+    """`queue` is None where the route's messages wait at its peer; of one that isn't there it is the name alone."""
+    from sluice.errors import CallFailed  # noqa: PLC0415 - boto3 takes longer than all of --help
+
     told = ("name", "link", "src", "dest", "key", "state", "error", "last_forward_ms")
-    reads = bridge.reads if bridge.src_is_local or bridge.served else None
-    return {name: getattr(bridge, name) for name in told} | {
-        "queue": None if reads is None else {"name": reads, **_held_or_unknown(connection, f"{beside}/{reads}")}
-    }
+    reads, held = _read_here(bridge), dict[str, Any]()
+    if reads is not None:
+        with suppress(CallFailed):
+            [held] = site.held([f"{beside}/{reads}"])
+    queue = None if reads is None else {"name": reads, **held}
+    return {name: getattr(bridge, name) for name in told} | {"queue": queue}
 
 
 def _lags(connection: "Connection", bridges: Sequence["BridgeView"]) -> tuple[dict[str, dict[str, Any]], str | None]:
@@ -154,39 +260,27 @@ def _lags(connection: "Connection", bridges: Sequence["BridgeView"]) -> tuple[di
     return {route: asdict(lag) for route, lag in lags.items()}, None
 
 
-def _pipeline(connection: "Connection", *, is_local: bool) -> Part:
+def _pipeline(site: AskedSite) -> Part:
     """As `sluice pipeline status`, with what the queue holds."""
-    from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.deployment import output  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.pipeline.pipelines import STACK, pipeline_of, site_folder  # noqa: PLC0415 - see above
     from sluice.pipeline.operations import ShowPipeline  # noqa: PLC0415 - see above
 
-    folder = site_folder(connection) if is_local else None
-    found = pipeline_of(connection, folder=folder, python=None).ask(ShowPipeline())
-    return {**plain(found), "queue": _held(connection, stack_output(connection, STACK, "QueueUrl"))}
+    outputs = site.outputs(STACK)
+    url = output(outputs, STACK, "QueueUrl")
+    site.depth(url)
+    folder = site_folder(site.connection) if site.is_local else None
+    found = pipeline_of(site.connection, folder=folder, python=None, outputs=outputs).ask(ShowPipeline())
+    [queue] = site.held([url])
+    return {**plain(found), "queue": queue}
 
 
-def _dead_letters(connection: "Connection") -> Part:
+def _dead_letters(site: AskedSite) -> Part:
     """How many there are of each kind."""
-    from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
+    from sluice.aws.operator.deployment import output  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    urls: Mapping[str, str] = json.loads(stack_output(connection, OPERATIONS, "DeadLetterUrls"))
-    return {told: _held(connection, url) for told, url in urls.items()}
-
-
-def _held(connection: "Connection", url: str) -> dict[str, Any]:
-    from sluice.aws.operator.rendezvous_status import depth_of  # noqa: PLC0415 - boto3 takes longer than all of --help
-
-    return {"url": url, **asdict(depth_of(connection.client("sqs"), url))}
-
-
-def _held_or_unknown(connection: "Connection", url: str) -> dict[str, Any]:
-    """Nothing of a queue that goes by a name of ours, or that isn't there yet."""
-    from sluice.errors import CallFailed  # noqa: PLC0415 - boto3 takes longer than all of --help
-
-    try:
-        return _held(connection, url)
-    except CallFailed:
-        return {}
+    urls: Mapping[str, str] = json.loads(output(site.outputs(OPERATIONS), OPERATIONS, "DeadLetterUrls"))
+    return dict(zip(urls, site.held(urls.values()), strict=True))
 
 
 # For people

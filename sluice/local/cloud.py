@@ -55,7 +55,7 @@ class Cloud:
     endpoint: str
     folder: Path
     sites: tuple[Site, ...] = ()
-    deployed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    deployed: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     harsh: Behaviours | None = None
     keeps_state: bool = False
 

@@ -5,12 +5,15 @@ DynamoDB and CloudWatch are moto's.
 """
 
 import json
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Barrier, Event, Thread
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
@@ -20,7 +23,10 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
+from sluice.aws.operator.connections import Connection, of_user
+from sluice.cli import site_status
 from sluice.cli.main import app
+from sluice.cli.site_status import read
 from sluice.cli.splitting import commands as split
 from sluice.federation.operations import ShowSite
 from sluice.operations import reply_of, request_of
@@ -55,6 +61,7 @@ class FakeSite:
     pipeline: PipelineSite = field(default_factory=PipelineSite)
     sqs: Any = None
     broken: set[str] = field(default_factory=set)  # functions that fail
+    hanging: Mapping[str, Event | Barrier] = field(default_factory=dict)  # functions that answer when they are told to
 
     def queue(self, name: str, *messages: str) -> str:
         url: str = self.sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -65,9 +72,13 @@ class FakeSite:
     def answer(self, path: str, body: str) -> tuple[int, str]:
         """Status and text, of CloudFormation or of a function."""
         if not path.startswith("/2015-03-31/functions/"):
-            name = parse_qs(body)["StackName"][0]
-            return (200, stack_xml(self.stacks[name])) if name in self.stacks else (400, NO_STACK_XML)
+            [name] = parse_qs(body).get("StackName", [None])
+            if name not in {None, *self.stacks}:
+                return 400, NO_STACK_XML
+            return 200, stacks_xml(self.stacks if name is None else {name: self.stacks[name]})
         function = path.split("/")[3]
+        if function in self.hanging:
+            self.hanging[function].wait()
         if function in self.broken:
             return 500, json.dumps({"message": "out of order"})
         if function == "links":
@@ -77,10 +88,11 @@ class FakeSite:
         return 200, json.dumps({"result": self.splitting(json.loads(body)["op"])})
 
     def splitting(self, op: str) -> Any:
-        sessions = {"version": 1, "sessions": [SESSION]}
+        if op != "list":
+            return {"version": 1, "sessions": [SESSION]}
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
         queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
-        return [queue] if op == "list" else sessions
+        return [queue]
 
 
 NO_STACK_XML = (
@@ -88,14 +100,19 @@ NO_STACK_XML = (
 )
 
 
-def stack_xml(outputs: Mapping[str, str]) -> str:
+def stacks_xml(stacks: Mapping[str, Mapping[str, str]]) -> str:
     members = "".join(
+        f"<member><StackName>{name}</StackName><Outputs>{outputs_xml(outputs)}</Outputs></member>"
+        for name, outputs in stacks.items()
+    )
+    result = f"<DescribeStacksResult><Stacks>{members}</Stacks></DescribeStacksResult>"
+    return f"<DescribeStacksResponse>{result}</DescribeStacksResponse>"
+
+
+def outputs_xml(outputs: Mapping[str, str]) -> str:
+    return "".join(
         f"<member><OutputKey>{key}</OutputKey><OutputValue>{escape(value)}</OutputValue></member>"
         for key, value in outputs.items()
-    )
-    return (
-        "<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>s</StackName>"
-        f"<Outputs>{members}</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>"
     )
 
 
@@ -324,3 +341,67 @@ def test_sessions_are_watched_a_line_for_each_change(site: FakeSite, monkeypatch
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [[each["session_id"] for each in line["sessions"]] for line in lines] == [["s-1"], []]
     assert (done.exit_code, len(looks)) == (1, 4)
+
+
+def test_a_part_that_does_not_answer_in_time_says_so_and_the_others_are_shown(site: FakeSite) -> None:
+    answers = Event()
+    site.hanging = {"jobs": answers}
+    try:
+        report = read(of_user(region=REGION), is_local=False, within_s=2.0)
+    finally:
+        answers.set()
+    assert report.failed == {"pipeline": "no answer in 2 s"}
+    assert set(report.parts) == {"rendezvous", "splitting", "federation", "dead_letters"}
+
+
+def test_all_parts_are_asked_at_once(site: FakeSite) -> None:
+    """None answers before all have been asked; of splitting two things are."""
+    asked = Barrier(4, timeout=20)
+    site.hanging = dict.fromkeys(("control", "links", "jobs"), asked)
+    assert told()["failed"] == {}
+
+
+def test_nothing_is_asked_twice(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked(site)
+    site.queue("sluice-queue-1")
+    site.stacks["SluiceOperations"]["DeadLetterUrls"] = json.dumps(
+        {
+            "of rendezvous": site.queue("dead"),
+            "of splitting": site.queue("dead-2"),
+            "and more": site.queue("dead-3"),
+        }
+    )
+    calls: list[str] = []
+
+    def client(connection: Connection, service: str) -> Any:
+        made = client_of(connection, service)
+        made.meta.events.register("before-call", count, unique_id="count")
+        return made
+
+    def count(model: Any, params: Any, **_: Any) -> None:
+        calls.append(f"{model.name} {params['url_path']} {params['body']!r}")
+
+    client_of = Connection.client
+    monkeypatch.setattr(Connection, "client", client)
+    assert told()["failed"] == {}
+    names = Counter(each.partition(" ")[0] for each in calls)
+    assert len(set(calls)) == len(calls)
+    assert names["DescribeStacks"] == 1
+    assert names["GetMetricData"] == 1
+    assert names["Invoke"] == 4  # queues and sessions, the federation, the pipeline
+    assert names["GetQueueAttributes"] == 8  # as many as there are queues
+    assert "ReceiveMessage" not in names
+
+
+def test_what_is_watched_is_shown_again_until_ctrl_c(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(site_status, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    done = sluice("--watch", "3")
+    assert (done.exit_code, slept) == (130, [3.0, 3.0])
+    assert done.stdout.count(f"site {REGION}") == 2

@@ -105,6 +105,7 @@ def test_a_site_that_is_as_it_was_deployed_is_left_alone(clouds: Clouds) -> None
     assert clouds.deploy(PLACE).sites == (PLACE,)
     assert clouds.commands() == []
     assert clouds.said == [f"{PLACE}: nothing has changed"]
+    assert hash(clouds.cloud) == hash(clouds.deploy(PLACE))  # what is about a cloud is found by it
 
 
 def test_what_another_has_deployed_or_destroyed_since_is_deployed_again(clouds: Clouds) -> None:

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -39,6 +40,8 @@ class Connection:
     session: boto3.session.Session
     endpoint_url: str | None = None
     stage: str | None = None
+    _clients: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _making: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)  # a session isn't for threads
 
     @property
     def region(self) -> str:
@@ -46,14 +49,18 @@ class Connection:
         return self.session.region_name
 
     def client(self, service: str) -> Any:
-        """Make a boto3 client; the caller knows its type by the service's name. Raises `NoConnection`."""
-        try:
-            # The stubs name every service: ours is an argument.
-            return self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
-        except NoRegionError:
-            raise NoConnection(
-                "no region: pass --region, or --local for the embedded cloud, or set AWS_REGION"
-            ) from None
+        """Give the boto3 client, made once; the caller knows its type by the service's name. Raises `NoConnection`."""
+        with self._making:
+            if service not in self._clients:
+                try:
+                    # The stubs name every service: ours is an argument.
+                    made = self.session.client(service, endpoint_url=self.endpoint_url, config=CONFIG)  # type: ignore[call-overload]
+                except NoRegionError:
+                    raise NoConnection(
+                        "no region: pass --region, or --local for the embedded cloud, or set AWS_REGION"
+                    ) from None
+                self._clients[service] = made
+            return self._clients[service]
 
 
 def of_user(*, region: str | None = None, profile: str | None = None, stage: str | None = None) -> Connection:

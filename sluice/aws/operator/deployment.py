@@ -1,7 +1,8 @@
 """What is deployed to a site, from the outputs of stack `SluiceRendezvous`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from sluice.stages import staged
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudformation.type_defs import StackTypeDef
 
 STACK = "SluiceRendezvous"
 NO_STACK = "ValidationError"  # CloudFormation's code for a stack that isn't there, and for little else
@@ -42,11 +44,11 @@ class Deployment:
     waiting_table_name: str
 
 
-def read_deployment(connection: Connection) -> Deployment:
-    """Ask CloudFormation. Raises `NotUsable`, or `CallFailed` where AWS refuses for another reason."""
-    outputs = stack_outputs(connection, STACK)
+def read_deployment(connection: Connection, outputs: Mapping[str, str] | None = None) -> Deployment:
+    """Ask CloudFormation, unless the outputs are known. Raises `NotUsable`, `CallFailed` for another refusal."""
+    told = stack_outputs(connection, STACK) if outputs is None else outputs
     keys = {field.name: "".join(map(str.capitalize, field.name.split("_"))) for field in fields(Deployment)}
-    values = {name: _output(outputs, STACK, key) for name, key in keys.items()}
+    values = {name: output(told, STACK, key) for name, key in keys.items()}
     return Deployment(**values | {"broker_url": reachable(values["broker_url"], connection.endpoint_url)})
 
 
@@ -67,13 +69,36 @@ def outputs_of(connection: Connection, name: str) -> Mapping[str, str]:
     """Read the outputs of any stack. Raises `NotDeployed`, `NotUsable`, or `CallFailed` where AWS refuses otherwise."""
     client: CloudFormationClient = connection.client("cloudformation")
     try:
-        with calls("DescribeStacks"):
+        with _described():
             [stack] = client.describe_stacks(StackName=name)["Stacks"]
     except CallFailed as error:
         if error.code == NO_STACK:
-            raise NotDeployed(
-                f"stack {name} is not deployed in {connection.region}: `make deploy`, or `sluice local up` and --local"
-            ) from error
+            raise not_deployed(connection, name) from error
+        raise
+    return _outputs(stack)
+
+
+def all_outputs(connection: Connection) -> Mapping[str, Mapping[str, str]]:
+    """Read the outputs of all stacks of the account and region, by the stacks' names. Raises as `outputs_of` does."""
+    client: CloudFormationClient = connection.client("cloudformation")
+    with _described():
+        pages = list(client.get_paginator("describe_stacks").paginate())
+    return {stack["StackName"]: _outputs(stack) for page in pages for stack in page["Stacks"]}
+
+
+def not_deployed(connection: Connection, stack: str) -> NotDeployed:
+    """Say that a stack isn't there, by its whole name, and how it gets there."""
+    return NotDeployed(
+        f"stack {stack} is not deployed in {connection.region}: `make deploy`, or `sluice local up` and --local"
+    )
+
+
+@contextmanager
+def _described() -> Iterator[None]:
+    try:
+        with calls("DescribeStacks"):
+            yield
+    except CallFailed as error:
         if error.code in NO_CREDENTIALS:
             raise NotUsable(
                 "no AWS credentials: set AWS_PROFILE or pass --profile, or --local for the embedded cloud"
@@ -83,15 +108,19 @@ def outputs_of(connection: Connection, name: str) -> Mapping[str, str]:
                 f"AWS takes these credentials no more ({error.code}): log in again, or pass another --profile"
             ) from error
         raise
-    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
+def _outputs(stack: "StackTypeDef") -> Mapping[str, str]:
+    return {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
 
 
 def stack_output(connection: Connection, stack: str, key: str) -> str:
     """Read one output of a stack. Raises what `stack_outputs` does, and `NotUsable` where it isn't among them."""
-    return _output(stack_outputs(connection, stack), stack, key)
+    return output(stack_outputs(connection, stack), stack, key)
 
 
-def _output(outputs: Mapping[str, str], stack: str, key: str) -> str:
+def output(outputs: Mapping[str, str], stack: str, key: str) -> str:
+    """Take one of a stack's outputs. Raises `NotUsable` where it isn't among them."""
     if not outputs.get(key):
         raise NotUsable(f"stack {stack} has no output {key}: it is an older one, or still being made; `make deploy`")
     return outputs[key]

@@ -2,8 +2,9 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls, now_ms
@@ -58,15 +59,23 @@ class RendezvousStatus:
     recent_offers: Mapping[OfferState, int]
 
 
-def read_status(connection: Connection) -> RendezvousStatus:
-    """Look, and change nothing but the receive counts of the dead letters looked at.
+def read_status(
+    connection: Connection,
+    deployment: Deployment | None = None,
+    *,
+    depth: Callable[[str], QueueDepth] | None = None,
+    letters: bool = True,
+) -> RendezvousStatus:
+    """Look, and change nothing but the receive counts of the dead letters looked at, which are none without `letters`.
 
+    What is deployed is asked for unless it is known, and so is what a queue holds, by its URL, unless `depth` says.
     Raises `NotUsable` where nothing is deployed, `CallFailed` where AWS refuses.
     """
-    deployment, at_ms = read_deployment(connection), now_ms()
+    deployment, at_ms = deployment or read_deployment(connection), now_ms()
     sqs: SQSClient = connection.client("sqs")
     dynamodb: DynamoDBClient = connection.client("dynamodb")
-    dead_letters = depth_of(sqs, deployment.dead_letters_url)
+    depth = depth or partial(depth_of, sqs)
+    dead_letters = depth(deployment.dead_letters_url)
     pools = DynamoProxyPools(dynamodb, deployment.waiting_table_name, random.random)
     minutes, hours = DynamoPaceStore(dynamodb, deployment.waiting_table_name).lately(now_ms=at_ms)
     shards = pace_of(minutes, hours, now_ms=at_ms).shards
@@ -75,9 +84,9 @@ def read_status(connection: Connection) -> RendezvousStatus:
     return RendezvousStatus(
         region=connection.region,
         deployment=deployment,
-        offers_queue=depth_of(sqs, deployment.offers_queue_url),
+        offers_queue=depth(deployment.offers_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
-        latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
+        latest_dead_letters=_peek(sqs, deployment.dead_letters_url) if letters else (),
         waiting={pool: len(pools.profiles(pool, now_ms=at_ms, shards=shards)) for pool in Pool},
         recent_offers={state: states[state] for state in OfferState},
     )

@@ -1,6 +1,7 @@
 """Which pipeline a command asks: a deployed site's jobs function, or local processes on the embedded cloud."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -8,7 +9,7 @@ from typing import Protocol
 from sluice.aws.clients import now_ms
 from sluice.aws.operator.connections import Connection, program_variables
 from sluice.aws.operator.control_client import ControlClient
-from sluice.aws.operator.deployment import stack_outputs
+from sluice.aws.operator.deployment import output, stack_outputs
 from sluice.aws.operator.job_logs import JobLogs
 from sluice.cli.site_names import SiteOptions
 from sluice.errors import BadConfiguration
@@ -61,12 +62,14 @@ def pipeline(site: SiteOptions, *, python: str | None) -> AskedPipeline:
     return pipeline_of(connection, folder=site_folder(connection) if site.is_local else None, python=python)
 
 
-def pipeline_of(connection: Connection, *, folder: Path | None, python: str | None) -> AskedPipeline:
+def pipeline_of(
+    connection: Connection, *, folder: Path | None, python: str | None, outputs: Mapping[str, str] | None = None
+) -> AskedPipeline:
     """Find the site's; with a `folder` its jobs are processes that keep everything there. Raises `NotUsable`."""
-    outputs = stack_outputs(connection, STACK)
+    outputs = stack_outputs(connection, STACK) if outputs is None else outputs
     if folder is None:
-        group = outputs.get("JobLogGroupName", "")
-        return DeployedPipeline(ControlClient.of(connection, FUNCTION), JobLogs(connection.client("logs"), group))
+        client = ControlClient(connection, output(outputs, *FUNCTION))
+        return DeployedPipeline(client, JobLogs(connection.client("logs"), outputs.get("JobLogGroupName", "")))
     told = settings(
         folder, queue_url=outputs["QueueUrl"], ingress_url=outputs["IngressUrl"], reach=reach_of(connection)
     )
