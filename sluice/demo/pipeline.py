@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publisher, Publishing
@@ -66,6 +66,7 @@ NOTHING_MORE_S = 30.0  # by then all offers were swept: what hasn't come is miss
 ARRIVED_WITHIN_S = 300.0  # an offer whose queue isn't old enough to be swept is told of minutes later
 SWEEP_EVERY_S = 5.0
 LOOK_EVERY_S = 0.25
+READ_EVERY_S = 1.0  # whole tables, beside those who write them
 JOB_WITHIN_S = 240.0
 TRIGGER_S, BESIDE = 5, 15  # between batches, and the jobs' niceness: what is measured meanwhile goes first
 PARAMETERS: dict[str, object] = {
@@ -246,7 +247,7 @@ class Joined:
             rows = sum(len(_landed(folder).ids) for folder in (MAIN, MINE)) + len(_quarantined(MAIN))
             if rows >= number:
                 return
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(READ_EVERY_S)
 
     def _run(self, arguments: Sequence[str]) -> None:
         """Run a job to its end."""
@@ -428,10 +429,12 @@ def _quarantined(folder: Path) -> list[dict[str, Any]]:
 
 
 def _table(path: Path, columns: Collection[str]) -> list[dict[str, Any]]:
-    if not path.exists():
+    if not DeltaTable.is_deltatable(str(path)):
         return []
-    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns)).to_pylist()
-    return rows
+    query = f"SELECT {', '.join(columns)} FROM found"  # noqa: S608 - our own names
+    found = QueryBuilder().register("found", DeltaTable(str(path))).execute(query).read_all()
+    values = zip(*(found[name].to_pylist() for name in columns), strict=True)
+    return [dict(zip(columns, each, strict=True)) for each in values]
 
 
 def _count(site: SiteAccess, url: str) -> int:
