@@ -117,6 +117,7 @@ parameters: setup ## write cdk.json's parameters and the documents' tables of th
 	python -m sluice.stacks.tables
 
 docs: setup ## the documents as a site, with what is made of the program: build/docs/index.html
+	python -m docs.pictures
 	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict
 
 template: setup ## a site as one CloudFormation template with its archives, for who deploys without CDK: build/template

@@ -23,19 +23,28 @@ BESIDE = {
     "SECURITY.md": "security.md",
     "tests/hostile/README.md": "hostile.md",
 }
+
 # What somebody who programs with Sluice calls; a module that isn't there yet is left out.
 PUBLIC = {
     "sluice": "sluice/__init__.py",
     "sluice.constructs": "sluice/constructs",
     "sluice_spark": "spark/sluice_spark",
 }
+AFTER_GUIDES = 3  # in the navigation
 CLIENTS = ("publish", "Publisher", "Publishing", "BadPublishing", "NotPublished")
 
 
 def on_config(config: MkDocsConfig) -> None:
     """Fill in the parts of the navigation that follow from what there is."""
-    decisions = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs/decisions").glob("*.md"))
-    _fill(config.nav, {"Commands": list(command_pages()), "Decisions": [str(each) for each in decisions]})
+    own_app = _pages("constructs.md", "examples/*/README.md")
+    if own_app and config.nav is not None:
+        config.nav.insert(AFTER_GUIDES, {"In your own app": own_app})
+    _fill(config.nav, {"Commands": list(command_pages()), "Decisions": _pages("decisions/*.md")})
+
+
+def _pages(*patterns: str) -> list[str]:
+    documents = ROOT / "docs"
+    return [str(path.relative_to(documents)) for each in patterns for path in sorted(documents.glob(each))]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.output import AsJson, note, show_json
+from sluice.cli.progress import steps
 from sluice.cli.site_names import SiteOptions
 from sluice.errors import BadConfiguration, SluiceError
 from sluice.node import cdk
@@ -67,13 +68,16 @@ def deploy(
     says what the site costs a month.
     """
     connection = site.connect()
-    with TemporaryDirectory(prefix="sluice-cdk-") as folder:
+    with TemporaryDirectory(prefix="sluice-cdk-") as folder, steps(3, lines=True) as progress:
         assembly = Path(folder)
+        progress("synthesizing the stacks")
         synth(assembly, context or [], is_local=site.is_local, stage=connection.stage)
         wanted = templates(assembly)
+        progress("looking what would go")
         check_removals(connection, wanted, agreed=remove or ())
         if not site.is_local:
             _say_costs(connection, wanted, context or [])
+        progress(f"deploying what has changed of {len(wanted)} stacks")
         asks = sys.stdin.isatty() if approve is None else approve
         _cdk(
             connection,

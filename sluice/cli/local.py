@@ -5,13 +5,12 @@ from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from sluice.cli.completion import complete_local_sites
 from sluice.cli.output import AsJson, note, show_pairs, tell
 from sluice.cli.progress import steps
 from sluice.cli.site_names import FIRST_SITE, HERE, BadSiteName, SiteOptions
-from sluice.cli.sites import CloudCommand, SiteTyper
+from sluice.cli.sites import CloudCommand, PlainCommand, SiteTyper
 from sluice.local.cloud import FOLDER, Cloud, CloudFailed, find, not_kept, start
 from sluice.local.deployer import Deployer
 from sluice.local.harsh.behaviours import Behaviours
@@ -107,7 +106,7 @@ def _started(*, keep_state: bool, harsh: Behaviours | None) -> Cloud:
     return start(keep_state=keep_state, save_state=True, harsh=harsh)
 
 
-@app.command(cls=TyperCommand)
+@app.command(cls=PlainCommand)
 def down(*, as_json: AsJson = False) -> None:
     """Stop the cloud, the functions that it runs, and the pipeline's jobs that read from it."""
     end_all(FOLDER / JOBS_FOLDER, grace_s=JOBS_GRACE_S)
@@ -118,7 +117,7 @@ def down(*, as_json: AsJson = False) -> None:
     tell({"stopped": cloud.pid if cloud else None}, lambda: typer.echo(said), as_json=as_json)
 
 
-@app.command(cls=TyperCommand)
+@app.command(cls=PlainCommand)
 def status(*, as_json: AsJson = False) -> None:
     """Where the cloud is, what is deployed to it, and where its logs are."""
     cloud = _running()

@@ -14,11 +14,11 @@ from sluice.cli import deploying, site_status
 from sluice.cli.debugging import VARIABLE, log_all, show_fault
 from sluice.cli.federation import publishing
 from sluice.cli.output import show_error
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import ShortHelp, SiteTyper
 from sluice.errors import SluiceError
 
 
-class Commands(TyperGroup):
+class Commands(ShortHelp, TyperGroup):
     """What we raise on purpose is told in its own words; else it is a bug, and is told with its place."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -57,7 +57,7 @@ def _leaves(group: ExceptionGroup[SluiceError]) -> Iterator[SluiceError]:
 def commands_of(module: str) -> type[TyperGroup]:
     """Make the class of a group whose commands, and all that they import, are there once somebody asks for them."""
 
-    class Deferred(TyperGroup):
+    class Deferred(ShortHelp, TyperGroup):
         """Commands of a module, which is imported for them alone and not for `sluice --help`."""
 
         @property

@@ -29,9 +29,12 @@ class Steps:
 
 
 @contextmanager
-def steps(total: int) -> Iterator[Steps]:
-    """Show steps while they are made. `total` is how many are expected, this far."""
-    if not sys.stderr.isatty():
+def steps(total: int, *, lines: bool = False) -> Iterator[Steps]:
+    """Show steps while they are made. `total` is how many are expected, this far.
+
+    With `lines` it is a line a step on a terminal too, for who has others write there meanwhile.
+    """
+    if lines or not sys.stderr.isatty():
         began_s = time.monotonic()
         yield Steps(total, lambda n, of, text: note(f"{n} of {of}, {time.monotonic() - began_s:.0f} s: {text}"))
         return

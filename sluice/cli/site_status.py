@@ -24,8 +24,8 @@ from sluice.cli.site_names import SiteOptions
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
     from sluice.aws.operator.connections import Connection
     from sluice.aws.operator.control_client import ControlClient
-    from sluice.aws.operator.rendezvous_status import QueueDepth
     from sluice.federation.operations import BridgeView
+    from sluice.rendezvous.operations import QueueDepth, RendezvousView
 
 SHOWN_RUNS = 5  # of the pipeline; `sluice pipeline status` has more
 OPERATIONS = "SluiceOperations"
@@ -156,16 +156,38 @@ class AskedSite:
         stack, name = where
         return ControlClient(self.connection, output(self.outputs(stack), stack, name))
 
-    def depth(self, url: str) -> "Future[QueueDepth]":
-        """Ask what a queue holds."""
-        from sluice.aws.operator.rendezvous_status import depth_of  # noqa: PLC0415 - boto3 takes longer than --help
+    def rendezvous(self) -> "Future[RendezvousView]":
+        """Ask the sweeper how the rendezvous stands, and what the queues hold that it may look at."""
+        from sluice.aws.operator.control_client import SWEEPER  # noqa: PLC0415 - boto3 takes longer than all of --help
+        from sluice.rendezvous.operations import ShowRendezvous  # noqa: PLC0415 - see above
 
-        return self._once(url, lambda: depth_of(self.connection.client("sqs"), url))
+        return self._once(
+            "rendezvous", lambda: self.client(SWEEPER).ask(ShowRendezvous(queues=self._seen_by_sweeper()))
+        )
+
+    def _seen_by_sweeper(self) -> tuple[str, ...]:
+        from sluice.aws.operator.deployment import STACK  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+        outputs = self.outputs(STACK)
+        return tuple(outputs[name] for name in ("OffersQueueUrl", "DeadLettersUrl") if name in outputs)
+
+    def depth(self, url: str) -> "Future[QueueDepth]":
+        """Ask what a queue holds: those who look at it anyway, or SQS."""
+        from sluice.aws.rendezvous.standing import depth_of  # noqa: PLC0415 - boto3 takes longer than --help
+        from sluice.errors import SluiceError  # noqa: PLC0415 - see above
+
+        def look() -> "QueueDepth":
+            with suppress(SluiceError):
+                if url in self._seen_by_sweeper():
+                    return self.rendezvous().result().held[url]
+            return depth_of(self.connection.client("sqs"), url)
+
+        return self._once(url, look)
 
     def held(self, urls: Iterable[str]) -> list[dict[str, Any]]:
         """Say of each queue what it holds. Raises `CallFailed`."""
-        asked = {url: self.depth(url) for url in urls}
-        return [{"url": url, **asdict(depth.result())} for url, depth in asked.items()]
+        asked = [(url, self.depth(url)) for url in urls]
+        return [{"url": url, **plain(depth.result())} for url, depth in asked]
 
     def _once(self, what: str, task: Callable[[], T]) -> "Future[T]":
         with self._lock:
@@ -179,28 +201,27 @@ class AskedSite:
 
 def _rendezvous(site: AskedSite) -> Part:
     from sluice.aws.operator.deployment import STACK, read_deployment  # noqa: PLC0415 - boto3 takes longer than --help
-    from sluice.aws.operator.rendezvous_status import read_status  # noqa: PLC0415 - see above
+    from sluice.aws.operator.rendezvous_status import status_of  # noqa: PLC0415 - see above
     from sluice.cli.rendezvous.status import document  # noqa: PLC0415 - see above
 
     deployment = read_deployment(site.connection, site.outputs(STACK))
-    for url in (deployment.offers_queue_url, deployment.dead_letters_url):
-        site.depth(url)
-    found = read_status(site.connection, deployment, depth=lambda url: site.depth(url).result(), letters=False)
-    return document(found)
+    return document(status_of(site.rendezvous().result(), deployment, region=site.connection.region))
 
 
 def _splitting(site: AskedSite) -> Part:
     """Queues with what they hold, and sessions, as `sluice split status` has them."""
     from sluice.aws.operator.control_client import SPLITTING  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.cli.splitting.tables import plain  # noqa: PLC0415 - see above
-    from sluice.splitting.operations import ListQueues, ListSessions  # noqa: PLC0415 - see above
+    from sluice.splitting.operations import ShowSplitting  # noqa: PLC0415 - see above
 
-    client = site.client(SPLITTING)
-    sessions = begin(lambda: client.ask(ListSessions()).sessions)
-    listed = client.ask(ListQueues())
-    held = {each["url"]: each for each in site.held(url for queue in listed for url in (queue.source, queue.main))}
-    queues = [{"queue_id": each.queue_id, "source": held[each.source], "main": held[each.main]} for each in listed]
-    return {"queues": queues, "sessions": [plain(session) for session in sessions.result()]}
+    found = site.client(SPLITTING).ask(ShowSplitting())
+    held = {
+        each["url"]: each for each in site.held(url for queue in found.queues for url in (queue.source, queue.main))
+    }
+    queues = [
+        {"queue_id": each.queue_id, "source": held[each.source], "main": held[each.main]} for each in found.queues
+    ]
+    return {"queues": queues, "sessions": [plain(session) for session in found.sessions]}
 
 
 def _federation(site: AskedSite) -> Part:

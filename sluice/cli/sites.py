@@ -95,7 +95,19 @@ SrcText = Annotated[
 ]
 
 
-class SiteCommand(TyperCommand):
+class ShortHelp:
+    """Commands and groups of which `-h` is the help, also where another program than ours looks at them."""
+
+    def get_help_option_names(self, _: Any) -> list[str]:
+        """Name the options that show help."""
+        return ["-h", "--help"]
+
+
+class PlainCommand(ShortHelp, TyperCommand):
+    """A command that isn't about a site."""
+
+
+class SiteCommand(PlainCommand):
     """A command about sites. Its `--local` may stand without a value, and its first site may be left out."""
 
     common: ClassVar[Sequence[str]] = tuple(OPTIONS)
@@ -161,11 +173,11 @@ class FileCommand(SiteCommand):
 
 
 class SiteTyper(typer.Typer):
-    """Commands about sites, with the options of all; one that isn't about sites is of class `TyperCommand`."""
+    """Commands about sites, with the options of all; one that isn't about sites is of class `PlainCommand`."""
 
     def __init__(self, **settings: Any) -> None:
         """Make it as typer does. Its help is plain text: to draw boxes takes longer than all the rest of it."""
-        context = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
+        context = {"max_content_width": HELP_WIDTH}
         super().__init__(no_args_is_help=True, rich_markup_mode=None, context_settings=context, **settings)
 
     def command(

@@ -6,6 +6,7 @@ Exit code 0 only where every number is what it should be.
 import asyncio
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import typer
 from rich.console import Console
@@ -22,6 +23,7 @@ from sluice.local.sites import DEFAULT_SITE
 
 FOLDER = BUILD / "demo-cloud"
 SITES = DEFAULT_SITE, federation.PEER_SITE
+STEPS = 18  # that are told once all is deployed
 PARAMETERS: dict[str, object] = {
     **rendezvous.PARAMETERS,
     **splitting.PARAMETERS,
@@ -54,7 +56,7 @@ def main() -> None:
     started = time.monotonic()
     cloud: Cloud | None = None
     try:
-        with steps(1) as progress:
+        with steps(1 + STEPS) as progress:
             progress("starting the embedded cloud")
             python = spark_python(None)
             pipeline.prepare()
@@ -65,9 +67,15 @@ def main() -> None:
             console.print(f"deployed to {names} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
             site, peer = (SiteAccess(cloud, each) for each in SITES)
             with pipeline.joined(site, peer, python=python, progress=progress) as way:
-                way.publish(progress=progress)
-                offered = asyncio.run(rendezvous.run(site, rendezvous.LARGE, progress=progress))
-                at_peer = asyncio.run(rendezvous.run(peer, rendezvous.SMALL, progress=progress))
+                sizes = {site: rendezvous.LARGE, peer: rendezvous.SMALL}
+                with ThreadPoolExecutor(len(sizes)) as beside:
+                    progress(f"{sum(size.early for size in sizes.values())} clients come, and no proxy yet")
+                    early = {at: beside.submit(asyncio.run, rendezvous.early(at, size)) for at, size in sizes.items()}
+                    way.publish(progress=progress)
+                offered, at_peer = (
+                    asyncio.run(rendezvous.run(at, size, early=early[at].result(), progress=progress))
+                    for at, size in sizes.items()
+                )
                 split = splitting.run(site.connection, progress=progress)
                 federated = federation.run(site, peer, progress=progress)
                 offers = {str(site.site): rendezvous.LARGE.offers, str(peer.site): rendezvous.SMALL.offers}

@@ -208,8 +208,8 @@ def run(source: SiteAccess, dest: SiteAccess, *, progress: Callable[[str], None]
     publisher.publish(_publishing("first"))
     receive(queues, queue, 1)
     alone: list[Message] = []
+    progress(f"{ALONE} messages go over, one after the other")
     for number in range(ALONE):
-        progress(f"message {number + 1} goes over alone")
         publisher.publish(_publishing(f"alone {number}"))
         alone += receive(queues, queue, 1)
     progress(f"{TOGETHER} messages go over")

@@ -6,24 +6,27 @@ A queue of its own at each site sees what was published, so that the totals are 
 """
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
+from msgspec.structs import replace
 
 from sluice.aws.federation.publisher import Publisher, Publishing
 from sluice.aws.operator.consumer import queue_url
-from sluice.aws.operator.control_client import ControlClient
+from sluice.aws.operator.control_client import SWEEPER, ControlClient
 from sluice.aws.operator.deployment import stack_outputs
 from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
@@ -36,13 +39,14 @@ from sluice.federation.links.links import BridgeDeclaration
 from sluice.federation.messages.metadata import open_attributes
 from sluice.federation.operations import BindQueue, SweepSite
 from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD
+from sluice.local.cloud import BUILD, tail
 from sluice.local.countries import write_database
 from sluice.local.jobs import command, environment
 from sluice.local.pipeline import landing
 from sluice.message import Message, Outgoing, Value
 from sluice.pipeline.jobs import Places, Reach, statistics_arguments
 from sluice.project import PROJECT
+from sluice.rendezvous.operations import LEAST_S, SweepAnswers
 from sluice.splitting.filters.values import Filter, QueueFilter
 from sluice.splitting.operations import ListQueues, QueueView
 
@@ -54,13 +58,17 @@ ORDERS = 200  # the application's messages, at the first site
 UNREADABLE = 2  # messages whose metadata nobody can read, straight to the split queue
 ASTRAY = 1  # messages to an exchange that isn't there
 FOLDER = BUILD / "demo"
+MAIN, MINE = FOLDER / "main", FOLDER / "session"
 DATABASE = BUILD / "countries.mmdb"
 PLOT = FOLDER / "statistics.svg"
 QUIET_S = 4.0  # longer than a message takes from site to site
-ARRIVED_WITHIN_S = 300.0  # an offer that was denied is told of when its queue is swept
-DELETED_WITHIN_S = 30.0
+NOTHING_MORE_S = 30.0  # by then all offers were swept: what hasn't come is missing, and told
+ARRIVED_WITHIN_S = 300.0  # an offer whose queue isn't old enough to be swept is told of minutes later
+SWEEP_EVERY_S = 5.0
 LOOK_EVERY_S = 0.25
+READ_EVERY_S = 1.0  # whole tables, beside those who write them
 JOB_WITHIN_S = 240.0
+TRIGGER_S, BESIDE = 5, 15  # between batches, and the jobs' niceness: what is measured meanwhile goes first
 PARAMETERS: dict[str, object] = {
     "sluice.rendezvous.geoip_file": DATABASE.relative_to(PROJECT.workspace).as_posix(),
     "sluice.rendezvous.counters_window_s": 1,
@@ -156,11 +164,13 @@ class Joined:
     dest: SiteAccess
     opened: OpenSession
     python: Path
+    jobs: list["_Job"] = field(default_factory=list)
 
     def publish(self, *, progress: Callable[[str], None]) -> None:
         """Publish the application's messages at the first site; at the second, those that can't arrive.
 
-        Returns when the first have come: then all functions on the way have started.
+        Returns when they have come, and Spark reads: then all on the way have started, and what is measured next has
+        the processors for itself.
         """
         progress(f"{ORDERS} messages go from {self.source.site} to {self.dest.site}")
         publisher = Publisher(_output(self.source, FEDERATION, "IngressUrl"), self.source.connection.client("sqs"))
@@ -168,28 +178,35 @@ class Joined:
         publisher.publish_all(Publishing(exchange=EXCHANGE, key="orders.new", body=body) for body in orders)
         astray = Publisher(_output(self.dest, FEDERATION, "IngressUrl"), self.dest.connection.client("sqs"))
         astray.publish_all(Publishing(exchange="nowhere", body="to nobody") for _ in range(ASTRAY))
-        queue = self._split()
+        queue = self.split()
         unreadable = Outgoing(body="{}", attributes={"x-qpid": Value("String", "{")})
         queues = SplitQueues(self.dest.connection.client("sqs"), queue.source)
         queues.send_batch(_name(queue.source), [unreadable.entry(str(number)) for number in range(UNREADABLE)])
+        audit = queue_url(self.dest.connection, AUDIT)
         deadline = time.monotonic() + ARRIVED_WITHIN_S
-        while _count(self.dest, queue.main) < ORDERS + UNREADABLE and time.monotonic() < deadline:
+        while _count(self.dest, audit) < ORDERS and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+        progress("Spark lands the first")
+        while not all(_begun(folder) for folder in (MAIN, MINE)) and time.monotonic() < deadline:
+            if not all(job.runs for job in self.jobs):
+                break
             time.sleep(LOOK_EVERY_S)
 
     def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Reconciled:
-        """Once all has arrived: lands, counts, draws. `offers`: by site."""
+        """Once all has arrived: counts what was landed, draws. `offers`: by site."""
         progress("what was published arrives")
         seen = _Audits(self.source, self.dest).until_quiet(offers=sum(offers.values()))
-        deadline = time.monotonic() + ARRIVED_WITHIN_S
-        while _count(self.dest, self._split().source) and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
+        arrived_s = time.monotonic()
         progress("Spark lands the rest, and the session's own Spark its part")
-        main, mine = FOLDER / "main", FOLDER / "session"
+        main, mine = MAIN, MINE
+        self._until_landed(len(set(seen[self.dest].ids)) + UNREADABLE)
+        landed_s = time.monotonic()
         with ThreadPoolExecutor(2) as both:
-            ends = [both.submit(self._land, main, self._split().main)]
-            ends.append(both.submit(self._land, mine, self.opened.url_of(QUEUE)))
-        names = "Spark lands the rest, from its start to its end", "the session's Spark, beside it"
-        seconds = {name: end.result() for name, end in zip(names, ends, strict=True)}
+            list(both.map(_Job.stop, self.jobs))
+        seconds = {
+            "in tables after the last had come": landed_s - arrived_s,
+            "then Spark ends, after its batch": time.monotonic() - landed_s,
+        }
         progress("statistics")
         day = datetime.now(UTC).date().isoformat()
         self._run(statistics_arguments(Places(root=str(main)), day=day))
@@ -201,7 +218,7 @@ class Joined:
             own=seen[self.source],
             landed=landed,
             split=split,
-            quarantined=len(_table(main / "quarantine" / "quarantine", ["reason"])),
+            quarantined=len(_quarantined(main)),
             dead_letters=_count(self.dest, _output(self.dest, FEDERATION, "FederationDeadLettersUrl")),
             offers={_output(each, FEDERATION, "SiteTag"): offers[str(each.site)] for each in (self.source, self.dest)},
             statistics=text,
@@ -218,31 +235,76 @@ class Joined:
         PLOT.write_text(drawn(journeys), encoding="utf-8")
         return result
 
-    def _split(self) -> QueueView:
+    def split(self) -> QueueView:
+        """Find the split queue."""
         queues = ControlClient.of(self.dest.connection).ask(ListQueues())
         return next(queue for queue in queues if queue.queue_id == QUEUE)
 
-    def _land(self, folder: Path, url: str) -> float:
-        started = time.monotonic()
-        reach = Reach(region=self.dest.site.region, endpoint=self.dest.cloud.endpoint)
-        self._run(landing(folder, queue_url=url, reach=reach).arguments(drain=True))
-        return time.monotonic() - started
+    def _until_landed(self, number: int) -> None:
+        """Wait until so many rows are in tables and in quarantine, in time or not: what is missing is told."""
+        deadline = time.monotonic() + JOB_WITHIN_S
+        while time.monotonic() < deadline and all(job.runs for job in self.jobs):
+            rows = sum(len(_landed(folder).ids) for folder in (MAIN, MINE)) + len(_quarantined(MAIN))
+            if rows >= number:
+                return
+            time.sleep(READ_EVERY_S)
 
     def _run(self, arguments: Sequence[str]) -> None:
-        """Run the entry point that EMR Serverless runs, with its arguments."""
+        """Run a job to its end."""
+        with self.job("statistics", arguments) as job:
+            job.wait()
+
+    @contextmanager
+    def job(self, name: str, arguments: Sequence[str], *, nice: int = 0) -> "Iterator[_Job]":
+        """Start a job, which ends with the context: the entry point that EMR Serverless runs, with its arguments."""
         variables = self.dest.cloud.environment(self.dest.site)
-        done = subprocess.run(  # noqa: S603 - our own arguments
-            command(self.python, arguments),
-            cwd=PROJECT.workspace,
-            env=environment(self.python, variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=JOB_WITHIN_S,
-        )
-        if done.returncode:
-            raise JobFailed(f"{arguments[0]}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+        log = FOLDER / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as said:
+            process = subprocess.Popen(  # noqa: S603 - our own arguments
+                command(self.python, arguments),
+                cwd=PROJECT.workspace,
+                env=environment(self.python, variables),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                process_group=0,  # so that ctrl-C reaches us alone, and Spark's JVM is ended with it
+            )
+        try:
+            # Also of the JVM that it starts; nobody but root may go before where we are.
+            os.setpriority(os.PRIO_PROCESS, process.pid, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+            yield _Job(name, log, process)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One of Spark's jobs while it runs, and where its output goes."""
+
+    name: str
+    log: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self) -> None:
+        """Have it end after its batch. Raises `JobFailed`."""
+        self.process.terminate()
+        self.wait()
+
+    def wait(self) -> None:
+        """Until it has ended. Raises `JobFailed`."""
+        try:
+            code = self.process.wait(JOB_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise JobFailed(f"{self.name}: still runs after {JOB_WITHIN_S:.0f} s\n{tail(self.log)}") from None
+        if code:
+            raise JobFailed(f"{self.name}: exit code {code}\n{tail(self.log)}")
 
 
 @contextmanager
@@ -261,8 +323,14 @@ def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Call
         wait_until_operational(both.site, made.name, timeout_s=OPERATIONAL_WITHIN_S)
     filters = {QUEUE: QueueFilter(filter=Filter(attributes=(("country", f"^{SPLIT_COUNTRY}$"),)))}
     control = ControlClient.of(dest.connection)
-    with session(control, filters, owner="demo", key="demo", progress=progress) as opened:
-        yield Joined(source, dest, opened, python)
+    with session(control, filters, owner="demo", key="demo") as opened, ExitStack() as running:
+        way = Joined(source, dest, opened, python)
+        progress("Spark starts, twice, and lands what comes from now on")
+        for folder, url in ((MAIN, way.split().main), (MINE, opened.url_of(QUEUE))):
+            reach = Reach(region=dest.site.region, endpoint=dest.cloud.endpoint)
+            told = replace(landing(folder, queue_url=url, reach=reach), trigger_s=TRIGGER_S)
+            way.jobs.append(running.enter_context(way.job(folder.name, told.arguments(), nice=BESIDE)))
+        yield way
 
 
 # What was published
@@ -278,17 +346,22 @@ class _Audits:
     def until_quiet(self, *, offers: int) -> Mapping[SiteAccess, Arrived]:
         """Give what came to each, once nothing more comes and the second site has all of the first's.
 
-        And an event of each of so many offers: of one that was denied it comes when its queue is swept.
+        And an event of each of so many offers.
         """
         messages: dict[SiteAccess, dict[str, Message]] = {self.source: {}, self.dest: {}}
-        deadline, quiet_since = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic()
-        while time.monotonic() < deadline:
+        deadline, quiet_since, sweeps_at = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic(), 0.0
+        while (now := time.monotonic()) < deadline:
+            told = sum(map(_tells_of_offer, messages[self.dest].values()))
+            if told < offers and now > sweeps_at:
+                sweeps_at = now + SWEEP_EVERY_S
+                for site in messages:
+                    # Of clients that were denied nobody hears before their queues are swept; all of them have gone.
+                    ControlClient.of(site.connection, SWEEPER).ask(SweepAnswers(older_than_s=LEAST_S))
             if sum(self._received(site, into) for site, into in messages.items()):
-                quiet_since = time.monotonic()
-            elif (
-                time.monotonic() - quiet_since > QUIET_S
-                and messages[self.source].keys() <= messages[self.dest].keys()
-                and sum(map(_tells_of_offer, messages[self.dest].values())) >= offers
+                quiet_since = now
+            elif now - quiet_since > QUIET_S and (
+                (messages[self.source].keys() <= messages[self.dest].keys() and told >= offers)
+                or now - quiet_since > NOTHING_MORE_S
             ):
                 break
             else:
@@ -346,11 +419,22 @@ def _landed(folder: Path) -> Arrived:
     return Arrived(ids=[row["origin_id"] for row in found], events=[row.event for row in rows if row.event], rows=rows)
 
 
+def _begun(folder: Path) -> bool:
+    """Whether its query is under way: it has given itself an id."""
+    return (folder / "checkpoint" / "metadata").exists()
+
+
+def _quarantined(folder: Path) -> list[dict[str, Any]]:
+    return _table(folder / "quarantine" / "quarantine", ["reason"])
+
+
 def _table(path: Path, columns: Collection[str]) -> list[dict[str, Any]]:
-    if not path.exists():
+    if not DeltaTable.is_deltatable(str(path)):
         return []
-    rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns)).to_pylist()
-    return rows
+    query = f"SELECT {', '.join(columns)} FROM found"  # noqa: S608 - our own names
+    found = QueryBuilder().register("found", DeltaTable(str(path))).execute(query).read_all()
+    values = zip(*(found[name].to_pylist() for name in columns), strict=True)
+    return [dict(zip(columns, each, strict=True)) for each in values]
 
 
 def _count(site: SiteAccess, url: str) -> int:

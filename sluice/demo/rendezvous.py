@@ -96,24 +96,30 @@ def _ms(values: Sequence[float]) -> str:
     return f"{statistics.median(values):,.0f} ms" if values else "none"
 
 
-async def run(site: SiteAccess, size: Size, *, progress: Callable[[str], None]) -> Rendezvoused:
-    """Let some clients come too early, then volunteers, then clients."""
+async def early(site: SiteAccess, size: Size) -> Sequence[Attempt]:
+    """Let some clients come before any proxy is there."""
+    async with sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as method:
+        return await attempt_all(method, size.plans(size.early), concurrency=size.early)
+
+
+async def run(
+    site: SiteAccess, size: Size, *, early: Sequence[Attempt], progress: Callable[[str], None]
+) -> Rendezvoused:
+    """Let volunteers come, then clients."""
     async with (
         sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as method,
         aiohttp.ClientSession() as session,
     ):
-        progress(f"{site.site}: {size.early} clients, and no proxy yet")
-        early = await attempt_all(method, size.plans(size.early), concurrency=size.early)
         url, limits = site.deployment.broker_url, VolunteerLimits(pause_s=0)
         volunteer = partial(Volunteer, session, url, network=ON_LOOPBACK, nat=Nat.UNRESTRICTED, limits=limits)
         async with serving(volunteer(Echo()) for _ in range(VOLUNTEERS)):
-            progress(f"{VOLUNTEERS} proxies start to poll")
+            progress(f"{site.site}: {VOLUNTEERS} proxies start to poll")
             # Until most polls are held: a cold function takes a second or two.
             async with asyncio.timeout(WAITING_WITHIN_S):
                 while await _waiting(session, url) < CLIENTS_AT_ONCE:  # noqa: ASYNC110 - another process holds them
                     await asyncio.sleep(0.2)
             offset = site.cloud.request_log.stat().st_size
-            progress(f"{size.clients} clients, {CLIENTS_AT_ONCE} at once")
+            progress(f"{site.site}: {size.clients} clients, {CLIENTS_AT_ONCE} at once")
             attempts = await attempt_all(method, size.plans(size.clients), concurrency=CLIENTS_AT_ONCE)
     noted = read_requests(site.cloud.request_log, offset=offset)
     # Not those that its events cause.

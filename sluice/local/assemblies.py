@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -79,9 +80,12 @@ def find(key: str, folder: Path = FOLDER) -> Assembly | None:
 
 def forget_old(folder: Path = FOLDER) -> None:
     """Delete those that nobody has wanted for long, but for the newest few."""
-    made = sorted(folder.iterdir(), key=lambda place: place.stat().st_mtime, reverse=True)
-    for place in made[KEPT:]:
-        if time.time() - place.stat().st_mtime > KEPT_S:
+    wanted_at = dict[Path, float]()
+    for place in folder.iterdir():
+        with suppress(FileNotFoundError):  # another process has renamed or deleted it
+            wanted_at[place] = place.stat().st_mtime
+    for place in sorted(wanted_at, key=lambda place: wanted_at[place], reverse=True)[KEPT:]:
+        if time.time() - wanted_at[place] > KEPT_S:
             shutil.rmtree(place, ignore_errors=True)
 
 

@@ -56,10 +56,11 @@ class Sweeper(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: NowMs
     may_go_on: Callable[[], bool]  # False when the function's time is nearly up
     answer_prefix: str = ANSWER_QUEUE_PREFIX
+    answers_age_ms: int = ANSWER_QUEUE_AGE_MS
 
     def sweep(self) -> Swept:
         """Delete every queue that is old enough, then its record. Raises `CallFailed` where a store can't be read."""
-        swept, until_ms = Swept(), self.now_ms() - ANSWER_QUEUE_AGE_MS
+        swept, until_ms = Swept(), self.now_ms() - self.answers_age_ms
         shards = SHARDS_BEFORE * self.pacing.pace().shards
         pages = self.waiting.left(until_ms=until_ms, shards=shards)
         left = {offer.key: offer for page in pages for offer in page}

@@ -85,6 +85,13 @@ class SessionsView(Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionView, ...]
 
 
+class SplittingView(Struct, frozen=True, kw_only=True):
+    """The queues that can be split, and all sessions in the order in which they stand before the consumers."""
+
+    queues: tuple[QueueView, ...]
+    sessions: tuple[SessionView, ...]
+
+
 class SessionStatus(Struct, frozen=True, kw_only=True):
     """How far a session has come."""
 
@@ -170,6 +177,10 @@ class ListQueues(Operation[tuple[QueueView, ...]], frozen=True, kw_only=True, ta
     """Show the queues that can be split."""
 
 
+class ShowSplitting(Operation[SplittingView], frozen=True, kw_only=True, tag="show"):
+    """Show queues and sessions at once."""
+
+
 class TickSessions(Operation[None], frozen=True, kw_only=True, tag="tick"):
     """Do what has fallen due."""
 
@@ -208,6 +219,7 @@ ControlOperation = (
     | FindSession
     | ListSessions
     | ListQueues
+    | ShowSplitting
     | TickSessions
     | TakeSteps
     | ReportSteps

@@ -22,6 +22,8 @@ from sluice.splitting.operations import (
     SessionStatus,
     SessionsView,
     SessionView,
+    ShowSplitting,
+    SplittingView,
     StartSession,
     StopSession,
     SweepQueues,
@@ -66,8 +68,8 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 result = self.find(operation.session_id)
             case ListSessions():
                 result = self.sessions()
-            case ListQueues():
-                result = self.queues()
+            case ListQueues() | ShowSplitting():
+                result = self._with_queues(operation)
             case TickSessions():
                 self.control.advance()
             case TakeSteps() | ReportSteps():
@@ -76,6 +78,12 @@ class Performer(msgspec.Struct, frozen=True, kw_only=True):
                 self.control.advance()
                 result = tuple(self.control.sweep())
         return result
+
+    def _with_queues(self, operation: ListQueues | ShowSplitting) -> tuple[QueueView, ...] | SplittingView:
+        queues = self.queues()
+        if isinstance(operation, ListQueues):
+            return queues
+        return SplittingView(queues=queues, sessions=self.sessions().sessions)
 
     def _of_agents(self, operation: TakeSteps | ReportSteps) -> ConsumerSteps | None:
         if isinstance(operation, ReportSteps):

@@ -15,11 +15,15 @@ from moto.core.botocore_stubber import MockRawResponse
 from sluice.aws.clients import now_ms, quick_sqs_client
 from sluice.aws.dead_letters import REASON, SOURCE
 from sluice.aws.rendezvous.offers import DynamoOfferStore
+from sluice.codec import encode
 from sluice.errors import BadSetting
 from sluice.functions.broker import handler as broker
 from sluice.functions.proxy import handler as proxy
 from sluice.functions.sweeper import handler as sweeper
-from sluice.rendezvous.ports import OfferRecord
+from sluice.operations import result_of
+from sluice.rendezvous.operations import QueueDepth, ShowRendezvous, SweepAnswers
+from sluice.rendezvous.ports import OfferRecord, OfferState
+from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.messages import OfferMethod
 from tests.functions.conftest import CONTEXT, Surroundings
 
@@ -153,6 +157,32 @@ def test_the_sweeper_says_how_much_it_swept(surroundings: Surroundings, capsys: 
     swept = {"answer_queues": 1, "mailboxes": 0, "failed": 0, "denied": 0, "timed_out": 1}
     assert call(sweeper.handler, {}) == swept
     assert metrics(capsys) == {"AnswerQueuesSwept": 1.0, "OffersTimedOut": 1.0}
+
+
+def test_an_operator_may_have_swept_earlier_but_not_what_a_client_may_still_hear_of(surroundings: Surroundings) -> None:
+    offers = DynamoOfferStore(surroundings.dynamodb, "t")
+    sent_at_ms = time.time_ns() // 1_000_000 - 30_000
+    offers.record(OfferRecord(client_id="early", sent_at_ms=sent_at_ms, method=OfferMethod.SQS))
+    surroundings.sqs.create_queue(QueueName="snowflake-client-early")
+    assert not any(call(sweeper.handler, {}).values())
+    said = call(sweeper.handler, json.loads(encode(SweepAnswers(older_than_s=60))))
+    assert not any(said["result"].values())
+    said = call(sweeper.handler, json.loads(encode(SweepAnswers(older_than_s=20))))
+    assert said["result"] == {"answer_queues": 1, "mailboxes": 0, "failed": 0, "denied": 0, "timed_out": 1}
+    assert "older_than_s" in call(sweeper.handler, {"op": "sweep", "older_than_s": 5})["error"]
+    assert "no such operation" in call(sweeper.handler, {"op": "swoop"})["error"]
+
+
+def test_the_sweeper_says_how_the_rendezvous_stands(surroundings: Surroundings) -> None:
+    offers, at_ms = DynamoOfferStore(surroundings.dynamodb, "t"), time.time_ns() // 1_000_000
+    for name, age_ms in (("one", 1_000), ("two", 2_000), ("old", 200_000)):
+        offers.record(OfferRecord(client_id=name, sent_at_ms=at_ms - age_ms, method=OfferMethod.SQS))
+    url = surroundings.sqs.create_queue(QueueName="held")["QueueUrl"]
+    surroundings.sqs.send_message(QueueUrl=url, MessageBody="x")
+    said = result_of(show := ShowRendezvous(queues=(url,)), json.dumps(call(sweeper.handler, json.loads(encode(show)))))
+    assert said.waiting == {Pool.UNRESTRICTED: 0, Pool.RESTRICTED: 0}
+    assert said.recent_offers[OfferState.RECEIVED] == 2
+    assert said.held == {url: QueueDepth(visible=1, in_flight=0)}
 
 
 def test_a_sweep_that_finds_nothing_publishes_no_metric(

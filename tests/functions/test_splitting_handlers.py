@@ -26,6 +26,7 @@ from sluice.splitting.operations import (
     SessionQueueView,
     SessionStatus,
     SessionView,
+    ShowSplitting,
     StartSession,
     StopSession,
     SweepQueues,
@@ -258,6 +259,8 @@ def test_each_operation_gives_its_own_result(splitting: Surroundings) -> None:
             s3_event=False,
         ),
     )
+    both = asked(ShowSplitting())
+    assert (both.queues, both.sessions) == (asked(ListQueues()), asked(ListSessions()).sessions)
     assert asked(StopSession(session_id=session_id)).reason == "Stopped"
     assert asked(TickSessions()) is None
     assert asked(SweepQueues()) == ()

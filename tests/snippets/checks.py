@@ -18,6 +18,7 @@ from botocore import xform_name
 
 from sluice.cli.main import app
 from sluice.cli.sites import with_first_site
+from sluice.local.sites import DEFAULT_SITE
 from tests.snippets.documents import COMMANDS, COMMENT, ROOT, Block, Command, commands, is_shell
 
 # A shell's own words and programs of every machine; what they do isn't ours to check.
@@ -59,6 +60,9 @@ KNOWN = frozenset(
 CDK = frozenset({"bootstrap", "deploy", "destroy", "diff", "synth"})
 SEPARATORS = frozenset({"--", "do", "else", "if", "then", "until", "while"})
 REDIRECTION = re.compile(r"\d?[<>]")
+# A variable of the shell's, as documents have them for sites.
+VARIABLE = re.compile(r"\$\w+")
+SITE = str(DEFAULT_SITE)
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 # Of the AWS command line's own making, in no service's model.
 AWS_OWN = frozenset({("s3", "rm"), ("s3", "cp"), ("s3", "ls"), ("logs", "tail"), ("cloudformation", "deploy")})
@@ -154,10 +158,11 @@ def sluice_fault(words: list[str], *, is_whole: bool = True) -> str | None:
         return f"sluice {' '.join(words)} goes no further"
     context = command.context_class(command, info_name="sluice", **command.context_settings)
     try:
-        values, left, _ = command.make_parser(context).parse_args(with_first_site(given))
+        said = [SITE if VARIABLE.fullmatch(word) else word for word in given]
+        values, left, _ = command.make_parser(context).parse_args(with_first_site(said))
     except Exception as error:  # noqa: BLE001 - of click's own kinds, which typer has a copy of
-        said = str(getattr(error, "message", error))
-        return None if not is_whole and "requires an argument" in said else said
+        words_of_it = str(getattr(error, "message", error))
+        return None if not is_whole and "requires an argument" in words_of_it else words_of_it
     if left and not command.context_settings.get("allow_extra_args"):
         return f"it has no place for {left}"
     missing = [each.name for each in command.params if each.required and not values.get(each.name)]

@@ -20,6 +20,9 @@ from tests.snippets.documents import (
 )
 from tests.snippets.run import NOT_RUN, Reader
 
+# A document's commands have their limits, and say which took too long; beside other suites all of them take longer.
+pytestmark = pytest.mark.timeout(900)
+
 Count = Callable[[Mapping[str, int]], None]
 
 

@@ -304,6 +304,7 @@ def test_the_sweeper_may_do_exactly_this(templates: Templates) -> None:
         (SWEEP, {WAITING_TABLE}),
         ({"sqs:DeleteQueue"}, {ANSWERS, MAILBOXES}),
         ({"sqs:SendMessage"}, {"DeadLetters.Arn"}),
+        ({"sqs:GetQueueAttributes"}, {"OffersQueuesnowflakebro.Arn", "DeadLetters.Arn"}),
         (WRITE_LOGS, {"SweeperLogs.Arn"}),
     )
 
@@ -502,7 +503,7 @@ def test_the_sweeper_runs_every_minute_and_its_failures_are_dead_lettered(templa
 
 def test_programs_find_these_outputs(templates: Templates) -> None:
     outputs = {"OffersQueueUrl", "BrokerUrl", "ClientUserName", "TableName", "DeadLettersUrl", "WaitingTableName"}
-    assert set(templates.rendezvous["Outputs"]) == outputs
+    assert set(templates.rendezvous["Outputs"]) == {*outputs, "SweeperFunctionName"}
 
 
 def test_a_finding_that_nobody_acknowledged_fails_the_synth(layer: object, tmp_path: Any) -> None:

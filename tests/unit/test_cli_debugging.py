@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from sluice.cli.debugging import MASK, masked
@@ -99,6 +100,13 @@ def test_h_is_help_everywhere(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0
     assert done.stdout.startswith("Usage:")
+
+
+def test_h_is_help_for_programs_too_that_make_pages_of_the_commands() -> None:
+    command: Any = typer.main.get_command(app)
+    for name in ("exchange", "list"):
+        command = command.commands[name]
+        assert command.get_help_option(typer.Context(command, info_name="sluice")).opts == ["-h", "--help"]
 
 
 def test_version_is_the_packages() -> None:

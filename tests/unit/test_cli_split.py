@@ -238,6 +238,12 @@ def test_a_session_is_waited_for_and_stopped_at_the_end() -> None:
     assert control.asked == [StartSession, FindSession, FindSession, StopSession]
 
 
+def test_how_far_a_session_is_is_told_once() -> None:
+    control, told = FakeControl("Starting", "Starting", "ResourcesReady", "ResourcesReady", "Ready"), list[str]()
+    with session(control, ASKED, owner="me", progress=told.append):  # type: ignore[arg-type]
+        assert told == ["Starting", "ResourcesReady"]
+
+
 def test_a_session_that_fails_to_start_says_why_and_is_stopped() -> None:
     control = FakeControl("Starting", "StartError")
     with pytest.raises(SessionFailed, match="StartError: because"), session(control, ASKED, owner="me"):  # type: ignore[arg-type]

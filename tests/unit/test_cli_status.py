@@ -21,9 +21,11 @@ from xml.sax.saxutils import escape
 import boto3
 import pytest
 from moto import mock_aws
+from msgspec import to_builtins
 from typer.testing import CliRunner, Result
 
 from sluice.aws.operator.connections import Connection, of_user
+from sluice.aws.rendezvous.standing import depth_of
 from sluice.cli import site_status
 from sluice.cli.main import app
 from sluice.cli.site_status import read
@@ -85,14 +87,19 @@ class FakeSite:
             return 200, self.federation[EAST].reply(body.encode()).decode()
         if function == "jobs":
             return 200, json.dumps(reply_of(self.pipeline.ask(request_of(body, JobsOperation))))
-        return 200, json.dumps({"result": self.splitting(json.loads(body)["op"])})
+        asked = json.loads(body)
+        said = self.rendezvous(asked) if function == "sweeper" else self.splitting(asked)
+        return 200, json.dumps({"result": said})
 
-    def splitting(self, op: str) -> Any:
-        if op != "list":
-            return {"version": 1, "sessions": [SESSION]}
+    def rendezvous(self, asked: Any) -> Any:
+        held = {url: to_builtins(depth_of(self.sqs, url)) for url in asked["queues"]}
+        return {"waiting": {"unrestricted": 2, "restricted": 0}, "recent_offers": {"answered": 3}, "held": held}
+
+    def splitting(self, asked: Any) -> Any:
+        assert asked == {"op": "show"}
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
         queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
-        return [queue]
+        return {"queues": [queue], "sessions": [SESSION]}
 
 
 NO_STACK_XML = (
@@ -175,6 +182,7 @@ def deploy(site: FakeSite) -> None:
             "TableName": "t",
             "WaitingTableName": "w",
             "DeadLettersUrl": dead,
+            "SweeperFunctionName": "sweeper",
         },
         "SluiceSplitting": {"ControlFunctionName": "control"},
         "SluiceFederation": {"LinksFunctionName": "links"},
@@ -326,23 +334,6 @@ def test_nothing_is_asked_for_without_credentials(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_sessions_are_watched_a_line_for_each_change(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "WATCH_EVERY_S", 0)
-    looks: list[int] = []
-
-    def splitting(_: str) -> Any:
-        looks.append(len(looks))
-        if len(looks) == 4:
-            site.broken.add("control")
-        return {"version": 1, "sessions": [SESSION] if len(looks) < 3 else []}
-
-    site.splitting = splitting  # type: ignore[assignment,method-assign]  # for this test
-    done = CliRunner().invoke(app, ["split", "watch", "--json"])
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [[each["session_id"] for each in line["sessions"]] for line in lines] == [["s-1"], []]
-    assert (done.exit_code, len(looks)) == (1, 4)
-
-
 def test_a_part_that_does_not_answer_in_time_says_so_and_the_others_are_shown(site: FakeSite) -> None:
     answers = Event()
     site.hanging = {"jobs": answers}
@@ -355,13 +346,31 @@ def test_a_part_that_does_not_answer_in_time_says_so_and_the_others_are_shown(si
 
 
 def test_all_parts_are_asked_at_once(site: FakeSite) -> None:
-    """None answers before all have been asked; of splitting two things are."""
+    """None answers before all have been asked."""
     asked = Barrier(4, timeout=20)
-    site.hanging = dict.fromkeys(("control", "links", "jobs"), asked)
+    site.hanging = dict.fromkeys(("sweeper", "control", "links", "jobs"), asked)
     assert told()["failed"] == {}
 
 
-def test_nothing_is_asked_twice(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What AWS is called with."""
+    made: list[str] = []
+
+    def client(connection: Connection, service: str) -> Any:
+        found = client_of(connection, service)
+        found.meta.events.register("before-call", count, unique_id="count")
+        return found
+
+    def count(model: Any, params: Any, **_: Any) -> None:
+        made.append(f"{model.name} {params['url_path']} {params['body']!r}")
+
+    client_of = Connection.client
+    monkeypatch.setattr(Connection, "client", client)
+    return made
+
+
+def test_nothing_is_asked_twice(site: FakeSite, calls: list[str]) -> None:
     linked(site)
     site.queue("sluice-queue-1")
     site.stacks["SluiceOperations"]["DeadLetterUrls"] = json.dumps(
@@ -371,26 +380,29 @@ def test_nothing_is_asked_twice(site: FakeSite, monkeypatch: pytest.MonkeyPatch)
             "and more": site.queue("dead-3"),
         }
     )
-    calls: list[str] = []
-
-    def client(connection: Connection, service: str) -> Any:
-        made = client_of(connection, service)
-        made.meta.events.register("before-call", count, unique_id="count")
-        return made
-
-    def count(model: Any, params: Any, **_: Any) -> None:
-        calls.append(f"{model.name} {params['url_path']} {params['body']!r}")
-
-    client_of = Connection.client
-    monkeypatch.setattr(Connection, "client", client)
     assert told()["failed"] == {}
     names = Counter(each.partition(" ")[0] for each in calls)
     assert len(set(calls)) == len(calls)
     assert names["DescribeStacks"] == 1
     assert names["GetMetricData"] == 1
-    assert names["Invoke"] == 4  # queues and sessions, the federation, the pipeline
-    assert names["GetQueueAttributes"] == 8  # as many as there are queues
-    assert "ReceiveMessage" not in names
+    assert names["Invoke"] == 4  # one a part
+    # The split queue's two, the pipeline's, the route's, and two for dead letters: the sweeper looks into the third.
+    assert names["GetQueueAttributes"] == 6
+    assert sum(names.values()) - names["GetQueueAttributes"] == 6
+
+
+def test_a_site_as_it_is_deployed_first_is_told_of_in_ten_calls(site: FakeSite, calls: list[str]) -> None:
+    """A split queue whose consumer is the pipeline, four queues for dead letters, no routes."""
+    dead = ["dead", "dead-splitting", "dead-federation", "dead-federation.fifo"]
+    fifo = {"FifoQueue": "true"}
+    urls = {
+        name: site.sqs.create_queue(QueueName=name, Attributes=fifo if name.endswith("fifo") else {})["QueueUrl"]
+        for name in dead
+    }
+    site.stacks["SluiceOperations"]["DeadLetterUrls"] = json.dumps(urls)
+    site.stacks["SluicePipeline"]["QueueUrl"] = site.queue("main")
+    assert told()["failed"] == {}
+    assert len(calls) == 10
 
 
 def test_what_is_watched_is_shown_again_until_ctrl_c(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,3 +417,27 @@ def test_what_is_watched_is_shown_again_until_ctrl_c(site: FakeSite, monkeypatch
     done = sluice("--watch", "3")
     assert (done.exit_code, slept) == (130, [3.0, 3.0])
     assert done.stdout.count(f"site {REGION}") == 2
+
+
+def test_dead_letters_are_counted_where_the_sweeper_cannot_be_asked(site: FakeSite) -> None:
+    site.broken.add("sweeper")
+    document = told(code=1)
+    assert document["failed"]["rendezvous"].startswith("Invoke")
+    assert document["dead_letters"]["dead letters of the rendezvous"]["visible"] == 3
+
+
+def test_sessions_are_watched_a_line_for_each_change(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "WATCH_EVERY_S", 0)
+    looks: list[int] = []
+
+    def splitting(_: object) -> Any:
+        looks.append(len(looks))
+        if len(looks) == 4:
+            site.broken.add("control")
+        return {"version": 1, "sessions": [SESSION] if len(looks) < 3 else []}
+
+    site.splitting = splitting  # type: ignore[assignment,method-assign]  # for this test
+    done = CliRunner().invoke(app, ["split", "watch", "--json"])
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [[each["session_id"] for each in line["sessions"]] for line in lines] == [["s-1"], []]
+    assert (done.exit_code, len(looks)) == (1, 4)

@@ -53,13 +53,14 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def install(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, Path]) -> Callable[..., Installed]:
-    """Makes an environment of requirements, each a package's name with extras, at the versions that are locked."""
+    """Makes an environment of requirements, of ours the wheels, at the versions that are locked."""
 
     def installed(*requirements: str) -> Installed:
         folder = tmp_path_factory.mktemp("user")
         made = Installed(python=folder / "venv" / "bin" / "python", folder=folder)
         subprocess.run([UV, "venv", "--quiet", "--python", sys._base_executable, folder / "venv"], check=True)  # type: ignore[attr-defined]  # what this one was made of
-        wanted = [f"{each} @ {wheels[each.partition('[')[0].replace('-', '_')].as_uri()}" for each in requirements]
+        own = {each: wheels.get(each.partition("[")[0].replace("-", "_")) for each in requirements}
+        wanted = [f"{each} @ {wheel.as_uri()}" if wheel else each for each, wheel in own.items()]
         versions = ["--constraint", str(ROOT / "requirements.txt"), "--no-verify-hashes"]
         subprocess.run([UV, "pip", "install", "--quiet", "--python", made.python, *versions, *wanted], check=True)
         return made

@@ -5,15 +5,20 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.snippets.documents import blocks
+from tests.snippets.run import PASSED, TRIED, Reader
 from tests.wheels.conftest import ROOT, Installed
 
 PARAMETERS = {"sluice.architecture": "local"}
+SPARK = "4.1.1"  # the tutorial's
+OF_A_CLONE = ". .venv/bin/activate"  # the other way to set up
+COMMANDS = 15  # of the tutorial, at least
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +27,22 @@ def base(install: Callable[..., Installed]) -> Installed:
 
 
 @pytest.fixture(scope="module")
-def local(install: Callable[..., Installed]) -> Iterator[Installed]:
-    """With the embedded cloud up, to which a site was deployed."""
-    installed = install("sluice[local]")
-    up = installed.run("sluice", "local", "up")
-    assert up.returncode == 0, up.stderr
-    yield installed
-    down = installed.run("sluice", "local", "down")
-    assert down.returncode == 0, down.stderr
+def local(install: Callable[..., Installed]) -> Installed:
+    return install("sluice[local]", "deltalake")
+
+
+@pytest.fixture(scope="module")
+def toured(local: Installed, install: Callable[..., Installed], tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """Somebody who has followed the tutorial to its end, with nothing but the packages."""
+    spark = install("sluice-spark[jobs]", f"pyspark=={SPARK}")
+    environment = local.environment | {"SLUICE_SPARK_PYTHON": str(spark.python)}
+    reader = Reader(tmp_path_factory.mktemp("tutorial"), environment)
+    try:
+        reader.read([block for block in blocks(ROOT / "docs" / "tutorial.md") if OF_A_CLONE not in block.text])
+    finally:
+        reader.close()
+        local.run("sluice", "local", "down")
+    return reader
 
 
 def names(wheel: Path) -> set[str]:
@@ -90,7 +103,14 @@ def test_who_lacks_an_extra_is_told_which(base: Installed, command: str, extra: 
     assert "Traceback" not in done.stderr
 
 
+def test_the_tutorial_goes_to_its_end(toured: Reader) -> None:
+    assert not toured.failures, "\n\n".join(toured.failures)
+    assert toured.counts[PASSED] == toured.counts[TRIED] > COMMANDS
+
+
+@pytest.mark.usefixtures("toured")
 def test_a_package_makes_the_templates_and_assets_that_a_clone_makes(local: Installed, tmp_path: Path) -> None:
+    """With the same Python for functions, which the first `sluice local up` installs."""
     own = json.loads((ROOT / "cdk.json").read_text())["context"] | PARAMETERS
     said = {"CDK_CONTEXT_JSON": json.dumps(own), "CDK_VALIDATION": "false"}
     for python, folder, environment in (
@@ -104,20 +124,6 @@ def test_a_package_makes_the_templates_and_assets_that_a_clone_makes(local: Inst
             check=True,
         )
     assert digests(tmp_path / "package") == digests(tmp_path / "clone")
-
-
-def test_commands_find_the_site_from_any_folder(local: Installed, tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["sluice", "status", "--local", "--json"],
-        cwd=tmp_path,
-        env=local.environment,
-        executable=local.python.with_name("sluice"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A site's control and links functions, asked from outside: what the command line does."""
+"""A site's functions that can be asked, asked from outside: what the command line does."""
 
 import json
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from sluice.operations import Operation, R, result_of
 
 SPLITTING = "SluiceSplitting", "ControlFunctionName"
 FEDERATION = "SluiceFederation", "LinksFunctionName"
+SWEEPER = "SluiceRendezvous", "SweeperFunctionName"
 
 
 @dataclass(frozen=True, slots=True)

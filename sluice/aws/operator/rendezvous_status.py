@@ -1,10 +1,8 @@
 """How the rendezvous of a site stands: what its queues hold, who waits, and how the latest offers ended."""
 
 import random
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sluice.aws.clients import calls, now_ms
@@ -14,8 +12,10 @@ from sluice.aws.operator.deployment import Deployment, read_deployment
 from sluice.aws.records import MAX_RECEIVES
 from sluice.aws.rendezvous.offers import DynamoOfferStore
 from sluice.aws.rendezvous.pace import DynamoPaceStore
+from sluice.aws.rendezvous.standing import depth_of, recent_offers, waiting_proxies
 from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.message import Message
+from sluice.rendezvous.operations import QueueDepth, RendezvousView
 from sluice.rendezvous.ports import OfferState
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.pace import pace_of
@@ -24,17 +24,8 @@ if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
 
-RECENT_MS = 120_000  # what the store of offers keeps
 MAX_LETTERS = 10  # of one receive, by SQS
 NO_REASON = f"moved here by SQS: received {MAX_RECEIVES} times and never deleted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueDepth:
-    """How many messages a queue holds, roughly: SQS's own count lags by up to a minute."""
-
-    visible: int
-    in_flight: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,49 +50,40 @@ class RendezvousStatus:
     recent_offers: Mapping[OfferState, int]
 
 
-def read_status(
-    connection: Connection,
-    deployment: Deployment | None = None,
-    *,
-    depth: Callable[[str], QueueDepth] | None = None,
-    letters: bool = True,
-) -> RendezvousStatus:
-    """Look, and change nothing but the receive counts of the dead letters looked at, which are none without `letters`.
+def read_status(connection: Connection) -> RendezvousStatus:
+    """Look, and change nothing but the receive counts of the dead letters looked at.
 
-    What is deployed is asked for unless it is known, and so is what a queue holds, by its URL, unless `depth` says.
     Raises `NotUsable` where nothing is deployed, `CallFailed` where AWS refuses.
     """
-    deployment, at_ms = deployment or read_deployment(connection), now_ms()
+    deployment, at_ms = read_deployment(connection), now_ms()
     sqs: SQSClient = connection.client("sqs")
     dynamodb: DynamoDBClient = connection.client("dynamodb")
-    depth = depth or partial(depth_of, sqs)
-    dead_letters = depth(deployment.dead_letters_url)
+    dead_letters = depth_of(sqs, deployment.dead_letters_url)
     pools = DynamoProxyPools(dynamodb, deployment.waiting_table_name, random.random)
     minutes, hours = DynamoPaceStore(dynamodb, deployment.waiting_table_name).lately(now_ms=at_ms)
     shards = pace_of(minutes, hours, now_ms=at_ms).shards
-    pages = DynamoOfferStore(dynamodb, deployment.table_name).sent_before(at_ms + 1)
-    states = Counter(offer.state for page in pages for offer in page if offer.sent_at_ms > at_ms - RECENT_MS)
     return RendezvousStatus(
         region=connection.region,
         deployment=deployment,
-        offers_queue=depth(deployment.offers_queue_url),
+        offers_queue=depth_of(sqs, deployment.offers_queue_url),
         dead_letters=dead_letters.visible + dead_letters.in_flight,
-        latest_dead_letters=_peek(sqs, deployment.dead_letters_url) if letters else (),
-        waiting={pool: len(pools.profiles(pool, now_ms=at_ms, shards=shards)) for pool in Pool},
-        recent_offers={state: states[state] for state in OfferState},
+        latest_dead_letters=_peek(sqs, deployment.dead_letters_url),
+        waiting=waiting_proxies(pools, shards=shards, now_ms=at_ms),
+        recent_offers=recent_offers(DynamoOfferStore(dynamodb, deployment.table_name), now_ms=at_ms),
     )
 
 
-def depth_of(sqs: "SQSClient", url: str) -> QueueDepth:
-    """Count what a queue holds now. Raises `CallFailed`."""
-    with calls("GetQueueAttributes"):
-        found = sqs.get_queue_attributes(
-            QueueUrl=url,
-            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
-        )["Attributes"]
-    return QueueDepth(
-        visible=int(found["ApproximateNumberOfMessages"]),
-        in_flight=int(found["ApproximateNumberOfMessagesNotVisible"]),
+def status_of(found: RendezvousView, deployment: Deployment, *, region: str) -> RendezvousStatus:
+    """Tell it of what the site's sweeper has found, where dead letters are counted and none is received."""
+    dead_letters = found.held[deployment.dead_letters_url]
+    return RendezvousStatus(
+        region=region,
+        deployment=deployment,
+        offers_queue=found.held[deployment.offers_queue_url],
+        dead_letters=dead_letters.visible + dead_letters.in_flight,
+        latest_dead_letters=(),
+        waiting=found.waiting,
+        recent_offers=found.recent_offers,
     )
 
 

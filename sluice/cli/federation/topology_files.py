@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from sluice.cli.completion import complete_sites
 from sluice.cli.federation.sites import OpenSite, open_named
 from sluice.cli.federation.topology_steps import Applying
 from sluice.cli.output import AsJson, Quiet, note, plain, show_error, show_json, show_table, tell
 from sluice.cli.site_names import BadSiteName, SiteName
-from sluice.cli.sites import FileCommand, SiteTyper
+from sluice.cli.sites import FileCommand, PlainCommand, SiteTyper
 from sluice.errors import BadConfiguration, BadTopology
 from sluice.federation.operations import ListBindings, ListQueues
 from sluice.federation.topology.desired import DesiredTopology, as_document, desired_topology
@@ -113,7 +112,7 @@ def apply(
         tell(_step(step), said, as_json=as_json, quiet=quiet)
 
 
-@app.command(cls=TyperCommand)
+@app.command(cls=PlainCommand)
 def schema() -> None:
     """Print the JSON schema of files, for editors: export names it as `topology.schema.json` beside the file."""
     typer.echo(files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8"), nl=False)

@@ -4,8 +4,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.aws.operator.rendezvous_status import QueueDepth, RendezvousStatus
-from sluice.cli.output import show_pairs, show_table
+from sluice.aws.operator.rendezvous_status import RendezvousStatus
+from sluice.cli.output import plain, show_pairs, show_table
+from sluice.rendezvous.operations import QueueDepth
 from sluice.rendezvous.ports import OfferState
 
 # As people ask for them.
@@ -23,7 +24,7 @@ def document(rendezvous: RendezvousStatus) -> dict[str, Any]:
     return {
         "region": rendezvous.region,
         "broker_url": deployment.broker_url,
-        "offers_queue": {"url": deployment.offers_queue_url, **asdict(rendezvous.offers_queue)},
+        "offers_queue": {"url": deployment.offers_queue_url, **plain(rendezvous.offers_queue)},
         "waiting_proxies": dict(rendezvous.waiting),
         "recent_offers": dict(rendezvous.recent_offers),
         "dead_letters": {

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from sluice.cli.completion import complete_sessions, complete_split_queues
 from sluice.cli.output import SIGNALLED, AsJson, console, note, show_json, show_table, tell
 from sluice.cli.site_names import SiteOptions
-from sluice.cli.sites import SiteTyper
+from sluice.cli.sites import PlainCommand, SiteTyper
 from sluice.cli.splitting.tables import document_of, plain, show_session, show_sessions, show_trials
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
@@ -146,7 +145,7 @@ def _check_adopted(connection: "Connection", adopted: Mapping[str, str], made: "
         raise BadRegistration(f"not registered: {against} of these would fail or lose messages (--unchecked goes on)")
 
 
-@app.command("import", cls=TyperCommand)
+@app.command("import", cls=PlainCommand)
 def import_resources(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML or JSON, as kubectl takes or gives it.")],
     *,
@@ -172,7 +171,7 @@ def import_resources(
     tell(section, lambda: typer.echo(json.dumps(section, indent=2)), as_json=as_json)
 
 
-@app.command("test", cls=TyperCommand)
+@app.command("test", cls=PlainCommand)
 def try_filters(
     filter_file: Annotated[Path, typer.Argument(metavar="FILTERS", help="As `start` takes them.")],
     message_file: Annotated[

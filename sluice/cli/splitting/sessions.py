@@ -71,11 +71,12 @@ def session(
     view = client.ask(StartSession(filters=filters, owner=owner, key=key, time_limit_s=time_limit_s))
     session_id = view.session_id
     try:
-        deadline = time.monotonic() + READY_WITHIN_S
+        deadline, told = time.monotonic() + READY_WITHIN_S, None
         while view.status in ALIVE and view.status is not Status.READY:
             if time.monotonic() > deadline:
                 raise SessionFailed(f"the session wasn't ready in {READY_WITHIN_S:g} s")
-            progress(view.status)
+            if view.status is not told:
+                progress(told := view.status)
             time.sleep(POLL_S)
             view = client.ask(FindSession(session_id=session_id))
         if view.status != Status.READY:
