@@ -164,7 +164,7 @@ class Rendezvous(SiteConstruct):
         self.functions = Functions.of(self, assets or project_assets(), extras=extras)
         self.url = _proxy(self)
         _broker(self)
-        _sweeper(self)
+        sweeper = _sweeper(self)
         if self.parameters.rendezvous.events_exchange is not None:
             _counters(self, self.parameters.rendezvous.events_exchange)
         self.client_user = _client_user(self)
@@ -175,6 +175,7 @@ class Rendezvous(SiteConstruct):
             "TableName": self.state.table.table_name,
             "DeadLettersUrl": self.state.dead_letters.queue_url,
             "WaitingTableName": self.waiting_table.table_name,
+            "SweeperFunctionName": sweeper.function_name,
         }
         self.home.publish(self, [Output(name=name, value=value) for name, value in outputs.items()])
 
@@ -286,7 +287,7 @@ def _watch_concurrency(made: Rendezvous, function: lambda_.Function, *, most: in
     )
 
 
-def _sweeper(made: Rendezvous) -> None:
+def _sweeper(made: Rendezvous) -> lambda_.Function:
     state = made.state
     plan = Plan(
         name="sweeper",
@@ -304,10 +305,13 @@ def _sweeper(made: Rendezvous) -> None:
             allow("dynamodb", SWEEP_ACTIONS, made.waiting_table.table_arn),
             allow("sqs", ["DeleteQueue"], made.answer_queues, made.mailboxes),
             allow("sqs", ["SendMessage"], state.dead_letters.queue_arn),
+            allow("sqs", ["GetQueueAttributes"], state.offers_queue.queue_arn, state.dead_letters.queue_arn),
         ],
         failures=state.dead_letters,
     )
-    every_minute(made.functions.make(plan))
+    function = made.functions.make(plan)
+    every_minute(function)
+    return function
 
 
 def _counters(made: Rendezvous, exchange: str) -> None:

@@ -138,8 +138,8 @@ def test_a_binding_is_declared_to_the_links_function(stack: Stack) -> None:
         if each["Name"].startswith("/SluiceFederation/links/")
     ]
     told = json.dumps(settings).replace(" ", "").replace("\\", "")
-    assert '{"exchange":"shop","queue":"Invoices","key":"paid"}' in told
-    assert '{"name":"shop","type":"direct"}' in told
+    assert '{"exchange":"shop","queue":"Invoices","key":"paid","arguments":{}}' in told
+    assert '{"name":"shop","type":"direct","alternate":null}' in told
 
 
 def test_a_whole_site_fits_into_one_stack_without_findings(stack: Stack) -> None:

@@ -79,7 +79,8 @@ class OrdersStack(Stack):
             runtime=lambda_.Runtime.PYTHON_3_13,
             handler="index.handler",
             code=lambda_.Code.from_inline((HERE / f"{name}.py").read_text()),
-            environment=environment,
+            # boto3 as it comes doesn't try a call of SQS again that is throttled.
+            environment={"AWS_RETRY_MODE": "standard", **environment},
         )
         for rule, reason in {
             "AwsSolutions-L1": "The service moves to a new Python by itself.",
