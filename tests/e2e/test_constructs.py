@@ -22,6 +22,8 @@ from sluice.node import cdk
 from tests.deployed import Deployed, come_again_soon
 from tests.e2e.sessions import Splitting, url_of
 
+pytestmark = pytest.mark.slow  # a deployment, and the minute in which what is declared is made
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "orders"
 SITE = Site("777777777777", "eu-central-1")
