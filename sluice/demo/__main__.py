@@ -76,6 +76,8 @@ def main() -> None:
                     asyncio.run(rendezvous.run(at, size, early=early[at].result(), progress=progress))
                     for at, size in sizes.items()
                 )
+                # Not before: it takes both processors for half a minute, and a client has five seconds.
+                way.land(progress=progress)
                 split = splitting.run(site.connection, progress=progress)
                 federated = federation.run(site, peer, progress=progress)
                 offers = {str(site.site): rendezvous.LARGE.offers, str(peer.site): rendezvous.SMALL.offers}

@@ -164,13 +164,13 @@ class Joined:
     dest: SiteAccess
     opened: OpenSession
     python: Path
+    running: ExitStack  # ends the jobs
     jobs: list["_Job"] = field(default_factory=list)
 
     def publish(self, *, progress: Callable[[str], None]) -> None:
         """Publish the application's messages at the first site; at the second, those that can't arrive.
 
-        Returns when they have come, and Spark reads: then all on the way have started, and what is measured next has
-        the processors for itself.
+        Returns when they have come: then all functions on the way have started.
         """
         progress(f"{ORDERS} messages go from {self.source.site} to {self.dest.site}")
         publisher = Publisher(_output(self.source, FEDERATION, "IngressUrl"), self.source.connection.client("sqs"))
@@ -186,11 +186,14 @@ class Joined:
         deadline = time.monotonic() + ARRIVED_WITHIN_S
         while _count(self.dest, audit) < ORDERS and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
-        progress("Spark lands the first")
-        while not all(_begun(folder) for folder in (MAIN, MINE)) and time.monotonic() < deadline:
-            if not all(job.runs for job in self.jobs):
-                break
-            time.sleep(LOOK_EVERY_S)
+
+    def land(self, *, progress: Callable[[str], None]) -> None:
+        """Start both of Spark's jobs, which land what has come and comes until they are stopped."""
+        progress("Spark starts, twice, and lands what comes from now on")
+        for folder, url in ((MAIN, self.split().main), (MINE, self.opened.url_of(QUEUE))):
+            reach = Reach(region=self.dest.site.region, endpoint=self.dest.cloud.endpoint)
+            told = replace(landing(folder, queue_url=url, reach=reach), trigger_s=TRIGGER_S)
+            self.jobs.append(self.running.enter_context(self.job(folder.name, told.arguments(), nice=BESIDE)))
 
     def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Reconciled:
         """Once all has arrived: counts what was landed, draws. `offers`: by site."""
@@ -324,13 +327,7 @@ def joined(source: SiteAccess, dest: SiteAccess, *, python: Path, progress: Call
     filters = {QUEUE: QueueFilter(filter=Filter(attributes=(("country", f"^{SPLIT_COUNTRY}$"),)))}
     control = ControlClient.of(dest.connection)
     with session(control, filters, owner="demo", key="demo") as opened, ExitStack() as running:
-        way = Joined(source, dest, opened, python)
-        progress("Spark starts, twice, and lands what comes from now on")
-        for folder, url in ((MAIN, way.split().main), (MINE, opened.url_of(QUEUE))):
-            reach = Reach(region=dest.site.region, endpoint=dest.cloud.endpoint)
-            told = replace(landing(folder, queue_url=url, reach=reach), trigger_s=TRIGGER_S)
-            way.jobs.append(running.enter_context(way.job(folder.name, told.arguments(), nice=BESIDE)))
-        yield way
+        yield Joined(source, dest, opened, python, running)
 
 
 # What was published
@@ -417,11 +414,6 @@ def _landed(folder: Path) -> Arrived:
         for row in found
     ]
     return Arrived(ids=[row["origin_id"] for row in found], events=[row.event for row in rows if row.event], rows=rows)
-
-
-def _begun(folder: Path) -> bool:
-    """Whether its query is under way: it has given itself an id."""
-    return (folder / "checkpoint" / "metadata").exists()
 
 
 def _quarantined(folder: Path) -> list[dict[str, Any]]:
