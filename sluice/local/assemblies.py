@@ -96,7 +96,6 @@ def _read_by_synth(context: Mapping[str, str], project: Project) -> Iterator[Pat
             yield from (Path(folder, file) for file in sorted(files))
     others = [folder / name for folder in dict.fromkeys((project.files, project.workspace)) for name in SETTINGS]
     others.append(Path.home() / ".cdk.json")
-    named = [
-        project.workspace / text for text in context.values() if text and len(text) < os.pathconf("/", "PC_PATH_MAX")
-    ]
-    yield from (path for path in (*others, *named) if path.is_file())
+    named = [project.workspace / text for text in context.values() if text]
+    # Most values name no file, and some are too long to name one, of which pathlib would raise an error.
+    yield from (path for path in (*others, *named) if os.path.isfile(path))  # noqa: PTH113

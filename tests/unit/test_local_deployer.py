@@ -179,6 +179,12 @@ def test_an_assembly_is_known_by_all_that_a_synth_reads(tmp_path: Path, changed:
     assert key_of({**context, "sluice.stage": "dev"}, project=Project.clone(tmp_path)) != after
 
 
+@pytest.mark.parametrize("value", ["[" + '"sluice-queue", ' * 30 + "]", "x" * 10_000, "a\0b"])
+def test_a_value_that_can_name_no_file_is_a_value(tmp_path: Path, value: str) -> None:
+    keys = {key_of({"sluice.federation.queues": each}, project=Project.clone(tmp_path)) for each in (value, "[]")}
+    assert len(keys) == 2
+
+
 def test_old_assemblies_go_but_for_the_newest_and_those_that_are_wanted(tmp_path: Path) -> None:
     for number in range(KEPT + 3):
         (tmp_path / f"{number}").mkdir()
