@@ -208,11 +208,15 @@ def _draw_lags(axes: Any, landed: Sequence[Landed]) -> None:
             }
         )
         axes.plot([x for x, _ in points], [y for _, y in points], marker, markersize=4, color=LIGHT[colour], label=name)
+    from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415 - it takes a second, and only here
+
     axes.set(
         title="Lag: how long after it was published a message was …",
         xlabel="published, seconds after the first",
         ylabel="seconds",
         yscale="log",
     )
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(series))
