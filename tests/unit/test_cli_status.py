@@ -96,10 +96,11 @@ class FakeSite:
         return {"waiting": {"unrestricted": 2, "restricted": 0}, "recent_offers": {"answered": 3}, "held": held}
 
     def splitting(self, asked: Any) -> Any:
-        assert asked == {"op": "show"}
         urls = {"source": self.queue("source", "1"), "main": self.queue("main", "1", "2")}
         queue = {"queue_id": "orders", **urls, "fifo": False, "sns": False, "s3_event": False}
-        return {"queues": [queue], "sessions": [SESSION]}
+        sessions = {"version": 1, "sessions": [SESSION]}
+        said = {"show": {"queues": [queue], "sessions": [SESSION]}, "list": [queue], "status": sessions}
+        return said[asked["op"]]
 
 
 NO_STACK_XML = (
