@@ -162,13 +162,18 @@ def test_what_is_deployed_is_pinned_with_hashes_and_for_every_platform() -> None
 
 
 @pytest.mark.parametrize(
-    "lock", [PROJECT / "requirements.txt", *(PROJECT / "spark").glob("requirements-*.txt")], ids=str
+    "lock", [*PROJECT.glob("requirements*.txt"), *(PROJECT / "spark").glob("requirements-*.txt")], ids=str
 )
 def test_whatever_is_installed_is_pinned_with_its_hash(lock: Path) -> None:
     pins = read_lock(lock.read_text())
     named = [line for line in lock.read_text().splitlines() if line and not line.startswith((" ", "#"))]
     assert len(pins) == len(named)
     assert [pin.name for pin in pins.values() if not pin.hashes] == []
+
+
+def test_the_demo_has_the_versions_that_all_else_has() -> None:
+    whole, part = (read_lock((PROJECT / f"requirements{name}.txt").read_text()) for name in ("", "-demo"))
+    assert {name: pin.version for name, pin in part.items()}.items() < {n: p.version for n, p in whole.items()}.items()
 
 
 def test_a_file_with_another_hash_isnt_installed(project: Path) -> None:
