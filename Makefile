@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock sbom clean
+.PHONY: template help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
@@ -146,6 +146,9 @@ lock: setup ## write the locks anew, with the newest versions that pyproject.tom
 	npm install --package-lock-only --no-audit --no-fund --loglevel=error
 	$(MAKE) setup
 	python -m sluice.stacks.bundles.bill
+
+packages: setup ## source distributions and wheels of both packages: build/dist
+	for package in . spark; do uv build --quiet --out-dir build/dist $$package; done
 
 sbom: setup ## the bill of materials in CycloneDX: build/sbom.json
 	python -m sluice.stacks.bundles.bill --sbom build/sbom.json
