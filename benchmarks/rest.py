@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.pool_costs import held
 from sluice.costs.prices import MONTH_S, Used, times
-from sluice.costs.rest import Month, Site, month, streamed
+from sluice.costs.rest import Month, SiteTemplates, month, streamed
 from sluice.project import PROJECT
 from sluice.rendezvous.protocol.matching import HOLD_MS
 from sluice.stacks import app
@@ -41,7 +41,7 @@ def month_with(parameters: Mapping[str, object], *, minute: Used, metrics: int) 
         made = app.new_app(context, outdir=outdir)
         app.add_stacks(made)
         made.synth()
-        site = Site.read(Path(outdir))
+        site = SiteTemplates.read(Path(outdir))
     pipeline = Parameters.read(context).pipeline
     workers = streamed(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
     return month(site, minute=minute, metrics=metrics, land_job=workers if pipeline.streaming else {})

@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice.costs.counts import Counts
 from sluice.costs.prices import price_list
-from sluice.costs.rest import Month, Site, month, streamed, usd_by_part
+from sluice.costs.rest import Month, SiteTemplates, month, streamed, usd_by_part
 from sluice.project import PROJECT
 
 LEAST_USD = 0.005  # what is less isn't said
@@ -21,7 +21,7 @@ def month_of(templates: Mapping[str, Mapping[str, Any]], given: Sequence[str]) -
     workers = streamed(vcpu=pipeline.worker_vcpu, memory_gb=pipeline.worker_memory_gb)
     counts = Counts.read()
     land_job = workers if pipeline.streaming else {}
-    return month(Site(templates), minute=counts.minute, metrics=counts.metrics, land_job=land_job)
+    return month(SiteTemplates(templates), minute=counts.minute, metrics=counts.metrics, land_job=land_job)
 
 
 def in_words(month: Month) -> str:

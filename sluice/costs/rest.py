@@ -30,13 +30,13 @@ ENDPOINTS = "endpoints"  # the part of a month that a pipeline's VPC takes
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteTemplates:
     """One synth's templates by their stacks' names."""
 
     stacks: Mapping[str, Template]
 
     @classmethod
-    def read(cls, assembly: Path) -> "Site":
+    def read(cls, assembly: Path) -> "SiteTemplates":
         """Read an assembly's folder."""
         files = sorted(assembly.glob("*.template.json"))
         return cls({file.name.partition(".")[0]: json.loads(file.read_text()) for file in files})
@@ -65,7 +65,7 @@ class Site:
         return None
 
 
-def month(site: Site, *, minute: Used, metrics: int, land_job: Used) -> Month:
+def month(site: SiteTemplates, *, minute: Used, metrics: int, land_job: Used) -> Month:
     """Say what the month uses. `minute` is what all schedules' calls of a minute ask for, who publish `metrics`."""
     return {
         "triggers": together(*(polls(site, mapping) for _, mapping in site.of("AWS::Lambda::EventSourceMapping"))),
@@ -90,7 +90,7 @@ def usd_by_part(month: Month) -> Mapping[str, float]:
     return {part: price_list().usd(used) for part, used in month.items()}
 
 
-def polls(site: Site, mapping: Mapping[str, Any]) -> Used:
+def polls(site: SiteTemplates, mapping: Mapping[str, Any]) -> Used:
     """Say what a trigger asks of its queue in vain. Of a stream it is free."""
     if not mapping.get("Enabled", True):
         return {}
@@ -119,7 +119,7 @@ def metrics_of(alarm: Mapping[str, Any]) -> int:
     return sum("MetricStat" in each for each in alarm["Metrics"]) if alarm.get("Metrics") else 1
 
 
-def _scheduled(site: Site) -> Iterator[Used]:
+def _scheduled(site: SiteTemplates) -> Iterator[Used]:
     for stack, rule in site.of("AWS::Events::Rule"):
         if rule.get("ScheduleExpression") == EVERY_MINUTE:
             memory_mb = [site.function(stack, target["Arn"])["MemorySize"] for target in rule["Targets"]]

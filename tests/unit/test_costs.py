@@ -11,7 +11,7 @@ from benchmarks.pool_costs import METRICS_KB
 from sluice.aws.metrics import publish
 from sluice.cli.resting_costs import in_words, month_of
 from sluice.costs.prices import MONTH_H, MONTH_MIN, MONTH_S, price_list, times, together
-from sluice.costs.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, Site, month, polls
+from sluice.costs.rest import ENDPOINTS, LEAST_POLLERS, POLL_S, POLLERS, SCHEDULED_S, SiteTemplates, month, polls
 from sluice.stacks.parameters import Parameters
 
 LINE_OVERHEAD_BYTES = 26  # https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
@@ -19,9 +19,9 @@ CAPPED = {"ScalingConfig": {"MaximumConcurrency": 2}}
 POLLED = POLLERS * MONTH_S / POLL_S
 
 
-def site(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> Site:
+def site(*resources: Mapping[str, Any], **named: Mapping[str, Any]) -> SiteTemplates:
     made = {f"R{number}": each for number, each in enumerate(resources)} | named
-    return Site({"Stack": {"Resources": made}})
+    return SiteTemplates({"Stack": {"Resources": made}})
 
 
 def resource(kind: str, **properties: object) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_a_trigger_polls_its_queue_in_vain_and_a_stream_for_nothing(
             "Stream": {"Value": {"Fn::GetAtt": ["T", "StreamArn"]}},
         },
     }
-    assert polls(Site({"S": state}), mapping) == expected
+    assert polls(SiteTemplates({"S": state}), mapping) == expected
 
 
 def test_an_alarm_is_paid_for_by_the_metrics_that_it_looks_at() -> None:
