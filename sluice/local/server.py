@@ -11,10 +11,10 @@ from pathlib import Path
 
 import ministack.app
 
-from sluice.local import patches, patches_dynamodb, patches_sqs, patches_streams
-from sluice.local.expiry import expire_items
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
+from sluice.local.mended import cloud, dynamodb, sqs, streams
+from sluice.local.mended.expiry import expire_items
 from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
 from sluice.local.units import UNIT_LOG, UnitLog
@@ -26,25 +26,25 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     """Serve until it is ended by a signal, or by the end of `parent` where that pid is given."""
     if parent:
         threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
-    patches.authorize_batches_as_aws_does()
-    patches.read_policy_variables()
-    patches.take_loopback_as_secure()
-    patches.know_mappings_functions()
-    patches.name_what_ecs_is_asked_for()
-    patches.name_the_parameters_that_are_asked_for()
-    patches.refuse_second_mappings()
-    patches.show_deployed_mappings_as_they_are()
-    patches.name_by_region()
-    patches.run_functions_with(Path(runtime_python))
-    patches.let_environments_fail_alone()
-    patches.end_environments_whole()
-    patches_sqs.patch()
-    patches_dynamodb.patch()
-    patches_streams.patch()
-    patches.keep_state_whole(lambda: end_session(os.getpid()))
-    patches.log_requests(RequestLog(Path(request_log)))
-    patches_dynamodb.count_units(UnitLog(Path(request_log).with_name(UNIT_LOG)))
-    patches.fill_batches()
+    cloud.authorize_batches_as_aws_does()
+    cloud.read_policy_variables()
+    cloud.take_loopback_as_secure()
+    cloud.know_mappings_functions()
+    cloud.name_what_ecs_is_asked_for()
+    cloud.name_the_parameters_that_are_asked_for()
+    cloud.refuse_second_mappings()
+    cloud.show_deployed_mappings_as_they_are()
+    cloud.name_by_region()
+    cloud.run_functions_with(Path(runtime_python))
+    cloud.let_environments_fail_alone()
+    cloud.end_environments_whole()
+    sqs.patch()
+    dynamodb.patch()
+    streams.patch()
+    cloud.keep_state_whole(lambda: end_session(os.getpid()))
+    cloud.log_requests(RequestLog(Path(request_log)))
+    dynamodb.count_units(UnitLog(Path(request_log).with_name(UNIT_LOG)))
+    cloud.fill_batches()
     if harsh:
         harden(Behaviours.parse(harsh))
     else:

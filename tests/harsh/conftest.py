@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sluice.aws.operator.connections import Connection, of_environment
-from sluice.local import patches_dynamodb, patches_sqs
 from sluice.local.cloud import Cloud, start
 from sluice.local.harsh.behaviours import Behaviours
+from sluice.local.mended import dynamodb as mended_dynamodb
+from sluice.local.mended import sqs as mended_sqs
 from sluice.local.sites import DEFAULT_SITE
 
 DELAY_S = 2.0  # long enough for a call to come before its end on a busy machine
@@ -47,8 +48,8 @@ def harsh_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 @pytest.fixture(scope="session")
 def patched() -> None:
     """Patch ministack in this process, as its server does. Importing it raises the process's limit of recursion."""
-    patches_sqs.patch()
-    patches_dynamodb.patch()
+    mended_sqs.patch()
+    mended_dynamodb.patch()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import ministack.app
 import pytest
 from ministack.core import iam_actions
 
-from sluice.local import patches
+from sluice.local.mended import cloud as patches
 from tests.harsh.two_clouds import TwoClouds, two_clouds
 
 FIFO = {"name": "queue.fifo", "FifoQueue": "true"}

@@ -1,4 +1,4 @@
-"""What ministack does otherwise than AWS, patched from outside while it runs; nothing of it reaches our stacks.
+"""Patches of Lambda, IAM, SSM and of the server itself; nothing of them reaches our stacks.
 
 Each patch says what AWS does. ministack's version is pinned, and every patch checks that what it replaces is there.
 """

@@ -1,6 +1,6 @@
 """What ministack's triggers by DynamoDB's streams do otherwise than AWS, patched from outside while it runs.
 
-The rest of ministack is patched in `sluice.local.patches`.
+The rest of ministack is patched in `sluice.local.mended.cloud`.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """What ministack's SQS does otherwise than AWS, patched from outside while it runs.
 
-Each patch says what AWS does. The rest of ministack is patched in `sluice.local.patches`.
+Each patch says what AWS does. The rest of ministack is patched in `sluice.local.mended.cloud`.
 """
 
 import base64
