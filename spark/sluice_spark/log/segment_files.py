@@ -86,7 +86,7 @@ def publish(store: Store, header: Header, rows: pa.Table | pa.Buffer) -> None:
 
 
 def _numbered(names: Mapping[str, float]) -> Iterator[tuple[int, float]]:
-    """An S3 console's marker of a folder, a README or a half copied file are nobody's segments."""
+    """Pass over what is nobody's segment: an S3 console's marker of a folder, a README, a half copied file."""
     for name, at in names.items():
         if found := _NAME.fullmatch(name):
             yield int(found[1]), at
