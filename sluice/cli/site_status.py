@@ -80,6 +80,11 @@ def status(
 
 
 def read(connection: "Connection", *, is_local: bool, within_s: float = WITHIN_S) -> SiteReport:
+    """Ask all parts, as `read_site` does."""
+    return read_site(AskedSite(connection, is_local=is_local), within_s=within_s)
+
+
+def read_site(site: "AskedSite", *, within_s: float = WITHIN_S) -> SiteReport:
     """Ask all parts at once, and each for what it has at once; a part has `within_s` to answer.
 
     Raises `NotUsable` where all fail for one reason, as without credentials.
@@ -88,7 +93,6 @@ def read(connection: "Connection", *, is_local: bool, within_s: float = WITHIN_S
     from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
     deadline_s = time.monotonic() + within_s
-    site = AskedSite(connection, is_local=is_local)
     readers: Mapping[str, Callable[[AskedSite], Part]] = {
         "rendezvous": _rendezvous,
         "splitting": _splitting,
@@ -110,7 +114,7 @@ def read(connection: "Connection", *, is_local: bool, within_s: float = WITHIN_S
     reasons = set(failed.values())
     if len(failed) == len(readers) and len(reasons) == 1:
         raise NotUsable(reasons.pop())
-    return SiteReport(region=connection.region, parts=parts, absent=absent, failed=failed)
+    return SiteReport(region=site.connection.region, parts=parts, absent=absent, failed=failed)
 
 
 def begin(task: Callable[[], T]) -> "Future[T]":
@@ -142,10 +146,10 @@ class AskedSite:
         from sluice.stages import staged  # noqa: PLC0415 - see above
 
         name = staged(stack, self.connection.stage)
-        found: Mapping[str, Mapping[str, str]] = self._once("stacks", partial(all_outputs, self.connection)).result()
+        found: Mapping[str, Mapping[str, str]] = self.once("stacks", partial(all_outputs, self.connection)).result()
         if name in found:
             return found[name]
-        stored: Mapping[str, str] = self._once(name, partial(stored_outputs, self.connection, name)).result()
+        stored: Mapping[str, str] = self.once(name, partial(stored_outputs, self.connection, name)).result()
         return stored
 
     def client(self, where: tuple[str, str]) -> "ControlClient":
@@ -161,9 +165,7 @@ class AskedSite:
         from sluice.aws.operator.control_client import SWEEPER  # noqa: PLC0415 - boto3 takes longer than all of --help
         from sluice.rendezvous.operations import ShowRendezvous  # noqa: PLC0415 - see above
 
-        return self._once(
-            "rendezvous", lambda: self.client(SWEEPER).ask(ShowRendezvous(queues=self._seen_by_sweeper()))
-        )
+        return self.once("rendezvous", lambda: self.client(SWEEPER).ask(ShowRendezvous(queues=self._seen_by_sweeper())))
 
     def _seen_by_sweeper(self) -> tuple[str, ...]:
         from sluice.aws.operator.deployment import STACK  # noqa: PLC0415 - boto3 takes longer than all of --help
@@ -182,14 +184,15 @@ class AskedSite:
                     return self.rendezvous().result().held[url]
             return depth_of(self.connection.client("sqs"), url)
 
-        return self._once(url, look)
+        return self.once(url, look)
 
     def held(self, urls: Iterable[str]) -> list[dict[str, Any]]:
         """Say of each queue what it holds. Raises `CallFailed`."""
         asked = [(url, self.depth(url)) for url in urls]
         return [{"url": url, **plain(depth.result())} for url, depth in asked]
 
-    def _once(self, what: str, task: Callable[[], T]) -> "Future[T]":
+    def once(self, what: str, task: Callable[[], T]) -> "Future[T]":
+        """Begin a task under this name, or give the one that has begun."""
         with self._lock:
             if what not in self._asked:
                 self._asked[what] = begin(task)

@@ -10,7 +10,7 @@ from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
 from sluice_spark.log.planning import Admission
-from sluice_spark.sqs.access import Identity
+from sluice_spark.sqs.access import Identity, account_of_role, region_of
 
 CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20
@@ -98,6 +98,7 @@ def _checked_together(options: Options) -> None:
     fifo = any(url.endswith(".fifo") for url in options.queue_urls)
     if fifo and not options.delete:
         raise InvalidOption("deleteMode", "'none' stops a FIFO queue: a group goes on once its messages are deleted")
+    _checked_places(options)
     wanted = options.deserialisation
     if wanted.format != "raw" and not wanted.schema:
         raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
@@ -110,6 +111,19 @@ def _checked_together(options: Options) -> None:
         raise InvalidOption("s3Glob" if options.s3.glob != "*" else "s3Removed", "needs envelope s3")
     if options.executors:
         _checked_executors(options, fifo=fifo)
+
+
+def _checked_places(options: Options) -> None:
+    regions = {region for url in options.queue_urls if (region := region_of(url))}
+    if options.region and not options.endpoint and regions - {options.region}:
+        others = ", ".join(sorted(regions - {options.region}))
+        raise InvalidOption("region", f"{options.region!r}, but the queue URLs say {others}: leave it out")
+    if options.endpoint and len(regions) > 1:
+        raise InvalidOption("endpoint", f"one for queues of several regions, {', '.join(sorted(regions))}")
+    for url in options.queue_urls:
+        options.identity.at(url)
+    if options.files.read and len(options.identity.role_arns) > 1:
+        raise InvalidOption("roleArn", "several, but s3Format reads all objects as one")
 
 
 def _checked_executors(options: Options, *, fifo: bool) -> None:
@@ -160,6 +174,16 @@ def _queue_urls(value: str) -> tuple[str, ...]:
         if not re.fullmatch(r"https?://[^/\s]+/.+", url):
             raise ValueError(f"{url!r} is not a queue URL")
     return urls
+
+
+def _role_arns(value: str) -> tuple[str, ...]:
+    arns = tuple(arn.strip() for arn in value.split(","))
+    for arn in arns:
+        if not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", arn):
+            raise ValueError(f"{arn!r} is not a role's ARN")
+    if len({account_of_role(arn) for arn in arns}) < len(arns):
+        raise ValueError("several roles are of one account: each is for the queues of its account")
+    return arns
 
 
 def _number(low: int, high: int) -> Callable[[str], int]:
@@ -248,7 +272,7 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "region": ("region", _TEXT),
     "endpoint": ("endpoint", _TEXT),
     "stagingLocation": ("staging_location", _location),
-    "roleArn": ("identity.role_arn", _text_of(r"arn:aws[a-z-]*:iam::\d{12}:role/.+", "a role's ARN")),
+    "roleArn": ("identity.role_arns", _role_arns),
     "roleSessionName": ("identity.role_session_name", _TEXT),
     "externalId": ("identity.external_id", _TEXT),
     "profile": ("identity.profile", _TEXT),

@@ -15,20 +15,21 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.aws.operator.client_queues import ClientCredentials, ClientQueues, open_client
-from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.aws.operator.control_client import FEDERATION, SWEEPER, ControlClient
 from sluice.aws.rendezvous.event_publisher import TableTeller
 from sluice.aws.rendezvous.waiting import DynamoProxyPools
 from sluice.federation.operations import BindQueue, ShowSite, SweepSite, UnbindQueue
 from sluice.local.traffic import Proxies, answer, offer_body
 from sluice.peers.methods import Denied, over_sqs
 from sluice.rendezvous.counts.events import Event, OfferEvent, PollEvent, read_event
+from sluice.rendezvous.operations import LEAST_S, SweepAnswers
 from sluice.rendezvous.protocol.matching import Pool
 from sluice.rendezvous.protocol.messages import NO_PROXIES, TIMED_OUT
 from sluice.times import DAY_MS, day_of, iso, ms_of
 from sluice.ulids import is_ulid, ulid_of
 from tests.deployed import Deployed
 
-WITHIN_S = 300  # offers without an answer are told of when their queues are swept
+WITHIN_S = 120  # twice of it is less than what a test may take
 EXCHANGE = "events"
 KEY = "rendezvous.#"
 
@@ -43,6 +44,7 @@ class Site:
     def __init__(self, deployed: Deployed) -> None:
         self.deployed = deployed
         self.control = ControlClient.of(deployed.connection, FEDERATION)
+        self.sweeper = ControlClient.of(deployed.connection, SWEEPER)
         self.control.ask(SweepSite())  # makes what is declared; by itself, within a minute
         self.queue = f"sluice-queue-{uuid.uuid4().hex[:8]}"
         self.url = deployed.make_queue(self.queue)
@@ -64,13 +66,15 @@ class Site:
         while not set(wanted) <= set(map(_ending, by_id.values())):
             assert time.monotonic() < deadline, Counter(map(_ending, by_id.values()))
             self.poll_in_vain()
+            # An offer without an answer is told of when its queue is swept: by the schedule two minutes later.
+            self.sweeper.ask(SweepAnswers(older_than_s=LEAST_S))
             received = self.deployed.sqs.receive_message(
                 QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=2, MessageAttributeNames=["All"]
             ).get("Messages", [])
             for message in received:
                 self.deployed.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
                 event = json.loads(message["Body"])
-                # An offer without an answer is told of when its queue is swept: it may be an earlier test's.
+                # An offer that is told of now may be an earlier test's.
                 if ms_of(event["at"]) - event.get("waited_ms", 0) >= since_ms:
                     by_id[event["id"]] = dict(message)
         return list(by_id.values())

@@ -41,6 +41,13 @@ def test_only_what_is_old_and_committed_is_forgotten(tmp_path: Path, note: Calla
     assert bad_records.between(store, Position(0), Position(9)) == 1
 
 
+def test_what_others_put_beside_the_notes_is_passed_over(tmp_path: Path, note: Callable[..., None]) -> None:
+    note(1, 0, 5, errors=1)
+    for name in ("README.txt", "00000000000000000001-0-5-0-7.v1.part"):
+        (tmp_path / bad_records.FOLDER / name).touch()
+    assert bad_records.between(FileStore(tmp_path), Position(0), Position(9)) == 1
+
+
 @given(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**20))
 def test_an_offset_keeps_the_errors_and_one_without_them_is_read(errors: int, segment: int, row: int) -> None:
     offset = Offset(position=Position(1), errors=errors, errors_until=Position(segment, row))

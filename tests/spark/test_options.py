@@ -43,6 +43,9 @@ def test_several_queues() -> None:
         ("deleteMode", "later"),
         ("mode", "workers"),
         ("roleArn", "me"),
+        ("roleArn", "arn:aws:iam::123456789012:role/a,arn:aws:iam::123456789012:role/b"),
+        ("roleArn", "arn:aws:iam::123456789012:role/a,arn:aws:iam::210987654321:role/b"),
+        ("region", "us-east-1"),
         ("maxMessagePerTrigger", "1"),
         ("rateLimit", "0"),
         ("rateLimit", "fast"),
@@ -71,6 +74,24 @@ def test_a_staging_location_is_needed() -> None:
 def test_a_format_needs_a_schema() -> None:
     with pytest.raises(InvalidOption, match="schema"):
         parsed({**MINIMUM, "format": "json"})
+
+
+def test_queues_of_several_regions_have_no_endpoint_in_common() -> None:
+    urls = ",".join(f"https://sqs.{region}.amazonaws.com/123456789012/q" for region in ("eu-west-1", "us-east-1"))
+    assert len(parsed({**MINIMUM, "queueUrl": urls}).queue_urls) == 2
+    with pytest.raises(InvalidOption, match=r"endpoint.*eu-west-1, us-east-1"):
+        parsed({**MINIMUM, "queueUrl": urls, "endpoint": "https://vpce"})
+    with pytest.raises(InvalidOption, match=r"region.*us-east-1"):
+        parsed({**MINIMUM, "queueUrl": urls, "region": "eu-west-1"})
+
+
+def test_of_several_roles_each_is_for_its_account() -> None:
+    urls = ",".join(f"https://sqs.eu-west-1.amazonaws.com/{account}/q" for account in ("123456789012", "210987654321"))
+    roles = "arn:aws:iam::123456789012:role/a, arn:aws:iam::210987654321:role/b"
+    options = parsed({**MINIMUM, "queueUrl": urls, "roleArn": roles})
+    assert [options.identity.at(url).role_arn for url in options.queue_urls] == roles.split(", ")
+    with pytest.raises(InvalidOption, match="roleArn"):
+        parsed({**MINIMUM, "queueUrl": urls, "roleArn": roles, "envelope": "s3", "s3Format": "csv", "schema": "a int"})
 
 
 def test_a_fifo_queue_goes_on_only_once_messages_are_deleted() -> None:

@@ -276,7 +276,7 @@ def test_a_role_is_assumed_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
     moto = pytest.importorskip("moto", reason="STS in memory")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     with moto.mock_aws():
-        role = Identity(role_arn="arn:aws:iam::123456789012:role/reader")
+        role = Identity(role_arns=("arn:aws:iam::123456789012:role/reader",))
         client = open_objects(role, region="eu-west-1", endpoint=None)
         client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
         client.put_object(Bucket=BUCKET, Key="f", Body=b"1")

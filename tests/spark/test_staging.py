@@ -117,6 +117,35 @@ def test_another_format_is_refused(store: Store) -> None:
         rows_of(pa.py_buffer(foreign))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "segments/",  # as the console's "Create folder" leaves it
+        "segments/README.txt",
+        "segments/00000000000000000007.arrow.part",
+        "segments/old/00000000000000000007.arrow",
+        "segments/7.arrow",
+    ],
+)
+def test_what_others_put_beside_segments_is_passed_over(store: Store, name: str) -> None:
+    log = begun(store)
+    log.append(some(1))
+    if isinstance(store, S3Store):
+        store._client.put_object(Bucket="bucket", Key=f"some/log/{name}")
+    elif not name.endswith("/"):
+        store.publish(name, pa.py_buffer(b""))
+    assert ids(log) == ["id-1"]
+    begun(store).append(some(2))
+    assert log.retain(Position(2), retention_s=-2) == 2
+    assert ids(log) == ["id-2"]
+
+
+def test_names_at_the_top_are_found_without_those_in_folders(store: Store) -> None:
+    for name in ("a", "b", "segments/c"):
+        store.publish(name, pa.py_buffer(b""))
+    assert [name for name in store.names("", after="a") if name != "segments"] == ["b"]
+
+
 def test_the_newest_driver_fences_the_one_before(store: Store) -> None:
     first = begun(store)
     first.append(some(1))

@@ -13,7 +13,7 @@ from sluice_spark.errors import SegmentTaken, UnknownFormat
 from sluice_spark.log.store import Store
 
 VERSION = 1
-_NAME = re.compile(r"(\d{20}(?:-\d+)+)\.v(\d+)")
+_NAME = re.compile(r"([0-9]{20}(?:-[0-9]+)+)\.v([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,16 @@ def note(store: Store, folder: str, number: int, *numbers: int) -> None:
 
 
 def notes(store: Store, folder: str, since: int = 0) -> Sequence[Note]:
-    """Find the folder's notes, of segments from `since` on. Raises UnknownFormat for those of a later version."""
+    """Find the folder's notes, of segments from `since` on. Raises UnknownFormat for those of a later version.
+
+    What others put beside them is passed over.
+    """
     found = []
     for name, at in store.names(folder, after=f"{folder}/{since:020d}").items():
-        parsed = _NAME.fullmatch(name.rpartition("/")[2])
-        if not parsed or int(parsed[2]) != VERSION:
+        parsed = _NAME.fullmatch(name.removeprefix(f"{folder}/"))
+        if not parsed:
+            continue
+        if int(parsed[2]) != VERSION:
             raise UnknownFormat(f"{name} is no note of version {VERSION}, which this package reads")
         found.append(Note(name, [int(each) for each in parsed[1].split("-")], at))
     return found

@@ -1,9 +1,10 @@
 """Bad records in a place of their own, one Parquet file for each slice, or piece of it, that has some.
 
-A task tried again writes the same file, once.
+A task tried again writes the same file, once. They lie in the location itself, so that this can be read as a table.
 """
 
 import logging
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from sluice_spark.log.store import Store
 
 log = logging.getLogger(__name__)
 
-FOLDER = "bad-records"
+EARLIER_FOLDER = "bad-records"  # where they were at first, within the location
+_NAME = re.compile(rf"(?:{EARLIER_FOLDER}/)?[0-9]{{20}}(?:-[0-9.]+)+-([0-9]+)\.parquet")
 
 
 def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0, piece: int = 0) -> None:
@@ -28,7 +30,7 @@ def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0,
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([rows]), sink)
     within = f"{share}.{piece}" if piece else f"{share}"
-    name = f"{FOLDER}/{part.number:020d}-{part.low}-{part.high}-{within}-{rows.num_rows}.parquet"
+    name = f"{part.number:020d}-{part.low}-{part.high}-{within}-{rows.num_rows}.parquet"
     try:
         store.publish(name, sink.getvalue())
     except SegmentTaken:
@@ -37,6 +39,7 @@ def quarantined(store: Store, part: Slice, rows: pa.RecordBatch, share: int = 0,
 
 
 def counts(store: Store) -> Iterator[tuple[str, int]]:
-    """Each file's name with how many bad records it holds."""
-    for name in sorted(store.names(FOLDER)):
-        yield name, int(name.removesuffix(".parquet").rpartition("-")[2])
+    """Each file's name with how many bad records it holds, those of earlier versions too."""
+    for name in sorted((*store.names(""), *store.names(EARLIER_FOLDER))):
+        if found := _NAME.fullmatch(name):
+            yield name, int(found[1])

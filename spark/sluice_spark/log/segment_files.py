@@ -1,9 +1,10 @@
 """Segments as objects of the store: by number, each published once. What is in one is `segments`'."""
 
 import logging
+import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ FOLDER = "segments"
 READERS = 16
 PUBLISH_ATTEMPTS = 6
 PUBLISH_AGAIN_S = 0.5
+_NAME = re.compile(rf"{FOLDER}/([0-9]{{20}})\.arrow")
 EMPTY = pa.Table.from_batches([], schema=SCHEMA)
 
 
@@ -27,13 +29,13 @@ def segment_name(number: int) -> str:
 
 
 def numbers_since(store: Store, since: int = 0) -> Collection[int]:
-    """Find the segments that exist, from `since` on."""
-    return {_number(name) for name in store.names(FOLDER, after=segment_name(since - 1) if since else "")}
+    """Find the segments that exist, from `since` on. What others put beside them is passed over."""
+    return {number for number, _ in _numbered(store.names(FOLDER, after=segment_name(since - 1) if since else ""))}
 
 
 def published_at(store: Store) -> Mapping[int, float]:
     """Find when each segment was published, in epoch seconds."""
-    return {_number(name): at for name, at in store.names(FOLDER).items()}
+    return dict(_numbered(store.names(FOLDER)))
 
 
 def header_at(store: Store, number: int) -> Header:
@@ -83,5 +85,8 @@ def publish(store: Store, header: Header, rows: pa.Table | pa.Buffer) -> None:
             return
 
 
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2].removesuffix(".arrow"))
+def _numbered(names: Mapping[str, float]) -> Iterator[tuple[int, float]]:
+    """Pass over what is nobody's segment: an S3 console's marker of a folder, a README, a half copied file."""
+    for name, at in names.items():
+        if found := _NAME.fullmatch(name):
+            yield int(found[1]), at

@@ -36,7 +36,10 @@ class Store(Protocol):
         """Read the first `size` bytes. Raises SegmentMissing."""
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
-        """Names under `prefix/` that sort after `after`, with the epoch second each was published."""
+        """Names right under `prefix/`, or with none at the top, that sort after `after`, and the epoch second of each.
+
+        Others' files are among them, and a folder may be.
+        """
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove what is there: what is gone already is fine."""
@@ -99,7 +102,7 @@ class FileStore:
         """Without files that are still being written."""
         try:
             with os.scandir(self._root / prefix) as entries:
-                found = {f"{prefix}/{entry.name}": entry for entry in entries if not entry.name.startswith(".")}
+                found = {_under(prefix, entry.name): entry for entry in entries if not entry.name.startswith(".")}
         except FileNotFoundError:
             return {}
         published = ((name, _published_at(entry)) for name, entry in found.items() if name > after)
@@ -146,7 +149,7 @@ class S3Store:
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """All pages."""
-        place = {"Bucket": self._bucket, "Prefix": f"{self._prefix}{prefix}/"}
+        place = {"Bucket": self._bucket, "Prefix": self._prefix + _under(prefix, ""), "Delimiter": "/"}
         if after:
             place["StartAfter"] = self._prefix + after
         pages = self._client.get_paginator("list_objects_v2").paginate(**place)
@@ -171,6 +174,10 @@ class S3Store:
 
     def _key(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + name}
+
+
+def _under(prefix: str, name: str) -> str:
+    return f"{prefix}/{name}" if prefix else name
 
 
 def _published_at(entry: os.DirEntry[str]) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sluice_spark.errors import QueueBusy, RowsNotSent
 from sluice_spark.sink.outgoing import Batch, Outgoing, Packer, Unsent
-from sluice_spark.sqs.access import region_of
+from sluice_spark.sqs.access import account_of, region_of
 from sluice_spark.sqs.client import ATTEMPTS, SqsClient
 
 PLACES_LIMIT = 20  # of unsent rows that are reported by place; all are counted
@@ -50,7 +50,7 @@ class _Sending:
     def __init__(self, client: Client, clients: AsyncExitStack, *, lanes: int, fail_on_error: bool) -> None:
         self.report = Report()
         self._make, self._clients, self._fail_on_error = client, clients, fail_on_error
-        self._by_region: dict[str | None, SqsClient] = {}
+        self._by_place: dict[tuple[str | None, str | None], SqsClient] = {}  # by region and account
         self._packer = Packer(lanes)
         self._lanes: list[asyncio.Queue[Batch | None]] = [asyncio.Queue(LANE_BATCHES) for _ in range(lanes)]
         self._failed: Exception | None = None
@@ -95,11 +95,11 @@ class _Sending:
                 self._failed = self._failed or error
 
     async def _client(self, queue_url: str) -> SqsClient:
-        region = region_of(queue_url)
-        if region not in self._by_region:
-            self._by_region[region] = self._make(queue_url)
-            await self._clients.enter_async_context(self._by_region[region])
-        return self._by_region[region]
+        place = region_of(queue_url), account_of(queue_url)
+        if place not in self._by_place:
+            self._by_place[place] = self._make(queue_url)
+            await self._clients.enter_async_context(self._by_place[place])
+        return self._by_place[place]
 
     async def _send(self, batch: Batch, client: SqsClient) -> None:
         """Try again, by id, what SQS took not; give up what it says is the sender's fault, or after ATTEMPTS."""

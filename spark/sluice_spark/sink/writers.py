@@ -21,7 +21,8 @@ from sluice_spark.sink.columns import check_columns
 from sluice_spark.sink.options import SinkOptions, sink_options
 from sluice_spark.sink.outgoing import Addressing, Outgoing, Place, Unsent, outgoing
 from sluice_spark.sink.sending import Report, send_all
-from sluice_spark.sqs.client import SqsClient, clients_of
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import spare_pyspark_zip
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class _Writing:
     def _client(self, queue_url: str) -> SqsClient:
         options = self._options
         return clients_of(
-            queue_url,
+            [queue_url],
             region=options.region,
             endpoint=options.endpoint,
             identity=options.identity,

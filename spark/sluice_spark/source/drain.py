@@ -12,7 +12,7 @@ from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import open_store
 from sluice_spark.options import Options, parsed
 from sluice_spark.source.dispatching import reached
-from sluice_spark.sqs.client import clients_of
+from sluice_spark.sqs.clients import clients_of
 
 VISIBLE = "ApproximateNumberOfMessages"
 LOOK_EVERY_S = 0.5
@@ -70,7 +70,7 @@ def _wait(query: Any) -> None:
 def visible(source: Options) -> int:
     """Messages that the queues say can be received now."""
     clients = clients_of(
-        source.queue_urls[0],
+        source.queue_urls,
         region=source.region,
         endpoint=source.endpoint,
         identity=source.identity,

@@ -23,7 +23,8 @@ from sluice_spark.options import Options
 from sluice_spark.source.executors import Order, segment, task_intake
 from sluice_spark.source.fifo import Share, is_fifo, shared
 from sluice_spark.sqs.access import region_of
-from sluice_spark.sqs.client import SqsClient, clients_of
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import spare_pyspark_zip
 
 OBJECTS_PER_TASK = 20  # messages, where a row names an object to read: a GET takes some 30 ms
@@ -121,7 +122,7 @@ def _index(partition: Rows) -> int:
 def task_clients(options: Options) -> Callable[[], SqsClient]:
     """Make clients of the queues. Raises InvalidOption where nothing says their region, or a key."""
     return clients_of(
-        options.queue_urls[0],
+        options.queue_urls,
         region=options.region,
         endpoint=options.endpoint,
         identity=options.identity,

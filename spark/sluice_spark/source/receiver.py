@@ -26,7 +26,8 @@ from sluice_spark.source.after_commit import Held
 from sluice_spark.source.fifo import in_order, is_fifo
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.rate import Rate
-from sluice_spark.sqs.client import SqsClient, clients_of
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.clients import clients_of
 from sluice_spark.sqs.received import Received, in_tens
 from sluice_spark.workers import answer_soon, spare_collections
 
@@ -166,7 +167,7 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         enough_bytes=enough.size,
     )
     clients = clients_of(
-        options.queue_urls[0],
+        options.queue_urls,
         region=options.region,
         endpoint=options.endpoint,
         identity=options.identity,

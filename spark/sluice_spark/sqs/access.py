@@ -5,7 +5,7 @@ Nothing of this is pickled, logged or written: partitions and segments carry nam
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,18 +24,37 @@ from sluice_spark.sqs.signing import Credentials
 _REGION_IN_HOST = re.compile(
     r"(?:^|\.)(?:sqs(?:-fips)?\.)?([a-z]{2,}(?:-[a-z]+)+-\d)\.(?:queue\.|vpce\.|api\.|amazonaws)"
 )
+_ACCOUNT = re.compile(r"\d{12}")
 
 CredentialsNow = Callable[[], Credentials]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """As whom to call. Without a role: botocore's default chain, or the profile's."""
+    """As whom to call. Without a role: botocore's default chain, or the profile's.
+
+    One role is for all queues; of several each is for the queues of its account.
+    """
 
     profile: str | None = None
-    role_arn: str | None = None
+    role_arns: tuple[str, ...] = ()
     role_session_name: str = "sluice-spark"
     external_id: str | None = None
+
+    @property
+    def role_arn(self) -> str | None:
+        """The one role, if there is one. Of several none is everybody's: see `at`."""
+        return self.role_arns[0] if len(self.role_arns) == 1 else None
+
+    def at(self, queue_url: str) -> "Identity":
+        """As whom to call this queue. Raises InvalidOption where none of several roles is of its account."""
+        if len(self.role_arns) <= 1:
+            return self
+        account = account_of(queue_url)
+        role = next((arn for arn in self.role_arns if account_of_role(arn) == account), None)
+        if role is None:
+            raise InvalidOption("roleArn", f"none of these roles is of the account of {queue_url}")
+        return replace(self, role_arns=(role,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +71,17 @@ class Endpoint:
         parts = urlsplit(self.url)
         default = {"http": 80, "https": 443}.get(parts.scheme)
         return f"{parts.hostname}:{parts.port}" if parts.port and parts.port != default else str(parts.hostname)
+
+
+def account_of(queue_url: str) -> str | None:
+    """Find the account in a queue URL: the first of its path."""
+    account = urlsplit(queue_url).path.strip("/").partition("/")[0]
+    return account if _ACCOUNT.fullmatch(account) else None
+
+
+def account_of_role(arn: str) -> str:
+    """Find the account in a role's ARN."""
+    return arn.split(":")[4]
 
 
 def region_of(queue_url: str) -> str | None:

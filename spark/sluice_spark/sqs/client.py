@@ -18,7 +18,7 @@ from typing import Any, Self
 import orjson
 
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
-from sluice_spark.sqs.access import CredentialsNow, Endpoint, Identity, credentials_of, resolved_endpoint
+from sluice_spark.sqs.access import CredentialsNow, Endpoint
 from sluice_spark.sqs.answers import HttpAnswer
 from sluice_spark.sqs.received import BATCH_LIMIT
 from sluice_spark.sqs.signing import Credentials, signed_headers
@@ -274,18 +274,6 @@ class _Signed:
     def fresh(self, key: Credentials, now: float) -> bool:
         """Signed with this key, and not long before or (the clock was set) after now."""
         return self.key is key and abs(now - self.signed_at) < SIGNATURE_FRESH_S
-
-
-def clients_of(
-    queue_url: str, *, region: str | None, endpoint: str | None, identity: Identity, connections: int
-) -> Callable[[], SqsClient]:
-    """Make clients of the queue's region, each with `connections`, as the identity.
-
-    Asks botocore once. Raises InvalidOption where nothing says the region, or no key is found.
-    """
-    place = resolved_endpoint(queue_url, region=region, endpoint=endpoint, identity=identity)
-    credentials = credentials_of(identity, region=place.region)
-    return lambda: SqsClient(place, credentials, connections=connections)
 
 
 def _parsed(action: str, answer: HttpAnswer) -> dict[str, Any]:

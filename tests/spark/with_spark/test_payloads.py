@@ -36,7 +36,7 @@ def test_bad_records_go_to_a_table(spark: Any, sqs: Any, tmp_path: Path) -> None
     send(sqs, '{"n": 1}', "broken")
     given = options(sqs, tmp_path, format="json", schema="n int", badRecords=str(tmp_path / "bad"))
     assert [row.value.n for row in spark.read.format("sqs").options(**given).load().collect()] == [1]
-    bad = spark.read.parquet(str(tmp_path / "bad" / "bad-records")).collect()
+    bad = spark.read.parquet(str(tmp_path / "bad")).collect()
     assert [row.body for row in bad] == ["broken"]
 
 

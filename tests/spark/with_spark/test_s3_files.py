@@ -109,7 +109,7 @@ def test_bad_records_go_to_a_table_and_a_bounded_read_sees_the_log_again(
     assert spark.read.format("sqs").options(**given).load().selectExpr("sum(value.id)").collect()[0][0] == sum(
         number for number in range(10_000) if number % 1000
     )
-    bad = spark.read.parquet(str(tmp_path / "bad" / "bad-records")).collect()
+    bad = spark.read.parquet(str(tmp_path / "bad")).collect()
     assert sorted(int(row.bad_record.split()[1].strip(":")) for row in bad) == [1000 * n + 1 for n in range(10)]
     again = {name: value for name, value in options.items() if name not in {"queueUrl", "endpoint"}}
     assert spark.read.format("sqs").options(**again).load().count() == 10_000
