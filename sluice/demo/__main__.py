@@ -80,7 +80,7 @@ def main() -> None:
                 way.land(progress=progress)
                 split = splitting.run(site.connection, progress=progress)
                 federated = federation.run(site, peer, progress=progress)
-                offers = {str(site.site): rendezvous.LARGE.offers, str(peer.site): rendezvous.SMALL.offers}
+                offers = {str(site.site): offered.offers, str(peer.site): at_peer.offers}
                 joined = way.finish(offers, progress=progress)
     except (SluiceError, ExceptionGroup) as error:
         console.print(f"[red]{error}")

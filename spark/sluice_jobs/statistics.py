@@ -33,7 +33,7 @@ from sluice_jobs.events import UNKNOWN, bad_records, events
 from sluice_jobs.land import QUERY_ID
 from sluice_jobs.landing import messages_layout
 from sluice_jobs.landing_names import MESSAGES
-from sluice_jobs.stopping import Stopped, asked_to_stop, awaited
+from sluice_jobs.stopping import asked_to_stop, awaited, stop_before
 from sluice_jobs.table_log import WRITE, Change, Snapshot, Transaction
 from sluice_jobs.tables import Keep, Layout, ParquetTable, open_table
 from sluice_spark.errors import SegmentTaken
@@ -157,7 +157,7 @@ class Hours:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Durable when it returns."""
         if self._stopping.is_set():
-            raise Stopped(f"asked to stop before batch {number}")
+            stop_before(number, batch.sparkSession)
         before = self._table.log.snapshot().rows
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         self._table.append(batch, Transaction(app_id=query, version=number))

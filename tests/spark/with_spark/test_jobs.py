@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.spark.with_spark.driver import kill_session
+from tests.spark.with_spark.killed import committed, until
 
 ENTRY = Path(__file__).parents[3] / "spark" / "sluice_job.py"
 WITHIN_S = 180
@@ -119,17 +120,7 @@ def test_a_job_that_is_killed_lands_each_message_once(
     sqs.queues["q"].visibility_s = VISIBILITY_S
     fill(sqs.queues["q"])
     sent = sorted(sqs.queues["q"].known)
-    arguments = {
-        "--queue-url": sqs.queue_url("q"),
-        "--endpoint": sqs.url,
-        "--staging": f"{tmp_path}/staging",
-        "--checkpoint": f"{tmp_path}/checkpoint",
-        "--tables": f"{tmp_path}/tables",
-        "--table-format": "parquet",
-        "--quarantine": f"{tmp_path}/bad",
-        "--max-messages": "900",
-        "--trigger-seconds": "0",
-    }
+    arguments = {**told(sqs, tmp_path), "--max-messages": "900"}
     program = [sys.executable, str(ENTRY), "land", *[each for pair in arguments.items() for each in pair]]
     log, commits = tmp_path / "tables" / "messages" / "_delta_log", tmp_path / "checkpoint" / "commits"
     moments: dict[str, Callable[[], bool]] = {
@@ -186,6 +177,39 @@ def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_pa
     assert done.totals.landed == len(ids(messages()))
     committed = [path.name for path in (tmp_path / "checkpoint" / "commits").glob("*") if path.name.isdigit()]
     assert len(committed) == done.totals.batches
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_a_job_after_its_batch_without_a_traceback(spark: Any, sqs: Any, tmp_path: Path) -> None:
+    """As a terminal sends it: to all processes of the job."""
+    sqs.queues["q"].fill([f"{number}" for number in range(300)], time.time())
+    program = [sys.executable, str(ENTRY), "land", *[each for pair in told(sqs, tmp_path).items() for each in pair]]
+    with subprocess.Popen(
+        [*program, "--max-messages", "100"], start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as job:
+        try:
+            until(lambda: committed({"checkpoint": f"{tmp_path}/checkpoint"}) > 1 or job.poll() is not None)
+            os.killpg(job.pid, signal.SIGINT)
+            said, errors = job.communicate(timeout=WITHIN_S)
+        finally:
+            kill_session(job.pid)
+    assert job.returncode == 0, errors[-4000:]
+    assert b"Traceback" not in errors
+    assert json.loads(said.splitlines()[-1])["landed"] >= 100
+
+
+def told(sqs: Any, place: Path) -> dict[str, str]:
+    """What a program is told of this test's queue and places."""
+    return {
+        "--queue-url": sqs.queue_url("q"),
+        "--endpoint": sqs.url,
+        "--staging": f"{place}/staging",
+        "--checkpoint": f"{place}/checkpoint",
+        "--tables": f"{place}/tables",
+        "--table-format": "parquet",
+        "--quarantine": f"{place}/bad",
+        "--trigger-seconds": "0",
+    }
 
 
 def killed_when(reached: Callable[[], bool], program: list[str]) -> None:
@@ -259,6 +283,25 @@ def _text(value: str) -> dict[str, Any]:
     return {"type": "String", "string": value, "binary": None}
 
 
+MISTYPED = [
+    '{"exchange": 5}',
+    '{"exchange": true}',
+    '{"exchange": {"a": 1}}',
+    '{"exchange": 5, "headers": {"exchange": "e"}}',
+    '{"exchange": "e", "key": -1.5}',
+    '{"exchange": "e", "id": 7}',
+    '{"exchange": "e", "trace": ["SITE1", 7]}',
+]
+
+
+def test_a_name_that_looks_like_a_number_is_a_name(received: Any, landed: Any, messages: Any) -> None:
+    names = ["5", "true", "-1", "{}", "[]"]
+    rows = [message(number, attributes=sealed(name, key=name)) for number, name in enumerate(names)]
+    landed(received(rows), 0)
+    found = messages().orderBy("message_id").collect()
+    assert [(row.exchange, row.routing_key) for row in found] == [(name, name) for name in names]
+
+
 def test_metadata_that_cant_be_read_are_quarantined_with_a_reason(received: Any, landed: Any, messages: Any) -> None:
     unreadable = [
         bad_metadata(),
@@ -267,6 +310,7 @@ def test_metadata_that_cant_be_read_are_quarantined_with_a_reason(received: Any,
         {"x-qpid": _text('{"published": "soon"}')},
         {"x-qpid": {"type": "Binary", "string": None, "binary": b"{}"}},
         {"x-qpid": _text(json.dumps({"exchange": "é" * 127}))},  # a name that no folder can have
+        *({"x-qpid": _text(text)} for text in MISTYPED),
     ]
     rows = [message(number, attributes=attributes) for number, attributes in enumerate(unreadable)]
     landed(received([*rows, message(99)]), 0)
@@ -550,10 +594,10 @@ def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
 
 
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
-def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixtures
+def test_a_replay_brings_back_what_landed_with_its_id_but_for_what_cant_be_sent(  # noqa: PLR0917  fixtures
     job_spark: Any, received: Any, landed: Any, sqs: Any, tmp_path: Path, kind: str
 ) -> None:
-    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import Replay, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
 
     from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here
 
@@ -563,6 +607,7 @@ def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixture
         message(1, "one", attributes=sealed("events", headers={"h": 5}, ttl=9)),
         message(2, "two", sent_at=NOON + timedelta(minutes=1), attributes={"colour": _text("red")}),
         message(3, "three", sent_at=NOON + timedelta(minutes=2)),
+        message(4, "4" * (2**20 - 10)),  # as SQS took it; with its id beside it is too large
     ]
     landed(received(rows), 0)
     wanted = Replay(
@@ -574,7 +619,7 @@ def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixture
         tables=f"{tmp_path}/tables",
         rate=1000,
     )
-    assert replay(job_spark, wanted) == 2
+    assert replay(job_spark, wanted) == ReplayTotals(replayed=2, unsendable=1)
     found = {each["Body"]: each["MessageAttributes"] for each in bodies_of(sqs.queues[name])}
     assert sorted(found) == ["one", "two"]
     known = {body: attributes["sluice-replayed"]["StringValue"] for body, attributes in found.items()}
@@ -586,7 +631,7 @@ def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixture
 
 def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: Any, sqs: Any, tmp_path: Path) -> None:
     """Without what can't be read."""
-    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import Replay, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
 
     sqs.queues["again"] = type(sqs.queues["q"])("again")
     for number, text in enumerate(['{"exchange": "e"}', '{"exchange": "other"}', "{"]):
@@ -604,7 +649,7 @@ def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: An
         end=now + timedelta(hours=1),
         staging=f"{tmp_path}/staging",
     )
-    assert replay(job_spark, wanted) == 1
+    assert replay(job_spark, wanted) == ReplayTotals(replayed=1, unsendable=0)
     (found,) = bodies_of(sqs.queues["again"])
     expected = next(row.message_id for row in received if row.body == "0")
     assert (found["Body"], found["MessageAttributes"]["sluice-replayed"]["StringValue"]) == ("0", expected)

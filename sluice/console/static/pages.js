@@ -1,0 +1,6 @@
+// The pages, in the navigation's order. Each is a module of `pages/` that is loaded once somebody opens it.
+
+export const PAGES = [
+  { name: "overview", title: "Overview", load: () => import("./pages/overview.js") },
+  { name: "dead-letters", title: "Dead letters", load: () => import("./pages/dead-letters.js") },
+];

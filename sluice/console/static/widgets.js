@@ -1,0 +1,66 @@
+// What several pages show alike.
+
+import { el, svg } from "./dom.js";
+import { number } from "./words.js";
+
+/** A part of a page under a heading. */
+export function section(title, ...children) {
+  return el("section", { class: "card", "data-key": title, "aria-label": title }, el("h2", {}, title), children);
+}
+
+/** A number with its label, null where it isn't known: `kind` is "bad", "good" or nothing, `name` what tests find it by. */
+export function stat(label, value, { kind = "", name = label } = {}) {
+  const said = typeof value === "number" || value === null || value === undefined ? number(value) : value;
+  return el("div", { class: `stat ${kind}`, "data-stat": name, "data-key": name }, el("dt", {}, label), el("dd", {}, said));
+}
+
+export function stats(...all) {
+  return el("dl", { class: "stats" }, all);
+}
+
+/** A table that scrolls by itself where it is too wide. Columns are `{name, number}`; a row is a list of cells. */
+export function table(caption, columns, rows, { empty = "None.", key = null } = {}) {
+  if (!rows.length) return el("p", { class: "quiet" }, empty);
+  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {},
+      el("caption", { class: "unseen" }, caption),
+      el("thead", {}, el("tr", {}, columns.map((column) => el("th", { scope: "col", class: column.number ? "number" : null }, column.name)))),
+      el("tbody", {}, rows.map((row, place) =>
+        el("tr", { "data-key": key ? key(row, place) : null },
+          row.map((cell, at) => el("td", { class: columns[at].number ? "number" : null }, typeof cell === "number" ? number(cell) : cell)))))));
+}
+
+const GOOD = new Set(["ready", "operational", "running", "success", "ok", "answered", "matched"]);
+const BAD = new Set(["failed", "starterror", "cleanuperror", "stalled", "alarm"]);
+const OVER = new Set(["ended", "closed", "cancelled", "paused"]);
+
+/** A state in its colour, and in words. */
+export function badge(state) {
+  const said = String(state ?? "");
+  const folded = said.toLowerCase();
+  const kind = GOOD.has(folded) ? "good" : BAD.has(folded) ? "bad" : OVER.has(folded) ? "over" : "busy";
+  return el("span", { class: `badge ${kind}` }, said);
+}
+
+/** What stands where a reading isn't there yet, or can't be: nothing else on the page is lost by it. */
+export function trouble(reading) {
+  if (!reading) return el("p", { class: "quiet", "data-key": "trouble", role: "status" }, "Asking…");
+  return reading.error ? el("p", { class: "error", "data-key": "trouble", role: "alert" }, reading.error) : null;
+}
+
+const WIDTH = 240, HEIGHT = 44;
+
+/** Draws series of numbers over each other, the last one now. What it shows is said in words, too. */
+export function spark(caption, series) {
+  const most = Math.max(1, ...series.flatMap((each) => each.values));
+  const said = series.map((each) => `${each.name}: ${number(each.values.reduce((all, value) => all + value, 0))}, at most ${number(Math.max(...each.values))} a minute`);
+  return el("figure", { class: "spark" },
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${caption}. ${said.join("; ")}` },
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
+      series.map((each) => svg("polyline", {
+        class: `line ${each.kind}`,
+        points: each.values.map((value, at) => `${((at / (each.values.length - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`).join(" "),
+      }))),
+    el("figcaption", { class: "quiet" }, `${caption}; at most ${number(most)}`,
+      series.map((each) => el("span", { class: `key ${each.kind}` }, each.name))));
+}
