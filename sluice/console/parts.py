@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping
 
-from sluice.console.readings import overview
+from sluice.console.readings import dead_letters, overview
 from sluice.console.sites import Reader
 from sluice.console.watching import Asked
 
 READERS: Mapping[str, Reader] = {
     "overview": overview.read,
+    "dead-letters": dead_letters.read,
 }
 # Change nothing: also for who may only look.
-QUESTIONS: Mapping[str, Asked] = {}
+QUESTIONS: Mapping[str, Asked] = {
+    "dead-letters": dead_letters.look,
+    "dead-letter": dead_letters.show,
+}
 # With --allow-actions alone.
-ACTIONS: Mapping[str, Asked] = {}
+ACTIONS: Mapping[str, Asked] = {
+    "redrive": dead_letters.redrive,
+    "purge": dead_letters.purge,
+    "stop-move": dead_letters.stop,
+}

@@ -2,4 +2,5 @@
 
 export const PAGES = [
   { name: "overview", title: "Overview", load: () => import("./pages/overview.js") },
+  { name: "dead-letters", title: "Dead letters", load: () => import("./pages/dead-letters.js") },
 ];
