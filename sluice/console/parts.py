@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 
-from sluice.console.readings import dead_letters, overview
+from sluice.console.readings import dead_letters, log, overview, rendezvous
 from sluice.console.sites import Reader
 from sluice.console.watching import Asked
 
 READERS: Mapping[str, Reader] = {
     "overview": overview.read,
+    "rendezvous": rendezvous.read,
     "dead-letters": dead_letters.read,
+    "log": log.read,
 }
 # Change nothing: also for who may only look.
 QUESTIONS: Mapping[str, Asked] = {
