@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from sluice.aws.operator.connections import NoConnection
+from sluice.aws.operator.deployment import NotDeployed, NotUsable
 from sluice.console.sites import Document, Reader, WatchedSite
 from sluice.console.topics import Topic
-from sluice.errors import BadRequest, SluiceError
+from sluice.errors import BadRequest
+from sluice.local.cloud import CloudFailed
 
 T = TypeVar("T")
 Asked = Callable[[Any, Mapping[str, Any]], Document]  # a site, and the fields of a form
@@ -52,11 +55,13 @@ class WatchedSites:
         return [SiteLabel(name=str(site.name), local=site.is_local) for site in self.sites]
 
     def read(self, topic: Topic) -> Document:
-        """Read what a page shows. Whatever fails, the next reading connects anew."""
+        """Read what a page shows. Where a site can't be asked at all the next reading connects anew."""
         site, reader = self._site(topic.site), _named(self.readers, topic.reading, "reading")
         try:
             return reader(site.now(), topic.query)
-        except SluiceError:
+        except NotDeployed:
+            raise
+        except (CloudFailed, NoConnection, NotUsable):
             site.forget()
             raise
 

@@ -1,6 +1,6 @@
 // What several pages show alike.
 
-import { el } from "./dom.js";
+import { el, svg } from "./dom.js";
 import { number } from "./words.js";
 
 /** A part of a page under a heading. */
@@ -8,9 +8,10 @@ export function section(title, ...children) {
   return el("section", { class: "card", "data-key": title, "aria-label": title }, el("h2", {}, title), children);
 }
 
-/** A number with its name: `kind` is "bad", "good" or nothing. */
-export function stat(name, value, { kind = "", title = null } = {}) {
-  return el("div", { class: `stat ${kind}`, title }, el("dt", {}, name), el("dd", {}, typeof value === "number" ? number(value) : value));
+/** A number with its label, null where it isn't known: `kind` is "bad", "good" or nothing, `name` what tests find it by. */
+export function stat(label, value, { kind = "", name = label } = {}) {
+  const said = typeof value === "number" || value === null || value === undefined ? number(value) : value;
+  return el("div", { class: `stat ${kind}`, "data-stat": name, "data-key": name }, el("dt", {}, label), el("dd", {}, said));
 }
 
 export function stats(...all) {
@@ -45,4 +46,21 @@ export function badge(state) {
 export function trouble(reading) {
   if (!reading) return el("p", { class: "quiet", "data-key": "trouble", role: "status" }, "Asking…");
   return reading.error ? el("p", { class: "error", "data-key": "trouble", role: "alert" }, reading.error) : null;
+}
+
+const WIDTH = 240, HEIGHT = 44;
+
+/** Draws series of numbers over each other, the last one now. What it shows is said in words, too. */
+export function spark(caption, series) {
+  const most = Math.max(1, ...series.flatMap((each) => each.values));
+  const said = series.map((each) => `${each.name}: ${number(each.values.reduce((all, value) => all + value, 0))}, at most ${number(Math.max(...each.values))} a minute`);
+  return el("figure", { class: "spark" },
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${caption}. ${said.join("; ")}` },
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
+      series.map((each) => svg("polyline", {
+        class: `line ${each.kind}`,
+        points: each.values.map((value, at) => `${((at / (each.values.length - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`).join(" "),
+      }))),
+    el("figcaption", { class: "quiet" }, `${caption}; at most ${number(most)}`,
+      series.map((each) => el("span", { class: `key ${each.kind}` }, each.name))));
 }

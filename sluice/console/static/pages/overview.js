@@ -1,14 +1,19 @@
-// Every site's four parts as one picture, and what they hold now.
+// Every site's four parts as one picture: what goes in and out, what they hold, what died, and what is wrong.
 
 import { el } from "../dom.js";
-import { badge, stat, stats, trouble } from "../widgets.js";
+import { badge, spark, stat, stats, table, trouble } from "../widgets.js";
+import { ago, clock, dollars, number } from "../words.js";
 
 const topic = (site) => `overview@${site.number}`;
 const PARTS = [
-  { name: "rendezvous", title: "Rendezvous", page: "rendezvous", shown: rendezvous },
-  { name: "federation", title: "Federation", page: "federation", shown: federation },
-  { name: "splitting", title: "Splitting", page: "splitting", shown: splitting },
-  { name: "pipeline", title: "Pipeline", page: "pipeline", shown: pipeline },
+  { name: "rendezvous", title: "Rendezvous", queues: (part) => [part.offers_queue], detail: rendezvous,
+    goesIn: "Offers in", goesOut: "Answered out", dead: /rendezvous/ },
+  { name: "federation", title: "Federation", queues: (part) => part.routes.map((route) => route.queue), detail: federation,
+    goesIn: "Published in", goesOut: "Copies out", dead: /federation/ },
+  { name: "splitting", title: "Splitting", queues: (part) => part.queues.map((queue) => queue.source), detail: splitting,
+    goesIn: "Read in", goesOut: "Passed on out", dead: /splitting/ },
+  { name: "pipeline", title: "Pipeline", queues: (part) => [part.queue], detail: pipeline,
+    goesIn: "Queued in", goesOut: "Taken out", dead: /pipeline/ },
 ];
 
 export function topics({ sites }) {
@@ -16,60 +21,118 @@ export function topics({ sites }) {
 }
 
 export function render(place) {
-  return place.sites.map((site) => {
-    const reading = place.readings.get(topic(site));
-    return el("section", { class: "site", "data-key": site.name, "aria-label": `Site ${site.name}` },
-      el("h2", {}, site.name),
-      trouble(reading),
-      reading?.document ? picture(reading.document) : null);
-  });
+  return [
+    el("p", { class: "quiet" }, "In and out are of today, in UTC; waiting, in flight and dead are of now."),
+    place.sites.map((site) => {
+      const reading = place.readings.get(topic(site));
+      return el("section", { class: "site", "data-key": site.name, "aria-label": `Site ${site.name}` },
+        el("h2", {}, site.name),
+        trouble(reading),
+        reading?.document ? whole(reading.document, place, site) : null);
+    }),
+  ];
 }
 
-function picture(found) {
-  return el("div", { class: "flow" }, PARTS.map((part, place) => [
-    place ? el("span", { class: "arrow", "aria-hidden": "true", "data-key": `to ${part.name}` }) : null,
-    card(part, found),
-  ]));
+function whole(found, place, site) {
+  return [
+    alarms(found),
+    el("div", { class: "flow", "data-key": "flow" }, PARTS.map((part, at) => [
+      at ? el("span", { class: "arrow", "aria-hidden": "true", "data-key": `to ${part.name}` }) : null,
+      card(part, found, place, site),
+    ])),
+    el("div", { class: "cards", "data-key": "beside" }, changes(found), costs(found)),
+    Object.entries(found.troubles).map(([what, why]) =>
+      el("p", { class: "error", "data-key": `trouble ${what}` }, `${what} can't be read: ${why}`)),
+  ];
 }
 
-function card({ name, title, shown }, found) {
-  const absent = found.absent?.[name];
-  const failed = found.failed?.[name];
+// Sums are null where a part of them isn't known yet.
+const sum = (queues, name) => queues.reduce((all, each) => (all === null || each?.[name] === null ? null : all + (each?.[name] ?? 0)), 0);
+
+function deadOf(found, pattern) {
+  const held = Object.entries(found.status.dead_letters ?? {}).filter(([told]) => pattern.test(told)).map(([, each]) => each);
+  if (!found.status.dead_letters || !held.length) return null;
+  const [visible, inFlight] = [sum(held, "visible"), sum(held, "in_flight")];
+  return visible === null ? null : visible + inFlight;
+}
+
+function card({ name, title, queues, detail, goesIn, goesOut, dead }, found, place, site) {
+  const part = found.status[name];
+  const counters = found.counters[name];
+  const died = deadOf(found, dead);
+  const heading = el("h3", {}, el("a", { href: place.href(name, { site: site.name }) }, title));
+  const absent = found.status.absent?.[name];
+  const failed = found.status.failed?.[name];
   return el("article", { class: "card part", "data-key": name, "data-part": name, "aria-label": title },
-    el("h3", {}, title),
+    heading,
     absent ? el("p", { class: "quiet" }, absent) : null,
     failed ? el("p", { class: "error", role: "alert" }, failed) : null,
-    found[name] ? shown(found[name]) : null);
+    part ? [
+      stats(
+        stat(goesIn, counters?.in ?? null, { name: "in" }), stat(goesOut, counters?.out ?? null, { name: "out" }),
+        stat("Waiting", sum(queues(part), "visible"), { name: "waiting" }),
+        stat("In flight", sum(queues(part), "in_flight"), { name: "in-flight" }),
+        stat("Dead", died, { name: "dead", kind: died ? "bad" : "" })),
+      counters?.minutes?.in ? spark("The last hour, minute by minute", [
+        { name: goesIn, values: counters.minutes.in, kind: "in" }, { name: goesOut, values: counters.minutes.out, kind: "out" }]) : null,
+      detail(part, counters, found),
+    ] : null);
 }
 
-const held = (queues) => queues.reduce((sum, each) => ({
-  visible: sum.visible + (each?.visible ?? 0), in_flight: sum.in_flight + (each?.in_flight ?? 0),
-}), { visible: 0, in_flight: 0 });
-
-function rendezvous(part) {
-  const waiting = Object.values(part.waiting_proxies).reduce((sum, each) => sum + each, 0);
-  return stats(
-    stat("Waiting", part.offers_queue.visible), stat("In flight", part.offers_queue.in_flight),
-    stat("Proxies", waiting), stat("Dead", part.dead_letters.count, { kind: part.dead_letters.count ? "bad" : "" }));
+function facts(...pairs) {
+  return el("ul", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
+    el("li", { "data-fact": name, "data-key": name }, el("span", { class: "quiet" }, name), " ", typeof value === "number" || value === null ? number(value) : value)));
 }
 
-function federation(part) {
-  const all = held(part.routes.map((route) => route.queue));
+function rendezvous(part, counters) {
+  const waiting = Object.entries(part.waiting_proxies).map(([pool, count]) => `${number(count)} ${pool}`).join(", ");
+  return facts(["proxies", waiting], ["denied", counters?.denied ?? null], ["timed out", counters?.timed_out ?? null], ["open now", counters?.open ?? null]);
+}
+
+function federation(part, counters) {
+  const down = part.routes.filter((route) => route.state !== "Operational").length;
   return [
-    stats(stat("Waiting", all.visible), stat("In flight", all.in_flight), stat("Exchanges", part.exchanges.length), stat("Bindings", part.bindings)),
+    facts(["exchanges", part.exchanges.length], ["bindings", part.bindings], ["forwarded", counters?.forwarded ?? null],
+      ["routes", part.routes.length], down ? ["not operational", down] : null),
     el("ul", { class: "states" }, part.links.map((link) => el("li", { "data-key": link.name }, link.peer, " ", badge(link.state)))),
   ];
 }
 
-function splitting(part) {
-  const all = held(part.queues.flatMap((queue) => [queue.source, queue.main]));
-  return stats(
-    stat("Waiting", all.visible), stat("In flight", all.in_flight), stat("Queues", part.queues.length), stat("Sessions", part.sessions.length));
+function splitting(part, counters) {
+  const main = sum(part.queues.map((queue) => queue.main), "visible");
+  return facts(["to sessions", counters?.to_sessions ?? null], ["to main", counters?.to_main ?? null], ["mirrored", counters?.mirrored ?? null],
+    ["queues", part.queues.length], ["sessions", part.sessions.length], ["waiting in main", main]);
 }
 
 function pipeline(part) {
-  return [
-    stats(stat("Waiting", part.queue.visible), stat("In flight", part.queue.in_flight), stat("Runs", part.runs.length)),
-    el("p", {}, "land should be ", badge(part.wanted)),
-  ];
+  const running = part.runs.filter((run) => run.state.toLowerCase() === "running").length;
+  return [facts(["runs", part.runs.length], ["running", running]), el("p", {}, "land should be ", badge(part.wanted))];
+}
+
+function alarms(found) {
+  if (!found.alarms?.length) return null;
+  return el("div", { class: "error alarms", role: "alert", "data-key": "alarms" },
+    el("strong", {}, `${number(found.alarms.length)} ${found.alarms.length === 1 ? "alarm" : "alarms"}`),
+    el("ul", {}, found.alarms.map((alarm) =>
+      el("li", { "data-key": alarm.name }, el("strong", {}, alarm.name), `, ${ago(alarm.since_ms)}: ${alarm.about}`))));
+}
+
+function changes(found) {
+  return el("section", { class: "card", "data-key": "changes", "aria-label": "What changed in the last hour" },
+    el("h3", {}, "What changed in the last hour"),
+    table("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
+      found.changes.map((each) => [el("time", { datetime: new Date(each.at_ms).toISOString() }, clock(each.at_ms).slice(11)), each.part.replace("_", " "), each.what]),
+      { empty: "Nothing that was seen." }),
+    el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${number(found.alarms_watched)} alarms watch this site; ${number(found.alarms?.length ?? 0)} are on.`));
+}
+
+function costs(found) {
+  const { dollars: cost } = found;
+  if (!cost) return null;
+  const rest = cost.at_rest ? Object.values(cost.at_rest).reduce((all, each) => all + each, 0) : null;
+  return el("section", { class: "card", "data-key": "costs", "aria-label": "Dollars a day" },
+    el("h3", {}, "Dollars a day"),
+    stats(stat("At rest", dollars(rest), { name: "rest" }), stat("Today's messages", dollars(cost.messages_today), { name: "messages" })),
+    cost.at_rest ? facts(...Object.entries(cost.at_rest).map(([part, usd]) => [part, dollars(usd)])) : null,
+    el("p", { class: "quiet" }, `By prices of ${cost.prices_of}, ${cost.prices_on}; without Spark's jobs.`));
 }
