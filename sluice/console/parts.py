@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping
 
-from sluice.console.readings import overview
+from sluice.console import kept_sessions, trials
+from sluice.console.readings import overview, splitting
 from sluice.console.sites import Reader
 from sluice.console.watching import Asked
 
 READERS: Mapping[str, Reader] = {
     "overview": overview.read,
+    "splitting": splitting.read,
 }
 # Change nothing: also for who may only look.
-QUESTIONS: Mapping[str, Asked] = {}
+QUESTIONS: Mapping[str, Asked] = {
+    "try-message": trials.try_message,
+    "peek": trials.peek,
+}
 # With --allow-actions alone.
-ACTIONS: Mapping[str, Asked] = {}
+ACTIONS: Mapping[str, Asked] = {
+    "start-session": kept_sessions.start_session,
+    "stop-session": kept_sessions.stop_session,
+}

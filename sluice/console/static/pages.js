@@ -2,4 +2,5 @@
 
 export const PAGES = [
   { name: "overview", title: "Overview", load: () => import("./pages/overview.js") },
+  { name: "splitting", title: "Splitting", load: () => import("./pages/splitting.js") },
 ];
