@@ -121,6 +121,8 @@ class Console:
             found = await loop.run_in_executor(self.executor, partial(what, request.path_params["name"], site, given))
         except SluiceError as error:
             return _refused(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
+        except Exception as error:  # noqa: BLE001 - our own fault: the page says so, and goes on
+            return _refused(f"{type(error).__name__}: {error}", HTTPStatus.INTERNAL_SERVER_ERROR)
         return _json(found)
 
 

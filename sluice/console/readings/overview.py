@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from sluice.aws.clients import now_ms
 from sluice.aws.operator.site_alarms import Happened, read_alarm_changes, read_alarms, read_deployments
@@ -11,10 +11,9 @@ from sluice.cli.site_status import read_site
 from sluice.console.changes import Change, changes
 from sluice.console.readings.counters import counters_of, metrics_of, offers_of, statistics_of_today
 from sluice.console.readings.dollars import dollars_of
+from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
-from sluice.errors import SluiceError
 
-T = TypeVar("T")
 HOUR_MS = 3_600_000
 ALARMS_EVERY_S = 15.0
 HISTORY_EVERY_S = 60.0
@@ -43,13 +42,13 @@ def read(site: KnownSite, _: Query) -> Document:
     seen = site.memory.of("changes", SeenChanges)
     seen.note(status, at_ms=at_ms)
     troubles: dict[str, str] = {}
-    counts = _tried(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
+    counts = tried(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
     offers = offers_of(counts)
-    series = _tried(troubles, "metrics", lambda: metrics_of(site, status))
-    alarms = _tried(
+    series = tried(troubles, "metrics", lambda: metrics_of(site, status))
+    alarms = tried(
         troubles, "alarms", lambda: site.kept("alarms", lambda: read_alarms(site.connection), every_s=_often(site))
     )
-    dollars = _tried(troubles, "dollars", lambda: dollars_of(site, offers, series))
+    dollars = tried(troubles, "dollars", lambda: dollars_of(site, offers, series))
     return {
         "status": status,
         "counters": counters_of(status, offers, series),
@@ -65,22 +64,14 @@ def _often(site: KnownSite) -> float:
     return site.metrics_every_s if site.is_local else ALARMS_EVERY_S
 
 
-def _tried(troubles: dict[str, str], what: str, task: Callable[[], T]) -> T | None:
-    try:
-        return task()
-    except SluiceError as error:
-        troubles[what] = str(error)
-        return None
-
-
 def _lately(
     site: KnownSite, status: Document, seen: Sequence[Change], troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
     """List what changed since then, newest first: what was seen, alarms, deployments, what says when it began."""
-    deployed = _tried(
+    deployed = tried(
         troubles, "deployments", lambda: _kept(site, "deployments", lambda: read_deployments(site.connection))
     )
-    rung = _tried(
+    rung = tried(
         troubles,
         "alarms' history",
         lambda: _kept(site, "alarm history", lambda: read_alarm_changes(site.connection, since_ms=since_ms)),

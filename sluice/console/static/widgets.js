@@ -31,7 +31,7 @@ export function table(caption, columns, rows, { empty = "None.", key = null } = 
 }
 
 const GOOD = new Set(["ready", "operational", "running", "success", "ok", "answered", "matched"]);
-const BAD = new Set(["failed", "starterror", "cleanuperror", "stalled", "alarm"]);
+const BAD = new Set(["failed", "starterror", "cleanuperror", "stalled", "alarm", "denied", "timed out", "refused"]);
 const OVER = new Set(["ended", "closed", "cancelled", "paused"]);
 
 /** A state in its colour, and in words. */
@@ -63,4 +63,29 @@ export function spark(caption, series) {
       }))),
     el("figcaption", { class: "quiet" }, `${caption}; at most ${number(most)}`,
       series.map((each) => el("span", { class: `key ${each.kind}` }, each.name))));
+}
+
+/** Numbers as bars, each with its name: entries of `[name, number]`. */
+export function bars(caption, entries, { empty = "None today." } = {}) {
+  if (!entries.length) return el("p", { class: "quiet" }, empty);
+  const most = Math.max(1, ...entries.map(([, value]) => value));
+  return el("dl", { class: "bars", "aria-label": caption }, entries.map(([name, value]) =>
+    el("div", { "data-key": name },
+      el("dt", {}, name),
+      el("dd", {},
+        svg("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" },
+          svg("rect", { class: "ground", width: 100, height: 8, rx: 2 }), svg("rect", { class: "bar-of", width: ((value / most) * 100).toFixed(2), height: 8, rx: 2 })),
+        el("span", { class: "number" }, number(value))))));
+}
+
+/** Facts of a few words in a row: pairs of a name and a value; what is null isn't known, and false isn't said. */
+export function facts(...pairs) {
+  return el("ul", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
+    el("li", { "data-fact": name, "data-key": name }, el("span", { class: "quiet" }, name), " ", typeof value === "number" || value === null ? number(value) : value)));
+}
+
+/** What can't be read of a page, each with the reason: a right that is missing, most of the time. */
+export function troubles(found) {
+  return Object.entries(found.troubles).map(([what, why]) =>
+    el("p", { class: "error", "data-key": `trouble ${what}` }, `${what} can't be read: ${why}`));
 }

@@ -1,7 +1,7 @@
 // Every site's four parts as one picture: what goes in and out, what they hold, what died, and what is wrong.
 
 import { el } from "../dom.js";
-import { badge, spark, stat, stats, table, trouble } from "../widgets.js";
+import { badge, facts, spark, stat, stats, table, trouble, troubles } from "../widgets.js";
 import { ago, clock, dollars, number } from "../words.js";
 
 const topic = (site) => `overview@${site.number}`;
@@ -41,8 +41,7 @@ function whole(found, place, site) {
       card(part, found, place, site),
     ])),
     el("div", { class: "cards", "data-key": "beside" }, changes(found), costs(found)),
-    Object.entries(found.troubles).map(([what, why]) =>
-      el("p", { class: "error", "data-key": `trouble ${what}` }, `${what} can't be read: ${why}`)),
+    troubles(found),
   ];
 }
 
@@ -77,11 +76,6 @@ function card({ name, title, queues, detail, goesIn, goesOut, dead }, found, pla
         { name: goesIn, values: counters.minutes.in, kind: "in" }, { name: goesOut, values: counters.minutes.out, kind: "out" }]) : null,
       detail(part, counters, found),
     ] : null);
-}
-
-function facts(...pairs) {
-  return el("ul", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
-    el("li", { "data-fact": name, "data-key": name }, el("span", { class: "quiet" }, name), " ", typeof value === "number" || value === null ? number(value) : value)));
 }
 
 function rendezvous(part, counters) {

@@ -172,12 +172,12 @@ function one(place, found) {
   if (!session) return section("Session", el("p", {}, `Session ${id} has ended.`), close);
   const text = environment(found, session);
   return section("Session",
-    el("dl", { class: "pairs" },
+    el("dl", { class: "about" },
       pair("Session", el("code", {}, session.session_id)), pair("Key", el("code", {}, session.key)), pair("Owner", session.owner),
       pair("State", [badge(session.status), session.reason ? ` ${session.reason}` : ""]), pair("Began", clock(session.started_at_ms)),
       pair("Heartbeat", ago(session.heartbeat_at_ms)), pair("Messages", number(session.messages))),
     el("h3", {}, "Filters"),
-    el("dl", { class: "pairs" }, Object.entries(session.filters).map(([queueId, each]) => pair(queueId, [el("code", {}, filterText(each)), ` (${each.mode ?? "steal"})`]))),
+    el("dl", { class: "about" }, Object.entries(session.filters).map(([queueId, each]) => pair(queueId, [el("code", {}, filterText(each)), ` (${each.mode ?? "steal"})`]))),
     el("h3", {}, "Environment"),
     text ? el("pre", { tabindex: "0" }, text) : el("p", { class: "quiet" }, "Its queues aren't there yet."),
     el("div", { class: "row" },
@@ -193,7 +193,7 @@ function pair(name, value) {
 // In a shell's words: names are letters, values are quoted whole.
 function environment(found, session) {
   const there = session.queues.filter((each) => each.url);
-  const variables = Object.entries(found.environment);
+  const variables = Object.entries(found.environment).sort();
   for (const queue of there) {
     const stem = there.length === 1 ? "SLUICE_QUEUE" : queue.queue_id.toUpperCase().replaceAll(/[^A-Z0-9]+/g, "_");
     variables.push([`${stem}_URL`, queue.url], [`${stem}_NAME`, queue.name]);
