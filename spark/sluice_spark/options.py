@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from sluice_spark.errors import InvalidOption
+from sluice_spark.errors import InvalidOption, LogError
 from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
 from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
 from sluice_spark.log.planning import Admission
+from sluice_spark.log.store import open_store
 from sluice_spark.sqs.access import Identity, account_of_role, region_of
 
 CONNECTIONS_LIMIT = 512
@@ -103,18 +104,31 @@ def _checked_together(options: Options) -> None:
         raise InvalidOption("deleteMode", "'none' stops a FIFO queue: a group goes on once its messages are deleted")
     _checked_places(options)
     wanted = options.deserialisation
-    if wanted.format != "raw" and not wanted.schema:
-        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
+    _checked_format(options.deserialisation)
     _checked_files(options)
     _checked_payloads(options)
     if wanted.format == "raw" and wanted.schema and not options.files.read:
-        raise InvalidOption("schema", "needs a format: json, avro, or a function")
+        raise InvalidOption("schema", "needs a format: json, avro, protobuf, or a function")
     if wanted.format == "raw" and wanted.quarantine and not options.files.read and not wanted.payload_buckets:
-        raise InvalidOption("badRecords", "a path needs a format: json, avro, or a function")
+        raise InvalidOption("badRecords", "a path needs a format: json, avro, protobuf, or a function")
     if options.s3 != S3Choice() and "s3" not in wanted.envelopes:
         raise InvalidOption("s3Glob" if options.s3.glob != "*" else "s3Removed", "needs envelope s3")
     if options.executors:
         _checked_executors(options, fifo=fifo)
+
+
+def _checked_format(wanted: Deserialisation) -> None:
+    of_protobuf = {"descriptorFile": wanted.descriptors, "messageName": wanted.message}
+    if wanted.format == "protobuf":
+        if wanted.schema:
+            raise InvalidOption("schema", "with format protobuf the descriptor file says the columns")
+        if missing := [name for name, value in of_protobuf.items() if value is None]:
+            raise InvalidOption(missing[0], "missing: format protobuf needs descriptorFile and messageName")
+        return
+    if given := [name for name, value in of_protobuf.items() if value is not None]:
+        raise InvalidOption(given[0], "needs format protobuf")
+    if wanted.format != "raw" and not wanted.schema:
+        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
 
 
 def _checked_places(options: Options) -> None:
@@ -255,6 +269,16 @@ def _location(value: str) -> str:
     return value.rstrip("/") or "/"
 
 
+def _content(value: str) -> bytes:
+    """Read a file at a location, as the queries' own credentials may: here, once, for all tasks."""
+    folder, _, name = _location(value).rpartition("/")
+    try:
+        content: bytes = open_store(folder or "/").read(name).to_pybytes()
+    except (LogError, OSError) as error:
+        raise ValueError(f"{value!r} can't be read: {error}") from error
+    return content
+
+
 def _format(value: str) -> str:
     if value.lower() in FORMATS:
         return value.lower()
@@ -314,6 +338,8 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "retention": ("retention_s", _time),
     "format": ("deserialisation.format", _format),
     "schema": ("deserialisation.schema", _TEXT),
+    "descriptorFile": ("deserialisation.descriptors", _content),
+    "messageName": ("deserialisation.message", _text_of(r"\.?[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a message's full name")),
     "badRecords": ("deserialisation.quarantine", _quarantine),
     "envelope": ("deserialisation.envelopes", _envelopes),
     "payloadBuckets": ("deserialisation.payload_buckets", _buckets),
