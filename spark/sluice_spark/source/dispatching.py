@@ -24,8 +24,10 @@ from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, ROWS_PER_TASK, Admission, Log, Slice, admitted, removable
 from sluice_spark.log.segment_files import (
     EMPTY,
+    Going,
     header_at,
     headers_at,
+    left,
     numbers_since,
     planned_header,
     publish,
@@ -110,15 +112,17 @@ class Dispatcher:
         self._check_never_there(parts.missing)
         return Tasks(staged=parts.staged, orders=self._orders(start, end, parts, numbers, admission))
 
-    def retain(self, offset: Offset, retention_s: float) -> int:
+    def retain(self, offset: Offset, retention_s: float, *, going: Going = left) -> int:
         """Remove segments, with what is noted of them, that are committed, counted, and older; return how many.
 
-        One more than must be stays, so that a batch that begins at `offset` finds what comes before it.
+        One more than must be stays, so that a batch that begins at `offset` finds what comes before it. `going` has
+        their numbers first.
         """
         before = time.time() - retention_s
         published = published_at(self._store)
         floor = Position(max(0, min(offset.counted.segment, offset.position.segment) - 1))
         numbers = removable(published, floor, before=before)
+        going(numbers)
         self._store.remove([segment_name(number) for number in numbers])
         lowest = min(set(published) - set(numbers), default=0)
         noted = [each.name for each in notes(self._store, DELETIONS) if each.numbers[0] < lowest]
