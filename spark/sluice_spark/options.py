@@ -21,6 +21,7 @@ RETENTION_DEFAULT_S = 3600.0
 EXECUTORS_VISIBILITY_S = 120  # asked for with each receive, unless the option says another
 EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a long poll
 ASCII_LIMIT = 127
+_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # package.module:name
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DELETE_MODES = {
@@ -53,7 +54,7 @@ class Options:
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    rate_limit: int | None = None
+    rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
     deserialisation: Deserialisation = field(default_factory=Deserialisation)
     s3: S3Choice = field(default_factory=S3Choice)
     files: S3Files = field(default_factory=S3Files)
@@ -228,6 +229,10 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _rate_limit(value: str) -> int | str:
+    return value if re.fullmatch(_FUNCTION, value) else _number(1, 10**7)(value)
+
+
 def _size(value: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
     if not found or found[2] not in _SIZES or not int(found[1]):
@@ -282,7 +287,7 @@ def _content(value: str) -> bytes:
 def _format(value: str) -> str:
     if value.lower() in FORMATS:
         return value.lower()
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+    if not re.fullmatch(_FUNCTION, value):
         raise ValueError(f"{value!r} is none of {', '.join(FORMATS)}, nor a function as package.module:name")
     return value
 
@@ -330,7 +335,7 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "maxConnections": ("connections", _number(1, CONNECTIONS_LIMIT)),
     "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
     "maxBytesPerTrigger": ("admission.size", _size),
-    "rateLimit": ("rate_limit", _number(1, 10**7)),
+    "rateLimit": ("rate_limit", _rate_limit),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", one_of(_DELETE_MODES)),
