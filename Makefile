@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink pipeline cost
+BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink spark_executors pipeline cost
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
@@ -41,8 +41,8 @@ setup: .venv/ready node_modules/ready build/python-3.13/ready ## virtual environ
 setup-demo:
 	+$(MAKE) --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/ready
 
-demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
-	python -m sluice.demo
+demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console
+	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-snippets test-wheels test-beside

@@ -118,4 +118,4 @@ class Feeds:
 
 def json_of(document: Any) -> str:
     """Write a document on one line, in ASCII: half a character, which JSON can name, is none in UTF-8."""
-    return json.dumps(msgspec.to_builtins(document, order="deterministic"))
+    return json.dumps(msgspec.to_builtins(document))

@@ -2,21 +2,29 @@
 
 from collections.abc import Mapping
 
-from sluice.console.readings import dead_letters, overview
+from sluice.console import kept_sessions, trials
+from sluice.console.readings import dead_letters, log, overview, rendezvous, splitting
 from sluice.console.sites import Reader
 from sluice.console.watching import Asked
 
 READERS: Mapping[str, Reader] = {
     "overview": overview.read,
+    "rendezvous": rendezvous.read,
+    "splitting": splitting.read,
     "dead-letters": dead_letters.read,
+    "log": log.read,
 }
 # Change nothing: also for who may only look.
 QUESTIONS: Mapping[str, Asked] = {
+    "try-message": trials.try_message,
+    "peek": trials.peek,
     "dead-letters": dead_letters.look,
     "dead-letter": dead_letters.show,
 }
 # With --allow-actions alone.
 ACTIONS: Mapping[str, Asked] = {
+    "start-session": kept_sessions.start_session,
+    "stop-session": kept_sessions.stop_session,
     "redrive": dead_letters.redrive,
     "purge": dead_letters.purge,
     "stop-move": dead_letters.stop,

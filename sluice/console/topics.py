@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl
 
 from sluice.errors import Malformed
 
@@ -16,6 +16,7 @@ class Topic:
     reading: str
     site: int = 0
     query: Mapping[str, str] = field(default_factory=dict, hash=False)
+    text: str = ""  # as the page spells it, by which it knows its readings
 
     @classmethod
     def parse(cls, text: str) -> "Topic":
@@ -24,8 +25,7 @@ class Topic:
         reading, at, site = named.partition("@")
         if len(text) > MAX_TOPIC or not at or not (site.isascii() and site.isdigit()):
             raise Malformed(f"no topic: {text[:MAX_TOPIC]!r}")
-        return cls(reading=reading, site=int(site), query=dict(parse_qsl(query)))
+        return cls(reading=reading, site=int(site), query=dict(parse_qsl(query)), text=text)
 
     def __str__(self) -> str:
-        query = f"?{urlencode(self.query, quote_via=quote)}" if self.query else ""
-        return f"{self.reading}@{self.site}{query}"
+        return self.text or f"{self.reading}@{self.site}"

@@ -2,24 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from sluice.aws.clients import now_ms
 from sluice.aws.operator.site_alarms import Happened, read_alarm_changes, read_alarms, read_deployments
 from sluice.cli.output import plain
 from sluice.cli.site_status import read_site
 from sluice.console.changes import Change, changes
-from sluice.console.readings.counters import counters_of, metrics_of, offers_of, statistics_of_today
+from sluice.console.readings.counters import counters_of, holds_of, metrics_of, offers_of, statistics_of_today
 from sluice.console.readings.dollars import dollars_of
+from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
-from sluice.errors import SluiceError
 
-T = TypeVar("T")
 HOUR_MS = 3_600_000
 ALARMS_EVERY_S = 15.0
 HISTORY_EVERY_S = 60.0
 MAX_CHANGES = 200  # kept
 MAX_SHOWN = 50
+MINUTES = 180  # of what was held, that are drawn
+DRAWN = ("waiting", "dead")
 
 
 @dataclass(slots=True)
@@ -43,16 +44,19 @@ def read(site: KnownSite, _: Query) -> Document:
     seen = site.memory.of("changes", SeenChanges)
     seen.note(status, at_ms=at_ms)
     troubles: dict[str, str] = {}
-    counts = _tried(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
+    counts = tried(troubles, "statistics", lambda: statistics_of_today(site) if status["rendezvous"] else None)
     offers = offers_of(counts)
-    series = _tried(troubles, "metrics", lambda: metrics_of(site, status))
-    alarms = _tried(
+    series = tried(troubles, "metrics", lambda: metrics_of(site, status))
+    alarms = tried(
         troubles, "alarms", lambda: site.kept("alarms", lambda: read_alarms(site.connection), every_s=_often(site))
     )
-    dollars = _tried(troubles, "dollars", lambda: dollars_of(site, offers, series))
+    dollars = tried(troubles, "dollars", lambda: dollars_of(site, offers, series))
+    holds = holds_of(status)
     return {
         "status": status,
         "counters": counters_of(status, offers, series),
+        "holds": holds,
+        "history": _history(site, holds, at_ms=at_ms),
         "alarms": None if alarms is None else [asdict(each) for each in alarms if each.state == "ALARM"],
         "alarms_watched": None if alarms is None else len(alarms),
         "changes": _lately(site, status, seen.seen, troubles, since_ms=at_ms - HOUR_MS),
@@ -61,26 +65,30 @@ def read(site: KnownSite, _: Query) -> Document:
     }
 
 
+def _history(site: KnownSite, holds: Mapping[str, Mapping[str, int | None]], *, at_ms: int) -> Document:
+    """Note what each part holds, and say what it held in the last hours, by part and kind."""
+    history, name = site.memory.history, site.name
+    history.note(
+        name, {f"{part} {kind}": value for part, held in holds.items() for kind, value in held.items()}, at_ms=at_ms
+    )
+    return {
+        part: {kind: history.series(name, f"{part} {kind}", at_ms=at_ms, minutes=MINUTES) for kind in DRAWN}
+        for part in holds
+    }
+
+
 def _often(site: KnownSite) -> float:
     return site.metrics_every_s if site.is_local else ALARMS_EVERY_S
-
-
-def _tried(troubles: dict[str, str], what: str, task: Callable[[], T]) -> T | None:
-    try:
-        return task()
-    except SluiceError as error:
-        troubles[what] = str(error)
-        return None
 
 
 def _lately(
     site: KnownSite, status: Document, seen: Sequence[Change], troubles: dict[str, str], *, since_ms: int
 ) -> Sequence[Mapping[str, Any]]:
     """List what changed since then, newest first: what was seen, alarms, deployments, what says when it began."""
-    deployed = _tried(
+    deployed = tried(
         troubles, "deployments", lambda: _kept(site, "deployments", lambda: read_deployments(site.connection))
     )
-    rung = _tried(
+    rung = tried(
         troubles,
         "alarms' history",
         lambda: _kept(site, "alarm history", lambda: read_alarm_changes(site.connection, since_ms=since_ms)),

@@ -48,3 +48,8 @@ export function ago(atMs, nowMs = Date.now()) {
 export function clock(atMs) {
   return atMs === null || atMs === undefined || atMs === 0 ? NOTHING : `${new Date(atMs).toISOString().slice(0, 19).replace("T", " ")}Z`;
 }
+
+/** Gives the id of a trace's header: all that a message meets on its way has it. */
+export function traceOf(header) {
+  return /Root=([^;]+)/.exec(header)?.[1] ?? header;
+}

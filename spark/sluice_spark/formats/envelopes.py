@@ -11,6 +11,8 @@ from urllib.parse import unquote_plus
 
 import orjson
 
+Follow = Callable[[str], str]  # from a body to what it stands for
+
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
 PREFIX = "s3:"  # in the configuration's event names, not in the notifications'
@@ -42,15 +44,21 @@ class Unwrapped:
     facts: Mapping[str, str]
 
 
-def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Unwrapped]:
+def itself(body: str) -> str:
+    """Follow nothing: a body stands for itself."""
+    return body
+
+
+def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Follow = itself) -> Sequence[Unwrapped]:
     """Unwrap the payloads: one, or with S3 as many as there are chosen objects; facts of inner envelopes win.
 
-    Raises ValueError for a body that isn't such an envelope.
+    `follow` has the body, and what each envelope held. Raises ValueError for a body that isn't such an envelope, and
+    what `follow` raises.
     """
-    found = [Unwrapped(body, {})]
+    found = [Unwrapped(follow(body), {})]
     for name in envelopes:
         found = [
-            Unwrapped(inner.body, {**outer.facts, **inner.facts})
+            Unwrapped(follow(inner.body), {**outer.facts, **inner.facts})
             for outer in found
             for inner in _OPEN[name](_parsed(outer.body), outer.facts, choice)
         ]

@@ -6,7 +6,7 @@ An error of S3 is translated here, once: gone, unreadable for good, or refused.
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import IO, Any, cast
 
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 10  # of a request, by botocore
 BODY_ATTEMPTS = 3  # botocore tries no body again that breaks off
 CHUNK_BYTES = 2**20
+REMOVE_LIMIT = 1000  # of DeleteObjects
 MEMORY_BYTES = 4 * 2**20  # a larger object lies on the executor's disk while it is read
 _GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # the last: a delete marker
 _OVERWRITTEN = "PreconditionFailed"
@@ -88,6 +89,18 @@ def _fetched(client: Any, facts: Mapping[str, str], limit: int, place: str) -> I
             raise
     content.seek(0)
     return content
+
+
+def removed(client: Any, bucket: str, keys: Sequence[str]) -> None:
+    """Remove objects; what is gone already is fine. Raises ObjectRefused for all else."""
+    for start in range(0, len(keys), REMOVE_LIMIT):
+        part = {"Objects": [{"Key": key} for key in keys[start : start + REMOVE_LIMIT]], "Quiet": True}
+        try:
+            failed = client.delete_objects(Bucket=bucket, Delete=part).get("Errors") or ()
+        except (ClientError, BotoCoreError) as error:
+            raise ObjectRefused(f"s3://{bucket}: {error}") from error
+        if failed:
+            raise ObjectRefused(f"s3://{bucket}/{failed[0].get('Key')}: {failed[0].get('Code')}, of {len(failed)}")
 
 
 def _condition(facts: Mapping[str, str]) -> Mapping[str, str]:

@@ -22,8 +22,10 @@ from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, Log, Seen, Slice, checked_numbers, removable
 from sluice_spark.log.segment_files import (
     EMPTY,
+    Going,
     header_at,
     headers_at,
+    left,
     numbers_since,
     publish,
     published_at,
@@ -127,9 +129,13 @@ class StagedLog:
         with self._changing:
             self.log = self.log.since(position)
 
-    def retain(self, committed: Position, retention_s: float) -> int:
-        """Remove committed segments older than the retention, and return how many."""
+    def retain(self, committed: Position, retention_s: float, *, going: Going = left) -> int:
+        """Remove committed segments older than the retention, and return how many.
+
+        `going` has their numbers first.
+        """
         numbers = removable(published_at(self._store), committed, before=time.time() - retention_s)
+        going(numbers)
         self._store.remove([segment_name(number) for number in numbers])
         return len(numbers)
 
