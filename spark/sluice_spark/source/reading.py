@@ -145,6 +145,7 @@ def task_clients(options: Options) -> Callable[[], SqsClient]:
         endpoint=options.endpoint,
         identity=options.identity,
         connections=options.connections,
+        check_md5=options.check_md5,
     )
 
 
