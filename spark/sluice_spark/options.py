@@ -61,6 +61,7 @@ class Options:
     retention_s: float = RETENTION_DEFAULT_S
     executors: bool = False
     payload_delete: bool = False
+    check_md5: bool = False
 
 
 def parsed(given: Mapping[str, str]) -> Options:
@@ -335,6 +336,7 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "maxConnections": ("connections", _number(1, CONNECTIONS_LIMIT)),
     "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
     "maxBytesPerTrigger": ("admission.size", _size),
+    "checkMd5": ("check_md5", FLAG),
     "rateLimit": ("rate_limit", _rate_limit),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
@@ -356,6 +358,11 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "s3CsvHeader": ("files.csv_header", FLAG),
     "s3CsvDelimiter": ("files.csv_delimiter", _delimiter),
     "s3MaxObjectBytes": ("files.object_bytes", _size),
+    "s3MaxAge": ("files.max_age_s", _time),
+    "s3Backfill": (
+        "files.backfill",
+        _text_of(r"s3://[A-Za-z0-9._-]{3,255}(/.*)?", "s3://bucket or s3://bucket/prefix"),
+    ),
     "s3Endpoint": ("files.endpoint", _text_of(r"https?://[^/\s]+.*", "a URL")),
 }
 NAMES = {name.lower(): name for name in _OFFERED}

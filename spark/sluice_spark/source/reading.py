@@ -24,7 +24,7 @@ from sluice_spark.log.store import open_store
 from sluice_spark.options import Options
 from sluice_spark.source.executors import Order, segment, task_intake
 from sluice_spark.source.fifo import Share, is_fifo, shared
-from sluice_spark.source.payloads import objects_of
+from sluice_spark.source.objects import objects_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import spare_pyspark_zip
@@ -145,6 +145,7 @@ def task_clients(options: Options) -> Callable[[], SqsClient]:
         endpoint=options.endpoint,
         identity=options.identity,
         connections=options.connections,
+        check_md5=options.check_md5,
     )
 
 
