@@ -40,6 +40,7 @@ from sluice_spark.log.store import Store
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids
 from sluice_spark.source.planned import Budget, PlannedBatch, batch, counted, holes, share, tasks_wanted
+from sluice_spark.source.rate import Limit
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Dispatcher:
     """One driver's. `start`: where Spark has read to, or where the batch begins that it is about to run again."""
 
     def __init__(
-        self, store: Store, depth: Depth, start: Position, *, rate_limit: int | None = None, ending: bool = False
+        self, store: Store, depth: Depth, start: Position, *, rate_limit: Limit | None = None, ending: bool = False
     ) -> None:
         """Claims the log. Raises SegmentMissing if it doesn't reach to `start`, Fenced if others keep claiming it.
 
