@@ -41,8 +41,8 @@ setup: .venv/ready node_modules/ready build/python-3.13/ready ## virtual environ
 setup-demo:
 	+$(MAKE) --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/ready
 
-demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
-	python -m sluice.demo
+demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console
+	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-snippets test-wheels test-beside

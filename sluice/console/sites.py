@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sluice.cli.site_names import SiteName
 from sluice.cli.site_status import AskedSite
+from sluice.console.history import History
 from sluice.errors import SluiceError
 
 if TYPE_CHECKING:  # boto3 takes longer than all of --help
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
 
 T = TypeVar("T")
 CACHED_S = 1.0
+HERE = SiteName(None)  # where the caller's own settings lead
 CALLS = 10  # of a round to AWS
 OUTPUTS_EVERY_S = 60.0  # what a stack says changes with a deployment
 DEPTH_EVERY_S = 4.0
@@ -48,6 +50,7 @@ class Kept:
 class SiteMemory:
     """What is known of a site from round to round, and what pages keep for it. Safe for threads."""
 
+    history: History = field(default_factory=History.at)
     kept: dict[object, Kept] = field(default_factory=dict)
     outputs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     outputs_at_s: float = 0.0
@@ -74,9 +77,17 @@ class SiteMemory:
 class KnownSite(AskedSite):
     """A site as it is asked in one round."""
 
-    def __init__(self, connection: "Connection", memory: SiteMemory, *, is_local: bool, calls: float) -> None:
+    def __init__(
+        self,
+        connection: "Connection",
+        memory: SiteMemory,
+        *,
+        is_local: bool,
+        calls: float,
+        name: SiteName = HERE,
+    ) -> None:
         super().__init__(connection, is_local=is_local)
-        self.memory = memory
+        self.memory, self.name = memory, name
         self._left = calls
         self._spending = Lock()
 
@@ -159,9 +170,10 @@ Reader = Callable[[KnownSite, Query], Document]
 
 @dataclass(slots=True)
 class WatchedSite:
-    """One site. Safe for threads."""
+    """One site, by its name, or as it is `connected` where its name doesn't lead to it. Safe for threads."""
 
     name: SiteName
+    connected: "Connection | None" = None
     memory: SiteMemory = field(default_factory=SiteMemory)
     _asked: KnownSite | None = None
     _asked_at_s: float = 0.0
@@ -183,7 +195,7 @@ class WatchedSite:
                     memory.outputs, memory.outputs_at_s = {}, now_s
                 calls = CALLS if memory.rounds else float("inf")
                 memory.rounds += 1
-                self._asked = KnownSite(connection, memory, is_local=self.is_local, calls=calls)
+                self._asked = KnownSite(connection, memory, is_local=self.is_local, calls=calls, name=self.name)
                 self._asked_at_s = now_s
             return self._asked
 
@@ -194,6 +206,6 @@ class WatchedSite:
             self.memory.outputs_at_s = 0.0
 
     def _connect(self) -> "Connection":
-        connection = self.name.connect()
+        connection = self.connected or self.name.connect()
         connection.session.events.register("before-send", self.memory.count)
         return connection

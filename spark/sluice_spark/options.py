@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from sluice_spark.errors import InvalidOption
+from sluice_spark.errors import InvalidOption, LogError
 from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
 from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
 from sluice_spark.log.planning import Admission
+from sluice_spark.log.store import open_store
 from sluice_spark.sqs.access import Identity, account_of_role, region_of
 
 CONNECTIONS_LIMIT = 512
@@ -20,6 +21,7 @@ RETENTION_DEFAULT_S = 3600.0
 EXECUTORS_VISIBILITY_S = 120  # asked for with each receive, unless the option says another
 EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a long poll
 ASCII_LIMIT = 127
+_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # package.module:name
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DELETE_MODES = {
@@ -52,7 +54,7 @@ class Options:
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    rate_limit: int | None = None
+    rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
     deserialisation: Deserialisation = field(default_factory=Deserialisation)
     s3: S3Choice = field(default_factory=S3Choice)
     files: S3Files = field(default_factory=S3Files)
@@ -103,18 +105,31 @@ def _checked_together(options: Options) -> None:
         raise InvalidOption("deleteMode", "'none' stops a FIFO queue: a group goes on once its messages are deleted")
     _checked_places(options)
     wanted = options.deserialisation
-    if wanted.format != "raw" and not wanted.schema:
-        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
+    _checked_format(options.deserialisation)
     _checked_files(options)
     _checked_payloads(options)
     if wanted.format == "raw" and wanted.schema and not options.files.read:
-        raise InvalidOption("schema", "needs a format: json, avro, or a function")
+        raise InvalidOption("schema", "needs a format: json, avro, protobuf, or a function")
     if wanted.format == "raw" and wanted.quarantine and not options.files.read and not wanted.payload_buckets:
-        raise InvalidOption("badRecords", "a path needs a format: json, avro, or a function")
+        raise InvalidOption("badRecords", "a path needs a format: json, avro, protobuf, or a function")
     if options.s3 != S3Choice() and "s3" not in wanted.envelopes:
         raise InvalidOption("s3Glob" if options.s3.glob != "*" else "s3Removed", "needs envelope s3")
     if options.executors:
         _checked_executors(options, fifo=fifo)
+
+
+def _checked_format(wanted: Deserialisation) -> None:
+    of_protobuf = {"descriptorFile": wanted.descriptors, "messageName": wanted.message}
+    if wanted.format == "protobuf":
+        if wanted.schema:
+            raise InvalidOption("schema", "with format protobuf the descriptor file says the columns")
+        if missing := [name for name, value in of_protobuf.items() if value is None]:
+            raise InvalidOption(missing[0], "missing: format protobuf needs descriptorFile and messageName")
+        return
+    if given := [name for name, value in of_protobuf.items() if value is not None]:
+        raise InvalidOption(given[0], "needs format protobuf")
+    if wanted.format != "raw" and not wanted.schema:
+        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
 
 
 def _checked_places(options: Options) -> None:
@@ -214,6 +229,10 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _rate_limit(value: str) -> int | str:
+    return value if re.fullmatch(_FUNCTION, value) else _number(1, 10**7)(value)
+
+
 def _size(value: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
     if not found or found[2] not in _SIZES or not int(found[1]):
@@ -255,10 +274,20 @@ def _location(value: str) -> str:
     return value.rstrip("/") or "/"
 
 
+def _content(value: str) -> bytes:
+    """Read a file at a location, as the queries' own credentials may: here, once, for all tasks."""
+    folder, _, name = _location(value).rpartition("/")
+    try:
+        content: bytes = open_store(folder or "/").read(name).to_pybytes()
+    except (LogError, OSError) as error:
+        raise ValueError(f"{value!r} can't be read: {error}") from error
+    return content
+
+
 def _format(value: str) -> str:
     if value.lower() in FORMATS:
         return value.lower()
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+    if not re.fullmatch(_FUNCTION, value):
         raise ValueError(f"{value!r} is none of {', '.join(FORMATS)}, nor a function as package.module:name")
     return value
 
@@ -306,7 +335,7 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "maxConnections": ("connections", _number(1, CONNECTIONS_LIMIT)),
     "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
     "maxBytesPerTrigger": ("admission.size", _size),
-    "rateLimit": ("rate_limit", _number(1, 10**7)),
+    "rateLimit": ("rate_limit", _rate_limit),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", one_of(_DELETE_MODES)),
@@ -314,6 +343,8 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "retention": ("retention_s", _time),
     "format": ("deserialisation.format", _format),
     "schema": ("deserialisation.schema", _TEXT),
+    "descriptorFile": ("deserialisation.descriptors", _content),
+    "messageName": ("deserialisation.message", _text_of(r"\.?[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a message's full name")),
     "badRecords": ("deserialisation.quarantine", _quarantine),
     "envelope": ("deserialisation.envelopes", _envelopes),
     "payloadBuckets": ("deserialisation.payload_buckets", _buckets),

@@ -26,7 +26,7 @@ def test_each_part_shows_what_goes_in_and_out_and_what_it_holds(look: Looking) -
 
 
 def test_what_isnt_known_yet_is_no_zero(look: Looking, sites: RecordedSites) -> None:
-    sites.documents["overview"]["status"]["federation"]["routes"][0]["queue"]["visible"] = None
+    sites.documents["overview"]["holds"]["federation"]["waiting"] = None
     sites.documents["overview"]["counters"]["federation"]["in"] = None
     assert {"in": "–", "waiting": "–"}.items() <= part(look.at(), "federation").items()  # noqa: RUF001 - as the page has it
 
@@ -66,7 +66,7 @@ def test_a_number_changes_as_it_comes(look: Looking, sites: RecordedSites) -> No
     page = look.at()
     assert part(page, "rendezvous")["waiting"] == "3"
     later = recorded("overview")
-    later["status"]["rendezvous"]["offers_queue"]["visible"] = 17
+    later["holds"]["rendezvous"]["waiting"] = 17
     sites.documents["overview"] = later
     expect(page.locator("[data-part=rendezvous] [data-stat=waiting] dd")).to_have_text("17")
 

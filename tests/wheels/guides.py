@@ -214,12 +214,23 @@ def messages(world: World, names: Names) -> Iterator[None]:
         query.stop()
 
 
+@contextmanager
+def a_rate(_: World, names: Names) -> Iterator[None]:
+    from sluice_spark.source.rate import Asked  # noqa: PLC0415 - this situation's alone
+
+    yield
+    asked = Asked(names["now"])
+    asked.first()
+    assert asked() in {2_500, 5_000}
+
+
 SITUATIONS = {
     "orders": orders,
     "orders on S3": orders_on_s3,
     "a batch": a_batch,
     "orders to drain": orders_to_drain,
     "uploads": uploads,
+    "a rate": a_rate,
     "orders for SQL": orders_for_sql,
     "a table": a_table,
     "a stream and a frame": a_stream_and_a_frame,

@@ -124,6 +124,37 @@ def counters_of(status: Document, offers: Mapping[str, int] | None, series: Mapp
     return found
 
 
+def holds_of(status: Document) -> Mapping[str, Mapping[str, int | None]]:
+    """Say of each part how much waits for it, is in flight and has died; null where a part of that isn't known yet."""
+    found: dict[str, Mapping[str, int | None]] = {}
+    for part, queues in _queues(status):
+        letters = [held for told, held in (status["dead_letters"] or {}).items() if part in told]
+        visible, in_flight = _sum(letters, "visible"), _sum(letters, "in_flight")
+        found[part] = {
+            "waiting": _sum(queues, "visible"),
+            "in_flight": _sum(queues, "in_flight"),
+            "dead": visible + in_flight if letters and visible is not None and in_flight is not None else None,
+        }
+    return found
+
+
+def _queues(status: Document) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+    """Go through the parts that there are, each with the queues that its functions, or its job, read."""
+    if part := status["rendezvous"]:
+        yield "rendezvous", [part["offers_queue"]]
+    if part := status["federation"]:
+        yield "federation", [route["queue"] for route in part["routes"] if "visible" in (route["queue"] or {})]
+    if part := status["splitting"]:
+        yield "splitting", [queue["source"] for queue in part["queues"]]
+    if part := status["pipeline"]:
+        yield "pipeline", [part["queue"]]
+
+
+def _sum(queues: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    values = [queue[name] for queue in queues]
+    return None if None in values else sum(values)
+
+
 def _offers(status: Document, offers: Mapping[str, int] | None) -> dict[str, Any]:
     """Count offers that came and that were answered. What is open hasn't ended, and isn't among the statistics yet."""
     if offers is None:

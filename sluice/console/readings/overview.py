@@ -9,7 +9,7 @@ from sluice.aws.operator.site_alarms import Happened, read_alarm_changes, read_a
 from sluice.cli.output import plain
 from sluice.cli.site_status import read_site
 from sluice.console.changes import Change, changes
-from sluice.console.readings.counters import counters_of, metrics_of, offers_of, statistics_of_today
+from sluice.console.readings.counters import counters_of, holds_of, metrics_of, offers_of, statistics_of_today
 from sluice.console.readings.dollars import dollars_of
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
@@ -19,6 +19,8 @@ ALARMS_EVERY_S = 15.0
 HISTORY_EVERY_S = 60.0
 MAX_CHANGES = 200  # kept
 MAX_SHOWN = 50
+MINUTES = 180  # of what was held, that are drawn
+DRAWN = ("waiting", "dead")
 
 
 @dataclass(slots=True)
@@ -49,14 +51,29 @@ def read(site: KnownSite, _: Query) -> Document:
         troubles, "alarms", lambda: site.kept("alarms", lambda: read_alarms(site.connection), every_s=_often(site))
     )
     dollars = tried(troubles, "dollars", lambda: dollars_of(site, offers, series))
+    holds = holds_of(status)
     return {
         "status": status,
         "counters": counters_of(status, offers, series),
+        "holds": holds,
+        "history": _history(site, holds, at_ms=at_ms),
         "alarms": None if alarms is None else [asdict(each) for each in alarms if each.state == "ALARM"],
         "alarms_watched": None if alarms is None else len(alarms),
         "changes": _lately(site, status, seen.seen, troubles, since_ms=at_ms - HOUR_MS),
         "dollars": dollars,
         "troubles": troubles,
+    }
+
+
+def _history(site: KnownSite, holds: Mapping[str, Mapping[str, int | None]], *, at_ms: int) -> Document:
+    """Note what each part holds, and say what it held in the last hours, by part and kind."""
+    history, name = site.memory.history, str(site.name)
+    history.note(
+        name, {f"{part} {kind}": value for part, held in holds.items() for kind, value in held.items()}, at_ms=at_ms
+    )
+    return {
+        part: {kind: history.series(name, f"{part} {kind}", at_ms=at_ms, minutes=MINUTES) for kind in DRAWN}
+        for part in holds
     }
 
 

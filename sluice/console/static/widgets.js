@@ -31,7 +31,7 @@ export function table(caption, columns, rows, { empty = "None.", key = null } = 
 }
 
 const GOOD = new Set(["ready", "operational", "running", "success", "ok", "answered", "matched"]);
-const BAD = new Set(["failed", "starterror", "cleanuperror", "stalled", "alarm", "denied", "timed out", "refused"]);
+const BAD = new Set(["failed", "starterror", "cleanuperror", "alarm", "denied", "timed out", "refused"]);
 const OVER = new Set(["ended", "closed", "cancelled", "paused"]);
 
 /** A state in its colour, and in words. */
@@ -50,16 +50,18 @@ export function trouble(reading) {
 
 const WIDTH = 240, HEIGHT = 44;
 
-/** Draws series of numbers over each other, the last one now. What it shows is said in words, too. */
+/** Draws series of numbers over each other, the last one now; null is left out. What it shows is said in words, too. */
 export function spark(caption, series) {
-  const most = Math.max(1, ...series.flatMap((each) => each.values));
-  const said = series.map((each) => `${each.name}: ${number(each.values.reduce((all, value) => all + value, 0))}, at most ${number(Math.max(...each.values))} a minute`);
+  const known = (values) => values.filter((each) => each !== null);
+  const most = Math.max(1, ...series.flatMap((each) => known(each.values)));
+  const said = series.map((each) => `${each.name}: at most ${number(Math.max(0, ...known(each.values)))}, ${number(known(each.values).at(-1) ?? null)} at the end`);
+  const place = (value, at, all) => `${((at / (all - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`;
   return el("figure", { class: "spark" },
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${caption}. ${said.join("; ")}` },
       svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
       series.map((each) => svg("polyline", {
         class: `line ${each.kind}`,
-        points: each.values.map((value, at) => `${((at / (each.values.length - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`).join(" "),
+        points: each.values.map((value, at) => (value === null ? null : place(value, at, each.values.length))).filter(Boolean).join(" "),
       }))),
     el("figcaption", { class: "quiet" }, `${caption}; at most ${number(most)}`,
       series.map((each) => el("span", { class: `key ${each.kind}` }, each.name))));

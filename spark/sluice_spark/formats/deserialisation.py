@@ -1,4 +1,4 @@
-"""From bodies to typed values: JSON, Avro, or the user's function, each record by itself. Pure but for lazy imports.
+"""From bodies to typed values: JSON, Avro, Protobuf, or the user's function, each by itself. Pure but for lazy imports.
 
 A record that can't be read has no value and a reason in `bad_record`; it never fails its task. What a row becomes
 follows from the row and the options alone, so a task tried again gives the same.
@@ -18,9 +18,10 @@ import orjson
 import pyarrow as pa
 
 from sluice_spark.errors import InvalidOption
+from sluice_spark.formats import protobuf
 from sluice_spark.formats.envelopes import Follow, S3Choice, Unwrapped, itself, unwrapped
 
-FORMATS = ("raw", "json", "avro")
+FORMATS = ("raw", "json", "avro", "protobuf")
 ENVELOPE, VALUE, REASON = "envelope", "value", "bad_record"
 CONTAINER = b"Obj\x01"  # an Avro object container file carries its writer's schema
 _AVRO_DDL = {
@@ -45,12 +46,15 @@ class Deserialisation:
     """What becomes of a body: first out of its `envelopes`, outermost first, then by `format`.
 
     `format` is one of FORMATS or a function as `package.module:name`, called with the body, that returns a mapping.
-    `schema`: DDL of the value's fields, or with avro an Avro record as JSON. `quarantine`: where bad records go instead
+    `schema`: DDL of the value's fields, or with avro an Avro record as JSON. With protobuf instead `descriptors`, the
+    content of a descriptor file, and the `message` of it. `quarantine`: where bad records go instead
     of the column. `payload_buckets`: whence payloads come to which bodies, or what envelopes hold, are pointers.
     """
 
     format: str = "raw"
     schema: str | None = None
+    descriptors: bytes | None = None
+    message: str | None = None
     envelopes: tuple[str, ...] = ()
     quarantine: str | None = None
     payload_buckets: tuple[str, ...] = ()
@@ -66,7 +70,10 @@ def added_columns(wanted: Deserialisation) -> Sequence[str]:
     columns = [f"{ENVELOPE} map<string, string>"] if wanted.envelopes else []
     if wanted.format != "raw":
         parser(wanted)  # raises where a library or a function is missing
-        fields = _avro_fields(wanted) if wanted.format == "avro" else wanted.schema
+        if wanted.format == "protobuf":
+            fields: str | None = protobuf.columns(wanted.descriptors or b"", wanted.message or "")
+        else:
+            fields = _avro_fields(wanted) if wanted.format == "avro" else wanted.schema
         columns.append(f"{VALUE} struct<{fields}>")
     return columns if wanted.raw else [*columns, f"{REASON} string"]
 
@@ -84,6 +91,8 @@ def parser(wanted: Deserialisation) -> Parse:
         return orjson.loads
     if wanted.format == "avro":
         return _avro_parser(_avro_schema(wanted))
+    if wanted.format == "protobuf":
+        return protobuf.parser(wanted.descriptors or b"", wanted.message or "")
     module, _, name = wanted.format.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)

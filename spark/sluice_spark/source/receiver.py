@@ -25,7 +25,7 @@ from sluice_spark.options import WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
 from sluice_spark.source.fifo import in_order, is_fifo
 from sluice_spark.source.fleet import Fleet, connections_wanted
-from sluice_spark.source.rate import Rate
+from sluice_spark.source.rate import Limit, Rate, limit_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.sqs.received import Received, in_tens
@@ -64,7 +64,7 @@ class Intake:
     delete: bool = True
     after_commit: bool = False  # deleted only once `Receiver.committed` says so; kept invisible until then
     until_empty: bool = False  # a bounded read: ends when every queue answered a long poll with nothing
-    rate_limit: int | None = None  # messages/s, of all queues together
+    rate_limit: Limit | None = None  # messages/s, of all queues together
     enough_messages: int | None = None  # a bounded read: ends also here, or a little beyond
     enough_bytes: int | None = None
     limits: Limits = field(default_factory=Limits)
@@ -162,7 +162,7 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         delete=options.delete,
         after_commit=options.after_commit,
         until_empty=until_empty,
-        rate_limit=options.rate_limit,
+        rate_limit=limit_of(options.rate_limit),
         enough_messages=enough.messages,
         enough_bytes=enough.size,
     )
@@ -188,7 +188,7 @@ class _Run:
         self._buffer: list[Received] = []
         self._buffered = self._buffered_bytes = self._in_memory = self._undeleted = self._deletions_failed = 0
         self._oldest = 0.0
-        self._rate = Rate(per_second=intake.rate_limit)
+        self._rate = Rate(limit=intake.rate_limit)
         self._taken = self._taken_bytes = 0
         self._held = Held()
         self._failed: BaseException | None = None

@@ -28,6 +28,7 @@ from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher, adopted
 from sluice_spark.source.drain import visible
 from sluice_spark.source.payloads import payloads_going
+from sluice_spark.source.rate import limit_of
 from sluice_spark.source.reading import Reads, Rows, as_partitions, task_clients
 from sluice_spark.source.receiver import Receiver, receiver_of, writable_log
 
@@ -243,7 +244,7 @@ class PlannedStreamReader(SqsStreamReader):
             options = self._options
             self._depth = Depth(task_clients(options), options.queue_urls, deleting=options.delete)
             self._dispatcher = Dispatcher(
-                self._store(), self._depth, start, rate_limit=options.rate_limit, ending=self._available_now
+                self._store(), self._depth, start, rate_limit=limit_of(options.rate_limit), ending=self._available_now
             )
         return self._dispatcher
 

@@ -6,14 +6,14 @@ import { ago, clock, dollars, number } from "../words.js";
 
 const topic = (site) => `overview@${site.number}`;
 const PARTS = [
-  { name: "rendezvous", title: "Rendezvous", queues: (part) => [part.offers_queue], detail: rendezvous,
-    goesIn: "Offers in", goesOut: "Answered out", dead: /rendezvous/ },
-  { name: "federation", title: "Federation", queues: (part) => part.routes.map((route) => route.queue), detail: federation,
-    goesIn: "Published in", goesOut: "Copies out", dead: /federation/ },
-  { name: "splitting", title: "Splitting", queues: (part) => part.queues.map((queue) => queue.source), detail: splitting,
-    goesIn: "Read in", goesOut: "Passed on out", dead: /splitting/ },
-  { name: "pipeline", title: "Pipeline", queues: (part) => [part.queue], detail: pipeline,
-    goesIn: "Queued in", goesOut: "Taken out", dead: /pipeline/ },
+  { name: "rendezvous", title: "Rendezvous", detail: rendezvous,
+    goesIn: "Offers in", goesOut: "Answered out" },
+  { name: "federation", title: "Federation", detail: federation,
+    goesIn: "Published in", goesOut: "Copies out" },
+  { name: "splitting", title: "Splitting", detail: splitting,
+    goesIn: "Read in", goesOut: "Passed on out" },
+  { name: "pipeline", title: "Pipeline", detail: pipeline,
+    goesIn: "Queued in", goesOut: "Taken out" },
 ];
 
 export function topics({ sites }) {
@@ -45,20 +45,10 @@ function whole(found, place, site) {
   ];
 }
 
-// Sums are null where a part of them isn't known yet.
-const sum = (queues, name) => queues.reduce((all, each) => (all === null || each?.[name] === null ? null : all + (each?.[name] ?? 0)), 0);
-
-function deadOf(found, pattern) {
-  const held = Object.entries(found.status.dead_letters ?? {}).filter(([told]) => pattern.test(told)).map(([, each]) => each);
-  if (!found.status.dead_letters || !held.length) return null;
-  const [visible, inFlight] = [sum(held, "visible"), sum(held, "in_flight")];
-  return visible === null ? null : visible + inFlight;
-}
-
-function card({ name, title, queues, detail, goesIn, goesOut, dead }, found, place, site) {
+function card({ name, title, detail, goesIn, goesOut }, found, place, site) {
   const part = found.status[name];
   const counters = found.counters[name];
-  const died = deadOf(found, dead);
+  const holds = found.holds[name];
   const heading = el("h3", {}, el("a", { href: place.href(name, { site: site.name }) }, title));
   const absent = found.status.absent?.[name];
   const failed = found.status.failed?.[name];
@@ -69,13 +59,21 @@ function card({ name, title, queues, detail, goesIn, goesOut, dead }, found, pla
     part ? [
       stats(
         stat(goesIn, counters?.in ?? null, { name: "in" }), stat(goesOut, counters?.out ?? null, { name: "out" }),
-        stat("Waiting", sum(queues(part), "visible"), { name: "waiting" }),
-        stat("In flight", sum(queues(part), "in_flight"), { name: "in-flight" }),
-        stat("Dead", died, { name: "dead", kind: died ? "bad" : "" })),
+        stat("Waiting", holds?.waiting, { name: "waiting" }),
+        stat("In flight", holds?.in_flight, { name: "in-flight" }),
+        stat("Dead", holds?.dead, { name: "dead", kind: holds?.dead ? "bad" : "" })),
       counters?.minutes?.in ? spark("The last hour, minute by minute", [
         { name: goesIn, values: counters.minutes.in, kind: "in" }, { name: goesOut, values: counters.minutes.out, kind: "out" }]) : null,
+      seen(found.history[name]),
       detail(part, counters, found),
     ] : null);
+}
+
+// What was held while somebody looked; minutes in which nobody did are left out.
+function seen(history) {
+  if (!history || history.waiting.filter((each) => each !== null).length < 2) return null;
+  return spark("Held in the last three hours, while somebody looked", [
+    { name: "Waiting", values: history.waiting, kind: "in" }, { name: "Dead", values: history.dead, kind: "bad" }]);
 }
 
 function rendezvous(part, counters) {
@@ -93,7 +91,8 @@ function federation(part, counters) {
 }
 
 function splitting(part, counters) {
-  const main = sum(part.queues.map((queue) => queue.main), "visible");
+  const held = part.queues.map((queue) => queue.main.visible);
+  const main = held.includes(null) ? null : held.reduce((all, each) => all + each, 0);
   return facts(["to sessions", counters?.to_sessions ?? null], ["to main", counters?.to_main ?? null], ["mirrored", counters?.mirrored ?? null],
     ["queues", part.queues.length], ["sessions", part.sessions.length], ["waiting in main", main]);
 }
