@@ -61,7 +61,7 @@ class SiteMemory:
     lock: Lock = field(default_factory=Lock)
 
     def count(self, **_: object) -> None:
-        """Count a call that is about to be sent, as botocore's event says it."""
+        """Count a call that is about to be made, as botocore's event says it; that it is tried again is none."""
         with self.lock:
             self.calls += 1
 
@@ -207,5 +207,5 @@ class WatchedSite:
 
     def _connect(self) -> "Connection":
         connection = self.connected or self.name.connect()
-        connection.session.events.register("before-send", self.memory.count)
+        connection.session.events.register("before-call", self.memory.count)
         return connection

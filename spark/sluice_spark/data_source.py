@@ -44,6 +44,8 @@ class SqsDataSource(DataSource):
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
         if options.payload_delete:
             raise InvalidOption("payloadDelete", "a batch read has no commit, after which payloads may go")
+        if options.files.backfill and options.queue_urls:
+            raise InvalidOption("s3Backfill", "comes before a stream's first notification: a batch can list by itself")
         if options.executors and options.queue_urls:
             if options.rate_limit is not None:
                 raise InvalidOption("rateLimit", "the tasks of a batch read have none in common: mode driver")

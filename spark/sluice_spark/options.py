@@ -356,6 +356,11 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "s3CsvHeader": ("files.csv_header", FLAG),
     "s3CsvDelimiter": ("files.csv_delimiter", _delimiter),
     "s3MaxObjectBytes": ("files.object_bytes", _size),
+    "s3MaxAge": ("files.max_age_s", _time),
+    "s3Backfill": (
+        "files.backfill",
+        _text_of(r"s3://[A-Za-z0-9._-]{3,255}(/.*)?", "s3://bucket or s3://bucket/prefix"),
+    ),
     "s3Endpoint": ("files.endpoint", _text_of(r"https?://[^/\s]+.*", "a URL")),
 }
 NAMES = {name.lower(): name for name in _OFFERED}

@@ -25,7 +25,7 @@ from sluice_spark.options import Options
 from sluice_spark.source.chains import Chain, links
 from sluice_spark.source.executors import Order, segment, task_intake
 from sluice_spark.source.fifo import Share, is_fifo, shared
-from sluice_spark.source.payloads import objects_of
+from sluice_spark.source.objects import objects_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import spare_pyspark_zip

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.log.backfills import progress
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import Admission
@@ -23,8 +24,10 @@ from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import open_store
 from sluice_spark.options import WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
+from sluice_spark.source.backfill import Backfilling
 from sluice_spark.source.fifo import in_order, is_fifo
 from sluice_spark.source.fleet import Fleet, connections_wanted
+from sluice_spark.source.objects import objects_of
 from sluice_spark.source.rate import Limit, Rate, limit_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
@@ -76,8 +79,14 @@ class Receiver:
     `staged.log` says what there is to read.
     """
 
-    def __init__(self, staged: StagedLog, client: Callable[[], SqsClient], intake: Intake) -> None:
-        self.staged, self._client, self._intake = staged, client, intake
+    def __init__(
+        self,
+        staged: StagedLog,
+        client: Callable[[], SqsClient],
+        intake: Intake,
+        backfilling: Backfilling | None = None,
+    ) -> None:
+        self.staged, self._client, self._intake, self._backfilling = staged, client, intake, backfilling
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
         self._stopping = threading.Event()
         self._error: BaseException | None = None
@@ -133,8 +142,15 @@ class Receiver:
             if self._intake.delete:
                 for queue_url in self._intake.queue_urls:
                     await client.check_deletion(queue_url)
+            if self._backfilling:
+                await self._backfilling.run(self.staged, room=self._has_room, ending=lambda: self._ending)
             await _Run(self, client, self._intake).until_stopped()
             self.requests = dict(client.requests)
+
+    def _has_room(self) -> bool:
+        """Whether Spark isn't too far behind."""
+        ahead, limits = self.staged.log.backlog(self._position), self._intake.limits
+        return ahead.messages < limits.backlog_messages and ahead.size < limits.backlog_bytes
 
     @property
     def _ending(self) -> bool:
@@ -145,8 +161,12 @@ class Receiver:
 
 def writable_log(options: Options) -> StagedLog:
     """Open the log to write: with what it takes to read no object twice."""
-    notified = Notified(options.deserialisation.envelopes, options.s3) if options.files.read else None
-    return StagedLog(open_store(options.staging_location, options.identity.profile), notified)
+    store = open_store(options.staging_location, options.identity.profile)
+    if not options.files.read:
+        return StagedLog(store)
+    made = progress(store)
+    envelopes = options.deserialisation.envelopes
+    return StagedLog(store, Notified(envelopes, options.s3, backfill=made.backfill if made else None))
 
 
 def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
@@ -173,7 +193,19 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         identity=options.identity,
         connections=2 * options.connections,  # as many delete as receive
     )
-    return Receiver(staged, clients, intake)
+    return Receiver(staged, clients, intake, _backfilling(options, staged))
+
+
+def _backfilling(options: Options, staged: StagedLog) -> Backfilling | None:
+    if not options.files.backfill or staged.notified is None:
+        return None
+    return Backfilling(
+        options.files.backfill,
+        open_store(options.staging_location, options.identity.profile),
+        staged.notified,
+        options.deserialisation.envelopes,
+        lambda: objects_of(options),
+    )
 
 
 class _Run:
@@ -238,8 +270,7 @@ class _Run:
             return False
         if self._enough or not self._rate.open(time.monotonic()):
             return False
-        ahead = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
-        return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
+        return self._receiver._has_room()  # noqa: SLF001  the other half of one thing
 
     @property
     def _full(self) -> bool:

@@ -2,6 +2,7 @@
 that are killed, lose and double nothing."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ def given(sqs: Any, tmp_path: Path, hosts: Cluster) -> dict[str, Any]:
     return {**hosts.settings, **places, "options": options}
 
 
+def has_rows(spark: Any, given: dict[str, Any], count: int) -> bool:
+    return len(bodies(spark, given)) >= count
+
+
 @pytest.mark.parametrize("mode", ["driver", "executors"])
 def test_a_twin_beside_tasks_that_fail_reads_the_same_rows(  # noqa: PLR0917  fixtures
     spark: Any, sqs: Any, fill: Any, given: Any, drivers: Drivers, tmp_path: Path, mode: str
@@ -61,8 +66,8 @@ def test_executors_that_are_killed_lose_and_double_nothing(  # noqa: PLR0917  fi
     given["options"] |= {"mode": mode, "maxMessagesPerTrigger": "3000"}
     fill(MESSAGES)
     driver = drivers.start(given)
-    for part in (1, 3):
-        until(lambda part=part: len(bodies(spark, given)) >= part * 3000, within_s=WITHIN_S)
+    for rows in (3000, 9000):
+        until(partial(has_rows, spark, given, rows), within_s=WITHIN_S)
         assert hosts.kill_executors()
     until(lambda: driver.poll() is not None or len(bodies(spark, given)) >= MESSAGES, within_s=WITHIN_S)
     assert bodies(spark, given) == EXPECTED
