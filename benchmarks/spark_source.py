@@ -78,9 +78,9 @@ def spark_python() -> Path:
 
 
 @contextmanager
-def memory_sqs() -> Iterator[str]:
+def memory_sqs(queues: int = QUEUES) -> Iterator[str]:
     """Its URL."""
-    command = [sys.executable, "-m", "tests.sqs", "--queues", str(QUEUES)]
+    command = [sys.executable, "-m", "tests.sqs", "--queues", str(queues)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -89,11 +89,11 @@ def memory_sqs() -> Iterator[str]:
             server.terminate()
 
 
-def runs(python: Path, url: str, *, module: str = "benchmarks.spark_runs") -> dict[str, Any]:
+def runs(python: Path, url: str, *arguments: str, module: str = "benchmarks.spark_runs") -> dict[str, Any]:
     """Run the module and give what it prints. Raises CalledProcessError; Spark's complaint is on standard error."""
     environment = os.environ | KEYS | {"PYTHONPATH": f"{ROOT / 'spark'}{os.pathsep}{ROOT}"}
     done = subprocess.run(
-        [python, "-m", module, url],
+        [python, "-m", module, url, *arguments],
         cwd=ROOT,
         env=environment,
         check=True,

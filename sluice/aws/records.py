@@ -86,7 +86,11 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
             message, fault = batch.messages[position], failures[position]
             if isinstance(fault, HeldBack):
                 logger.info(
-                    "RecordHeldBack", message_id=message.message_id, receives=message.receives, reason=str(fault)
+                    "RecordHeldBack",
+                    message_id=message.message_id,
+                    receives=message.receives,
+                    reason=str(fault),
+                    trace_header=message.trace_header,
                 )
                 return True
             logger.warning(
@@ -94,6 +98,7 @@ class Reporter(msgspec.Struct, frozen=True, kw_only=True):
                 message_id=message.message_id,
                 receives=message.receives,
                 reason=str(fault),
+                trace_header=message.trace_header,  # by which a message is found on its whole way
                 exc_info=None if isinstance(fault, SluiceError) else fault,
             )
             if message.receives < max_receives and not isinstance(fault, SenderFault):

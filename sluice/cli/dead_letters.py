@@ -8,6 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,7 +106,7 @@ def show(
     shown: list[dict[str, Any]] = []
     for letter in looked_at(connection.client("sqs"), _url(connection, queue), most=MOST_LOOKED_AT):
         if wanted.takes(letter):
-            shown.append(_document(letter))
+            shown.append(document(letter))
         if len(shown) == count:
             break
     if as_json:
@@ -193,7 +194,12 @@ def urls_of(connection: "Connection") -> Mapping[str, str]:
     """Find the queues of dead letters by their names: those of the parts of a site, as in `federation.fifo`."""
     from sluice.aws.operator.deployment import stack_output  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    urls: Mapping[str, str] = json.loads(stack_output(connection, OPERATIONS, "DeadLetterUrls"))
+    return urls_in(stack_output(connection, OPERATIONS, "DeadLetterUrls"))
+
+
+def urls_in(output: str) -> Mapping[str, str]:
+    """Read the same from the stack's output `DeadLetterUrls`."""
+    urls: Mapping[str, str] = json.loads(output)
     return {
         told.removeprefix("dead letters of ").removeprefix("the ").replace(", FIFO", ".fifo"): url
         for told, url in urls.items()
@@ -201,7 +207,11 @@ def urls_of(connection: "Connection") -> Mapping[str, str]:
 
 
 def _url(connection: "Connection", queue: str) -> str:
-    urls = urls_of(connection)
+    return url_among(urls_of(connection), queue)
+
+
+def url_among(urls: Mapping[str, str], queue: str) -> str:
+    """Find a queue by its name. Raises `NoSuchQueue`."""
     if queue not in urls:
         raise NoSuchQueue(f"{queue} is no queue of dead letters: there are {', '.join(urls)}")
     return urls[queue]
@@ -218,37 +228,54 @@ def _selection(
 def _summary(connection: "Connection", name: str, url: str, *, most: int) -> dict[str, Any]:
     from sluice.aws.operator.dead_letters import looked_at  # noqa: PLC0415 - boto3 takes longer than all of --help
     from sluice.aws.rendezvous.standing import depth_of  # noqa: PLC0415 - see above
-    from sluice.cli.dead_letter_moves import queue_of  # noqa: PLC0415 - see above
 
     sqs = connection.client("sqs")
     depth = depth_of(sqs, url)
-    letters = list(looked_at(sqs, url, most=most))
-    by_reason: dict[Reason, list[DeadLetter]] = {}
-    for letter in letters:
-        by_reason.setdefault(reason_of(letter), []).append(letter)
-    return {
-        "queue": name,
-        "url": url,
-        "messages": max(depth.visible + depth.in_flight, len(letters)),
-        "looked_at": len(letters),
-        "oldest_ms": _oldest(letters),
-        "reasons": [
-            {
-                "reason": reason.value,
-                "letters": len(of_one),
-                "oldest_ms": _oldest(of_one),
-                "sources": dict(Counter(map(queue_of, of_one)).most_common()),
-            }
-            for reason, of_one in sorted(by_reason.items(), key=lambda item: -len(item[1]))
-        ],
-    }
+    seen = Summary()
+    for letter in looked_at(sqs, url, most=most):
+        seen.note(letter)
+    return {"queue": name, "url": url, "messages": max(depth.visible + depth.in_flight, seen.letters), **seen.document}
 
 
-def _oldest(letters: Sequence[DeadLetter]) -> int | None:
-    return min((letter.message.sent_at_ms or 0 for letter in letters), default=None)
+@dataclass(slots=True)
+class Summary:
+    """Of what letters died, how many, since when, and where they came from; no letter is kept."""
+
+    letters: int = 0
+    oldest_ms: int | None = None
+    by_reason: dict[Reason, Counter[str]] = field(default_factory=dict)  # by source
+    oldest_by_reason: dict[Reason, int] = field(default_factory=dict)
+
+    def note(self, letter: DeadLetter) -> None:
+        """Count one."""
+        from sluice.cli.dead_letter_moves import queue_of  # noqa: PLC0415 - boto3 takes longer than all of --help
+
+        reason, at_ms = reason_of(letter), letter.message.sent_at_ms or 0
+        self.letters += 1
+        self.oldest_ms = at_ms if self.oldest_ms is None else min(self.oldest_ms, at_ms)
+        self.by_reason.setdefault(reason, Counter())[queue_of(letter)] += 1
+        self.oldest_by_reason[reason] = min(self.oldest_by_reason.get(reason, at_ms), at_ms)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For `--json`: reasons with most letters first."""
+        return {
+            "looked_at": self.letters,
+            "oldest_ms": self.oldest_ms,
+            "reasons": [
+                {
+                    "reason": reason.value,
+                    "letters": sources.total(),
+                    "oldest_ms": self.oldest_by_reason[reason],
+                    "sources": dict(sources.most_common()),
+                }
+                for reason, sources in sorted(self.by_reason.items(), key=lambda item: -item[1].total())
+            ],
+        }
 
 
-def _document(letter: DeadLetter) -> dict[str, Any]:
+def document(letter: DeadLetter) -> dict[str, Any]:
+    """Write a letter for `--json`: no address of a client is in it, and no session description."""
     from sluice.rendezvous.protocol.addresses import masked  # noqa: PLC0415 - only where something is shown
 
     message = letter.message

@@ -61,6 +61,14 @@ def documents_of(file: Path) -> list[Any]:
     """Read the documents of a file: one of JSON, any number of YAML. Raises `BadFile`."""
     try:
         text = file.read_text()
+    except (OSError, ValueError) as error:
+        raise BadFile(file, " ".join(str(error).split())) from error
+    return documents_of_text(text, file)
+
+
+def documents_of_text(text: str, file: Path) -> list[Any]:
+    """Read the documents of a text, as of a file with this name. Raises `BadFile`."""
+    try:
         # YAML reads JSON too, but says less of what is wrong with it.
         return (
             [json.loads(text, object_pairs_hook=_once)]
@@ -73,7 +81,15 @@ def documents_of(file: Path) -> list[Any]:
 
 def document_of_file(file: Path) -> dict[str, Any]:
     """Read the file's one document, a map. Raises `BadFile`."""
-    found = documents_of(file)
+    return _the_one(documents_of(file), file)
+
+
+def document_of_text(text: str, file: Path) -> dict[str, Any]:
+    """Read a text's one document, a map, as of a file with this name. Raises `BadFile`."""
+    return _the_one(documents_of_text(text, file), file)
+
+
+def _the_one(found: list[Any], file: Path) -> dict[str, Any]:
     if len(found) > 1:
         raise BadFile(file, f"has {len(found)} documents, not one")
     if not found or not isinstance(found[0], dict):

@@ -11,6 +11,7 @@ from typer.exceptions import TyperException
 from typer.main import get_group
 
 from sluice.cli import deploying, site_status
+from sluice.cli.console import console
 from sluice.cli.debugging import VARIABLE, log_all, show_fault
 from sluice.cli.federation import publishing
 from sluice.cli.output import show_error
@@ -98,6 +99,7 @@ GROUPS = {
     "local": ("sluice.cli.local", "The embedded cloud: AWS on loopback, with our stacks deployed to it."),
 }  # fmt: skip
 app.command()(site_status.status)
+app.command()(console)
 app.command()(deploying.deploy)
 app.command()(deploying.destroy)
 app.command()(publishing.publish)

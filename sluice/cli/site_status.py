@@ -80,6 +80,11 @@ def status(
 
 
 def read(connection: "Connection", *, is_local: bool, within_s: float = WITHIN_S) -> SiteReport:
+    """Ask all parts, as `read_site` does."""
+    return read_site(AskedSite(connection, is_local=is_local), within_s=within_s)
+
+
+def read_site(site: "AskedSite", *, within_s: float = WITHIN_S) -> SiteReport:
     """Ask all parts at once, and each for what it has at once; a part has `within_s` to answer.
 
     Raises `NotUsable` where all fail for one reason, as without credentials.
@@ -88,7 +93,6 @@ def read(connection: "Connection", *, is_local: bool, within_s: float = WITHIN_S
     from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
     deadline_s = time.monotonic() + within_s
-    site = AskedSite(connection, is_local=is_local)
     readers: Mapping[str, Callable[[AskedSite], Part]] = {
         "rendezvous": _rendezvous,
         "splitting": _splitting,
@@ -110,7 +114,7 @@ def read(connection: "Connection", *, is_local: bool, within_s: float = WITHIN_S
     reasons = set(failed.values())
     if len(failed) == len(readers) and len(reasons) == 1:
         raise NotUsable(reasons.pop())
-    return SiteReport(region=connection.region, parts=parts, absent=absent, failed=failed)
+    return SiteReport(region=site.connection.region, parts=parts, absent=absent, failed=failed)
 
 
 def begin(task: Callable[[], T]) -> "Future[T]":
@@ -142,10 +146,10 @@ class AskedSite:
         from sluice.stages import staged  # noqa: PLC0415 - see above
 
         name = staged(stack, self.connection.stage)
-        found: Mapping[str, Mapping[str, str]] = self._once("stacks", partial(all_outputs, self.connection)).result()
+        found: Mapping[str, Mapping[str, str]] = self.once("stacks", partial(all_outputs, self.connection)).result()
         if name in found:
             return found[name]
-        stored: Mapping[str, str] = self._once(name, partial(stored_outputs, self.connection, name)).result()
+        stored: Mapping[str, str] = self.once(name, partial(stored_outputs, self.connection, name)).result()
         return stored
 
     def client(self, where: tuple[str, str]) -> "ControlClient":
@@ -161,9 +165,7 @@ class AskedSite:
         from sluice.aws.operator.control_client import SWEEPER  # noqa: PLC0415 - boto3 takes longer than all of --help
         from sluice.rendezvous.operations import ShowRendezvous  # noqa: PLC0415 - see above
 
-        return self._once(
-            "rendezvous", lambda: self.client(SWEEPER).ask(ShowRendezvous(queues=self._seen_by_sweeper()))
-        )
+        return self.once("rendezvous", lambda: self.client(SWEEPER).ask(ShowRendezvous(queues=self._seen_by_sweeper())))
 
     def _seen_by_sweeper(self) -> tuple[str, ...]:
         from sluice.aws.operator.deployment import STACK  # noqa: PLC0415 - boto3 takes longer than all of --help
@@ -172,24 +174,34 @@ class AskedSite:
         return tuple(outputs[name] for name in ("OffersQueueUrl", "DeadLettersUrl") if name in outputs)
 
     def depth(self, url: str) -> "Future[QueueDepth]":
-        """Ask what a queue holds: those who look at it anyway, or SQS."""
+        """Ask what a queue holds."""
+        return self.once(url, partial(self.depth_now, url))
+
+    def depth_now(self, url: str) -> "QueueDepth":
+        """Say what a queue holds: by those who look at it anyway, or SQS. Raises `CallFailed`."""
         from sluice.aws.rendezvous.standing import depth_of  # noqa: PLC0415 - boto3 takes longer than --help
         from sluice.errors import SluiceError  # noqa: PLC0415 - see above
 
-        def look() -> "QueueDepth":
-            with suppress(SluiceError):
-                if url in self._seen_by_sweeper():
-                    return self.rendezvous().result().held[url]
-            return depth_of(self.connection.client("sqs"), url)
+        with suppress(SluiceError):
+            if url in self._seen_by_sweeper():
+                return self.rendezvous().result().held[url]
+        return depth_of(self.connection.client("sqs"), url)
 
-        return self._once(url, look)
+    def lags(self, queues: Mapping[str, str | None]) -> Mapping[str, Mapping[str, Any]]:
+        """Say by route how late it is; `queues` has the queue that each reads. Raises `CallFailed`."""
+        from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
+        from sluice.aws.operator.lags import read_lags  # noqa: PLC0415 - see above
+
+        found = read_lags(self.connection.client("cloudwatch"), queues, now_ms=now_ms(), stage=self.connection.stage)
+        return {route: asdict(lag) for route, lag in found.items()}
 
     def held(self, urls: Iterable[str]) -> list[dict[str, Any]]:
         """Say of each queue what it holds. Raises `CallFailed`."""
         asked = [(url, self.depth(url)) for url in urls]
         return [{"url": url, **plain(depth.result())} for url, depth in asked]
 
-    def _once(self, what: str, task: Callable[[], T]) -> "Future[T]":
+    def once(self, what: str, task: Callable[[], T]) -> "Future[T]":
+        """Begin a task under this name, or give the one that has begun."""
         with self._lock:
             if what not in self._asked:
                 self._asked[what] = begin(task)
@@ -234,8 +246,8 @@ def _federation(site: AskedSite) -> Part:
     for bridge in found.bridges:
         if (name := _read_here(bridge)) is not None:
             site.depth(f"{beside}/{name}")
-    lags, unknown = _lags(site.connection, found.bridges)
-    routes = [_route(site, bridge, beside=beside) | lags.get(bridge.name, {}) for bridge in found.bridges]
+    lags, unknown = _lags(site, found.bridges)
+    routes = [_route(site, bridge, beside=beside) | dict(lags.get(bridge.name, {})) for bridge in found.bridges]
     links = [
         {"name": each.name, "peer": each.peer, "state": each.status.state.value, "error": each.status.last_error}
         for each in found.links
@@ -268,18 +280,14 @@ def _route(site: AskedSite, bridge: "BridgeView", *, beside: str) -> dict[str, A
     return {name: getattr(bridge, name) for name in told} | {"queue": queue}
 
 
-def _lags(connection: "Connection", bridges: Sequence["BridgeView"]) -> tuple[dict[str, dict[str, Any]], str | None]:
+def _lags(site: AskedSite, bridges: Sequence["BridgeView"]) -> tuple[Mapping[str, Mapping[str, Any]], str | None]:
     """By route, and why they aren't known: to read metrics is a permission of its own."""
-    from sluice.aws.clients import now_ms  # noqa: PLC0415 - boto3 takes longer than all of --help
-    from sluice.aws.operator.lags import read_lags  # noqa: PLC0415 - see above
-    from sluice.errors import CallFailed  # noqa: PLC0415 - see above
+    from sluice.errors import CallFailed  # noqa: PLC0415 - boto3 takes longer than all of --help
 
-    queues = {bridge.name: bridge.reads for bridge in bridges}
     try:
-        lags = read_lags(connection.client("cloudwatch"), queues, now_ms=now_ms(), stage=connection.stage)
+        return site.lags({bridge.name: bridge.reads for bridge in bridges}), None
     except CallFailed as error:
         return {}, str(error)
-    return {route: asdict(lag) for route, lag in lags.items()}, None
 
 
 def _pipeline(site: AskedSite) -> Part:

@@ -6,24 +6,30 @@ Exit code 0 only where every number is what it should be.
 import asyncio
 import sys
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from sluice.cli.progress import steps
-from sluice.demo import federation, pipeline, rendezvous, splitting
+from sluice.aws.clients import now_ms
+from sluice.cli.progress import Steps, steps
+from sluice.demo import federation, pipeline, rendezvous, splitting, watched
 from sluice.errors import SluiceError
 from sluice.local.access import SiteAccess
-from sluice.local.cloud import BUILD, Cloud, start
+from sluice.local.cloud import BUILD, start
 from sluice.local.deployer import Deployer
 from sluice.local.jobs import spark_python
 from sluice.local.sites import DEFAULT_SITE
+from sluice.times import day_of
 
 FOLDER = BUILD / "demo-cloud"
 SITES = DEFAULT_SITE, federation.PEER_SITE
-STEPS = 18  # that are told once all is deployed
+STEPS = 19  # that are told once all is deployed
 PARAMETERS: dict[str, object] = {
     **rendezvous.PARAMETERS,
     **splitting.PARAMETERS,
@@ -32,12 +38,16 @@ PARAMETERS: dict[str, object] = {
     "sluice.federation.queues": [*federation.QUEUES, *pipeline.QUEUES],
     "sluice.rendezvous.keep_state": False,
 }
+Results: TypeAlias = tuple[
+    rendezvous.Rendezvoused, rendezvous.Rendezvoused, splitting.Divided, federation.Federated, pipeline.Reconciled
+]
 NEXT = """[bold]What to try next[/]
   . .venv/bin/activate
   sluice local up                                       the same, to stay
   sluice rendezvous proxy --local --loopback            be a proxy, in one terminal
   sluice rendezvous offer --local --loopback            be a client, in another
   sluice rendezvous status --local
+  sluice console --local                                all of it on one live page, until ctrl-C; in a third terminal
   sluice split run --local --filter 'pipeline:user=^me$' -- env | grep SLUICE
   here=000000000000/eu-central-1 there=000000000000/us-east-1
   sluice local up $here $there                          two sites
@@ -50,54 +60,83 @@ NEXT = """[bold]What to try next[/]
   make bench                                            the numbers, measured"""
 
 
-def main() -> None:
+def main(
+    *,
+    console: Annotated[
+        bool, typer.Option("--console", help="Open the console meanwhile, and leave it until ctrl-C.")
+    ] = False,
+) -> None:
     """Deploys, uses, reconciles, stops."""
-    console = Console()
-    started = time.monotonic()
-    cloud: Cloud | None = None
+    out = Console()
+    started, began = time.monotonic(), day_of(now_ms())
     try:
-        with steps(1 + STEPS) as progress:
-            progress("starting the embedded cloud")
-            python = spark_python(None)
-            pipeline.prepare()
-            cloud = start(FOLDER, ends_with_us=True)
-            deployer = Deployer(cloud=cloud, context=PARAMETERS, progress=progress, expect=progress.expect)
-            cloud = deployer.deploy(*SITES)
-            names = " and ".join(map(str, SITES))
-            console.print(f"deployed to {names} at {cloud.endpoint} in {time.monotonic() - started:.0f} s")
-            site, peer = (SiteAccess(cloud, each) for each in SITES)
-            with pipeline.joined(site, peer, python=python, progress=progress) as way:
-                sizes = {site: rendezvous.LARGE, peer: rendezvous.SMALL}
-                with ThreadPoolExecutor(len(sizes)) as beside:
-                    progress(f"{sum(size.early for size in sizes.values())} clients come, and no proxy yet")
-                    early = {at: beside.submit(asyncio.run, rendezvous.early(at, size)) for at, size in sizes.items()}
-                    way.publish(progress=progress)
-                offered, at_peer = (
-                    asyncio.run(rendezvous.run(at, size, early=early[at].result(), progress=progress))
-                    for at, size in sizes.items()
-                )
-                # Not before: it takes both processors for half a minute, and a client has five seconds.
-                way.land(progress=progress)
-                split = splitting.run(site.connection, progress=progress)
-                federated = federation.run(site, peer, progress=progress)
-                offers = {str(site.site): rendezvous.LARGE.offers, str(peer.site): rendezvous.SMALL.offers}
-                joined = way.finish(offers, progress=progress)
+        with ExitStack() as stack:
+            with steps(1 + STEPS) as progress:
+                site, peer, python = _deployed(stack, progress)
+                endpoint, took_s = site.cloud.endpoint, time.monotonic() - started
+                out.print(f"deployed to {site.site} and {peer.site} at {endpoint} in {took_s:.0f} s")
+                overview = watched.watched([site, peer])
+                if console:
+                    stack.enter_context(watched.served(overview))
+                    out.print(f"console at {overview.address}", soft_wrap=True)
+                results = _used(site, peer, python, progress)
+                progress("the console's overview says it all")
+                said = watched.numbers(results[0], results[1], results[-1])
+                compared = watched.compare(overview, said, began=began, day=day_of(now_ms()))
+            _tell(out, (site, peer), results, compared)
+            if console:
+                out.print(f"the console stays at {overview.address} until ctrl-C", soft_wrap=True)
+                watched.wait()
     except (SluiceError, ExceptionGroup) as error:
-        console.print(f"[red]{error}")
+        out.print(f"[red]{error}")
         sys.exit(1)
-    finally:
-        if cloud:
-            cloud.stop()
-    _show(console, f"Rendezvous at {site.site}", offered.rows())
-    _show(console, f"Rendezvous at {peer.site}", at_peer.rows())
-    _show(console, "Splitting", split.rows())
-    _show(console, "Federation", federated.rows())
-    _show(console, "All four joined", joined.rows())
-    console.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{joined.statistics}", soft_wrap=True)
-    console.print(NEXT, soft_wrap=True)
-    console.print(f"all of it in {time.monotonic() - started:.0f} s; nothing is left running")
-    results = offered, at_peer, split, federated, joined
-    sys.exit(0 if all(each.is_right() for each in results) else 1)
+    out.print(f"all of it in {time.monotonic() - started:.0f} s; nothing is left running")
+    sys.exit(0 if all(each.is_right() for each in (*results, compared)) else 1)
+
+
+def _deployed(stack: ExitStack, progress: Steps) -> tuple[SiteAccess, SiteAccess, Path]:
+    """Start the cloud, which ends with the stack, and deploy to it: both sites, and the Python of Spark."""
+    progress("starting the embedded cloud")
+    python = spark_python(None)
+    pipeline.prepare()
+    cloud = start(FOLDER, ends_with_us=True)
+    stack.callback(cloud.stop)
+    deployer = Deployer(cloud=cloud, context=PARAMETERS, progress=progress, expect=progress.expect)
+    cloud = deployer.deploy(*SITES)
+    site, peer = (SiteAccess(cloud, each) for each in SITES)
+    return site, peer, python
+
+
+def _used(site: SiteAccess, peer: SiteAccess, python: Path, progress: Callable[[str], None]) -> Results:
+    """Use all four parts."""
+    with pipeline.joined(site, peer, python=python, progress=progress) as way:
+        sizes = {site: rendezvous.LARGE, peer: rendezvous.SMALL}
+        with ThreadPoolExecutor(len(sizes)) as beside:
+            progress(f"{sum(size.early for size in sizes.values())} clients come, and no proxy yet")
+            early = {at: beside.submit(asyncio.run, rendezvous.early(at, size)) for at, size in sizes.items()}
+            way.publish(progress=progress)
+        offered, at_peer = (
+            asyncio.run(rendezvous.run(at, size, early=early[at].result(), progress=progress))
+            for at, size in sizes.items()
+        )
+        # Not before: it takes both processors for half a minute, and a client has five seconds.
+        way.land(progress=progress)
+        split = splitting.run(site.connection, progress=progress)
+        federated = federation.run(site, peer, progress=progress)
+        offers = {str(site.site): offered.offers, str(peer.site): at_peer.offers}
+        return offered, at_peer, split, federated, way.finish(offers, progress=progress)
+
+
+def _tell(out: Console, sites: Sequence[SiteAccess], results: Results, compared: watched.Compared) -> None:
+    offered, at_peer, split, federated, joined = results
+    _show(out, f"Rendezvous at {sites[0].site}", offered.rows())
+    _show(out, f"Rendezvous at {sites[1].site}", at_peer.rows())
+    _show(out, "Splitting", split.rows())
+    _show(out, "Federation", federated.rows())
+    _show(out, "All four joined", joined.rows())
+    _show(out, "The console's overview says", compared.rows())
+    out.print(f"[bold]Snowflake's statistics, of what was landed[/]\n{joined.statistics}", soft_wrap=True)
+    out.print(NEXT, soft_wrap=True)
 
 
 def _show(console: Console, title: str, rows: list[tuple[str, str]]) -> None:

@@ -103,7 +103,7 @@ class Reconciled:
     split: Arrived
     quarantined: int
     dead_letters: int
-    offers: Mapping[str, int]  # by site, as their clients counted them
+    offers: Mapping[str, range]  # by site, how many it may have heard, as their clients counted them
     statistics: str
     plot: Path
     seconds: Mapping[str, float]
@@ -124,7 +124,9 @@ class Reconciled:
         whole = once.keys() == set(self.published.ids) and max(once.values()) == 1
         bridged = set(self.own.ids) <= set(self.published.ids)
         ends = (self.quarantined, self.dead_letters) == (UNREADABLE, ASTRAY)
-        return whole and bridged and ends and self.sent == self.reconciled and self.offers == self._offer_events
+        told = self._offer_events
+        offers = told.keys() == self.offers.keys() and all(told[site] in heard for site, heard in self.offers.items())
+        return whole and bridged and ends and self.sent == self.reconciled and offers
 
     @property
     def _offer_events(self) -> Counter[str]:
@@ -134,13 +136,17 @@ class Reconciled:
     def rows(self) -> list[tuple[str, str]]:
         """For the summary."""
         here, there = self.sites
+        offers = sum(heard[-1] for heard in self.offers.values())
         kinds = Counter(event["kind"] for event in self.published.events)
         unaccounted = set(self.published.ids) ^ {*self.landed.ids, *self.split.ids}
         return [
             (f"messages at exchange {EXCHANGE} of {there}", f"{len(self.published.ids):,}"),
             (f"of these from {here}, by the dynamic route", f"{len(self.own.ids):,}"),
             ("events of polls and of answers", f"{kinds['poll']}, {kinds['answer']}"),
-            ("events of offers, of as many offers", f"{self._offer_events.total()} of {sum(self.offers.values())}"),
+            (
+                "events of offers, of as many offers",
+                f"{self._offer_events.total()} of {offers}",
+            ),
             ("sent in all, with those that nobody can read or route", f"{self.sent:,}"),
             ("landed in tables by Spark", f"{len(self.landed.ids):,}"),
             (f"split, country {SPLIT_COUNTRY}, landed by a session's own Spark", f"{len(self.split.ids):,}"),
@@ -197,10 +203,10 @@ class Joined:
             told = replace(landing(folder, queue_url=url, reach=reach), trigger_s=TRIGGER_S)
             self.jobs.append(self.running.enter_context(self.job(folder.name, told.arguments(), nice=BESIDE)))
 
-    def finish(self, offers: Mapping[str, int], *, progress: Callable[[str], None]) -> Reconciled:
-        """Once all has arrived: counts what was landed, draws. `offers`: by site."""
+    def finish(self, offers: Mapping[str, range], *, progress: Callable[[str], None]) -> Reconciled:
+        """Once all has arrived: counts what was landed, draws. `offers`: by site, how many it may have heard."""
         progress("what was published arrives")
-        seen = _Audits(self.source, self.dest).until_quiet(offers=sum(offers.values()))
+        seen = _Audits(self.source, self.dest).until_quiet(offers=sum(heard[0] for heard in offers.values()))
         arrived_s = time.monotonic()
         progress("Spark lands the rest, and the session's own Spark its part")
         main, mine = MAIN, MINE

@@ -16,6 +16,7 @@ from sluice.local.requests import by_action, read_requests
 from sluice.peers.attempts import Attempt, AttemptOutcome, AttemptPlan, attempt_all
 from sluice.peers.channels import Network
 from sluice.peers.deployed_methods import sqs_method
+from sluice.peers.methods import RendezvousMethod
 from sluice.peers.services import Echo
 from sluice.peers.volunteer import Volunteer, VolunteerLimits, serving
 from sluice.rendezvous.mailbox import PREFIX as MAILBOX_PREFIX
@@ -27,6 +28,7 @@ CLIENTS_AT_ONCE = 6
 VOLUNTEERS = 8
 PAYLOAD_BYTES = 20_000
 WAITING_WITHIN_S = 60
+TRIES = 3  # of a client: Snowflake's never ends trying
 PARAMETERS: dict[str, object] = {"sluice.rendezvous.held_proxies_min": 2 * VOLUNTEERS}
 ON_LOOPBACK = Network(loopback=True)
 
@@ -37,11 +39,6 @@ class Size:
 
     early: int
     clients: int
-
-    @property
-    def offers(self) -> int:
-        """All of them."""
-        return self.early + self.clients
 
     def plans(self, number: int) -> Sequence[AttemptPlan]:
         """Of the first `number` clients."""
@@ -57,16 +54,23 @@ LARGE, SMALL = Size(early=3, clients=24), Size(early=2, clients=9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvoused:
-    """What the clients say, and what SQS was asked meanwhile, by action."""
+    """What the clients say, those that tried again more than once, and what SQS was asked meanwhile, by action."""
 
+    size: Size
     early: Sequence[Attempt]
     attempts: Sequence[Attempt]
     requests: Counter[str]
 
+    @property
+    def offers(self) -> range:
+        """How many may have been heard: the broker drops what is stale, and then its client looks in vain."""
+        every = [*self.early, *self.attempts]
+        return range(len(every) - _count(every, AttemptOutcome.LOST), len(every) + 1)
+
     def is_right(self) -> bool:
         """Denied while there was no proxy; afterwards every client had all its bytes back."""
-        denied = all(attempt.outcome is AttemptOutcome.DENIED for attempt in self.early)
-        return denied and all(attempt.echoed for attempt in self.attempts)
+        denied, echoed = _count(self.early, AttemptOutcome.DENIED), _count(self.attempts, AttemptOutcome.ECHOED)
+        return (denied, echoed) == (self.size.early, self.size.clients)
 
     def rows(self) -> list[tuple[str, str]]:
         """For the summary."""
@@ -77,7 +81,7 @@ class Rendezvoused:
             ("offers", f"{len(self.early) + len(self.attempts)}"),
             ("denied, as no proxy was there yet", f"{_count(self.early, AttemptOutcome.DENIED)}"),
             ("answered, and bytes back through WebRTC", f"{_count(self.attempts, AttemptOutcome.ECHOED)}"),
-            *((f"{attempt.outcome}", attempt.detail) for attempt in self.attempts if not attempt.echoed),
+            *((f"{each.outcome}, and tried again", each.detail) for each in self._tried_again),
             ("bytes echoed", f"{sum(attempt.bytes_back for attempt in self.attempts):,}"),
             ("offer to answer, median (the client waits 1 s before it looks)", _ms(answered)),
             ("offer to open channel, median", _ms(opened)),
@@ -86,6 +90,11 @@ class Rendezvoused:
                 per_rendezvous,
             ),
         ]
+
+    @property
+    def _tried_again(self) -> Sequence[Attempt]:
+        in_vain = [each for each in self.early if each.outcome is not AttemptOutcome.DENIED]
+        return [*in_vain, *(each for each in self.attempts if not each.echoed)]
 
 
 def _count(attempts: Sequence[Attempt], outcome: AttemptOutcome) -> int:
@@ -99,7 +108,19 @@ def _ms(values: Sequence[float]) -> str:
 async def early(site: SiteAccess, size: Size) -> Sequence[Attempt]:
     """Let some clients come before any proxy is there."""
     async with sqs_method(site.connection, site.deployment, sqscreds=site.sqscreds) as method:
-        return await attempt_all(method, size.plans(size.early), concurrency=size.early)
+        return await _until(AttemptOutcome.DENIED, method, size.plans(size.early), concurrency=size.early)
+
+
+async def _until(
+    wanted: AttemptOutcome, method: RendezvousMethod, plans: Sequence[AttemptPlan], *, concurrency: int
+) -> Sequence[Attempt]:
+    """All attempts. On a busy machine functions may start for longer than a client waits: it tries again."""
+    attempts, left = list[Attempt](), plans
+    for _ in range(TRIES):
+        made = await attempt_all(method, left, concurrency=concurrency)
+        attempts += made
+        left = [plan for plan, each in zip(left, made, strict=True) if each.outcome is not wanted]
+    return attempts
 
 
 async def run(
@@ -120,14 +141,15 @@ async def run(
                     await asyncio.sleep(0.2)
             offset = site.cloud.request_log.stat().st_size
             progress(f"{site.site}: {size.clients} clients, {CLIENTS_AT_ONCE} at once")
-            attempts = await attempt_all(method, size.plans(size.clients), concurrency=CLIENTS_AT_ONCE)
+            plans = size.plans(size.clients)
+            attempts = await _until(AttemptOutcome.ECHOED, method, plans, concurrency=CLIENTS_AT_ONCE)
     noted = read_requests(site.cloud.request_log, offset=offset)
     # Not those that its events cause.
     own = {site.deployment.offers_queue_url.rsplit("/", 1)[1]}
     prefixes = tuple(staged(each, site.site.stage) for each in (ANSWER_QUEUE_PREFIX, MAILBOX_PREFIX))
     requests = by_action(each for each in noted if each.queue in own or each.queue.startswith(prefixes))
     del requests["DeleteQueue"]  # of the early clients' queues, if their sweep came meanwhile
-    return Rendezvoused(early=early, attempts=attempts, requests=requests)
+    return Rendezvoused(size=size, early=early, attempts=attempts, requests=requests)
 
 
 async def _waiting(session: aiohttp.ClientSession, broker_url: str) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from sluice.batches import HELD_BACK, MAX_ENTRIES, Dispatcher, Entry, Send
 from sluice.errors import BadConfiguration, QueueGone
-from sluice.message import Message, Outgoing
+from sluice.message import Message, Outgoing, emptied
 
 FIFO_SUFFIX = ".fifo"
 MAX_FRUITLESS = 5  # receipts in a row of which nothing could be moved
@@ -73,7 +73,7 @@ class Move:
                 received = self.source.receive(most=most) if most else ()
                 if not received:
                     return
-                kept += received
+                kept += map(emptied, received)
                 passed = len(self._passed)
                 sent = self._sent([each for each in received if self._is_meant(each)])
                 if sent:

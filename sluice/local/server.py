@@ -13,7 +13,7 @@ import ministack.app
 
 from sluice.local.harsh.behaviours import Behaviours
 from sluice.local.harsh.hardening import harden
-from sluice.local.mended import cloud, dynamodb, sqs, streams
+from sluice.local.mended import cloud, dynamodb, metrics, sqs, streams
 from sluice.local.mended.expiry import expire_items
 from sluice.local.processes import end_session
 from sluice.local.requests import RequestLog
@@ -43,6 +43,7 @@ def main(runtime_python: str, request_log: str, harsh: str = "", parent: str = "
     streams.patch()
     cloud.keep_state_whole(lambda: end_session(os.getpid()))
     cloud.log_requests(RequestLog(Path(request_log)))
+    metrics.patch()
     dynamodb.count_units(UnitLog(Path(request_log).with_name(UNIT_LOG)))
     cloud.fill_batches()
     if harsh:

@@ -56,7 +56,7 @@ class Catalogue(msgspec.Struct, frozen=True):
         """Make the batch job that is asked for."""
         match asked:
             case StartStatistics(day=day):
-                return self._batch(STATISTICS, statistics_arguments(self._places, day=day), slot)
+                return self._batch(STATISTICS, statistics_arguments(self._places, day=day), f"{day}-{slot}")
             case StartCompaction(days=days):
                 return self._compaction(slot, days)
         replay = Replay(

@@ -3,6 +3,8 @@
 The command line is one asker, the schedule's rule the other.
 """
 
+import re
+from datetime import UTC, date, datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -15,6 +17,8 @@ from sluice.pipeline.states import Wanted
 
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 JobName = Literal["land", "statistics", "compact", "replay"]
+YESTERDAY = "yesterday"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")  # of what Python takes for a date the one form
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):
@@ -75,7 +79,12 @@ class StartLand(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-lan
 class StartStatistics(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-statistics"):
     """Write the statistics of a day, YYYY-MM-DD or `yesterday`."""
 
-    day: Text = "yesterday"
+    day: Text = YESTERDAY
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is no day: Spark would say so minutes later."""
+        if self.day != YESTERDAY and not _is_day(self.day):
+            raise ValueError(f"day: {self.day!r} is neither YYYY-MM-DD nor {YESTERDAY}")
 
 
 class StartCompaction(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-compact"):
@@ -91,6 +100,11 @@ class StartReplay(Operation[JobOutcome], frozen=True, kw_only=True, tag="start-r
     since: Text
     until: Text
     staged: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what are no times, or not in their order."""
+        if _moment("from", self.since) >= _moment("to", self.until):
+            raise ValueError(f"to: {self.until!r} is not after {self.since!r}")
 
 
 class StopJob(Operation[JobOutcome], frozen=True, kw_only=True, tag="stop"):
@@ -111,3 +125,20 @@ StartBatch = StartStatistics | StartCompaction | StartReplay
 JobsOperation = (
     ReconcileJobs | StartLand | StartStatistics | StartCompaction | StartReplay | StopJob | DrainQueue | ShowPipeline
 )
+
+
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return _DAY.fullmatch(text) is not None
+
+
+def _moment(name: str, text: str) -> datetime:
+    """Read a time, UTC's where it doesn't say, as the job does."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name}: {text!r} is not a time as 2026-11-21T14:00:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -82,6 +82,7 @@ class JobStep(StrEnum):
 
     START = "start"
     KEEP = "keep"  # it runs
+    BUSY = "busy"  # another batch of the job runs: what was asked for isn't done
     STOP = "stop"  # then look again: nothing is started beside a run that still writes
     WAIT = "wait"
     REST = "rest"  # nothing is wanted, or it is done
@@ -118,7 +119,10 @@ def decide(name: str, job: Job | None, runs: Iterable[Run], *, now_ms: int, paus
     cancel = tuple(run.run_id for run in live if run is not kept and run.state is not RunState.CANCELLING)
     if kept:
         # The oldest goes on; others of the same job, which a race has started, are ended.
-        return Decision(step=JobStep.KEEP, reason=f"{kept.run_id} is {kept.state.value}", cancel=cancel)
+        said = f"{kept.run_id} is {kept.state.value}"
+        if job and kept.name.slot != job.slot and kept.name.digest != job.digest:
+            return Decision(step=JobStep.BUSY, reason=f"{said}, which is {kept.name}", cancel=cancel)
+        return Decision(step=JobStep.KEEP, reason=said, cancel=cancel)
     if cancel:
         return Decision(step=JobStep.STOP, reason=f"{', '.join(cancel)}: not as it should run", cancel=cancel)
     if live:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from sluice_jobs.arguments import LATE_DAYS_DEFAULT, TRIGGER_SECONDS_DEFAULT
 from sluice_jobs.landing import REASON, classified, messages_layout, quarantine_layout
 from sluice_jobs.landing_names import MESSAGES, QUARANTINE
-from sluice_jobs.stopping import Stopped, asked_to_stop, awaited, stopped_on_purpose
+from sluice_jobs.stopping import asked_to_stop, awaited, stop_before, stopped_on_purpose
 from sluice_jobs.table_log import Transaction
 from sluice_jobs.tables import ParquetTable, Table, open_table
 from sluice_spark.metrics.emf import emf_lines
@@ -80,7 +80,7 @@ class Batches:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Durable when it returns."""
         if self.stopping.is_set():
-            raise Stopped(f"asked to stop before batch {number}")
+            stop_before(number, batch.sparkSession)
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         self.totals = self.totals.plus(self._written(batch, Transaction(app_id=query, version=number)))
         self._landed(number)

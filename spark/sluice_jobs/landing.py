@@ -6,6 +6,8 @@ Federation's metadata travel in an attribute of their own (`sluice.federation.me
 by itself and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
 """
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
@@ -22,6 +24,8 @@ MAX_EXCHANGE_ESCAPED = 240
 MAX_PUBLISHED_MS = 253_402_300_799_999  # the end of the year 9999: what Python and other readers have a date for
 
 _METADATA = "exchange string, key string, trace array<string>, id string, published bigint, unreadable string"
+_TEXTS = ("exchange", "key", "id")  # of the metadata, beside those of `trace`
+_NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # what a JSON value that is no text begins with
 _EVENT = "kind string, id string, at string, site string"
 _AT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$"
 
@@ -89,9 +93,28 @@ def _event_time() -> Column:
     return F.when(at <= F.col("_sent"), at)
 
 
+def _mistyped() -> Column:
+    """Whether a text of the metadata is none in their JSON: Spark's reader makes `"5"` of 5, and `"{}"` of {}.
+
+    They are parsed once more only where a text looks like something else.
+    """
+    metadata = F.col("_metadata")
+    texts = F.concat(F.array(*[metadata[name] for name in _TEXTS]), F.coalesce(metadata["trace"], F.array()))
+    parsed = F.try_parse_json(F.col("attributes")[ATTRIBUTE]["string"])
+
+    def is_other(name: str, kind: str) -> Column:
+        found = F.schema_of_variant(F.try_variant_get(parsed, f"$.{name}", "variant"))
+        return F.coalesce(found != kind, F.lit(True))  # noqa: FBT003  a literal column
+
+    others = [metadata[name].isNotNull() & is_other(name, "STRING") for name in _TEXTS]
+    others.append((F.size("_metadata.trace") > 0) & is_other("trace", "ARRAY<STRING>"))
+    return F.exists(texts, lambda text: text.rlike(_NO_TEXT)) & reduce(Column.__or__, others)
+
+
 def _reason(exchange: Column) -> Column:
     metadata = F.col("_metadata")
-    unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull())
+    mistyped = F.coalesce(_mistyped(), F.lit(False))  # noqa: FBT003  a literal column
+    unreadable = F.col("_sealed") & (metadata.isNull() | metadata["unreadable"].isNotNull() | mistyped)
     # escaped, each byte has three characters at most: most names need no closer look
     too_long = (F.octet_length(exchange) * 3 > MAX_EXCHANGE_ESCAPED) & (
         F.length(F.url_encode(exchange)) > MAX_EXCHANGE_ESCAPED

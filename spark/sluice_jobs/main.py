@@ -1,7 +1,7 @@
 """The one entry point: `python -m sluice_jobs.main JOB …`, and StartJobRun's by way of `sluice_job.py`.
 
 A job prints its result as one line of JSON, and ends with 0; with 2 for arguments that can't be, 1 for an error, 143
-for a drain that was cut off by SIGTERM.
+for a drain that was cut off by SIGTERM or ctrl-C, 130 for what ctrl-C ended at once.
 """
 
 import argparse
@@ -36,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SluiceSparkError as error:
         sys.stderr.write(f"sluice_job: {type(error).__name__}: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(f"sluice_job: {given.job} was interrupted\n")
+        return 128 + signal.SIGINT
     said = dict(result)
     code = int(said.pop(EXIT, 0))
     sys.stdout.write(json.dumps(said, default=str) + "\n")
@@ -76,7 +79,7 @@ def _replay(given: argparse.Namespace) -> Result:
     from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs Spark
 
     with _session("replay") as spark:
-        return {"replayed": replay(spark, _told(Replay, given))}
+        return asdict(replay(spark, _told(Replay, given)))
 
 
 def _told(kind: Callable[..., Told], given: argparse.Namespace, **more: Any) -> Told:
@@ -87,13 +90,22 @@ def _told(kind: Callable[..., Told], given: argparse.Namespace, **more: Any) -> 
 
 @contextmanager
 def _session(job: str) -> Iterator[Any]:
-    from sluice_jobs.session import job_session  # noqa: PLC0415  needs Spark
+    from sluice_jobs.session import abandoned, job_session  # noqa: PLC0415  needs Spark
+    from sluice_jobs.stopping import interrupt_held  # noqa: PLC0415  as above
 
-    spark = job_session(f"sluice {job}")
     try:
-        yield spark
-    finally:
+        with interrupt_held():
+            spark = job_session(f"sluice {job}")
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's would call Spark amid another call
+        try:
+            yield spark
+        except Exception:
+            spark.stop()
+            raise
         spark.stop()
+    except KeyboardInterrupt:
+        abandoned()
+        raise
 
 
 JOBS: Mapping[str, Callable[[argparse.Namespace], Result]] = {

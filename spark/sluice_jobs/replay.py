@@ -1,9 +1,11 @@
 """*replay*: what was sent in a span of time goes back to an exchange's ingress, from tables or from retained segments.
 
 Receivers know a message again by attribute `sluice-replayed`, its id. A FIFO ingress takes each once within SQS's five
-minutes, however often a task is tried; a standard one at least once.
+minutes, however often a task is tried; a standard one at least once. A message that can't be sent again, as one that
+has no room for the attribute, is left out, counted and named: the others go.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,19 +15,24 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
+from sluice.errors import TooLarge
 
 from sluice_jobs.landing import REASON, classified, messages_layout
 from sluice_jobs.landing_names import MESSAGES
 from sluice_jobs.replaying import replayed
 from sluice_jobs.tables import open_table
+from sluice_spark.sink.outgoing import Addressing, Place, Unsent, outgoing
+
+log = logging.getLogger(__name__)
 
 FIFO_SUFFIX = ".fifo"
 PARTS_PER_SECOND = 4  # how evenly a rate is kept
 MAX_BATCH_ROWS = 10_000  # Spark's default, of Arrow batches
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+UNSENDABLE = "unsendable"
 _SENT = (
     "body string, attributes map<string, struct<type: string, string: string, binary: binary>>, "
-    "message_group_id string, message_deduplication_id string, trace_header string"
+    f"message_group_id string, message_deduplication_id string, trace_header string, {UNSENDABLE} string"
 )
 _READ = (
     "message_id", "body", "attributes", "message_group_id", "sequence_number", "sent_at", "trace_header",
@@ -33,7 +40,8 @@ _READ = (
 )  # fmt: skip
 
 Message = TypeVar("Message")
-Sent = tuple[str, Mapping[str, Any], str | None, str | None, str | None]  # in the order of _SENT
+# In the order of _SENT: what can't be sent has its id and the reason in the last, and nothing else
+Sent = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +61,16 @@ class Replay:
     endpoint: str | None = None
 
 
-def replay(spark: SparkSession, wanted: Replay) -> int:
-    """Send them, and return how many. Raises what the sink raises: then some are sent, and who knows ids isn't hurt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayTotals:
+    """How many messages were sent, and how many couldn't be."""
+
+    replayed: int
+    unsendable: int
+
+
+def replay(spark: SparkSession, wanted: Replay) -> ReplayTotals:
+    """Send them. Raises what the sink raises: then some are sent, and who knows ids isn't hurt."""
     if wanted.tables:
         rows = _landed(spark, wanted)
     else:  # without what would be quarantined
@@ -64,14 +80,23 @@ def replay(spark: SparkSession, wanted: Replay) -> int:
     if wanted.from_exchange is not None:
         rows = rows.where(F.col("exchange") == wanted.from_exchange)
     sent = Observation()
-    outgoing = _outgoing(spark, _placed(rows.select(*_READ), wanted), wanted)
-    counted = outgoing.observe(sent, F.count(F.lit(1)).alias("messages"))
+    unsendable = F.col(UNSENDABLE)
+    counted = _outgoing(spark, _placed(rows.select(*_READ), wanted), wanted).observe(
+        sent,
+        F.count_if(unsendable.isNull()).alias("messages"),
+        F.count(unsendable).alias("unsendable"),
+        F.min(unsendable).alias("example"),
+    )
+    counted = counted.where(unsendable.isNull()).drop(UNSENDABLE)
     options = {"queueUrl": wanted.queue_url, "region": wanted.region, "endpoint": wanted.endpoint}
     given = {name: value for name, value in options.items() if value is not None}
     writer = counted.write.format("sqs").mode("append").options(**given)
     with _batches_of(spark, wanted.rate):
         writer.save()
-    return int(sent.get["messages"])
+    found = sent.get
+    if found["unsendable"]:
+        log.warning("%d messages can't be sent again, as %s", found["unsendable"], found["example"])
+    return ReplayTotals(replayed=found["messages"], unsendable=found["unsendable"])
 
 
 def _landed(spark: SparkSession, wanted: Replay) -> DataFrame:
@@ -94,23 +119,38 @@ def _placed(rows: DataFrame, wanted: Replay) -> DataFrame:
 
 def _outgoing(spark: SparkSession, rows: DataFrame, wanted: Replay) -> DataFrame:
     """By way of RDDs: what works on Arrow batches wants pandas, in every worker."""
-    exchange, rate, fifo = wanted.exchange, wanted.rate, wanted.queue_url.endswith(FIFO_SUFFIX)
+    exchange, rate, queue_url = wanted.exchange, wanted.rate, wanted.queue_url
 
     def convert(given: Iterable[Row]) -> Iterator[Sent]:
-        made = (_sent(row.asDict(recursive=True), exchange, fifo=fifo) for row in given)
+        made = (_sent(row.asDict(recursive=True), exchange, queue_url) for row in given)
         return made if rate is None else paced(made, rate)
 
     return spark.createDataFrame(rows.rdd.mapPartitions(convert), _SENT, verifySchema=False)
 
 
-def _sent(row: Mapping[str, Any], exchange: str, *, fifo: bool) -> Sent:
-    """Make what the sink is given.
+def _sent(row: Mapping[str, Any], exchange: str, queue_url: str) -> Sent:
+    """Make what the sink is given, where it is something that the sink takes.
 
     A standard queue takes no deduplication id, and no group that the message didn't have.
     """
-    made = replayed(row, exchange)
-    group, deduplication = (made.group_id, made.deduplication_id) if fifo else (row["message_group_id"], None)
-    return row["body"], made.attributes, group, deduplication, row["trace_header"]
+    fifo = queue_url.endswith(FIFO_SUFFIX)
+    try:
+        made = replayed(row, exchange)
+    except (TooLarge, ValueError) as error:
+        return _unsendable(row, str(error))
+    sent = {
+        "body": row["body"],
+        "attributes": made.attributes,
+        "message_group_id": made.group_id if fifo else row["message_group_id"],
+        "message_deduplication_id": made.deduplication_id if fifo else None,
+        "trace_header": row["trace_header"],
+    }
+    checked = outgoing(sent, Place(0, 0), Addressing(queue_urls=(queue_url,), deduplication="position", write=""))
+    return _unsendable(row, checked.why) if isinstance(checked, Unsent) else (*sent.values(), None)
+
+
+def _unsendable(row: Mapping[str, Any], why: str) -> Sent:
+    return (None,) * 5 + (f"{row['message_id']}: {why}",)
 
 
 def paced(messages: Iterable[Message], rate: int) -> Iterator[Message]:

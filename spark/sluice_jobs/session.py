@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sluice_spark import register
@@ -36,6 +37,14 @@ def job_session(name: str) -> SparkSession:
         for option, value in _LOCAL.items():
             builder = builder.config(option, value)
     return prepared(builder.getOrCreate())
+
+
+def abandoned() -> None:
+    """End the JVM that PySpark has started for us. Spark isn't asked: we may have been amid a call to it."""
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001  PySpark offers no other way to its process
+    if process is not None:  # else it has started us, as spark-submit does, and ends with us
+        process.terminate()
+        process.wait()
 
 
 def prepared(spark: SparkSession) -> SparkSession:

@@ -42,6 +42,10 @@ class SqsDataSource(DataSource):
         options = parsed(self.options)
         if options.after_commit:
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
+        if options.payload_delete:
+            raise InvalidOption("payloadDelete", "a batch read has no commit, after which payloads may go")
+        if options.files.backfill and options.queue_urls:
+            raise InvalidOption("s3Backfill", "comes before a stream's first notification: a batch can list by itself")
         if options.executors and options.queue_urls:
             raise InvalidOption(
                 "mode", "a batch read ends when the queues are empty, on which tasks can't agree: driver"

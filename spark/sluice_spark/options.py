@@ -5,20 +5,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from sluice_spark.errors import InvalidOption
+from sluice_spark.errors import InvalidOption, LogError
 from sluice_spark.formats.deserialisation import FORMATS, Deserialisation
 from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
+from sluice_spark.formats.payloads import PAYLOAD_LIMIT
 from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
 from sluice_spark.log.planning import Admission
+from sluice_spark.log.store import open_store
 from sluice_spark.sqs.access import Identity, account_of_role, region_of
 
 CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20
 VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
+BUFFER_DEFAULT_BYTES = 48 * 2**20
 EXECUTORS_VISIBILITY_S = 120  # asked for with each receive, unless the option says another
 EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a long poll
 ASCII_LIMIT = 127
+_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"  # package.module:name
 _SIZES = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DELETE_MODES = {
@@ -32,6 +36,7 @@ _SPARKS_OWN = {
     "collation", "comment", "external", "is_managed_location", "location", "owner", "provider",
 }  # fmt: skip
 Meaning = TypeVar("Meaning")
+_OF_PAYLOADS_TOO = {"s3Endpoint", "s3MaxObjectBytes"}
 SINK_NAMES = {"failonerror": "failOnError", "deduplication": "deduplication"}  # one view serves SELECT and INSERT
 
 
@@ -45,17 +50,19 @@ class Options:
     endpoint: str | None = None
     identity: Identity = field(default_factory=Identity)
     connections: int = 64
+    buffer_bytes: int = BUFFER_DEFAULT_BYTES
     admission: Admission = field(default_factory=Admission)
     visibility_s: int | None = None
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
-    rate_limit: int | None = None
+    rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
     deserialisation: Deserialisation = field(default_factory=Deserialisation)
     s3: S3Choice = field(default_factory=S3Choice)
     files: S3Files = field(default_factory=S3Files)
     retention_s: float = RETENTION_DEFAULT_S
     executors: bool = False
+    payload_delete: bool = False
 
 
 def parsed(given: Mapping[str, str]) -> Options:
@@ -100,17 +107,31 @@ def _checked_together(options: Options) -> None:
         raise InvalidOption("deleteMode", "'none' stops a FIFO queue: a group goes on once its messages are deleted")
     _checked_places(options)
     wanted = options.deserialisation
-    if wanted.format != "raw" and not wanted.schema:
-        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
+    _checked_format(options.deserialisation)
     _checked_files(options)
+    _checked_payloads(options)
     if wanted.format == "raw" and wanted.schema and not options.files.read:
-        raise InvalidOption("schema", "needs a format: json, avro, or a function")
-    if wanted.format == "raw" and wanted.quarantine and not options.files.read:
-        raise InvalidOption("badRecords", "a path needs a format: json, avro, or a function")
+        raise InvalidOption("schema", "needs a format: json, avro, protobuf, or a function")
+    if wanted.format == "raw" and wanted.quarantine and not options.files.read and not wanted.payload_buckets:
+        raise InvalidOption("badRecords", "a path needs a format: json, avro, protobuf, or a function")
     if options.s3 != S3Choice() and "s3" not in wanted.envelopes:
         raise InvalidOption("s3Glob" if options.s3.glob != "*" else "s3Removed", "needs envelope s3")
     if options.executors:
         _checked_executors(options, fifo=fifo)
+
+
+def _checked_format(wanted: Deserialisation) -> None:
+    of_protobuf = {"descriptorFile": wanted.descriptors, "messageName": wanted.message}
+    if wanted.format == "protobuf":
+        if wanted.schema:
+            raise InvalidOption("schema", "with format protobuf the descriptor file says the columns")
+        if missing := [name for name, value in of_protobuf.items() if value is None]:
+            raise InvalidOption(missing[0], "missing: format protobuf needs descriptorFile and messageName")
+        return
+    if given := [name for name, value in of_protobuf.items() if value is not None]:
+        raise InvalidOption(given[0], "needs format protobuf")
+    if wanted.format != "raw" and not wanted.schema:
+        raise InvalidOption("schema", f"missing: format {wanted.format!r} needs one")
 
 
 def _checked_places(options: Options) -> None:
@@ -122,8 +143,8 @@ def _checked_places(options: Options) -> None:
         raise InvalidOption("endpoint", f"one for queues of several regions, {', '.join(sorted(regions))}")
     for url in options.queue_urls:
         options.identity.at(url)
-    if options.files.read and len(options.identity.role_arns) > 1:
-        raise InvalidOption("roleArn", "several, but s3Format reads all objects as one")
+    if (options.files.read or options.deserialisation.payload_buckets) and len(options.identity.role_arns) > 1:
+        raise InvalidOption("roleArn", "several, but s3Format and payloadBuckets read all objects as one")
 
 
 def _checked_executors(options: Options, *, fifo: bool) -> None:
@@ -142,11 +163,26 @@ def _checked_executors(options: Options, *, fifo: bool) -> None:
         raise InvalidOption("retention", f"with mode executors at least twice the visibility timeout, {visibility_s} s")
 
 
+def _checked_payloads(options: Options) -> None:
+    if not options.deserialisation.payload_buckets:
+        if options.payload_delete:
+            raise InvalidOption("payloadDelete", "needs payloadBuckets")
+        return
+    if "s3" in options.deserialisation.envelopes:
+        raise InvalidOption("payloadBuckets", "S3's notifications are never elsewhere: not with envelope s3")
+    if options.payload_delete and not options.delete:
+        raise InvalidOption("payloadDelete", "with deleteMode 'none' the messages stay, and so must their payloads")
+    if options.files.object_bytes > PAYLOAD_LIMIT:
+        raise InvalidOption("s3MaxObjectBytes", "with payloadBuckets at most 256m: a payload is a row's body")
+
+
 def _checked_files(options: Options) -> None:
     files, wanted = options.files, options.deserialisation
     places = {name: place.removeprefix("files.") for name, (place, _) in _OFFERED.items() if place.startswith("files.")}
     given = [name for name, place in places.items() if getattr(files, place) != getattr(S3Files(), place)]
     if not files.read:
+        if wanted.payload_buckets:
+            given = [name for name in given if name not in _OF_PAYLOADS_TOO]
         if given:
             raise InvalidOption(given[0], "needs s3Format: csv, json or parquet")
         return
@@ -195,6 +231,10 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _rate_limit(value: str) -> int | str:
+    return value if re.fullmatch(_FUNCTION, value) else _number(1, 10**7)(value)
+
+
 def _size(value: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
     if not found or found[2] not in _SIZES or not int(found[1]):
@@ -236,10 +276,20 @@ def _location(value: str) -> str:
     return value.rstrip("/") or "/"
 
 
+def _content(value: str) -> bytes:
+    """Read a file at a location, as the queries' own credentials may: here, once, for all tasks."""
+    folder, _, name = _location(value).rpartition("/")
+    try:
+        content: bytes = open_store(folder or "/").read(name).to_pybytes()
+    except (LogError, OSError) as error:
+        raise ValueError(f"{value!r} can't be read: {error}") from error
+    return content
+
+
 def _format(value: str) -> str:
     if value.lower() in FORMATS:
         return value.lower()
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+    if not re.fullmatch(_FUNCTION, value):
         raise ValueError(f"{value!r} is none of {', '.join(FORMATS)}, nor a function as package.module:name")
     return value
 
@@ -250,6 +300,14 @@ def _envelopes(value: str) -> tuple[str, ...]:
         return ()
     if len(set(names)) != len(names) or not set(names) <= set(ENVELOPES) or "s3" in names[:-1]:
         raise ValueError(f"{value!r} is none of none, {', '.join(ENVELOPES)}, nor several, outermost first, s3 last")
+    return names
+
+
+def _buckets(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(","))
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{3,255}", name):
+            raise ValueError(f"{name!r} is not a bucket's name")
     return names
 
 
@@ -277,9 +335,10 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "externalId": ("identity.external_id", _TEXT),
     "profile": ("identity.profile", _TEXT),
     "maxConnections": ("connections", _number(1, CONNECTIONS_LIMIT)),
+    "maxBufferedBytes": ("buffer_bytes", _size),
     "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
     "maxBytesPerTrigger": ("admission.size", _size),
-    "rateLimit": ("rate_limit", _number(1, 10**7)),
+    "rateLimit": ("rate_limit", _rate_limit),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", one_of(_DELETE_MODES)),
@@ -287,8 +346,12 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "retention": ("retention_s", _time),
     "format": ("deserialisation.format", _format),
     "schema": ("deserialisation.schema", _TEXT),
+    "descriptorFile": ("deserialisation.descriptors", _content),
+    "messageName": ("deserialisation.message", _text_of(r"\.?[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a message's full name")),
     "badRecords": ("deserialisation.quarantine", _quarantine),
     "envelope": ("deserialisation.envelopes", _envelopes),
+    "payloadBuckets": ("deserialisation.payload_buckets", _buckets),
+    "payloadDelete": ("payload_delete", FLAG),
     "s3Glob": ("s3.glob", _TEXT),
     "s3Removed": ("s3.removed", FLAG),
     "s3Format": ("files.format", one_of({name: name for name in FILE_FORMATS})),
@@ -296,6 +359,11 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "s3CsvHeader": ("files.csv_header", FLAG),
     "s3CsvDelimiter": ("files.csv_delimiter", _delimiter),
     "s3MaxObjectBytes": ("files.object_bytes", _size),
+    "s3MaxAge": ("files.max_age_s", _time),
+    "s3Backfill": (
+        "files.backfill",
+        _text_of(r"s3://[A-Za-z0-9._-]{3,255}(/.*)?", "s3://bucket or s3://bucket/prefix"),
+    ),
     "s3Endpoint": ("files.endpoint", _text_of(r"https?://[^/\s]+.*", "a URL")),
 }
 NAMES = {name.lower(): name for name in _OFFERED}

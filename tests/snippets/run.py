@@ -9,7 +9,7 @@ from tests.snippets.checks import command_faults
 from tests.snippets.documents import AWS, CHECKED, COMMANDS, FILE, ROOT, SITE, SLOW, Block, Command, commands
 from tests.snippets.shell import Ran, Shell
 
-WITHIN_S = 120
+WITHIN_S = 300  # the first `sluice local up` of a package installs what it runs on
 SLOW_WITHIN_S = 900
 ELLIPSIS = "…"  # in shown output: any text; alone on a line: any lines
 # They set up what this suite runs in, or run it: read by `make -n`, whose targets have suites of their own.
@@ -32,6 +32,7 @@ class Reader:
         self._shell = Shell(self._folder, environment, logs)
         self._within_s = SLOW_WITHIN_S if is_slow else WITHIN_S
         self._is_slow = is_slow
+        self._is_stuck = False  # at a command that took too long: the shell takes no other
         self._elsewhere: list[tuple[Command, Path]] = []
 
     def read(self, blocks: Sequence[Block]) -> None:
@@ -53,6 +54,8 @@ class Reader:
 
     def type(self, command: Command, *, at: str = "") -> None:
         """Runs one command, `at` what leads it to a site, or only looks at it where it is none to run here."""
+        if self._is_stuck:
+            return
         typed = f"( {at}\n{command.text}\n)" if at else command.text
         if NOT_RUN.match(command.text):
             self._note(command, command_faults(command), LOOKED_AT)
@@ -60,6 +63,7 @@ class Reader:
             self._elsewhere.append((command, self._shell.leave_running(typed)))
         else:
             ran = self._shell.run(typed, within_s=self._within_s)
+            self._is_stuck = ran.code is None
             self._note(command, run_faults(command, ran))
 
     def close(self) -> None:

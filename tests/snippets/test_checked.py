@@ -16,6 +16,7 @@ from tests.snippets.documents import (
     MARKS,
     READ_AS,
     ROOT,
+    SPARK,
     Block,
     Command,
     blocks,
@@ -59,7 +60,7 @@ def test_a_part_of_a_configuration_is_read_by_what_reads_it(block: Block) -> Non
 
 def test_spark_takes_the_options_that_programs_give_its_source() -> None:
     found = [options for block in ALL if block.language == "python" for options in sources(block.text) if options]
-    assert len(found) == 3
+    assert len(found) >= 5
     for options in found:
         parsed(options)
 
@@ -89,7 +90,7 @@ def test_one_that_cant_be_read_is_a_fault(rest: str, text: str) -> None:
 def test_marks_are_known_and_say_what_they_have_to() -> None:
     for block in ALL:
         assert not block.mark or block.mark in MARKS, block.place
-        assert (block.mark in {CHECKED, FILE, READ_AS}) == bool(block.rest), f"{block.place}: {block.rest!r}"
+        assert (block.mark in {CHECKED, FILE, READ_AS, SPARK}) == bool(block.rest), f"{block.place}: {block.rest!r}"
 
 
 @pytest.mark.parametrize(

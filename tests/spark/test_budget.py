@@ -2,12 +2,12 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sluice_spark.source.budget import COPIES, LEAST_BYTES, Budget, Lease
+from sluice_spark.source.budget import COPIES, LEAST_BYTES, ByteBudget, Lease
 
 LIMIT = 2**20
 
 
-def full(budget: Budget) -> int:
+def full(budget: ByteBudget) -> int:
     """How many receives may be asked for at once."""
     count = 0
     while budget.open:
@@ -17,20 +17,20 @@ def full(budget: Budget) -> int:
 
 
 def test_there_are_few_receives_of_large_messages_and_many_of_small() -> None:
-    small, large = Budget(limit=LIMIT), Budget(limit=LIMIT)
+    small, large = ByteBudget(limit=LIMIT), ByteBudget(limit=LIMIT)
     small.learn(1_000, 10)
     large.learn(LIMIT // 8, 10)
     assert (full(small), full(large)) == (LIMIT // LEAST_BYTES, 4)
 
 
 def test_one_receive_may_always_be_asked_for() -> None:
-    budget = Budget(limit=LIMIT)
+    budget = ByteBudget(limit=LIMIT)
     budget.learn(LIMIT, 1)
     assert full(budget) == 1
 
 
 def test_what_is_expected_of_an_answer_is_for_ten_messages_and_forgotten_with_time() -> None:
-    budget = Budget(limit=LIMIT)
+    budget = ByteBudget(limit=LIMIT)
     budget.learn(LIMIT // 100, 1)
     assert budget.expected == LIMIT // 100 * 10 * COPIES
     for _ in range(100):
@@ -39,7 +39,7 @@ def test_what_is_expected_of_an_answer_is_for_ten_messages_and_forgotten_with_ti
 
 
 def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
-    budget, went = Budget(limit=LIMIT), list[str]()
+    budget, went = ByteBudget(limit=LIMIT), list[str]()
     first, second = budget.lease(), budget.lease()
     first.room(LIMIT // COPIES, lambda: went.append("first"))
     second.room(1000, lambda: went.append("second"))
@@ -52,7 +52,7 @@ def test_an_answer_for_which_there_is_no_room_waits_until_there_is() -> None:
 
 
 def test_one_that_has_failed_leaves_its_turn_and_its_room_to_others() -> None:
-    budget, went = Budget(limit=LIMIT), list[str]()
+    budget, went = ByteBudget(limit=LIMIT), list[str]()
     leases = [budget.lease() for _ in range(3)]
     for name, lease in zip("abc", leases, strict=True):
         lease.room(LIMIT // COPIES, lambda name=name: went.append(name))  # type: ignore[misc]  # a name of each
@@ -65,7 +65,7 @@ def test_one_that_has_failed_leaves_its_turn_and_its_room_to_others() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 2 * LIMIT)), max_size=60))
 def test_no_more_is_held_than_the_limit_or_one_answer(steps: list[tuple[int, int]]) -> None:
-    budget, leases = Budget(limit=LIMIT), dict[int, Lease]()
+    budget, leases = ByteBudget(limit=LIMIT), dict[int, Lease]()
     largest, granted = 0, set[int]()
     for who, size in steps:
         if who in leases:

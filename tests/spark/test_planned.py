@@ -144,7 +144,7 @@ def test_an_offset_that_lags_says_how_far_it_counts() -> None:
 
 
 def test_a_rate_is_kept_over_batches_and_not_made_up_for_without_end() -> None:
-    budget = Budget(per_second=100)
+    budget = Budget(lambda: 100)
     assert budget.within(Admission(messages=30), 0.0).messages == 30
     assert budget.within(Admission(), 0.0).messages == 100
     budget.spent(0.0)

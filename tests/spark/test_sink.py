@@ -68,6 +68,20 @@ def test_a_row_that_is_no_message_says_where_and_why(row: Mapping[str, Any], why
         raise AssertionError(fault(row))
 
 
+@given(
+    st.text(
+        st.characters() | st.sampled_from("\t\n\r\x0b\ud7ff\ud800\udfff\ue000\ufffd\ufffe\uffff\U0001ffff"), min_size=1
+    )
+)
+def test_a_body_is_taken_if_all_of_its_characters_are_xmls(text: str) -> None:
+    ranges = ((0x20, 0xD7FF), (0xE000, 0xFFFD), (0x10000, 0x10FFFF))  # https://www.w3.org/TR/REC-xml/#charsets
+    wrong = [c for c in text if c not in "\t\n\r" and not any(low <= ord(c) <= high for low, high in ranges)]
+    if wrong:
+        assert f"U+{ord(wrong[0]):04X} at {text.index(wrong[0])}" in fault({"body": text})
+    else:
+        assert message({"body": text}).size == len(text.encode())
+
+
 def test_a_fault_never_shows_the_body() -> None:
     assert "secret" not in fault({"body": "secret\x00"})
 
@@ -114,7 +128,7 @@ def test_a_trace_header_is_sent_as_a_system_attribute() -> None:
 
 def packed(messages: Iterable[Outgoing], lanes: int) -> Sequence[Batch]:
     packer = Packer(lanes)
-    return [batch for one in messages for batch in packer.add(one)] + list(packer.rest())
+    return [batch for one in messages if (batch := packer.add(one))] + list(packer.rest())
 
 
 @given(
@@ -164,7 +178,7 @@ class Sending:
     def bodies(self) -> list[str]:
         taken: list[str] = []
         while found := self.sqs.queues["q"].receive(10, None, 0.0):
-            taken += [one.fixed.rpartition('"Body":"')[2].rstrip('"') for one in found]
+            taken += [one.body for one in found]
         return sorted(taken)
 
 

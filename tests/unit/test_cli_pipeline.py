@@ -154,6 +154,23 @@ def test_a_batch_job_gets_its_fields(aws: FakeAws) -> None:
     assert aws.site.names() == ["statistics"]
 
 
+def test_a_job_that_was_asked_for_another_day_isn_t_said_to_run_already(aws: FakeAws) -> None:
+    assert sluice("start", "statistics", "--day", "2024-10-03").exit_code == 0
+    other, same = (sluice("start", "statistics", "--day", f"2024-10-0{day}") for day in (2, 3))
+    assert (other.exit_code, same.exit_code) == (1, 0)
+    assert "not started, as another one runs: run-0 is SUBMITTED, which is statistics/" in other.stderr
+    assert "/2024-10-03-by-hand-" in other.stderr
+    assert "runs already" in same.stderr
+    assert aws.site.names() == ["statistics"]
+
+
+def test_a_day_that_is_none_is_refused_before_anything_starts(aws: FakeAws) -> None:
+    found = sluice("start", "statistics", "--day", "20-11-2026")
+    assert found.exit_code == 1
+    assert "'20-11-2026' is neither YYYY-MM-DD nor yesterday" in found.stderr
+    assert aws.site.names() == []
+
+
 def test_the_status_is_a_table_or_json(aws: FakeAws) -> None:
     sluice("start")
     aws.site.runs.end("run-0", RunState.RUNNING)

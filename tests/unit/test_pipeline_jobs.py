@@ -220,8 +220,36 @@ def test_a_slot_is_done_once_by_whichever_version(state: RunState) -> None:
 def test_a_batch_isn_t_begun_beside_another_of_its_job() -> None:
     today, tomorrow = (CATALOGUE.scheduled(NOON_MS + days * DAY_MS)[0] for days in (0, 1))
     found = decision(tomorrow, run(today, "1"), name=STATISTICS)
-    assert (found.step, found.cancel) == (JobStep.KEEP, ())
+    assert (found.step, found.cancel) == (JobStep.BUSY, ())
+    assert found.reason.endswith(f"which is {RunName.of(today)}")
     assert decision(tomorrow, run(today, "1", RunState.SUCCESS), name=STATISTICS).step is JobStep.START
+
+
+def test_a_batch_that_is_asked_for_twice_runs_already() -> None:
+    first, second = (CATALOGUE.by_hand(StartStatistics(day="2024-10-01"), slot) for slot in ("a", "b"))
+    assert decision(second, run(first, "1"), name=STATISTICS).step is JobStep.KEEP
+    deployed = dataclasses.replace(first, attempts=9)
+    assert decision(deployed, run(first, "1"), name=STATISTICS).step is JobStep.KEEP
+
+
+@pytest.mark.parametrize("day", ["20-11-2026", "20261120", "2026-11-31", "today", ""])
+def test_statistics_are_of_a_day_that_there_is(day: str) -> None:
+    with pytest.raises(BadRequest, match="day"):
+        request_of({"op": "start-statistics", "day": day}, JobsOperation)
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        ("yesterday", "2026-11-21"),
+        ("2026-11-20", "now"),
+        ("2026-11-21", "2026-11-21"),
+        ("2026-11-21T00:00:00Z", "2026-11-20"),
+    ],
+)
+def test_a_replay_is_of_a_span_of_time(since: str, until: str) -> None:
+    with pytest.raises(BadRequest, match=r"not a time|not after"):
+        request_of({"op": "start-replay", "exchange": "e", "since": since, "until": until}, JobsOperation)
 
 
 RUNS = st.lists(

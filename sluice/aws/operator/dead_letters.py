@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from sluice.aws.dead_letters import read
 from sluice.aws.operator.moved_queues import MovedQueue
-from sluice.message import DeadLetter, Message
+from sluice.message import DeadLetter, Message, emptied
 
 if TYPE_CHECKING:  # boto3-stubs are for the type checker: no program needs them
     from mypy_boto3_sqs import SQSClient
@@ -23,7 +23,7 @@ def looked_at(client: "SQSClient", url: str, *, most: int) -> Iterator[DeadLette
     try:
         while len(seen) < most:
             received = queue.receive(most=min(most - len(seen), AT_ONCE))
-            kept += received
+            kept += map(emptied, received)
             new = [message for message in received if message.message_id not in seen]
             if not new:
                 return

@@ -49,12 +49,16 @@ def walk(names: Iterable[str], *, most: int = MAX_SITES) -> Walked:
 
     Raises what asking one of these themselves raises; the others are noted.
     """
+    return walk_from((open_named(SiteName.parse(name)) for name in names), most=most)
+
+
+def walk_from(sites: Iterable[OpenSite], *, most: int = MAX_SITES) -> Walked:
+    """Ask these sites, and all that links lead to, as `walk` does."""
     views: dict[str, SiteView] = {}
     ways: dict[str, Sequence[WayView]] = {}
     not_reached: dict[str, str] = {}
     to_visit = deque[_Neighbour]()
-    for name in names:
-        opened = open_named(SiteName.parse(name))
+    for opened in sites:
         view = opened.view()
         to_visit.extend(_take_in(opened, view, views))
         ways[view.tag] = _ways(opened, view)

@@ -32,9 +32,11 @@ SparkPython = Annotated[
         help="For local jobs: a Python that has PySpark, else SLUICE_SPARK_PYTHON or build/spark-*.",
     ),
 ]
+BUSY = "busy"  # of JobStep, whose module is loaded only where something is asked
 WORDS: Mapping[str, str] = {
     "start": "started as {run}",
     "keep": "runs already: {reason}",
+    BUSY: "not started, as another one runs: {reason}; ask again when it has ended",
     "stop": "ending: {reason}",
     "wait": "waits: {reason}",
     "rest": "nothing to do: {reason}",
@@ -59,7 +61,8 @@ def start(
 ) -> None:
     """Start a job: land runs until it is stopped, the others once. A job that runs is left alone.
 
-    A job that was changed meanwhile is ended first, within its grace period, and then started.
+    A job that was changed meanwhile is ended first, within its grace period, and then started. One of the others isn't
+    started beside a run of its own that was asked for something else: the exit code is 1.
     """
     given = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in given.items() if value is not None}
@@ -216,3 +219,5 @@ def _latest(asked: "AskedPipeline", job: str) -> str:
 def _say(outcome: "JobOutcome", *, as_json: bool) -> None:
     said = f"{outcome.job}: {WORDS[outcome.step].format(run=outcome.run, reason=outcome.reason)}"
     tell(plain(outcome), said, as_json=as_json)
+    if outcome.step == BUSY:
+        raise typer.Exit(1)

@@ -1,10 +1,8 @@
 """`sluice split`: sessions that take a part of a queue's traffic, from their start to their end."""
 
-import getpass
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -213,12 +211,12 @@ def start(
 ) -> None:
     """Start a session, print its queues, and keep it until ctrl-C: without a heartbeat it ends within 30 s."""
     from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
-    from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.sessions import owner_here, session  # noqa: PLC0415 - see above
 
     asked = filters_of(filter_file, filters or [], jq=jq or [], mirror=mirror or [], key=key)
     client = _client(site)
     _end_well_on_sigterm()
-    with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit) as opened:
+    with session(client, asked, owner=owner_here(), key=key, time_limit_s=time_limit) as opened:
         tell(plain(opened.view), lambda: show_session(opened.view), as_json=as_json)
         if not as_json:
             note("ready; ctrl-C ends it, and what you haven't read goes back to the consumer")
@@ -378,7 +376,7 @@ def run(
     from sluice.aws.operator.environments import undirected  # noqa: PLC0415 - see above
     from sluice.cli.splitting.filters import filters_of  # noqa: PLC0415 - its engines take longer than all of --help
     from sluice.cli.splitting.programs import run_program, variables  # noqa: PLC0415 - see above
-    from sluice.cli.splitting.sessions import session  # noqa: PLC0415 - see above
+    from sluice.cli.splitting.sessions import owner_here, session  # noqa: PLC0415 - see above
 
     if bool(command) == (function is not None):
         raise typer.BadParameter("either a program after --, or --lambda NAME")
@@ -392,7 +390,7 @@ def run(
     serve = None if function is None else _serving(connection, function, handler, batch_size)
     led = {} if serve else {**undirected(os.environ), **program_variables(connection)}
     _end_well_on_sigterm()
-    with session(client, asked, owner=_owner(), key=key, time_limit_s=time_limit, progress=note) as opened:
+    with session(client, asked, owner=owner_here(), key=key, time_limit_s=time_limit, progress=note) as opened:
         if serve is None:
             code = run_program(command or [], {**led, **variables(opened, queue or [])}, opened)
         else:
@@ -458,7 +456,3 @@ def _client(site: SiteOptions) -> "ControlClient":
     from sluice.aws.operator.control_client import ControlClient  # noqa: PLC0415 - boto3 takes longer than all of --help
 
     return ControlClient.of(site.connect())
-
-
-def _owner() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"

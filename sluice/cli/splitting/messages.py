@@ -37,7 +37,12 @@ class _Message(Struct, frozen=True, rename="camel"):
 
 def sight_of_file(file: Path, *, sns: bool) -> Sight:
     """Read the file's message as filters see it, also with the `S3Metadata` that it is to have. Raises `BadFile`."""
-    document = _lowered(document_of_file(file))
+    return sight_of(document_of_file(file), file, sns=sns)
+
+
+def sight_of(document: Mapping[Any, Any], file: Path, *, sns: bool) -> Sight:
+    """Take a file's document for a message, as `sight_of_file` does."""
+    document = _lowered(document)
     for holder in HOLDERS:
         held = document.get(holder)
         if isinstance(held, list):

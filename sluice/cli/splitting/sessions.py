@@ -1,5 +1,7 @@
 """A session from start to end as the command line keeps it: started, made ready, its heartbeat kept, ended."""
 
+import getpass
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,11 @@ from sluice.splitting.sessions.state import ALIVE, Status
 READY_WITHIN_S = 960.0  # more than the function's own limit for the set-up, which says why
 POLL_S = 0.25
 HEARTBEAT_EVERY_S = 8.0  # three may fail before the session counts as unused
+
+
+def owner_here() -> str:
+    """Name who asks, as others see it of a session."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 class SessionFailed(SluiceError):

@@ -40,10 +40,10 @@ def as_svg(topology: Topology) -> str:
 
     A box or line tells all of itself as its title. Raises `BadConfiguration` where Graphviz isn't installed.
     """
-    edges = tuple(_edges(topology.routes))
+    edges = tuple(edge for edge, _ in edges_of(topology.routes))
     if len(edges) > MAX_LABELLED:
         edges = tuple(replace(edge, says=()) for edge in edges)
-    graph = drawn({tag: _node(topology, tag) for tag in topology.tags}, edges)
+    graph = drawn({tag: node_of(topology, tag) for tag in topology.tags}, edges)
     legend, legend_width = _legend(topology.routes, top=graph.size.height + _MARGIN)
     cells = max(_WARNING_CELLS, int((graph.size.width - 2 * _MARGIN) / CELL_WIDTH))
     warnings = [line for finding in findings(topology) for line in wrap(f"⚠ {finding}", cells, subsequent_indent="  ")]
@@ -58,15 +58,19 @@ def as_svg(topology: Topology) -> str:
     return document(size, [*graph.parts, *legend, *written], title=title)
 
 
-def _node(topology: Topology, tag: str) -> Node:
+def node_of(topology: Topology, tag: str) -> Node:
+    """Draw a site as a box, dashed where it wasn't reached."""
     site = topology.sites.get(tag)
     beside = "not reached" if site is None else site.region
     says = shortened(tag, MAX_CELLS), *([beside] if beside not in {"", tag} else [])
     return Node(says=says, title=tag, dashed=site is None)
 
 
-def _edges(routes: Sequence[Route]) -> Iterator[Edge]:
-    """Draw routes of one kind and state between two sites as one line; both ways, where the keys are equal."""
+def edges_of(routes: Sequence[Route]) -> Iterator[tuple[Edge, Sequence[Route]]]:
+    """Draw routes of one kind and state between two sites as one line; both ways, where the keys are equal.
+
+    With each line the routes that it stands for.
+    """
     alike: defaultdict[tuple[str, str, RouteKind, Colour], list[Route]] = defaultdict(list)
     for route in routes:
         alike[route.source, route.dest, route.bridge.kind, colour_of(route)].append(route)
@@ -78,16 +82,18 @@ def _edges(routes: Sequence[Route]) -> Iterator[Edge]:
         if both_ways and source > dest:
             continue  # it is drawn with the other way
         more = len(labels[key]) - MAX_LABELS
-        yield Edge(
+        drawn_routes = [*group, *(alike[back] if both_ways else ())]
+        edge = Edge(
             source=source,
             dest=dest,
             says=(*labels[key][:MAX_LABELS], *([f"and {more} more"] if more > 0 else [])),
-            title="\n".join(map(title_of, [*group, *(alike[back] if both_ways else ())])),
+            title="\n".join(map(title_of, drawn_routes)),
             colour=colour,
             width=_WIDTHS[kind],
             dash=_DASHES[kind],
             both_ways=both_ways,
         )
+        yield edge, drawn_routes
 
 
 def colour_of(route: Route) -> Colour:

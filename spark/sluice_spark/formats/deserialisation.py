@@ -1,4 +1,4 @@
-"""From bodies to typed values: JSON, Avro, or the user's function, each record by itself. Pure but for lazy imports.
+"""From bodies to typed values: JSON, Avro, Protobuf, or the user's function, each by itself. Pure but for lazy imports.
 
 A record that can't be read has no value and a reason in `bad_record`; it never fails its task. What a row becomes
 follows from the row and the options alone, so a task tried again gives the same.
@@ -6,7 +6,7 @@ follows from the row and the options alone, so a task tried again gives the same
 
 import importlib
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -18,9 +18,10 @@ import orjson
 import pyarrow as pa
 
 from sluice_spark.errors import InvalidOption
-from sluice_spark.formats.envelopes import S3Choice, Unwrapped, unwrapped
+from sluice_spark.formats import protobuf
+from sluice_spark.formats.envelopes import Follow, S3Choice, Unwrapped, itself, unwrapped
 
-FORMATS = ("raw", "json", "avro")
+FORMATS = ("raw", "json", "avro", "protobuf")
 ENVELOPE, VALUE, REASON = "envelope", "value", "bad_record"
 CONTAINER = b"Obj\x01"  # an Avro object container file carries its writer's schema
 _AVRO_DDL = {
@@ -37,6 +38,7 @@ _PYTHON_TYPES: Mapping[int, Any] = {
 
 Parse = Callable[[Any], Any]  # of a body, or of a line of a file
 Fit = Callable[[Any], Any]
+Each = Callable[[Callable[[str], Any], Sequence[str]], Iterable[Any]]  # `map`, or as it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +46,23 @@ class Deserialisation:
     """What becomes of a body: first out of its `envelopes`, outermost first, then by `format`.
 
     `format` is one of FORMATS or a function as `package.module:name`, called with the body, that returns a mapping.
-    `schema`: DDL of the value's fields, or with avro an Avro record as JSON. `quarantine`: where bad records go instead
-    of the column.
+    `schema`: DDL of the value's fields, or with avro an Avro record as JSON. With protobuf instead `descriptors`, the
+    content of a descriptor file, and the `message` of it. `quarantine`: where bad records go instead
+    of the column. `payload_buckets`: whence payloads come to which bodies, or what envelopes hold, are pointers.
     """
 
     format: str = "raw"
     schema: str | None = None
+    descriptors: bytes | None = None
+    message: str | None = None
     envelopes: tuple[str, ...] = ()
     quarantine: str | None = None
+    payload_buckets: tuple[str, ...] = ()
 
     @property
     def raw(self) -> bool:
         """Rows are as they were received."""
-        return self.format == "raw" and not self.envelopes
+        return self.format == "raw" and not self.envelopes and not self.payload_buckets
 
 
 def added_columns(wanted: Deserialisation) -> Sequence[str]:
@@ -64,7 +70,10 @@ def added_columns(wanted: Deserialisation) -> Sequence[str]:
     columns = [f"{ENVELOPE} map<string, string>"] if wanted.envelopes else []
     if wanted.format != "raw":
         parser(wanted)  # raises where a library or a function is missing
-        fields = _avro_fields(wanted) if wanted.format == "avro" else wanted.schema
+        if wanted.format == "protobuf":
+            fields: str | None = protobuf.columns(wanted.descriptors or b"", wanted.message or "")
+        else:
+            fields = _avro_fields(wanted) if wanted.format == "avro" else wanted.schema
         columns.append(f"{VALUE} struct<{fields}>")
     return columns if wanted.raw else [*columns, f"{REASON} string"]
 
@@ -82,6 +91,8 @@ def parser(wanted: Deserialisation) -> Parse:
         return orjson.loads
     if wanted.format == "avro":
         return _avro_parser(_avro_schema(wanted))
+    if wanted.format == "protobuf":
+        return protobuf.parser(wanted.descriptors or b"", wanted.message or "")
     module, _, name = wanted.format.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
@@ -94,13 +105,22 @@ def parser(wanted: Deserialisation) -> Parse:
 
 
 def deserialised(
-    batch: pa.RecordBatch, wanted: Deserialisation, choice: S3Choice, types: Mapping[str, pa.DataType], parse: Parse
+    batch: pa.RecordBatch,
+    wanted: Deserialisation,
+    choice: S3Choice,
+    types: Mapping[str, pa.DataType],
+    parse: Parse,
+    *,
+    follow: Follow = itself,
+    each: Each = map,
 ) -> pa.RecordBatch:
     """Add columns to the rows; fewer or more rows where an envelope holds none or several.
 
-    `types`: Arrow's, of the added columns.
+    `types`: Arrow's, of the added columns. Raises what `follow` raises, but ValueError.
     """
-    indexes, payloads, reasons = opened(batch.column("body").to_pylist(), wanted.envelopes, choice)
+    indexes, payloads, reasons = opened(
+        batch.column("body").to_pylist(), wanted.envelopes, choice, follow=follow, each=each
+    )
     taken = batch.take(pa.array(indexes, pa.int64()))
     names, columns = list(taken.schema.names), list(taken.columns)
     columns[names.index("body")] = pa.array([each.body for each in payloads], pa.string())
@@ -121,21 +141,26 @@ def split(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
 
 
 def opened(
-    bodies: Sequence[str], envelopes: Sequence[str], choice: S3Choice
+    bodies: Sequence[str], envelopes: Sequence[str], choice: S3Choice, *, follow: Follow = itself, each: Each = map
 ) -> tuple[list[int], list[Unwrapped], list[str | None]]:
-    """Open the bodies: payloads, each with the index of its body, and why it is none: then it is the body itself."""
+    """Open the bodies: payloads, each with the index of its body, and why it is none: then it is the body itself.
+
+    `each`: `map`, or one that has `follow` wait for several at once.
+    """
+
+    def inside(body: str) -> tuple[Sequence[Unwrapped], str | None]:
+        try:
+            return unwrapped(body, envelopes, choice, follow), None
+        except ValueError as error:
+            return [Unwrapped(body, {})], str(error)
+
     indexes: list[int] = []
     payloads: list[Unwrapped] = []
     reasons: list[str | None] = []
-    for index, body in enumerate(bodies):
-        try:
-            inside: Sequence[Unwrapped] = unwrapped(body, envelopes, choice)
-            reason = None
-        except ValueError as error:
-            inside, reason = [Unwrapped(body, {})], str(error)
-        indexes += [index] * len(inside)
-        payloads += inside
-        reasons += [reason] * len(inside)
+    for index, (found, reason) in enumerate(each(inside, bodies)):
+        indexes += [index] * len(found)
+        payloads += found
+        reasons += [reason] * len(found)
     return indexes, payloads, reasons
 
 

@@ -7,15 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import quote_plus, unquote_plus
 
 import orjson
 
+Follow = Callable[[str], str]  # from a body to what it stands for
+
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
+CREATED = "ObjectCreated:"
+LISTED = f"{CREATED}Backfill"  # ours: found in its bucket, before anything was notified
 PREFIX = "s3:"  # in the configuration's event names, not in the notifications'
 # What EventBridge says of S3's events, by what notifications say: its names and fields are others
-BY_DETAIL_TYPE = {"Object Created": "ObjectCreated:", "Object Deleted": REMOVED}
+BY_DETAIL_TYPE = {"Object Created": CREATED, "Object Deleted": REMOVED}
 BY_DETAIL = {
     "PutObject": "Put",
     "POST Object": "Post",
@@ -42,15 +46,21 @@ class Unwrapped:
     facts: Mapping[str, str]
 
 
-def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Unwrapped]:
+def itself(body: str) -> str:
+    """Follow nothing: a body stands for itself."""
+    return body
+
+
+def unwrapped(body: str, envelopes: Sequence[str], choice: S3Choice, follow: Follow = itself) -> Sequence[Unwrapped]:
     """Unwrap the payloads: one, or with S3 as many as there are chosen objects; facts of inner envelopes win.
 
-    Raises ValueError for a body that isn't such an envelope.
+    `follow` has the body, and what each envelope held. Raises ValueError for a body that isn't such an envelope, and
+    what `follow` raises.
     """
-    found = [Unwrapped(body, {})]
+    found = [Unwrapped(follow(body), {})]
     for name in envelopes:
         found = [
-            Unwrapped(inner.body, {**outer.facts, **inner.facts})
+            Unwrapped(follow(inner.body), {**outer.facts, **inner.facts})
             for outer in found
             for inner in _OPEN[name](_parsed(outer.body), outer.facts, choice)
         ]
@@ -108,6 +118,26 @@ def object_facts(record: Any) -> dict[str, str]:
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a record of an S3 notification: {error!r}") from error
     return {"event": event, "bucket": bucket, "key": key, **_facts(record, "eventTime"), **more}
+
+
+def listed(facts: Mapping[str, str], envelopes: Sequence[str]) -> str:
+    """Write the notification of an object that was found in its bucket, in envelopes as others come in.
+
+    `facts`: bucket, key, eTag, size, and eventTime, which is when it was last modified.
+    """
+    held = {"key": quote_plus(facts["key"]), "size": facts["size"], "eTag": facts["eTag"]}
+    record = {
+        "eventName": LISTED,
+        "eventTime": facts["eventTime"],
+        "s3": {"bucket": {"name": facts["bucket"]}, "object": held},
+    }
+    body: Mapping[str, Any] = {"Records": [record]}
+    for name in reversed(envelopes[:-1]):
+        if name == "sns":
+            body = {"Type": "Notification", "Message": orjson.dumps(body).decode()}
+        else:
+            body = {"detail-type": "Backfill", "detail": body}
+    return orjson.dumps(body).decode()
 
 
 def _detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -21,6 +21,12 @@ PUBLISH_ATTEMPTS = 6
 PUBLISH_AGAIN_S = 0.5
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{20}})\.arrow")
 EMPTY = pa.Table.from_batches([], schema=SCHEMA)
+
+Going = Callable[[Sequence[int]], None]  # told which segments are about to be removed
+
+
+def left(_: Sequence[int]) -> None:
+    """Leave what segments name where it is."""
 
 
 def segment_name(number: int) -> str:

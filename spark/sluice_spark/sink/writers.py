@@ -27,6 +27,7 @@ from sluice_spark.workers import spare_pyspark_zip
 
 log = logging.getLogger(__name__)
 
+ROWS_AT_ONCE = 100  # that are Python's at one time: all of a batch would have the garbage collector look at all again
 # Spark's own names, set for each job of a streaming query: the query's id outlives restarts, the batch's number retries
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
@@ -126,9 +127,24 @@ def _named(batch: int | None) -> str:
 
 
 def _parts(iterator: Iterator[Any], partition: int, addressing: Addressing) -> Iterator[Iterable[Outgoing | Unsent]]:
-    """Arrow batches, or single Rows, as messages with their places."""
+    """Arrow batches, or single Rows, as messages with their places: each made when it is asked for.
+
+    Whoever asks does so between two sends: a batch's rows made at once, beside the sender, keep it from its answers.
+    """
     number = 0
     for given in iterator:
-        rows = given.to_pylist() if isinstance(given, pa.RecordBatch) else [given.asDict(recursive=True)]
-        yield [outgoing(row, Place(partition, number + index), addressing) for index, row in enumerate(rows)]
-        number += len(rows)
+        if isinstance(given, pa.RecordBatch):
+            yield _messages(given, number, partition, addressing)
+            number += given.num_rows
+        else:
+            yield [outgoing(given.asDict(recursive=True), Place(partition, number), addressing)]
+            number += 1
+
+
+def _messages(
+    batch: pa.RecordBatch, number: int, partition: int, addressing: Addressing
+) -> Iterator[Outgoing | Unsent]:
+    for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+        rows = batch.slice(start, ROWS_AT_ONCE).to_pylist()
+        for place, row in enumerate(rows, number + start):
+            yield outgoing(row, Place(partition, place), addressing)

@@ -17,7 +17,7 @@ LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answer
 
 
 @dataclass(slots=True, kw_only=True)
-class Budget:
+class ByteBudget:
     """At most `limit` bytes, but for one answer that is larger by itself."""
 
     limit: int
@@ -75,7 +75,7 @@ class Lease:
 
     __slots__ = ("_budget", "_go_on", "_held", "size", "wanted")
 
-    def __init__(self, budget: Budget, size: int) -> None:
+    def __init__(self, budget: ByteBudget, size: int) -> None:
         self._budget, self.size, self.wanted, self._held = budget, size, 0, 0
         self._go_on: Callable[[], None] = lambda: None
 

@@ -24,8 +24,10 @@ from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.planning import DEDUPLICATION_LIMIT, ROWS_PER_TASK, Admission, Log, Slice, admitted, removable
 from sluice_spark.log.segment_files import (
     EMPTY,
+    Going,
     header_at,
     headers_at,
+    left,
     numbers_since,
     planned_header,
     publish,
@@ -38,6 +40,7 @@ from sluice_spark.log.store import Store
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids
 from sluice_spark.source.planned import Budget, PlannedBatch, batch, counted, holes, share, tasks_wanted
+from sluice_spark.source.rate import Limit
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ class Dispatcher:
     """One driver's. `start`: where Spark has read to, or where the batch begins that it is about to run again."""
 
     def __init__(
-        self, store: Store, depth: Depth, start: Position, *, rate_limit: int | None = None, ending: bool = False
+        self, store: Store, depth: Depth, start: Position, *, rate_limit: Limit | None = None, ending: bool = False
     ) -> None:
         """Claims the log. Raises SegmentMissing if it doesn't reach to `start`, Fenced if others keep claiming it.
 
@@ -110,15 +113,17 @@ class Dispatcher:
         self._check_never_there(parts.missing)
         return Tasks(staged=parts.staged, orders=self._orders(start, end, parts, numbers, admission))
 
-    def retain(self, offset: Offset, retention_s: float) -> int:
+    def retain(self, offset: Offset, retention_s: float, *, going: Going = left) -> int:
         """Remove segments, with what is noted of them, that are committed, counted, and older; return how many.
 
-        One more than must be stays, so that a batch that begins at `offset` finds what comes before it.
+        One more than must be stays, so that a batch that begins at `offset` finds what comes before it. `going` has
+        their numbers first.
         """
         before = time.time() - retention_s
         published = published_at(self._store)
         floor = Position(max(0, min(offset.counted.segment, offset.position.segment) - 1))
         numbers = removable(published, floor, before=before)
+        going(numbers)
         self._store.remove([segment_name(number) for number in numbers])
         lowest = min(set(published) - set(numbers), default=0)
         noted = [each.name for each in notes(self._store, DELETIONS) if each.numbers[0] < lowest]

@@ -12,6 +12,7 @@ from sluice_spark.errors import Fenced, SegmentMissing
 from sluice_spark.log.offsets import Offset, Position, Totals
 from sluice_spark.log.planning import ROWS_PER_TASK, TASKS_LIMIT, Admission, Extent, Log, Slice, sliced
 from sluice_spark.log.segments import Header
+from sluice_spark.source.rate import Limit
 
 TASK_BYTES = 64 * 2**20  # bodies that one task holds in memory
 RATE_WINDOW_S = 60.0  # how much of the time without a batch `rateLimit` makes up for
@@ -53,15 +54,16 @@ class Budget:
     Times are monotonic.
     """
 
-    per_second: int | None = None
+    limit: Limit | None = None
     _at: float | None = None
 
     def within(self, admission: Admission, now: float) -> Admission:
         """Bound the admission: no more messages than have become due."""
-        if self.per_second is None:
+        per_second = self.limit() if self.limit is not None else None
+        if per_second is None:
             return admission
         elapsed = 1.0 if self._at is None else min(RATE_WINDOW_S, now - self._at)
-        due = int(self.per_second * elapsed)
+        due = int(per_second * elapsed)
         return replace(admission, messages=due if admission.messages is None else min(due, admission.messages))
 
     def spent(self, now: float) -> None:

@@ -1,6 +1,7 @@
 """What a task does for a read, bounded or streaming: rows of the log, made typed values. And which rows are whose."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from inspect import signature
 from typing import Any
@@ -11,7 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, deserialised, parser, split
-from sluice_spark.formats.s3_objects import fetched, open_objects
+from sluice_spark.formats.payloads import AT_ONCE, following, portions, without_sizes
+from sluice_spark.formats.s3_objects import fetched
 from sluice_spark.formats.s3_rows import object_rows
 from sluice_spark.log import bad_records
 from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, sliced
@@ -22,7 +24,7 @@ from sluice_spark.log.store import open_store
 from sluice_spark.options import Options
 from sluice_spark.source.executors import Order, segment, task_intake
 from sluice_spark.source.fifo import Share, is_fifo, shared
-from sluice_spark.sqs.access import region_of
+from sluice_spark.source.objects import objects_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import spare_pyspark_zip
@@ -84,6 +86,9 @@ class Reads:
         if options.files.read:
             yield from self._of_objects(part, batch, partition, types[VALUE])
             return
+        if wanted.payload_buckets:
+            yield from self._of_payloads(part, batch, partition, types)
+            return
         rows = deserialised(batch, wanted, options.s3, types, parser(wanted))
         self._note(part, _errors(rows), partition)
         yield self._good(part, rows, partition)
@@ -93,14 +98,27 @@ class Reads:
     ) -> Iterator[pa.RecordBatch]:
         """Yield a row for each record of the objects, batch by batch; the quarantine has a file for each of these."""
         options, errors = self._options, 0
-        region = options.region or (region_of(options.queue_urls[0]) if options.queue_urls else None)
-        objects = open_objects(options.identity, region=region, endpoint=options.files.endpoint)
-        get = partial(fetched, objects, limit=options.files.object_bytes)
+        get = partial(fetched, objects_of(options), limit=options.files.object_bytes)
         envelopes = options.deserialisation.envelopes
         found = object_rows(batch, envelopes, options.s3, files=options.files, kind=kind, get=get)
         for piece, rows in enumerate(found):
             errors += _errors(rows)
             yield self._good(part, rows, partition, piece)
+        self._note(part, errors, partition)
+
+    def _of_payloads(
+        self, part: Slice, batch: pa.RecordBatch, partition: Rows, types: Mapping[str, pa.DataType]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with the payloads that are elsewhere, a few of these at a time."""
+        options, wanted, errors = self._options, self._options.deserialisation, 0
+        get = partial(fetched, objects_of(options), limit=options.files.object_bytes)
+        follow, parse = following(get, wanted.payload_buckets), parser(wanted)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for piece, some in enumerate(portions(batch)):
+                found = deserialised(some, wanted, options.s3, types, parse, follow=follow, each=pool.map)
+                rows = without_sizes(found)
+                errors += _errors(rows)
+                yield self._good(part, rows, partition, piece)
         self._note(part, errors, partition)
 
     def _good(self, part: Slice, rows: pa.RecordBatch, partition: Rows, piece: int = 0) -> pa.RecordBatch:

@@ -16,18 +16,21 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.log.backfills import progress
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import Admission
 from sluice_spark.log.segments import rows
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import open_store
-from sluice_spark.options import WAIT_LIMIT_S, Options
+from sluice_spark.options import BUFFER_DEFAULT_BYTES, WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
-from sluice_spark.source.budget import COPIES, Budget, Lease
+from sluice_spark.source.backfill import Backfilling
+from sluice_spark.source.budget import COPIES, ByteBudget, Lease
 from sluice_spark.source.fifo import in_order, is_fifo
 from sluice_spark.source.fleet import Fleet, connections_wanted
-from sluice_spark.source.rate import Rate
+from sluice_spark.source.objects import objects_of
+from sluice_spark.source.rate import Limit, Rate, limit_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.sqs.received import Handles, Message, Received, handles_of, in_tens
@@ -51,7 +54,7 @@ class Limits:
     segment_messages: int = 20_000
     segment_bytes: int = 16 * 2**20
     segment_age_s: float = 0.25
-    buffer_bytes: int = 48 * 2**20  # in memory: received, not yet durable; plus what is on its way
+    buffer_bytes: int = BUFFER_DEFAULT_BYTES  # in memory: received and not yet durable, or on its way
     undeleted: int = 100_000  # durable, not yet deleted
     backlog_messages: int = 1_000_000  # durable, not yet in a batch
     backlog_bytes: int = 2 * 2**30
@@ -68,7 +71,7 @@ class Intake:
     delete: bool = True
     after_commit: bool = False  # deleted only once `Receiver.committed` says so; kept invisible until then
     until_empty: bool = False  # a bounded read: ends when every queue answered a long poll with nothing
-    rate_limit: int | None = None  # messages/s, of all queues together
+    rate_limit: Limit | None = None  # messages/s, of all queues together
     enough_messages: int | None = None  # a bounded read: ends also here, or a little beyond
     enough_bytes: int | None = None
     limits: Limits = field(default_factory=Limits)
@@ -80,8 +83,14 @@ class Receiver:
     `staged.log` says what there is to read.
     """
 
-    def __init__(self, staged: StagedLog, client: Callable[[], SqsClient], intake: Intake) -> None:
-        self.staged, self._client, self._intake = staged, client, intake
+    def __init__(
+        self,
+        staged: StagedLog,
+        client: Callable[[], SqsClient],
+        intake: Intake,
+        backfilling: Backfilling | None = None,
+    ) -> None:
+        self.staged, self._client, self._intake, self._backfilling = staged, client, intake, backfilling
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
         self._stopping = threading.Event()
         self._error: BaseException | None = None
@@ -137,8 +146,15 @@ class Receiver:
             if self._intake.delete:
                 for queue_url in self._intake.queue_urls:
                     await client.check_deletion(queue_url)
+            if self._backfilling:
+                await self._backfilling.run(self.staged, room=self._has_room, ending=lambda: self._ending)
             await _Run(self, client, self._intake).until_stopped()
             self.requests = dict(client.requests)
+
+    def _has_room(self) -> bool:
+        """Whether Spark isn't too far behind."""
+        ahead, limits = self.staged.log.backlog(self._position), self._intake.limits
+        return ahead.messages < limits.backlog_messages and ahead.size < limits.backlog_bytes
 
     @property
     def _ending(self) -> bool:
@@ -149,8 +165,12 @@ class Receiver:
 
 def writable_log(options: Options) -> StagedLog:
     """Open the log to write: with what it takes to read no object twice."""
-    notified = Notified(options.deserialisation.envelopes, options.s3) if options.files.read else None
-    return StagedLog(open_store(options.staging_location, options.identity.profile), notified)
+    store = open_store(options.staging_location, options.identity.profile)
+    if not options.files.read:
+        return StagedLog(store)
+    made = progress(store)
+    envelopes = options.deserialisation.envelopes
+    return StagedLog(store, Notified(envelopes, options.s3, backfill=made.backfill if made else None))
 
 
 def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
@@ -166,7 +186,8 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         delete=options.delete,
         after_commit=options.after_commit,
         until_empty=until_empty,
-        rate_limit=options.rate_limit,
+        rate_limit=limit_of(options.rate_limit),
+        limits=Limits(buffer_bytes=options.buffer_bytes),
         enough_messages=enough.messages,
         enough_bytes=enough.size,
     )
@@ -177,7 +198,19 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         identity=options.identity,
         connections=2 * options.connections,  # as many delete as receive
     )
-    return Receiver(staged, clients, intake)
+    return Receiver(staged, clients, intake, _backfilling(options, staged))
+
+
+def _backfilling(options: Options, staged: StagedLog) -> Backfilling | None:
+    if not options.files.backfill or staged.notified is None:
+        return None
+    return Backfilling(
+        options.files.backfill,
+        open_store(options.staging_location, options.identity.profile),
+        staged.notified,
+        options.deserialisation.envelopes,
+        lambda: objects_of(options),
+    )
 
 
 class _Run:
@@ -189,14 +222,14 @@ class _Run:
         self._fleets = [Fleet(queue_url) for queue_url in intake.queue_urls]
         self._receives: set[asyncio.Task[None]] = set()
         self._deletes: asyncio.Queue[tuple[_Deletion, str, Sequence[str]]] = asyncio.Queue()
-        self._budget = Budget(limit=intake.limits.buffer_bytes)
+        self._budget = ByteBudget(limit=intake.limits.buffer_bytes)
         self._fifo = any(is_fifo(queue_url) for queue_url in intake.queue_urls)
         self._unsettled: list[Received] = []
         self._unsettled_messages = self._unsettled_bytes = 0
         self._chunks: list[_Chunk] = []
         self._buffered = self._buffered_bytes = self._undeleted = self._deletions_failed = 0
         self._oldest = 0.0
-        self._rate = Rate(per_second=intake.rate_limit)
+        self._rate = Rate(limit=intake.rate_limit)
         self._taken = self._taken_bytes = 0
         self._held = Held()
         self._failed: BaseException | None = None
@@ -237,7 +270,8 @@ class _Run:
 
     @property
     def _due(self) -> bool:
-        full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= self._limits.segment_bytes
+        size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 8)  # what is staged is there three times
+        full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= size
         return full or (self._buffered > 0 and time.monotonic() - self._oldest >= self._limits.segment_age_s)
 
     @property
@@ -246,8 +280,7 @@ class _Run:
             return False
         if self._enough or not self._rate.open(time.monotonic()):
             return False
-        ahead = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
-        return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
+        return self._receiver._has_room()  # noqa: SLF001  the other half of one thing
 
     @property
     def _undeleted_limit(self) -> bool:

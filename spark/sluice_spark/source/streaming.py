@@ -27,6 +27,8 @@ from sluice_spark.options import Options
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher, adopted
 from sluice_spark.source.drain import visible
+from sluice_spark.source.payloads import payloads_going
+from sluice_spark.source.rate import limit_of
 from sluice_spark.source.reading import Reads, Rows, as_partitions, task_clients
 from sluice_spark.source.receiver import Receiver, receiver_of, writable_log
 
@@ -151,7 +153,8 @@ class StreamReader(SqsStreamReader):
         offset = Offset.parse(end)
         staged = self._started(offset.position, offset)
         staged.consumed(offset.position)
-        self._retain(lambda retention_s: staged.retain(offset.position, retention_s), offset.position)
+        going = payloads_going(self._options, self._store())
+        self._retain(lambda retention_s: staged.retain(offset.position, retention_s, going=going), offset.position)
 
     def stop(self) -> None:
         """Drains in the background; the process ends when that is done."""
@@ -228,7 +231,8 @@ class PlannedStreamReader(SqsStreamReader):
         """Note that Spark has written the batch; old segments may go."""
         offset = Offset.parse(end)
         dispatcher = self._started(offset.position)
-        self._retain(lambda retention_s: dispatcher.retain(offset, retention_s), offset.position)
+        going = payloads_going(self._options, self._store())
+        self._retain(lambda retention_s: dispatcher.retain(offset, retention_s, going=going), offset.position)
 
     def stop(self) -> None:
         """Asks no more; nothing is held here."""
@@ -240,7 +244,7 @@ class PlannedStreamReader(SqsStreamReader):
             options = self._options
             self._depth = Depth(task_clients(options), options.queue_urls, deleting=options.delete)
             self._dispatcher = Dispatcher(
-                self._store(), self._depth, start, rate_limit=options.rate_limit, ending=self._available_now
+                self._store(), self._depth, start, rate_limit=limit_of(options.rate_limit), ending=self._available_now
             )
         return self._dispatcher
 

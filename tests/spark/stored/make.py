@@ -1,7 +1,8 @@
 """Values of every kind that the Spark packages store, as they write it: `python -m tests.spark.stored.make FOLDER`.
 
 Run once for each version of a format, into a new folder beside the others; what is there stays as it is, and
-test_stored reads it.
+test_stored reads it. `own-log` has tables of a land job that wrote their log by itself, with a compaction between two
+batches; since then it is the package deltalake's, and Delta Lake's protocol says what it is.
 """
 
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 
 import pyarrow as pa
-from sluice_jobs.table_log import CHECKPOINT_EVERY, OPTIMIZE, WRITE, Change, DataFile, TableLog, Transaction, offset_at
+from sluice_jobs.table_log import offset_at
 from sluice_spark.log.bad_records import noted
 from sluice_spark.log.notes import note
 from sluice_spark.log.offsets import Offset, Position, Totals
@@ -51,9 +52,6 @@ OFFSETS = {
     ),
     "executors": Offset(position=Position(9), totals=Totals(messages=12, size=345), counted_until=Position(4)),
 }
-SCHEMA = json.dumps(
-    {"type": "struct", "fields": [{"name": "body", "type": "string", "nullable": True, "metadata": {}}]}
-)
 
 
 def main(folder: Path) -> None:
@@ -73,25 +71,6 @@ def main(folder: Path) -> None:
     for name, offset in OFFSETS.items():
         (folder / f"offset-{name}.json").write_text(json.dumps(offset.json()))
     (folder / "offset-table.json").write_text(json.dumps(offset_at(7)))
-    _table(folder / "table")
-
-
-def _table(folder: Path) -> None:
-    """As land and compact leave it: a checkpoint, and the versions after it."""
-    log = TableLog(FileStore(folder))
-    for batch in range(CHECKPOINT_EVERY + 2):
-        added = _file(f"batch={batch:012d}-0/part-0.parquet")
-        change = Change(operation=WRITE, add=[added], transaction=Transaction(app_id="query", version=batch))
-        log.commit(lambda _, change=change: change, schema=SCHEMA, partition_columns=["date"])  # type: ignore[misc]
-    small = list(log.snapshot().files.values())
-    merged = Change(operation=OPTIMIZE, add=[_file("batch=compacted-0/part-0.parquet", rows=52)], remove=small)
-    log.commit(lambda _: merged, schema=SCHEMA, partition_columns=["date"])
-    for old in sorted((folder / "_delta_log").glob("*.json"))[:CHECKPOINT_EVERY]:
-        old.unlink()  # the checkpoint has them
-
-
-def _file(path: str, rows: int = 1) -> DataFile:
-    return DataFile(path=path, partition={"date": "2026-11-21"}, size=100 * rows, rows=rows)
 
 
 if __name__ == "__main__":

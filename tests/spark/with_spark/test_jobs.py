@@ -3,6 +3,7 @@ others read and write; and back to an exchange."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 from tests.spark.with_spark.driver import kill_session
+from tests.spark.with_spark.killed import committed, until
+from tests.spark.with_spark.readers import BESIDE_SPARK, by_delta_rs, by_spark
 
 ENTRY = Path(__file__).parents[3] / "spark" / "sluice_job.py"
 WITHIN_S = 180
@@ -119,17 +122,7 @@ def test_a_job_that_is_killed_lands_each_message_once(
     sqs.queues["q"].visibility_s = VISIBILITY_S
     fill(sqs.queues["q"])
     sent = sorted(sqs.queues["q"].known)
-    arguments = {
-        "--queue-url": sqs.queue_url("q"),
-        "--endpoint": sqs.url,
-        "--staging": f"{tmp_path}/staging",
-        "--checkpoint": f"{tmp_path}/checkpoint",
-        "--tables": f"{tmp_path}/tables",
-        "--table-format": "parquet",
-        "--quarantine": f"{tmp_path}/bad",
-        "--max-messages": "900",
-        "--trigger-seconds": "0",
-    }
+    arguments = {**told(sqs, tmp_path), "--max-messages": "900"}
     program = [sys.executable, str(ENTRY), "land", *[each for pair in arguments.items() for each in pair]]
     log, commits = tmp_path / "tables" / "messages" / "_delta_log", tmp_path / "checkpoint" / "commits"
     moments: dict[str, Callable[[], bool]] = {
@@ -186,6 +179,39 @@ def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_pa
     assert done.totals.landed == len(ids(messages()))
     committed = [path.name for path in (tmp_path / "checkpoint" / "commits").glob("*") if path.name.isdigit()]
     assert len(committed) == done.totals.batches
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_a_job_after_its_batch_without_a_traceback(spark: Any, sqs: Any, tmp_path: Path) -> None:
+    """As a terminal sends it: to all processes of the job."""
+    sqs.queues["q"].fill([f"{number}" for number in range(300)], time.time())
+    program = [sys.executable, str(ENTRY), "land", *[each for pair in told(sqs, tmp_path).items() for each in pair]]
+    with subprocess.Popen(
+        [*program, "--max-messages", "100"], start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as job:
+        try:
+            until(lambda: committed({"checkpoint": f"{tmp_path}/checkpoint"}) > 1 or job.poll() is not None)
+            os.killpg(job.pid, signal.SIGINT)
+            said, errors = job.communicate(timeout=WITHIN_S)
+        finally:
+            kill_session(job.pid)
+    assert job.returncode == 0, errors[-4000:]
+    assert b"Traceback" not in errors
+    assert json.loads(said.splitlines()[-1])["landed"] >= 100
+
+
+def told(sqs: Any, place: Path) -> dict[str, str]:
+    """What a program is told of this test's queue and places."""
+    return {
+        "--queue-url": sqs.queue_url("q"),
+        "--endpoint": sqs.url,
+        "--staging": f"{place}/staging",
+        "--checkpoint": f"{place}/checkpoint",
+        "--tables": f"{place}/tables",
+        "--table-format": "parquet",
+        "--quarantine": f"{place}/bad",
+        "--trigger-seconds": "0",
+    }
 
 
 def killed_when(reached: Callable[[], bool], program: list[str]) -> None:
@@ -259,6 +285,25 @@ def _text(value: str) -> dict[str, Any]:
     return {"type": "String", "string": value, "binary": None}
 
 
+MISTYPED = [
+    '{"exchange": 5}',
+    '{"exchange": true}',
+    '{"exchange": {"a": 1}}',
+    '{"exchange": 5, "headers": {"exchange": "e"}}',
+    '{"exchange": "e", "key": -1.5}',
+    '{"exchange": "e", "id": 7}',
+    '{"exchange": "e", "trace": ["SITE1", 7]}',
+]
+
+
+def test_a_name_that_looks_like_a_number_is_a_name(received: Any, landed: Any, messages: Any) -> None:
+    names = ["5", "true", "-1", "{}", "[]"]
+    rows = [message(number, attributes=sealed(name, key=name)) for number, name in enumerate(names)]
+    landed(received(rows), 0)
+    found = messages().orderBy("message_id").collect()
+    assert [(row.exchange, row.routing_key) for row in found] == [(name, name) for name in names]
+
+
 def test_metadata_that_cant_be_read_are_quarantined_with_a_reason(received: Any, landed: Any, messages: Any) -> None:
     unreadable = [
         bad_metadata(),
@@ -267,6 +312,7 @@ def test_metadata_that_cant_be_read_are_quarantined_with_a_reason(received: Any,
         {"x-qpid": _text('{"published": "soon"}')},
         {"x-qpid": {"type": "Binary", "string": None, "binary": b"{}"}},
         {"x-qpid": _text(json.dumps({"exchange": "é" * 127}))},  # a name that no folder can have
+        *({"x-qpid": _text(text)} for text in MISTYPED),
     ]
     rows = [message(number, attributes=attributes) for number, attributes in enumerate(unreadable)]
     landed(received([*rows, message(99)]), 0)
@@ -366,7 +412,7 @@ def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, 
 def test_readers_see_each_row_once_while_files_are_merged(
     job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_jobs.compact import KEPT_S, compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
 
     def merged(**more: Any) -> Any:
         return compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20, **more)
@@ -383,7 +429,7 @@ def test_readers_see_each_row_once_while_files_are_merged(
     assert ids(messages()) == [*expected, "000099"]
     again = merged()
     assert (again.files_before, again.removed) == (0, 0)
-    later = merged(now=time.time() + KEPT_S + 60)
+    later = merged(kept_hours=0)
     assert later.removed == done.files_before
     assert ids(messages()) == [*expected, "000099"]
 
@@ -396,11 +442,99 @@ def test_two_compactions_at_once_leave_each_row_once(
     for number in range(2):
         landed(received([message(number)]), number)
     table = _table(tmp_path, "tables/messages")
-    small = list(table.log.snapshot().files.values())
+    small = table.log.files()
     first = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
     second = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
     assert (first.files_before, second.files_before) == (2, 0)
     assert ids(messages()) == ["000000", "000001"]
+
+
+# who reads the tables
+
+SEEN = ("message_id", "exchange", "date", "late")
+
+
+def test_all_readers_see_the_same_rows_in_new_and_in_merged_files(
+    job_spark: Any, received: Any, landed: Any, tmp_path: Path
+) -> None:
+    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+
+    names = ["events", "a/b:c {%}*? é=1+2&'x'", "5", "true"]
+    for number in range(3):
+        rows = [message(10 * number + index, attributes=sealed(name)) for index, name in enumerate(names)]
+        week_ago = event(NOON - timedelta(days=7), number)
+        landed(
+            received([*rows, message(10 * number + 9, week_ago), message(10 * number + 8, sent_at=NOON - DAYS)]), number
+        )
+    table = _table(tmp_path, "tables/messages")
+    expected = by_spark(job_spark, table, SEEN)
+    assert ([row[0] for row in expected], {row[1] for row in expected}) == (
+        [f"{10 * number + index:06d}" for number in range(3) for index in (*range(len(names)), 8, 9)],
+        {*names, "none"},
+    )
+    assert {name: read(table.location, SEEN) == expected for name, read in BESIDE_SPARK.items()} == ALL_AGREE
+    assert compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20).files_before == 15
+    landed(received([message(99)]), 3)
+    expected = by_spark(job_spark, table, SEEN)
+    assert len(expected) == 19
+    assert {name: read(table.location, SEEN) == expected for name, read in BESIDE_SPARK.items()} == ALL_AGREE
+
+
+DAYS = timedelta(days=1)
+ALL_AGREE = dict.fromkeys(BESIDE_SPARK, True)
+
+
+def test_all_readers_see_new_columns_and_wider_numbers(job_spark: Any, tmp_path: Path) -> None:
+    """A program of before goes on writing beside: its rows have no value there, its numbers are as wide as others'."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.table_log import Transaction  # noqa: PLC0415  as above
+    from sluice_jobs.tables import Layout, ParquetTable  # noqa: PLC0415  as above
+
+    def table(columns: str) -> Any:
+        schema = StructType.fromDDL(f"message_id string, {columns}, date date")
+        return ParquetTable(f"{tmp_path}/t", Layout(schema=schema, partition_columns=("date",)))
+
+    old, new = "n int, ratio float", "n bigint, ratio double, tenant string"
+    big = 1 << 40
+    for number, (columns, row) in enumerate([(old, (1, 0.5)), (new, (big, 0.25, "acme")), (old, (3, None))]):
+        frame = job_spark.createDataFrame([(f"{number}", *row, DAY)], f"message_id string, {columns}, date date")
+        assert table(columns).append(frame, Transaction(app_id="q", version=number))
+    seen = ("message_id", "n", "ratio", "tenant", "date")
+    expected = [("0", 1, 0.5, None, DAY), ("1", big, 0.25, "acme", DAY), ("2", 3, None, None, DAY)]
+    assert by_spark(job_spark, table(old), seen) == by_spark(job_spark, table(new), seen) == expected
+    found = {name: read(f"{tmp_path}/t", seen) for name, read in BESIDE_SPARK.items()}
+    assert found == dict.fromkeys(BESIDE_SPARK, expected)
+
+
+def test_a_table_of_before_goes_on_and_is_read_by_all_once_its_files_are_merged(
+    job_spark: Any, received: Any, tmp_path: Path
+) -> None:
+    """Its files lie in folders in which Polars sees a partition, until compaction takes them."""
+    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  as above
+
+    shutil.copytree(Path(__file__).parents[1] / "stored" / "own-log", tmp_path, dirs_exist_ok=True)
+    query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
+    messages, quarantine = _table(tmp_path, "tables/messages"), _table(tmp_path, "quarantine")
+    landed = Batches(messages, quarantine, late_days=3)
+    job_spark.sparkContext.setLocalProperty(QUERY_ID, query)
+    try:
+        landed(received([message(42, sent_at=NOON + DAYS)]), 4)  # which it has
+        landed(received([message(50), message(51, attributes=bad_metadata())]), 5)
+    finally:
+        job_spark.sparkContext.setLocalProperty(QUERY_ID, None)
+    expected = by_spark(job_spark, messages, SEEN)
+    numbers = [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32, 42, 50]
+    assert [row[0] for row in expected] == [f"{number:06d}" for number in numbers]
+    assert ids(quarantine.read(job_spark)) == ["000051", "000099"]
+    others = {name: read for name, read in BESIDE_SPARK.items() if name != "polars"}
+    assert {name: read(messages.location, SEEN) == expected for name, read in others.items()} == dict.fromkeys(
+        others, True
+    )
+    done = compact(job_spark, f"{tmp_path}/tables", days=[DAY, DAY + DAYS], target_bytes=1 << 20)
+    assert (done.files_before, done.files_after, done.rows) == (6, 2, 9)
+    assert by_spark(job_spark, messages, SEEN) == expected
+    assert by_delta_rs(messages.location, SEEN) == expected
 
 
 # statistics
@@ -550,10 +684,10 @@ def test_the_stream_has_an_hour_once_the_watermark_has_passed_it(
 
 
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
-def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixtures
+def test_a_replay_brings_back_what_landed_with_its_id_but_for_what_cant_be_sent(  # noqa: PLR0917  fixtures
     job_spark: Any, received: Any, landed: Any, sqs: Any, tmp_path: Path, kind: str
 ) -> None:
-    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import Replay, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
 
     from tests.sqs.queues import Queue  # noqa: PLC0415  may be missing here
 
@@ -563,6 +697,7 @@ def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixture
         message(1, "one", attributes=sealed("events", headers={"h": 5}, ttl=9)),
         message(2, "two", sent_at=NOON + timedelta(minutes=1), attributes={"colour": _text("red")}),
         message(3, "three", sent_at=NOON + timedelta(minutes=2)),
+        message(4, "4" * (2**20 - 10)),  # as SQS took it; with its id beside it is too large
     ]
     landed(received(rows), 0)
     wanted = Replay(
@@ -574,7 +709,7 @@ def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixture
         tables=f"{tmp_path}/tables",
         rate=1000,
     )
-    assert replay(job_spark, wanted) == 2
+    assert replay(job_spark, wanted) == ReplayTotals(replayed=2, unsendable=1)
     found = {each["Body"]: each["MessageAttributes"] for each in bodies_of(sqs.queues[name])}
     assert sorted(found) == ["one", "two"]
     known = {body: attributes["sluice-replayed"]["StringValue"] for body, attributes in found.items()}
@@ -586,7 +721,7 @@ def test_a_replay_brings_back_what_landed_with_its_id(  # noqa: PLR0917  fixture
 
 def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: Any, sqs: Any, tmp_path: Path) -> None:
     """Without what can't be read."""
-    from sluice_jobs.replay import Replay, replay  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.replay import Replay, ReplayTotals, replay  # noqa: PLC0415  needs PySpark
 
     sqs.queues["again"] = type(sqs.queues["q"])("again")
     for number, text in enumerate(['{"exchange": "e"}', '{"exchange": "other"}', "{"]):
@@ -604,7 +739,7 @@ def test_a_replay_from_retained_segments_goes_back_to_the_exchange(job_spark: An
         end=now + timedelta(hours=1),
         staging=f"{tmp_path}/staging",
     )
-    assert replay(job_spark, wanted) == 1
+    assert replay(job_spark, wanted) == ReplayTotals(replayed=1, unsendable=0)
     (found,) = bodies_of(sqs.queues["again"])
     expected = next(row.message_id for row in received if row.body == "0")
     assert (found["Body"], found["MessageAttributes"]["sluice-replayed"]["StringValue"]) == ("0", expected)

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,25 @@ def test_json_with_a_schema_and_bad_records_in_a_column(spark: Any, sqs: Any, tm
     assert [row.value and row.value.n for row in rows] == [None, 1, 2]
     assert (rows[0].body, bool(rows[0].bad_record), rows[1].bad_record) == ("broken", True, None)
     assert rows[1].value.at.astimezone(UTC) == datetime(2026, 1, 2, 2, 4, 5, 678_000, UTC)
+
+
+def test_protobuf_has_the_columns_of_its_descriptor_file(spark: Any, sqs: Any, tmp_path: Path) -> None:
+    made = pytest.importorskip("tests.spark.test_protobuf", reason="an extra: pip install ./spark[protobuf]")
+
+    def fill(order: Any) -> None:
+        order.id, order.big, order.took.seconds, order.at.seconds = 7, 2**64 - 1, -90, 1_700_000_000
+        order.stock["x"] = 3
+        order.lines.add(sku="s")
+
+    (tmp_path / "shop.desc").write_bytes(made.CONTENT)
+    send(sqs, made.body(fill), "{}")
+    more = {"format": "protobuf", "descriptorFile": str(tmp_path / "shop.desc"), "messageName": "shop.Order"}
+    found = spark.read.format("sqs").options(**options(sqs, tmp_path, **more)).load().orderBy("value.id").collect()
+    bad, good = found
+    assert (bad.value, bool(bad.bad_record), good.bad_record) == (None, True, None)
+    assert (good.value.id, int(good.value.big), good.value.took) == (7, 2**64 - 1, timedelta(seconds=-90))
+    assert (good.value.stock, good.value.lines[0].sku, good.value.note) == ({"x": 3}, "s", None)
+    assert good.value["at"].astimezone(UTC) == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
 
 def test_bad_records_go_to_a_table(spark: Any, sqs: Any, tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""`sluice console`: what it is told. The console itself stands above the command line, and is imported by its name."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sluice.cli.completion import complete_sites
+from sluice.cli.output import AsJson
+from sluice.cli.site_names import FIRST_SITE, HERE, SiteName, SiteOptions
+from sluice.project import need
+
+PROGRAM, SERVER = "sluice.console.program", "sluice.console.server"
+HIGHEST_PORT = 65_535
+
+Sites = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SITE",
+        help="Sites to be shown side by side, as --site has it; with --local else all of the embedded cloud.",
+        autocompletion=complete_sites,
+    ),
+]
+
+
+def console(
+    sites: Sites,
+    *,
+    allow_actions: Annotated[
+        bool, typer.Option("--allow-actions", help="Let pages do what commands do; else they only show.")
+    ] = False,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="Keep what was seen in a file of SQLite's, for the next time."
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=HIGHEST_PORT, help="On loopback.", show_default="any that is free")
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Say the address, and open no browser.")] = False,
+    site: SiteOptions,
+    as_json: AsJson = False,
+) -> None:
+    """Show sites on one live page, served on loopback with your own credentials until ctrl-C.
+
+    Nothing is deployed for it. Only who has the address, which is another one each time, gets in.
+    """
+    need("console", "starlette", "uvicorn")
+    program, server = import_module(PROGRAM), import_module(SERVER)
+    options = server.Options(allow_actions=allow_actions, port=port)
+    program.run(_named(site, sites), options, history=history, browser=not no_browser, as_json=as_json)
+
+
+def _named(said: SiteOptions, texts: list[str]) -> list[SiteName]:
+    """Find the sites that are meant: with --local alone all that are deployed to the embedded cloud."""
+    if texts == [HERE] and said.site is None and said.region is None and said.local == FIRST_SITE:
+        from sluice.local.cloud import find  # noqa: PLC0415 - only where there may be one
+
+        cloud = find()
+        found = [each for each in cloud.sites if said.stage in {None, each.stage}] if cloud else []
+        if found:
+            return [SiteName(each.region, local_account=each.account, stage=each.stage) for each in found]
+    return [said.named(text) for text in dict.fromkeys(texts)]

@@ -1,0 +1,121 @@
+"""Readings as they come, to every page that follows them: a topic is read while somebody does, once for all of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sluice.console.sites import Document
+from sluice.console.topics import Topic
+from sluice.errors import SluiceError
+
+EVERY_S = 2.0  # between the end of a reading and the next
+BEAT_S = 15.0  # so that whoever stands between doesn't take a quiet stream for a dead one
+MAX_TOPICS = 32  # of one page
+
+
+@dataclass(slots=True)
+class Listener:
+    """A page: of each topic the newest reading that it hasn't been sent."""
+
+    unsent: dict[str, str] = field(default_factory=dict)
+    something: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, topic: str, said: str) -> None:
+        """Have it sent, in place of an older one."""
+        self.unsent[topic] = said
+        self.something.set()
+
+    def take(self) -> list[str]:
+        """Give what is unsent."""
+        said = list(self.unsent.values())
+        self.unsent.clear()
+        self.something.clear()
+        return said
+
+
+@dataclass(slots=True)
+class _Feed:
+    listeners: list[Listener] = field(default_factory=list)
+    last: str = ""
+    task: "asyncio.Task[None] | None" = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Feeds:
+    """All topics that somebody follows. `read` blocks, and is called on the executor. For one event loop."""
+
+    read: Callable[[Topic], Document]
+    executor: Executor
+    every_s: float = EVERY_S
+    _feeds: dict[str, _Feed] = field(default_factory=dict)
+
+    @property
+    def followed(self) -> Sequence[str]:
+        """Topics that are read now."""
+        return list(self._feeds)
+
+    async def follow(self, topics: Sequence[Topic]) -> AsyncIterator[str]:
+        """Yield events of `text/event-stream` until the page goes; what is known already at once."""
+        listener = Listener()
+        names = list(dict.fromkeys(map(str, topics)))
+        try:
+            for name in names:
+                self._join(name, listener)
+            yield ": follows\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(BEAT_S):
+                        await listener.something.wait()
+                except TimeoutError:
+                    yield ": still here\n\n"
+                for said in listener.take():
+                    yield f"data: {said}\n\n"
+        finally:
+            for name in names:
+                self._leave(name, listener)
+
+    def _join(self, name: str, listener: Listener) -> None:
+        feed = self._feeds.setdefault(name, _Feed())
+        feed.listeners.append(listener)
+        if feed.last:
+            listener.tell(name, feed.last)
+        if feed.task is None:
+            feed.task = asyncio.create_task(self._run(Topic.parse(name), feed))
+
+    def _leave(self, name: str, listener: Listener) -> None:
+        feed = self._feeds[name]
+        feed.listeners.remove(listener)
+        if not feed.listeners:
+            if feed.task is not None:
+                feed.task.cancel()
+            del self._feeds[name]
+
+    async def _run(self, topic: Topic, feed: _Feed) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            said = await loop.run_in_executor(self.executor, self._said, topic)
+            if said != feed.last:
+                feed.last = said
+                for listener in feed.listeners:
+                    listener.tell(str(topic), said)
+            await asyncio.sleep(self.every_s)
+
+    def _said(self, topic: Topic) -> str:
+        told: dict[str, Any] = {"topic": str(topic)}
+        try:
+            told["document"] = self.read(topic)
+        except SluiceError as error:
+            told["error"] = str(error)
+        except Exception as error:  # noqa: BLE001 - one reading fails by our own fault: the page says so, the rest goes on
+            told["error"] = f"{type(error).__name__}: {error}"
+        return json_of(told)
+
+
+def json_of(document: Any) -> str:
+    """Write a document on one line, in ASCII: half a character, which JSON can name, is none in UTF-8."""
+    return json.dumps(msgspec.to_builtins(document))

@@ -1,0 +1,37 @@
+"""What pages read, ask and do, by name: a page's reading and its module in `static/pages` have one name."""
+
+from collections.abc import Mapping
+
+from sluice.console import kept_sessions, maps, trials
+from sluice.console.readings import dead_letters, federation, log, overview, rendezvous, splitting
+from sluice.console.sites import Reader
+from sluice.console.watching import Asked
+
+READERS: Mapping[str, Reader] = {
+    "overview": overview.read,
+    "rendezvous": rendezvous.read,
+    "splitting": splitting.read,
+    "federation": federation.read,
+    "route-rates": federation.read_rates,
+    "dead-letters": dead_letters.read,
+    "log": log.read,
+}
+# Change nothing: also for who may only look.
+QUESTIONS: Mapping[str, Asked] = {
+    "try-message": trials.try_message,
+    "peek": trials.peek,
+    "trace-key": maps.trace,
+    "dead-letters": dead_letters.look,
+    "dead-letter": dead_letters.show,
+}
+# With --allow-actions alone.
+ACTIONS: Mapping[str, Asked] = {
+    "start-session": kept_sessions.start_session,
+    "stop-session": kept_sessions.stop_session,
+    "tell-route": federation.tell_route,
+    "tell-link": federation.tell_link,
+    "redrive-route": federation.redrive_route,
+    "redrive": dead_letters.redrive,
+    "purge": dead_letters.purge,
+    "stop-move": dead_letters.stop,
+}

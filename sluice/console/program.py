@@ -1,0 +1,40 @@
+"""`sluice console`, from the sites that were named to the browser."""
+
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from sluice.cli.output import tell
+from sluice.cli.site_names import SiteName
+from sluice.console.history import History
+from sluice.console.parts import ACTIONS, QUESTIONS, READERS
+from sluice.console.server import Options, Served
+from sluice.console.sites import SiteMemory, WatchedSite
+from sluice.console.watching import WatchedSites
+
+
+def run(names: Sequence[SiteName], options: Options, *, history: Path | None, browser: bool, as_json: bool) -> None:
+    """Serve until ctrl-C. Raises `PortTaken`, `BadHistory`."""
+    kept = History.at(history)
+    served = open_at([WatchedSite(name, memory=SiteMemory(history=kept)) for name in names], options)
+    tell({"address": served.address}, f"console at {served.address} until ctrl-C", as_json=as_json)
+    if browser:
+        open_in_browser(served.address)
+    served.run()
+    kept.close()
+
+
+def open_at(sites: Sequence[WatchedSite], options: Options) -> Served:
+    """Make the console of these sites, which serves once it runs. Raises `PortTaken`."""
+    watching = WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
+    return Served.at(watching, options)
+
+
+def open_in_browser(address: str) -> None:
+    """Open the address where there is a browser with a window: one in this terminal would take it from us."""
+    try:
+        found = webbrowser.get()
+    except webbrowser.Error:
+        return
+    if type(found) is not webbrowser.GenericBrowser:
+        found.open(address)

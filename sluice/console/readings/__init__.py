@@ -1,0 +1,1 @@
+"""What each page shows, from the functions that the commands' `--json` reads."""

@@ -1,0 +1,112 @@
+"""Page *Dead letters*: the queues with what is moved out of them; letters are looked at when somebody asks for it.
+
+To look at a letter is to receive it: so no page does it by itself, again and again, as it does all else.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sluice.aws.operator.dead_letters import looked_at
+from sluice.aws.operator.deployment import output
+from sluice.cli.dead_letter_moves import Selection
+from sluice.cli.dead_letters import MOST_LOOKED_AT, NoSuchQueue, Summary, document, url_among, urls_in
+from sluice.cli.site_status import OPERATIONS
+from sluice.console.forms import number_in, text_in, texts_in
+from sluice.console.moves import Moves
+from sluice.console.sites import Document, KnownSite, Query
+from sluice.dead_letter_reasons import Reason
+from sluice.errors import BadRequest
+from sluice.message import DeadLetter
+
+MAX_LOOKED_AT = 10_000
+MAX_LISTED = 1_000
+CUT = 500  # characters of a body, and of an attribute, in a list
+
+
+def read(site: KnownSite, _: Query) -> Document:
+    """List the queues, what they hold, and the moves out of them. Raises `NotUsable`, `CallFailed`."""
+    urls = urls_at(site)
+    moves = site.memory.of("moves", Moves)
+    queues = [{"queue": name, **held} for name, held in zip(urls, site.held(urls.values()), strict=True)]
+    return {"queues": queues, "moves": moves.documents()}
+
+
+def urls_at(site: KnownSite) -> Mapping[str, str]:
+    """Find the queues by their names."""
+    return urls_in(output(site.outputs(OPERATIONS), OPERATIONS, "DeadLetterUrls"))
+
+
+def look(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Look at letters: of what they died, and those that are meant, cut to a length that a list has room for."""
+    url = url_among(urls_at(site), text_in(fields, "queue"))
+    wanted = selection_in(fields)
+    most = number_in(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=MOST_LOOKED_AT)
+    listed = number_in(fields, "count", least=0, most=MAX_LISTED, default=MAX_LISTED)
+    summary, letters = Summary(), list[Document]()
+    for letter in looked_at(site.connection.client("sqs"), url, most=most):
+        summary.note(letter)
+        if len(letters) < listed and wanted.takes(letter):
+            letters.append(cut(letter))
+    return {**summary.document, "letters": letters}
+
+
+def show(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Show one letter, whole, with addresses masked. Raises `BadRequest` where it isn't found any more."""
+    url = url_among(urls_at(site), text_in(fields, "queue"))
+    wanted = Selection(ids=frozenset({text_in(fields, "id")}))
+    most = number_in(fields, "looked_at", least=1, most=MAX_LOOKED_AT, default=MOST_LOOKED_AT)
+    for letter in _found(looked_at(site.connection.client("sqs"), url, most=most), wanted):
+        return document(letter)
+    raise BadRequest("this letter isn't there any more, or is being looked at by somebody else")
+
+
+def _found(letters: Iterator[DeadLetter], wanted: Selection) -> Iterator[DeadLetter]:
+    return (letter for letter in letters if wanted.takes(letter))
+
+
+def cut(letter: DeadLetter) -> Document:
+    """Write a letter for a list; `body_characters` says how long its body is."""
+    whole = document(letter)
+    attributes = {name: value[:CUT] for name, value in whole["attributes"].items()}
+    return {**whole, "attributes": attributes, "body": whole["body"][:CUT], "body_characters": len(whole["body"])}
+
+
+def selection_in(fields: Mapping[str, Any]) -> Selection:
+    """Read which letters are meant. Raises `BadRequest` for a reason that is none."""
+    try:
+        reasons = frozenset(map(Reason, texts_in(fields, "reasons")))
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    return Selection(
+        reasons=reasons, sources=frozenset(texts_in(fields, "sources")), ids=frozenset(texts_in(fields, "ids"))
+    )
+
+
+# What may be done
+
+
+def redrive(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Put letters back where they came from, beside what else the page does; `read` says how far it is."""
+    queue = text_in(fields, "queue")
+    url, wanted = url_among(urls_at(site), queue), selection_in(fields)
+    moves = site.memory.of("moves", Moves)
+    return moves.put_back(site.connection.client("sqs"), queue=queue, url=url, wanted=wanted)
+
+
+def purge(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Throw letters away, of those that are there now; who wants that has typed the queue's name."""
+    queue = text_in(fields, "queue")
+    url, wanted = url_among(urls_at(site), queue), selection_in(fields)
+    if text_in(fields, "typed") != queue:
+        raise BadRequest(f"these letters can't be brought back: type {queue} to go on")
+    return site.memory.of("moves", Moves).thrown_away(
+        site.connection.client("sqs"), queue=queue, url=url, wanted=wanted
+    )
+
+
+def stop(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Stop the move out of a queue, after the batch that is under way."""
+    queue = text_in(fields, "queue")
+    if not site.memory.of("moves", Moves).stop(queue):
+        raise NoSuchQueue(f"nothing is moved out of {queue}")
+    return {"queue": queue}

@@ -1,0 +1,72 @@
+"""What a site costs a day: at rest, by its own templates, and today's messages, by what one of each kind takes."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sluice.aws.clients import now_ms
+from sluice.aws.operator.metric_series import Series
+from sluice.aws.operator.site_alarms import read_template
+from sluice.console.readings.counters import today_of
+from sluice.console.sites import Document, KnownSite
+from sluice.costs.counts import Counts
+from sluice.costs.prices import MONTH_H, price_list, times, together
+from sluice.costs.rest import SiteTemplates, month, usd_by_part
+from sluice.errors import CallFailed
+from sluice.stages import staged
+
+STACKS = (
+    "SluiceState",
+    "SluiceRendezvous",
+    "SluiceSplitting",
+    "SluiceFederation",
+    "SluicePipeline",
+    "SluiceOperations",
+)
+TEMPLATES_EVERY_S = 3_600.0
+DAY_H = 24.0
+# By the counters that say how many: what one message takes, as the benchmark of costs counted it.
+KINDS = {
+    "exchanged": "federation MessagesReceived",
+    "bridged": "federation MessagesForwarded",
+    "split": "splitting MessagesRead",
+    "landed": "pipeline NumberOfMessagesDeleted",
+}
+
+
+def dollars_of(site: KnownSite, offers: Mapping[str, int] | None, series: Mapping[str, Series] | None) -> Document:
+    """Say dollars a day at rest by part, and those of today's messages; null for what isn't known yet.
+
+    A job of Spark's is in neither: EMR Serverless bills it by itself. Raises `CallFailed`.
+    """
+    counts, prices = Counts.read(), price_list()
+    at_rest = _at_rest(site, counts)
+    at_ms = now_ms()
+    numbers = {kind: today_of(series, (name,), at_ms) for kind, name in KINDS.items()}
+    numbers["rendezvous"] = None if offers is None else sum(offers.values())
+    used = together(*(times(counts.messages[kind], number or 0) for kind, number in numbers.items()))
+    return {
+        "at_rest": at_rest,
+        "messages_today": None if series is None else prices.usd({k: v for k, v in used.items() if k in prices.prices}),
+        "prices_of": prices.region,
+        "prices_on": prices.on.isoformat(),
+    }
+
+
+def _at_rest(site: KnownSite, counts: Counts) -> Mapping[str, float] | None:
+    templates: dict[str, Any] = {}
+    for name in STACKS:
+        stack = staged(name, site.connection.stage)
+        try:
+            template = site.kept(
+                ("template", stack), partial(read_template, site.connection, stack), every_s=TEMPLATES_EVERY_S
+            )
+        except CallFailed:
+            continue  # not deployed, or in somebody's own stack
+        if template is None:
+            return None
+        templates[stack] = template
+    if not templates:
+        return None
+    found = month(SiteTemplates(templates), minute=counts.minute, metrics=counts.metrics, land_job={})
+    return {part: usd * DAY_H / MONTH_H for part, usd in usd_by_part(found).items() if usd}

@@ -1,0 +1,102 @@
+"""Page *Splitting*: split queues, their sessions, and how many messages went to each of them lately."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sluice.aws.clients import now_ms
+from sluice.aws.metrics import NAMESPACE
+from sluice.aws.operator.control_client import SPLITTING
+from sluice.aws.operator.metric_series import Metric, Series, read_series
+from sluice.cli.splitting.tables import plain
+from sluice.console.sites import Document, KnownSite, Query
+from sluice.errors import CallFailed
+from sluice.splitting.operations import QueueView, SessionView, ShowSplitting, SplittingView
+from sluice.stages import staged
+
+MINUTES = 15  # of which messages are counted
+MINUTE_MS = 60_000
+MAX_COUNTED = 100  # queues; so many sessions too: each is a metric, and CloudWatch takes money for each that it gives
+OF_QUEUES = {"read": "MessagesRead", "main": "MessagesUnmatched", "mirrored": "MessagesMirrored"}
+Counts = Mapping[tuple[str, str], int]  # by queue id, and what of it: one of `OF_QUEUES`, or a session's id
+
+
+def read(site: KnownSite, _: Query) -> Document:
+    """Read queues, sessions and counts. What can't be counted is null, and `uncounted` says why."""
+    found = splitting_of(site)
+    held = {each["url"]: each for each in site.held(url for each in found.queues for url in (each.source, each.main))}
+    try:
+        counts, uncounted = _counts(site, found), None
+    except CallFailed as error:  # to read metrics is a permission of its own
+        counts, uncounted = None, str(error)
+    return {
+        "queues": [_queue(each, held, counts) for each in found.queues],
+        "sessions": [_session(each, counts) for each in found.sessions],
+        "minutes": MINUTES,
+        "uncounted": uncounted,
+        "environment": _environment(site),
+    }
+
+
+def splitting_of(site: KnownSite) -> SplittingView:
+    """Ask for queues and sessions, once a round. Raises `NotUsable`, `CallFailed`."""
+    found: SplittingView = site.once("splitting", lambda: site.client(SPLITTING).ask(ShowSplitting())).result()
+    return found
+
+
+def _environment(site: KnownSite) -> Mapping[str, str]:
+    """Name the variables that lead a program to the site, beside credentials, which aren't shown."""
+    endpoint, region = site.connection.endpoint_url, site.connection.region
+    return {"AWS_REGION": region, **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})}
+
+
+def _queue(queue: QueueView, held: Mapping[str, Any], counts: Counts | None) -> dict[str, Any]:
+    counted = {name: None if counts is None else counts.get((queue.queue_id, name), 0) for name in OF_QUEUES}
+    return {**plain(queue), "source": held[queue.source], "main": held[queue.main], "counted": counted}
+
+
+def _session(session: SessionView, counts: Counts | None) -> dict[str, Any]:
+    counted = {
+        each.queue_id: None if counts is None else counts.get((each.queue_id, session.session_id))
+        for each in session.queues
+    }
+    return {**plain(session), "counted": counted}
+
+
+def _counts(site: KnownSite, found: SplittingView) -> Counts | None:
+    """Count what the last minutes had; None where that isn't known yet. Raises `CallFailed`."""
+    wanted = {
+        f"{queue_id}\n{what}": metric
+        for queue_id, what, metric in _wanted(found, staged(NAMESPACE, site.connection.stage))
+    }
+    if not wanted:
+        return {}
+
+    def ask() -> Mapping[str, Series]:
+        at_ms = now_ms()
+        since_ms = at_ms - MINUTES * MINUTE_MS
+        return read_series(site.connection.client("cloudwatch"), wanted, since_ms=since_ms, until_ms=at_ms + MINUTE_MS)
+
+    series = site.kept(("splitting counts", frozenset(wanted)), ask, every_s=site.metrics_every_s)
+    if series is None:
+        return None
+    return {tuple(name.split("\n", 1)): round(sum(value for _, value in each)) for name, each in series.items()}  # type: ignore[misc]  # two parts
+
+
+def _wanted(found: SplittingView, namespace: str) -> Iterator[tuple[str, str, Metric]]:
+    for queue in found.queues[:MAX_COUNTED]:
+        told = {"service": "splitter", "queue": queue.queue_id}
+        for what, name in OF_QUEUES.items():
+            yield queue.queue_id, what, Metric(namespace=namespace, name=name, dimensions=told)
+    for session in _busiest(found.sessions):
+        for each in session.queues:
+            told = {"service": "splitter", "queue": each.queue_id, "session": session.session_id}
+            yield (
+                each.queue_id,
+                session.session_id,
+                Metric(namespace=namespace, name="SessionMessages", dimensions=told),
+            )
+
+
+def _busiest(sessions: Sequence[SessionView]) -> Sequence[SessionView]:
+    """Take those that were sent the most: the others are counted since their start, which the function knows itself."""
+    return sorted(sessions, key=lambda each: -each.messages)[:MAX_COUNTED]

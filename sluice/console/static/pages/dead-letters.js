@@ -1,0 +1,202 @@
+// Dead letters by queue and reason: looked at when somebody asks, put back or thrown away where that is allowed.
+
+import { el } from "../dom.js";
+import { act, ask } from "../stream.js";
+import { section, table, trouble } from "../widgets.js";
+import { ago, bytes, clock, number } from "../words.js";
+
+const A_PAGE = 50; // letters that are drawn at once
+const MORE = 10_000; // that are looked at, at most
+
+// What was looked at, by site and queue: it stays while one goes to other pages and comes back.
+const seen = new Map();
+
+const topic = ({ site }) => `dead-letters@${site.number}`;
+
+export function topics(place) {
+  return [topic(place)];
+}
+
+export function render(place) {
+  const reading = place.readings.get(topic(place));
+  const found = reading?.document;
+  const queue = place.query.get("queue");
+  const known = found?.queues.find((each) => each.queue === queue);
+  return [
+    trouble(reading),
+    found ? section("Queues", queues(found, place)) : null,
+    found && queue && !known ? el("p", { class: "error", "data-key": "unknown" }, `${queue} is no queue of dead letters here.`) : null,
+    known ? letters(place, known, found.moves.find((each) => each.queue === queue)) : null,
+  ];
+}
+
+function queues(found, place) {
+  return table("Queues of dead letters",
+    [{ name: "Queue" }, { name: "Letters", number: true }, { name: "In flight", number: true }, { name: "Moved" }],
+    found.queues.map((each) => [
+      el("a", { href: place.href("dead-letters", { queue: each.queue }), "aria-current": each.queue === place.query.get("queue") ? "true" : null }, each.queue),
+      number(each.visible === null ? null : each.visible + each.in_flight), number(each.in_flight),
+      moveText(found.moves.find((move) => move.queue === each.queue)),
+    ]), { key: (_, at) => found.queues[at].queue });
+}
+
+function moveText(move) {
+  if (!move) return "";
+  const done = move.what === "redrive" ? "put back" : "thrown away";
+  const how = move.ended ? (move.error ? `failed: ${move.error}` : move.stopped ? "stopped" : "done") : "goes on…";
+  return `${number(move.moved)} ${done}, ${number(move.stays)} stay; ${how}`;
+}
+
+// One queue
+
+function stateOf(place, queue) {
+  const key = `${place.site.name} ${queue}`;
+  if (!seen.has(key)) seen.set(key, { queue, site: place.site.number, looking: false, found: null, error: null, chosen: new Set(), from: 0, whole: new Map(), mostLooked: 1_000, moveSeen: 0 });
+  return seen.get(key);
+}
+
+const reasonsOf = (place) => place.query.getAll("reason").filter(Boolean);
+
+async function look(place, state) {
+  Object.assign(state, { looking: true, error: null });
+  place.redraw();
+  try {
+    state.found = await ask("dead-letters", state.site, { queue: state.queue, reasons: reasonsOf(place), looked_at: state.mostLooked });
+    state.reasons = reasonsOf(place).join();
+    Object.assign(state, { chosen: new Set(), from: 0, whole: new Map() });
+  } catch (error) {
+    state.error = error.message;
+  }
+  state.looking = false;
+  place.redraw();
+}
+
+function letters(place, held, move) {
+  const state = stateOf(place, held.queue);
+  const isStale = state.found && state.reasons !== reasonsOf(place).join();
+  const hasMoved = move?.ended && state.moveSeen !== move.began_ms;
+  if (!state.looking && !state.error && (!state.found || isStale || hasMoved)) {
+    if (move?.ended) state.moveSeen = move.began_ms;
+    queueMicrotask(() => look(place, state));
+  }
+  return section(`Letters of ${held.queue}`,
+    el("div", { class: "row" },
+      el("button", { type: "button", disabled: state.looking, onclick: () => look(place, state) }, state.looking ? "Looking…" : "Look again"),
+      state.found ? el("span", { class: "quiet", role: "status" }, lookedText(state, held)) : null,
+      state.found && state.found.looked_at >= state.mostLooked && state.mostLooked < MORE
+        ? el("button", { type: "button", onclick: () => { state.mostLooked = MORE; look(place, state); } }, `Look at ${number(MORE)}`) : null),
+    state.error ? el("p", { class: "error", role: "alert" }, state.error) : null,
+    move && !move.ended ? el("div", { class: "row" }, el("span", { role: "status" }, moveText(move)),
+      el("button", { type: "button", onclick: () => done(place, act("stop-move", state.site, { queue: state.queue }), "It stops after this batch.") }, "Stop")) : null,
+    state.found ? [reasons(place, state), actions(place, state), list(place, state)] : null);
+}
+
+function lookedText(state, held) {
+  const all = held.visible === null ? null : held.visible + held.in_flight;
+  return all !== null && all > state.found.looked_at
+    ? `${number(state.found.looked_at)} of about ${number(all)} were looked at.`
+    : `${number(state.found.looked_at)} were looked at.`;
+}
+
+function reasons(place, state) {
+  const chosen = reasonsOf(place);
+  return table("Reasons", [{ name: "Reason" }, { name: "Letters", number: true }, { name: "Oldest" }, { name: "From" }],
+    state.found.reasons.map((each) => [
+      el("a", { href: place.href("dead-letters", { queue: state.queue, reason: chosen.includes(each.reason) ? null : each.reason }), "aria-current": chosen.includes(each.reason) ? "true" : null },
+        chosen.includes(each.reason) ? `${each.reason} (show all)` : each.reason),
+      each.letters, el("time", { title: clock(each.oldest_ms) }, ago(each.oldest_ms)),
+      Object.entries(each.sources).map(([source, count]) => `${source || "nobody says"} (${number(count)})`).join(", "),
+    ]), { empty: "There are no letters.", key: (_, at) => state.found.reasons[at].reason });
+}
+
+async function done(place, doing, said) {
+  try {
+    await doing;
+    place.notice(said);
+  } catch (error) {
+    place.notice(error.message, "bad");
+  }
+}
+
+function actions(place, state) {
+  if (!place.actions || !state.found.letters.length) return null;
+  const reason = reasonsOf(place);
+  const which = reason.length ? `all of ${reason.join(", ")}` : "all";
+  const chosen = [...state.chosen];
+  const redrive = (fields) => done(place, act("redrive", state.site, { queue: state.queue, ...fields }), "They go back.");
+  return el("div", { class: "row" },
+    el("button", { type: "button", disabled: !chosen.length, onclick: () => redrive({ ids: chosen }) }, `Redrive ${number(chosen.length)} selected`),
+    el("button", { type: "button", onclick: () => redrive({ reasons: reason }) }, `Redrive ${which}`),
+    el("button", { type: "button", class: "danger", disabled: !chosen.length, onclick: () => purge(place, state, { ids: chosen }, `${number(chosen.length)} letters`) }, `Purge ${number(chosen.length)} selected…`),
+    el("button", { type: "button", class: "danger", onclick: () => purge(place, state, { reasons: reason }, `${which} letters`) }, `Purge ${which}…`));
+}
+
+function purge(place, state, fields, what) {
+  const input = el("input", { name: "typed", id: "typed", autocomplete: "off", spellcheck: "false" });
+  const confirm = el("button", { class: "danger", value: "purge", disabled: true }, "Purge");
+  input.addEventListener("input", () => { confirm.disabled = input.value !== state.queue; });
+  const dialog = el("dialog", { "aria-labelledby": "purge-title" },
+    el("h2", { id: "purge-title" }, `Throw ${what} away?`),
+    el("p", {}, "These letters can't be brought back."),
+    el("form", { method: "dialog" },
+      el("p", {}, el("label", { for: "typed" }, "Type ", el("code", {}, state.queue), " to go on: "), input),
+      el("div", { class: "row" }, confirm, el("button", { value: "cancel", type: "button", onclick: () => dialog.close("cancel") }, "Cancel"))));
+  dialog.addEventListener("close", () => {
+    if (dialog.returnValue === "purge") done(place, act("purge", state.site, { queue: state.queue, typed: input.value, ...fields }), "They are thrown away.");
+    dialog.remove();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  input.focus();
+}
+
+function list(place, state) {
+  const all = state.found.letters;
+  const shown = all.slice(state.from, state.from + A_PAGE);
+  const go = (from) => { state.from = from; place.redraw(); };
+  return [
+    el("ul", { class: "letters" }, shown.map((letter) => one(place, state, letter))),
+    all.length > A_PAGE ? el("div", { class: "row" },
+      el("button", { type: "button", disabled: !state.from, onclick: () => go(Math.max(0, state.from - A_PAGE)) }, "Earlier"),
+      el("span", {}, `${number(state.from + 1)} to ${number(state.from + shown.length)} of ${number(all.length)}`),
+      el("button", { type: "button", disabled: state.from + A_PAGE >= all.length, onclick: () => go(state.from + A_PAGE) }, "Later")) : null,
+  ];
+}
+
+function one(place, state, letter) {
+  const whole = state.whole.get(letter.id);
+  const body = whole ?? letter.body;
+  const choose = (event) => {
+    if (event.target.checked) state.chosen.add(letter.id);
+    else state.chosen.delete(letter.id);
+    place.redraw();
+  };
+  return el("li", { "data-key": letter.id },
+    place.actions ? el("input", { type: "checkbox", "aria-label": `Select letter ${letter.id}`, onchange: choose }) : null,
+    el("details", {},
+      el("summary", {}, el("span", { class: "badge bad" }, letter.reason), " ", el("span", { class: "said" }, letter.said || letter.body.slice(0, 80)), " ",
+        el("span", { class: "quiet" }, ago(letter.died_ms))),
+      el("dl", { class: "pairs" },
+        pair("Id", letter.id), pair("Said", letter.said), pair("From", letter.source), pair("Died", clock(letter.died_ms)),
+        pair("Receives", number(letter.receives)), letter.group ? pair("Group", letter.group) : null,
+        Object.entries(letter.attributes).map(([name, value]) => pair(name, value))),
+      el("pre", { tabindex: "0", "aria-label": "Body" }, body),
+      el("div", { class: "row" },
+        whole === undefined && letter.body_characters > letter.body.length
+          ? el("button", { type: "button", onclick: () => showWhole(place, state, letter) }, `Show all ${bytes(letter.body_characters)}`) : null,
+        place.actions ? el("button", { type: "button", onclick: () => done(place, act("redrive", state.site, { queue: state.queue, ids: [letter.id] }), "It goes back.") }, "Redrive this") : null)));
+}
+
+function pair(name, value) {
+  return el("div", {}, el("dt", {}, name), el("dd", {}, value || "–"));
+}
+
+async function showWhole(place, state, letter) {
+  try {
+    const found = await ask("dead-letter", state.site, { queue: state.queue, id: letter.id, looked_at: state.mostLooked });
+    state.whole.set(letter.id, found.body);
+    place.redraw();
+  } catch (error) {
+    place.notice(error.message, "bad");
+  }
+}

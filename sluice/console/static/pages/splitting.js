@@ -1,0 +1,332 @@
+// Split queues: where their messages go, whose sessions there are, and who would take a message.
+
+import { colour, redrawnWhenResized, room, sankey, swatch } from "../charts.js";
+import { el } from "../dom.js";
+import { act, ask } from "../stream.js";
+import { badge, section, stat, stats, table, trouble } from "../widgets.js";
+import { ago, clock, number } from "../words.js";
+
+const MAX_FLOWS = 12; // sessions that are drawn; the others are one flow
+const A_PAGE = 50; // sessions in the table
+const EXAMPLE = JSON.stringify({ Body: "hello", MessageAttributes: { user: { DataType: "String", StringValue: "me" } } }, null, 2);
+const MAIN_COLOUR = "var(--quiet)";
+
+const topic = (site) => `splitting@${site.number}`;
+const state = { message: EXAMPLE, filters: "", key: "", limit: "", found: null, wrong: null, peeked: null, busy: false, of: null, place: null };
+redrawnWhenResized(() => state.place?.redraw());
+
+export function topics({ site }) {
+  return [topic(site)];
+}
+
+export function render(place) {
+  state.place = place;
+  const reading = place.readings.get(topic(place.site));
+  const found = reading?.document;
+  return [
+    trouble(reading),
+    found && !found.queues.length
+      ? section("No queue", el("p", {}, "No queue can be split yet: ", el("code", {}, "sluice split register"), " adds one."))
+      : null,
+    found?.queues.length ? whole(place, found) : null,
+  ];
+}
+
+function whole(place, found) {
+  const queue = found.queues.find((each) => each.queue_id === place.query.get("queue")) ?? found.queues[0];
+  if (state.of !== `${place.site.name} ${queue.queue_id}`) {
+    Object.assign(state, { of: `${place.site.name} ${queue.queue_id}`, found: null, wrong: null, peeked: null });
+  }
+  const sessions = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id) || queue.queue_id in each.filters || "*" in each.filters);
+  const colours = new Map(sessions.map((each, at) => [each.session_id, colour(at)]));
+  return [
+    queues(place, found, queue),
+    picture(place, found, queue, sessions, colours),
+    one(place, found),
+    list(place, found, queue, sessions, colours),
+    el("div", { class: "cards two" }, tester(place, queue, colours), answer(place, colours)),
+  ];
+}
+
+function queues(place, found, chosen) {
+  return el("nav", { class: "tabs", "aria-label": "Split queues", "data-key": "queues" },
+    el("ul", {}, found.queues.map((queue) => {
+      const number_ = found.sessions.filter((each) => each.queues.some((own) => own.queue_id === queue.queue_id)).length;
+      return el("li", { "data-key": queue.queue_id },
+        el("a", { href: place.href("splitting", { queue: queue.queue_id }), "aria-current": queue === chosen ? "true" : null },
+          el("strong", {}, queue.queue_id),
+          el("span", { class: "quiet" }, ` ${number(number_)} ${number_ === 1 ? "session" : "sessions"}`)));
+    })));
+}
+
+// The picture
+
+function picture(place, found, queue, sessions, colours) {
+  const period = `last ${found.minutes} min`;
+  return section("Who takes what",
+    stats(
+      stat("Wait at the source", queue.source.visible),
+      stat("In flight", queue.source.in_flight),
+      stat("Wait at main", queue.main.visible),
+      stat(`Read, ${period}`, queue.counted.read),
+      stat("Sessions", sessions.length)),
+    found.uncounted ? el("p", { class: "error" }, `Messages can't be counted: ${found.uncounted}`) : null,
+    sankey({
+      label: `Messages of ${queue.queue_id} in the ${period}: ${targets(place, queue, sessions, colours).map((each) => `${each.name} ${each.note}`).join("; ")}`,
+      source: { name: queue.queue_id, note: amount(queue.counted.read, "read") },
+      targets: targets(place, queue, sessions, colours),
+      width: room(),
+    }),
+    el("p", { class: "quiet" },
+      "The first session in line whose filter matches takes a message; a mirroring one gets a copy (dashed); the rest goes to main."),
+    queue.rules.length ? el("p", { class: "quiet" }, `Sessions must keep to: ${queue.rules.join("; ")}.`) : null);
+}
+
+function targets(place, queue, sessions, colours) {
+  const flows = sessions.map((session) => {
+    const mode = modeOf(session, queue);
+    const value = session.counted[queue.queue_id];
+    return {
+      key: session.session_id, name: session.owner || session.session_id, value, colour: colours.get(session.session_id),
+      dashed: mode === "mirror", note: `${amount(value, mode === "mirror" ? "copied" : "taken")} · ${session.status}`,
+      href: place.href("splitting", { queue: queue.queue_id, session: session.session_id }),
+    };
+  });
+  const drawn = flows.length > MAX_FLOWS ? [...flows].sort((one, other) => (other.value ?? -1) - (one.value ?? -1)).slice(0, MAX_FLOWS) : flows;
+  const others = flows.filter((each) => !drawn.includes(each));
+  const rest = others.length
+    ? [{ key: "others", name: `${number(others.length)} other sessions`, colour: MAIN_COLOUR, value: sum(others), note: amount(sum(others), "taken") }]
+    : [];
+  const main = { key: "main", name: "main", value: queue.counted.main, colour: MAIN_COLOUR, note: `${amount(queue.counted.main, "left")} · the deployed consumer's` };
+  return [...drawn, ...rest, main];
+}
+
+function amount(value, what) {
+  return value === null || value === undefined ? "not counted" : `${number(value)} ${what}`;
+}
+
+function sum(flows) {
+  return flows.reduce((all, each) => all + (each.value ?? 0), 0);
+}
+
+function modeOf(session, queue) {
+  return session.queues.find((each) => each.queue_id === queue.queue_id)?.mode ?? asked(session, queue.queue_id)?.mode ?? "steal";
+}
+
+function asked(session, queueId) {
+  return session.filters[queueId] ?? session.filters["*"];
+}
+
+// Sessions
+
+function list(place, found, queue, sessions, colours) {
+  const sought = place.query.get("find") ?? "";
+  const fitting = sought
+    ? sessions.filter((each) => [each.session_id, each.owner, each.key, each.status].some((text) => text.toLowerCase().includes(sought.toLowerCase())))
+    : sessions;
+  const from = Math.min(Math.max(Number(place.query.get("from")) || 0, 0), Math.max(fitting.length - 1, 0));
+  const columns = [{ name: "Owner" }, { name: "State" }, { name: "Mode" }, { name: "Filter" }, { name: `${found.minutes} min`, number: true },
+    { name: "In all", number: true }, { name: "Returned", number: true }, { name: "Began" }, { name: "Heartbeat" }];
+  const rows = fitting.slice(from, from + A_PAGE).map((session) => {
+    const own = session.queues.find((each) => each.queue_id === queue.queue_id);
+    return [
+      el("span", { class: "named" }, swatch(colours.get(session.session_id)),
+        el("a", { href: place.href("splitting", { queue: queue.queue_id, session: session.session_id, find: sought, from: from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
+      badge(session.status), own?.mode ?? "steal", el("code", { class: "brief" }, filterText(asked(session, queue.queue_id))),
+      session.counted[queue.queue_id] ?? "–", session.messages, own?.returned ?? 0,
+      el("span", { title: clock(session.started_at_ms) }, ago(session.started_at_ms)), ago(session.heartbeat_at_ms),
+    ];
+  });
+  return section("Sessions",
+    sessions.length > 8
+      ? el("div", { class: "row", "data-key": "find" }, el("label", { class: "field" }, "Find ",
+          el("input", { type: "search", value: sought, oninput: (event) => place.go({ find: event.target.value, from: null }, { replace: true }) })),
+        el("span", { class: "quiet", role: "status" }, `${number(fitting.length)} of ${number(sessions.length)}, in the order in which they are asked`))
+      : null,
+    table("Sessions", columns, rows, { empty: "Nobody has a session: all messages go to main.", key: (_, at) => fitting[from + at].session_id }),
+    fitting.length > A_PAGE
+      ? el("div", { class: "row pager", "data-key": "pager" },
+          el("button", { type: "button", disabled: from === 0, onclick: () => place.go({ from: Math.max(0, from - A_PAGE) || null }) }, "Before"),
+          el("span", { class: "quiet" }, `${number(from + 1)} to ${number(Math.min(from + A_PAGE, fitting.length))}`),
+          el("button", { type: "button", disabled: from + A_PAGE >= fitting.length, onclick: () => place.go({ from: from + A_PAGE }) }, "After"))
+      : null);
+}
+
+function filterText(queueFilter) {
+  const filter = queueFilter?.filter;
+  if (!filter) return "";
+  const parts = (filter.attributes ?? []).map(([name, pattern]) => `${name} =~ ${pattern}`);
+  if (filter.all_of) parts.push(...filter.all_of.map((pattern) => `line =~ ${pattern}`));
+  if (filter.any_of) parts.push(`some line =~ ${filter.any_of.join(" or ")}`);
+  if (filter.jq) parts.push(`jq ${filter.jq}`);
+  return parts.join(", ") || "nothing";
+}
+
+// One session, with what leads a program to its queues
+
+function one(place, found) {
+  const id = place.query.get("session");
+  if (!id) return null;
+  const session = found.sessions.find((each) => each.session_id === id);
+  const close = el("a", { class: "button", href: place.href("splitting", { queue: place.query.get("queue"), find: place.query.get("find"), from: place.query.get("from") }) }, "Close");
+  if (!session) return section("Session", el("p", {}, `Session ${id} has ended.`), close);
+  const text = environment(found, session);
+  return section("Session",
+    el("dl", { class: "about" },
+      pair("Session", el("code", {}, session.session_id)), pair("Key", el("code", {}, session.key)), pair("Owner", session.owner),
+      pair("State", [badge(session.status), session.reason ? ` ${session.reason}` : ""]), pair("Began", clock(session.started_at_ms)),
+      pair("Heartbeat", ago(session.heartbeat_at_ms)), pair("Messages", number(session.messages))),
+    el("h3", {}, "Filters"),
+    el("dl", { class: "about" }, Object.entries(session.filters).map(([queueId, each]) => pair(queueId, [el("code", {}, filterText(each)), ` (${each.mode ?? "steal"})`]))),
+    el("h3", {}, "Environment"),
+    text ? el("pre", { tabindex: "0" }, text) : el("p", { class: "quiet" }, "Its queues aren't there yet."),
+    el("div", { class: "row" },
+      text ? el("button", { type: "button", onclick: () => copy(place, text) }, "Copy environment") : null,
+      place.actions ? el("button", { type: "button", class: "danger", onclick: () => stop(place, session) }, "Stop session") : null,
+      close));
+}
+
+function pair(name, value) {
+  return el("div", { "data-key": name }, el("dt", {}, name), el("dd", {}, value));
+}
+
+// In a shell's words: names are letters, values are quoted whole.
+function environment(found, session) {
+  const there = session.queues.filter((each) => each.url);
+  const variables = Object.entries(found.environment).sort();
+  for (const queue of there) {
+    const stem = there.length === 1 ? "SLUICE_QUEUE" : queue.queue_id.toUpperCase().replaceAll(/[^A-Z0-9]+/g, "_");
+    variables.push([`${stem}_URL`, queue.url], [`${stem}_NAME`, queue.name]);
+  }
+  return there.length ? variables.map(([name, value]) => `export ${name}='${String(value).replaceAll("'", "'\\''")}'`).join("\n") : "";
+}
+
+async function copy(place, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    place.notice("The environment is on the clipboard.");
+  } catch {
+    place.notice("The browser doesn't let it be copied: mark it and copy it yourself.", "bad");
+  }
+}
+
+async function stop(place, session) {
+  try {
+    const ended = await act("stop-session", place.site.number, { session_id: session.session_id });
+    place.notice(`${session.owner}'s session: ${ended.status}. What it hasn't read goes back.`);
+  } catch (error) {
+    place.notice(error.message, "bad");
+  }
+}
+
+// The tester
+
+function tester(place, queue, colours) {
+  const field = (name) => (event) => { state[name] = event.target.value; };
+  return section("Try a message",
+    el("form", { onsubmit: (event) => { event.preventDefault(); attempt(place, queue); } },
+      el("div", { class: "labelled" }, el("label", { for: "try-message" }, "Message, as the SQS API or a function's event has it"),
+        el("textarea", { id: "try-message", spellcheck: "false", oninput: field("message"), "data-kept": true }, state.message)),
+      el("div", { class: "row" },
+        el("button", { type: "button", onclick: () => look(place, queue, "main") }, "Look at main"),
+        el("button", { type: "button", onclick: () => look(place, queue, "source") }, "Look at the source"),
+        el("span", { class: "quiet" }, "The messages stay; a look counts as a receive.")),
+      peeked(place),
+      el("details", {}, el("summary", {}, "With a filter of yours"),
+        el("div", { class: "labelled" }, el("label", { for: "try-filters" }, "A filter file, which stands last in line"),
+          el("textarea", { id: "try-filters", spellcheck: "false", oninput: field("filters"), "data-kept": true, placeholder: `split_queues:\n  ${queue.queue_id}:\n    message_filter: {user: "^me$"}` }, state.filters)),
+        el("div", { class: "row" },
+          el("label", { class: "field" }, "Key ", el("input", { type: "text", id: "try-key", oninput: field("key") })),
+          place.actions ? el("label", { class: "field" }, "Time limit, s ", el("input", { type: "text", inputmode: "numeric", size: "6", id: "try-limit", oninput: field("limit") })) : null),
+        place.actions
+          ? el("div", { class: "row" }, el("button", { type: "button", onclick: () => start(place) }, "Start a session"),
+              el("span", { class: "quiet" }, "It lasts until it is stopped, or the console ends."))
+          : el("p", { class: "quiet" }, "A console with --allow-actions starts a session with it.")),
+      el("div", { class: "row" }, el("button", { class: "main", type: "submit", disabled: state.busy }, state.busy ? "Asking…" : "Who takes it?"))));
+}
+
+function peeked(place) {
+  if (!state.peeked) return null;
+  if (!state.peeked.length) return el("p", { class: "quiet", role: "status" }, "No message waits there.");
+  return el("ul", { class: "peeked", "aria-label": "Messages" }, state.peeked.map((each) =>
+    el("li", { "data-key": each.MessageId }, el("button", { type: "button", onclick: () => take(place, each) },
+      el("code", {}, brief(each))))));
+}
+
+function brief(message) {
+  const names = Object.keys(message.MessageAttributes ?? {});
+  return `${message.Body.slice(0, 120)}${message.Body.length > 120 ? "…" : ""}${names.length ? `  [${names.join(", ")}]` : ""}`;
+}
+
+function take(place, message) {
+  state.message = JSON.stringify(message, null, 2);
+  document.getElementById("try-message").value = state.message;
+  state.peeked = null;
+  place.redraw();
+}
+
+async function look(place, queue, of) {
+  await asking(place, async () => {
+    state.peeked = (await ask("peek", place.site.number, { queue: queue.queue_id, of })).messages;
+  });
+}
+
+async function attempt(place, queue) {
+  await asking(place, async () => {
+    state.found = await ask("try-message", place.site.number, { queue: queue.queue_id, message: state.message, filters: state.filters, key: state.key });
+  });
+}
+
+async function start(place) {
+  await asking(place, async () => {
+    const begun = await act("start-session", place.site.number, { filters: state.filters, key: state.key, ...(state.limit.trim() ? { time_limit_s: Number(state.limit) || state.limit } : {}) });
+    place.notice(`Session ${begun.session_id} starts.`);
+    place.go({ session: begun.session_id });
+  });
+}
+
+async function asking(place, task) {
+  Object.assign(state, { busy: true, wrong: null });
+  place.redraw();
+  try {
+    await task();
+  } catch (error) {
+    state.wrong = error.message;
+    state.found = null;
+  }
+  state.busy = false;
+  (state.place ?? place).redraw();
+}
+
+const VERDICTS = {
+  takes: ["Takes it", "good"], "gets a copy": ["Gets a copy", "good"],
+  "too late": ["Would, but another one takes it first", "busy"], leaves: ["Leaves it", "over"],
+};
+
+function answer(place, colours) {
+  if (state.wrong) return section("Answer", el("p", { class: "error", role: "alert" }, state.wrong));
+  const found = state.found;
+  if (!found) return section("Answer", el("p", { class: "quiet" }, "Each session's answer to the message, and to each of its conditions, stands here once you ask."));
+  const taker = found.sessions.find((each) => each.session_id === found.taker);
+  return section("Answer",
+    el("p", { role: "status" }, el("strong", {}, taker ? `${named(taker)} takes it.` : "Nobody takes it: it goes to main.")),
+    el("ol", { class: "verdicts" }, found.sessions.map((session) => verdict(session, colours))),
+    found.left_out ? el("p", { class: "quiet" }, `${number(found.left_out)} more leave it.`) : null,
+    found.not_routed.length
+      ? el("p", { class: "quiet" }, `Not asked: ${found.not_routed.map((each) => `${each.owner} (${each.status})`).join(", ")}.`)
+      : null);
+}
+
+function named(session) {
+  return session.session_id === "" ? "Your filter" : session.owner || session.session_id;
+}
+
+function verdict(session, colours) {
+  const [said, kind] = VERDICTS[session.verdict];
+  return el("li", { "data-key": session.session_id },
+    el("p", { class: "named" }, swatch(colours.get(session.session_id) ?? "var(--accent)"), el("strong", {}, named(session)), el("span", { class: `badge ${kind}` }, said)),
+    session.conditions.length
+      ? el("ul", { class: "conditions" }, session.conditions.map((each) =>
+          el("li", {}, el("span", { class: each.answer === "yes" ? "yes" : "no" }, each.answer), " ", el("code", {}, each.place), " ", el("code", { class: "quiet" }, each.asked))))
+      : el("p", { class: "quiet" }, "Its filter is empty, and takes nothing."));
+}

@@ -1,0 +1,93 @@
+// What several pages show alike.
+
+import { el, svg } from "./dom.js";
+import { number } from "./words.js";
+
+/** A part of a page under a heading. */
+export function section(title, ...children) {
+  return el("section", { class: "card", "data-key": title, "aria-label": title }, el("h2", {}, title), children);
+}
+
+/** A number with its label, null where it isn't known: `kind` is "bad", "good" or nothing, `name` what tests find it by. */
+export function stat(label, value, { kind = "", name = label } = {}) {
+  const said = typeof value === "number" || value === null || value === undefined ? number(value) : value;
+  return el("div", { class: `stat ${kind}`, "data-stat": name, "data-key": name }, el("dt", {}, label), el("dd", {}, said));
+}
+
+export function stats(...all) {
+  return el("dl", { class: "stats" }, all);
+}
+
+/** A table that scrolls by itself where it is too wide. Columns are `{name, number}`; a row is a list of cells. */
+export function table(caption, columns, rows, { empty = "None.", key = null } = {}) {
+  if (!rows.length) return el("p", { class: "quiet" }, empty);
+  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {},
+      el("caption", { class: "unseen" }, caption),
+      el("thead", {}, el("tr", {}, columns.map((column) => el("th", { scope: "col", class: column.number ? "number" : null }, column.name)))),
+      el("tbody", {}, rows.map((row, place) =>
+        el("tr", { "data-key": key ? key(row, place) : null },
+          row.map((cell, at) => el("td", { class: columns[at].number ? "number" : null }, typeof cell === "number" ? number(cell) : cell)))))));
+}
+
+const GOOD = new Set(["ready", "operational", "running", "success", "ok", "answered", "matched"]);
+const BAD = new Set(["failed", "starterror", "cleanuperror", "alarm", "denied", "timed out", "refused"]);
+const OVER = new Set(["ended", "closed", "cancelled", "paused"]);
+
+/** A state in its colour, and in words. */
+export function badge(state) {
+  const said = String(state ?? "");
+  const folded = said.toLowerCase();
+  const kind = GOOD.has(folded) ? "good" : BAD.has(folded) ? "bad" : OVER.has(folded) ? "over" : "busy";
+  return el("span", { class: `badge ${kind}` }, said);
+}
+
+/** What stands where a reading isn't there yet, or can't be: nothing else on the page is lost by it. */
+export function trouble(reading) {
+  if (!reading) return el("p", { class: "quiet", "data-key": "trouble", role: "status" }, "Asking…");
+  return reading.error ? el("p", { class: "error", "data-key": "trouble", role: "alert" }, reading.error) : null;
+}
+
+const WIDTH = 240, HEIGHT = 44;
+
+/** Draws series of numbers over each other, the last one now; null is left out. What it shows is said in words, too. */
+export function spark(caption, series) {
+  const known = (values) => values.filter((each) => each !== null);
+  const most = Math.max(1, ...series.flatMap((each) => known(each.values)));
+  const said = series.map((each) => `${each.name}: at most ${number(Math.max(0, ...known(each.values)))}, ${number(known(each.values).at(-1) ?? null)} at the end`);
+  const place = (value, at, all) => `${((at / (all - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`;
+  return el("figure", { class: "spark" },
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${caption}. ${said.join("; ")}` },
+      svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - 1, y2: HEIGHT - 1 }),
+      series.map((each) => svg("polyline", {
+        class: `line ${each.kind}`,
+        points: each.values.map((value, at) => (value === null ? null : place(value, at, each.values.length))).filter(Boolean).join(" "),
+      }))),
+    el("figcaption", { class: "quiet" }, `${caption}; at most ${number(most)}`,
+      series.map((each) => el("span", { class: `key ${each.kind}` }, each.name))));
+}
+
+/** Numbers as bars, each with its name: entries of `[name, number]`. */
+export function bars(caption, entries, { empty = "None today." } = {}) {
+  if (!entries.length) return el("p", { class: "quiet" }, empty);
+  const most = Math.max(1, ...entries.map(([, value]) => value));
+  return el("dl", { class: "bars", "aria-label": caption }, entries.map(([name, value]) =>
+    el("div", { "data-key": name },
+      el("dt", {}, name),
+      el("dd", {},
+        svg("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" },
+          svg("rect", { class: "ground", width: 100, height: 8, rx: 2 }), svg("rect", { class: "bar-of", width: ((value / most) * 100).toFixed(2), height: 8, rx: 2 })),
+        el("span", { class: "number" }, number(value))))));
+}
+
+/** Facts of a few words in a row: pairs of a name and a value; what is null isn't known, and false isn't said. */
+export function facts(...pairs) {
+  return el("ul", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) =>
+    el("li", { "data-fact": name, "data-key": name }, el("span", { class: "quiet" }, name), " ", typeof value === "number" || value === null ? number(value) : value)));
+}
+
+/** What can't be read of a page, each with the reason: a right that is missing, most of the time. */
+export function troubles(found) {
+  return Object.entries(found.troubles).map(([what, why]) =>
+    el("p", { class: "error", "data-key": `trouble ${what}` }, `${what} can't be read: ${why}`));
+}

@@ -1,0 +1,135 @@
+"""Patches of what CloudWatch has: functions' embedded metrics, and SQS's own counts of messages.
+
+ministack publishes Lambda's own metrics alone. What is published here is added up second by second: an hour of traffic
+is no more points than an hour has seconds.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ministack.services.cloudwatch
+import ministack.services.lambda_svc
+import ministack.services.sqs
+
+from sluice.local.requests import action_and_queue
+
+EMBEDDED = '"CloudWatchMetrics"'  # what a line of the format has
+OK = 200
+SENT, RECEIVED, DELETED = "NumberOfMessagesSent", "NumberOfMessagesReceived", "NumberOfMessagesDeleted"
+# How often an answer has this is how many messages it is about; a body's own quotation marks are escaped there.
+TOLD = {
+    "SendMessage": (SENT, b'"MessageId":'),
+    "SendMessageBatch": (SENT, b'"MessageId":'),
+    "ReceiveMessage": (RECEIVED, b'"ReceiptHandle":'),
+}
+
+
+def publish_embedded_metrics() -> None:
+    """Make metrics of what functions log in the embedded metric format.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+    """
+    functions = ministack.services.lambda_svc
+    emit = functions._emit_lambda_logs  # noqa: SLF001 - no public hook
+
+    def emit_and_publish(func: Any, request_id: str, log_text: str, *arguments: Any, **named: Any) -> None:
+        emit(func, request_id, log_text, *arguments, **named)
+        for line in (log_text or "").splitlines():
+            if EMBEDDED in line:
+                # What isn't in the format is a line of the log and nothing else, as on AWS.
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                    _publish(json.loads(line))
+
+    functions._emit_lambda_logs = emit_and_publish  # noqa: SLF001 - see above
+
+
+def _publish(document: Mapping[str, Any]) -> None:
+    at_s = document["_aws"]["Timestamp"] / 1000
+    for directive in document["_aws"]["CloudWatchMetrics"]:
+        for names in directive["Dimensions"]:
+            dimensions = {name: str(document[name]) for name in names}
+            for metric in directive["Metrics"]:
+                said = document[metric["Name"]]
+                for value in said if isinstance(said, list) else [said]:
+                    add(directive["Namespace"], metric["Name"], float(value), dimensions, at_s=at_s)
+
+
+def count_messages() -> None:
+    """Count what is sent to queues, received and deleted, by calls and by triggers.
+
+    https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
+    """
+    sqs = ministack.services.sqs
+    handle = sqs.handle_request
+    receive, delete = sqs._receive_messages_for_esm, sqs._delete_messages_for_esm  # noqa: SLF001 - no public hook
+
+    async def handle_counted(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]
+    ) -> tuple[int, Any, Any]:
+        response: tuple[int, Any, Any] = await handle(method, path, headers, body, query)
+        action, queue = action_and_queue(headers, body, query)
+        if response[0] == OK:
+            _count(action, queue, body, response[2])
+        return response
+
+    def receive_counted(queue_url: str, max_number: int) -> Any:
+        messages = receive(queue_url, max_number)
+        if messages:
+            _add(RECEIVED, queue_url.rsplit("/", 1)[-1], len(messages))
+        return messages
+
+    def delete_counted(queue_url: str, receipt_handles: set[str]) -> None:
+        delete(queue_url, receipt_handles)
+        _add(DELETED, queue_url.rsplit("/", 1)[-1], len(receipt_handles))
+
+    sqs.handle_request = handle_counted
+    sqs._receive_messages_for_esm, sqs._delete_messages_for_esm = receive_counted, delete_counted  # noqa: SLF001
+
+
+def _count(action: str, queue: str, asked: bytes, answer: Any) -> None:
+    said = answer if isinstance(answer, bytes) else str(answer or "").encode()
+    if action in TOLD:
+        metric, told = TOLD[action]
+        _add(metric, queue, said.count(told))
+    elif action == "DeleteMessage":
+        _add(DELETED, queue, 1)
+    elif action == "DeleteMessageBatch":
+        with contextlib.suppress(ValueError, AttributeError):
+            failed = json.loads(said or b"{}").get("Failed", [])
+            _add(DELETED, queue, asked.count(b'"ReceiptHandle"') - len(failed))
+
+
+def _add(metric: str, queue: str, number: int) -> None:
+    if number > 0 and queue:
+        add("AWS/SQS", metric, float(number), {"QueueName": queue}, at_s=time.time())
+
+
+def add(namespace: str, name: str, value: float, dimensions: Mapping[str, str], *, at_s: float) -> None:
+    """Add a value to what this second has, in the account and region that is served."""
+    cloudwatch = ministack.services.cloudwatch
+    points = cloudwatch._metric_bucket((namespace, name, cloudwatch._dims_key(dict(dimensions))))  # noqa: SLF001 - no public hook
+    second = float(int(at_s))
+    last: dict[str, Any] | None = points[-1] if points else None
+    if last is None or last["Timestamp"] != second or "_stat" not in last:
+        points.append({"Timestamp": second, "Unit": "Count", "Dimensions": dict(dimensions), **_set(value)})
+        return
+    before = last["_stat"]
+    last["_stat"] = {
+        "SampleCount": before["SampleCount"] + 1,
+        "Sum": before["Sum"] + value,
+        "Minimum": min(before["Minimum"], value),
+        "Maximum": max(before["Maximum"], value),
+    }
+
+
+def _set(value: float) -> dict[str, Any]:
+    return {"Value": value, "_stat": {"SampleCount": 1, "Sum": value, "Minimum": value, "Maximum": value}}
+
+
+def patch() -> None:
+    """Make all of them."""
+    publish_embedded_metrics()
+    count_messages()

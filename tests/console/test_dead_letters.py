@@ -1,0 +1,182 @@
+"""Dead letters: looked at, put back, thrown away; what they hold is shown as text, whatever it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from sluice.errors import BadRequest
+from tests.console.conftest import Looking, RecordedSites
+
+PAGE = "#/dead-letters?queue=federation"
+HOSTILE = "<script>document.title='hit'</script><img src=x onerror=alert(1)>\u202eright to left\u0000"
+
+
+def letter(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"letter-{number}",
+        "reason": "UnknownExchange",
+        "said": "UnknownExchange: nowhere",
+        "source": "arn:aws:sqs:eu-central-1:000000000000:ingress",
+        "died_ms": 1795595003979,
+        "receives": 1,
+        "group": None,
+        "attributes": {"user": "alice"},
+        "body": f"body {number}",
+        "body_characters": 6,
+        **more,
+    }
+
+
+def looked(letters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    reasons = [
+        {"reason": "UnknownExchange", "letters": len(letters), "oldest_ms": 1, "sources": {"ingress": len(letters)}}
+    ]
+    return {"looked_at": len(letters), "oldest_ms": 1, "reasons": reasons if letters else [], "letters": letters}
+
+
+@pytest.fixture
+def sites(sites: RecordedSites) -> RecordedSites:
+    sites.answers |= {"dead-letters": looked([letter(1), letter(2)]), "redrive": {}, "purge": {}, "stop-move": {}}
+    return sites
+
+
+def asked(sites: RecordedSites, name: str) -> list[Mapping[str, Any]]:
+    return [fields for question, _, fields in sites.asked if question == name]
+
+
+def test_queues_are_listed_and_a_queues_letters_are_looked_at_once(look: Looking, sites: RecordedSites) -> None:
+    page = look.at(PAGE)
+    expect(page.get_by_role("table", name="Queues of dead letters").get_by_role("row")).to_have_count(5)
+    expect(page.locator(".letters > li")).to_have_count(2)
+    page.wait_for_timeout(400)  # some readings later
+    assert len(asked(sites, "dead-letters")) == 1
+
+
+def test_no_letter_is_looked_at_before_somebody_asks_for_a_queue(look: Looking, sites: RecordedSites) -> None:
+    page = look.at("#/dead-letters")
+    page.get_by_role("link", name="federation", exact=True).wait_for()
+    assert not sites.asked
+
+
+def test_a_letter_is_opened_with_its_body_and_attributes(look: Looking) -> None:
+    page = look.at(PAGE)
+    page.locator("summary").first.click()
+    opened = page.locator(".letters details").first
+    expect(opened.locator("pre")).to_have_text("body 1")
+    expect(opened).to_contain_text("alice")
+
+
+def test_a_reason_is_asked_for_and_stands_in_the_address(look: Looking, sites: RecordedSites) -> None:
+    page = look.at(PAGE)
+    page.get_by_role("link", name="UnknownExchange").click()
+    expect(page.get_by_role("link", name="UnknownExchange (show all)")).to_be_visible()
+    page.locator(".letters > li").first.wait_for()
+    assert asked(sites, "dead-letters")[-1]["reasons"] == ["UnknownExchange"]
+    assert "reason=UnknownExchange" in page.url
+
+
+def test_who_may_only_look_has_no_buttons_to_do_anything(look: Looking) -> None:
+    page = look.at(PAGE)
+    page.locator(".letters > li").first.wait_for()
+    assert page.get_by_role("button", name="Redrive").count() == page.get_by_role("button", name="Purge").count() == 0
+
+
+def test_one_some_and_all_are_put_back(look: Looking, sites: RecordedSites) -> None:
+    page = look.at(PAGE, allow_actions=True)
+    page.get_by_label("Select letter letter-2").check()
+    page.get_by_role("button", name="Redrive 1 selected").click()
+    page.get_by_role("button", name="Redrive all").click()
+    page.locator("summary").first.click()
+    page.get_by_role("button", name="Redrive this").first.click()
+    expect(page.locator(".notice")).to_have_count(3)
+    assert asked(sites, "redrive") == [
+        {"queue": "federation", "ids": ["letter-2"]},
+        {"queue": "federation", "reasons": []},
+        {"queue": "federation", "ids": ["letter-1"]},
+    ]
+
+
+def test_a_purge_wants_the_queues_name_typed(look: Looking, sites: RecordedSites) -> None:
+    page = look.at(PAGE, allow_actions=True)
+    page.get_by_role("button", name="Purge all…").click()
+    dialog = page.get_by_role("dialog")
+    button = dialog.get_by_role("button", name="Purge")
+    expect(dialog.get_by_role("textbox")).to_be_focused()
+    page.keyboard.type("federatio")
+    expect(button).to_be_disabled()
+    page.keyboard.type("n")
+    page.keyboard.press("Enter")
+    expect(page.locator(".notice")).to_have_text("They are thrown away.")
+    assert asked(sites, "purge") == [{"queue": "federation", "typed": "federation", "reasons": []}]
+
+
+def test_a_purge_that_is_thought_better_of_throws_nothing_away(look: Looking, sites: RecordedSites) -> None:
+    page = look.at(PAGE, allow_actions=True)
+    page.get_by_role("button", name="Purge all…").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert not asked(sites, "purge")
+
+
+def test_what_a_command_would_refuse_is_said_in_its_words(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["redrive"] = BadRequest("letters are moved out of federation already: stop that first")
+    page = look.at(PAGE, allow_actions=True)
+    page.get_by_role("button", name="Redrive all").click()
+    expect(page.locator(".notice.bad")).to_have_text("letters are moved out of federation already: stop that first")
+
+
+def test_a_move_is_followed_and_can_be_stopped(look: Looking, sites: RecordedSites) -> None:
+    move = {
+        "queue": "federation",
+        "what": "redrive",
+        "began_ms": 1,
+        "moved": 30,
+        "stays": 2,
+        "stay": {},
+        "stopped": False,
+    }
+    sites.documents["dead-letters"]["moves"] = [move | {"ended": False, "error": ""}]
+    page = look.at(PAGE, allow_actions=True)
+    expect(page.get_by_role("status").filter(has_text="30 put back")).to_have_text("30 put back, 2 stay; goes on…")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".notice")).to_have_text("It stops after this batch.")
+    assert asked(sites, "stop-move") == [{"queue": "federation"}]
+
+
+def test_hostile_bodies_names_and_reasons_are_text(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["dead-letters"] = looked(
+        [letter(1, body=HOSTILE, said=HOSTILE, source=HOSTILE, attributes={HOSTILE: HOSTILE})]
+    )
+    page = look.at(PAGE)
+    page.locator("summary").click()
+    expect(page.locator("pre")).to_contain_text("<script>document.title='hit'</script>")
+    assert page.locator("main script, main img").count() == 0
+    assert page.title() == "Dead letters · Sluice"
+
+
+def test_a_body_of_a_mebibyte_is_shown_whole_when_asked_for(look: Looking, sites: RecordedSites) -> None:
+    body = ("<b>" * 400_000)[:1_048_576]
+    sites.answers["dead-letters"] = looked([letter(1, body=body[:500], body_characters=len(body))])
+    sites.answers["dead-letter"] = letter(1, body=body)
+    page = look.at(PAGE)
+    page.locator("summary").click()
+    page.get_by_role("button", name="Show all 1 MiB").click()
+    page.wait_for_function(f"document.querySelector('pre').textContent.length === {len(body)}")
+    assert page.locator("pre b").count() == 0
+
+
+def test_ten_thousand_letters_are_told_and_drawn_by_the_fifty(look: Looking, sites: RecordedSites) -> None:
+    sites.documents["dead-letters"]["queues"][2] |= {"visible": 10_000, "in_flight": 0}
+    sites.answers["dead-letters"] = looked([letter(number) for number in range(1_000)])
+    page = look.at(PAGE)
+    expect(page.get_by_role("status").filter(has_text="looked at")).to_have_text(
+        "1,000 of about 10,000 were looked at."
+    )
+    expect(page.locator(".letters > li")).to_have_count(50)
+    page.get_by_role("button", name="Later").click()
+    expect(page.locator(".letters > li").first).to_have_attribute("data-key", "letter-50")
+    page.get_by_role("button", name="Look at 10,000").click()
+    expect(page.get_by_role("button", name="Look again")).to_be_enabled()
+    assert asked(sites, "dead-letters")[-1]["looked_at"] == 10_000

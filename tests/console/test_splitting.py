@@ -1,0 +1,141 @@
+"""Splitting: who takes what, whose sessions, who would take a message, and what starts and ends a session."""
+
+import json
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from sluice.errors import BadFilter, RequestRefused
+from tests.console.conftest import Looking, RecordedSites, recorded
+
+VERDICT = {
+    "queue_id": "pipeline",
+    "sessions": [
+        {
+            "session_id": "00000009-ada",
+            "owner": "ada@falcon",
+            "mode": "steal",
+            "verdict": "leaves",
+            "conditions": [{"place": "message_filter.user", "asked": "^ada$", "answer": "no"}],
+        },
+        {"session_id": "", "owner": "", "mode": "steal", "verdict": "takes", "conditions": []},
+    ],
+    "left_out": 3,
+    "not_routed": [{"session_id": "00000001-noor", "owner": "noor@laptop", "status": "Starting"}],
+    "taker": "",
+}
+
+
+def flows(page: Page) -> list[str]:
+    picture = page.get_by_role("region", name="Who takes what")
+    picture.locator("figure").wait_for()
+    return picture.locator("figure svg > *[data-key] > title").all_text_contents()
+
+
+def test_messages_flow_to_sessions_and_main(look: Looking) -> None:
+    page = look.at("#/splitting")
+    assert flows(page) == [
+        "ada@falcon: 11,420 taken · Ready",
+        "grace@nova: 5,100 copied · Ready",
+        "lin@workstation-7: 4,890 taken · Ready",
+        "noor@laptop: 0 taken · Starting",
+        "main: 31,900 left · the deployed consumer's",
+    ]
+
+
+def test_a_queue_without_sessions_goes_to_main(look: Looking) -> None:
+    page = look.at("#/splitting?queue=orders.fifo")
+    assert flows(page) == ["main: 620 left · the deployed consumer's"]
+    expect(page.get_by_role("region", name="Sessions")).to_contain_text("Nobody has a session")
+
+
+def test_what_cant_be_counted_says_why(look: Looking, sites: RecordedSites) -> None:
+    said = recorded("splitting")
+    said["uncounted"] = "GetMetricData: AccessDenied"
+    said["queues"][0]["counted"] = dict.fromkeys(said["queues"][0]["counted"])
+    sites.documents["splitting"] = said
+    page = look.at("#/splitting")
+    expect(page.get_by_role("region", name="Who takes what")).to_contain_text("AccessDenied")
+    assert flows(page)[-1] == "main: not counted · the deployed consumer's"
+
+
+def test_a_session_has_its_filters_and_an_environment_to_copy(look: Looking) -> None:
+    page = look.at("#/splitting")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("link", name="lin@workstation-7, session").click()
+    session = page.get_by_role("region", name="Session", exact=True)
+    expect(session).to_contain_text("level =~ ^(debug|info)$")
+    session.get_by_role("button", name="Copy environment").click()
+    expect(page.get_by_role("log")).to_contain_text("on the clipboard")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.splitlines() == [
+        "export AWS_ENDPOINT_URL='http://127.0.0.1:4566'",
+        "export AWS_REGION='eu-central-1'",
+        "export SLUICE_QUEUE_URL='http://127.0.0.1:4566/000000000000/Sluice-session-pipeline-00000005-lin'",
+        "export SLUICE_QUEUE_NAME='Sluice-session-pipeline-00000005-lin'",
+    ]
+
+
+def test_a_message_is_tried_and_each_session_says_why(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["try-message"] = VERDICT
+    page = look.at("#/splitting")
+    page.get_by_label("Message, as the SQS API").fill('{"Body": "hi"}')
+    page.get_by_text("With a filter of yours").click()
+    page.get_by_label("A filter file").fill("split_queues: {}")
+    page.get_by_role("button", name="Who takes it?").click()
+    answer = page.get_by_role("region", name="Answer")
+    expect(answer.get_by_role("status")).to_have_text("Your filter takes it.")
+    expect(answer.get_by_role("listitem").first).to_contain_text("message_filter.user")
+    expect(answer).to_contain_text("3 more leave it.")
+    expect(answer).to_contain_text("Not asked: noor@laptop (Starting).")
+    asked = {"queue": "pipeline", "message": '{"Body": "hi"}', "filters": "split_queues: {}", "key": ""}
+    assert sites.asked == [("try-message", 0, asked)]
+
+
+def test_a_message_that_waits_is_taken_for_the_trial(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["peek"] = {"messages": [{"MessageId": "m", "Body": "one of the queue's", "Attributes": {}}]}
+    page = look.at("#/splitting")
+    page.get_by_role("button", name="Look at main").click()
+    page.get_by_role("list", name="Messages").get_by_role("button").click()
+    message = json.loads(page.get_by_label("Message, as the SQS API").input_value())
+    assert message["Body"] == "one of the queue's"
+
+
+def test_what_is_typed_stays_as_readings_come(look: Looking, sites: RecordedSites) -> None:
+    page = look.at("#/splitting")
+    message = page.get_by_label("Message, as the SQS API")
+    message.fill("half a mess")
+    later = recorded("splitting")
+    later["queues"][0]["source"]["visible"] = 99
+    sites.documents["splitting"] = later
+    expect(page.locator("dd").first).to_have_text("99")
+    expect(message).to_have_value("half a mess")
+    expect(message).to_be_focused()
+
+
+def test_the_commands_own_error_is_shown(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["try-message"] = BadFilter("split_queues.pipeline", "'(' is no pattern")
+    page = look.at("#/splitting")
+    page.get_by_role("button", name="Who takes it?").click()
+    expect(page.get_by_role("region", name="Answer").get_by_role("alert")).to_contain_text("'(' is no pattern")
+
+
+def test_a_session_is_started_and_stopped(look: Looking, sites: RecordedSites) -> None:
+    begun: dict[str, Any] = recorded("splitting")["sessions"][0]
+    sites.answers |= {"start-session": begun, "stop-session": RequestRefused("no such session: it has ended")}
+    page = look.at("#/splitting", allow_actions=True)
+    page.get_by_text("With a filter of yours").click()
+    page.get_by_label("A filter file").fill("split_queues: {pipeline: {}}")
+    page.get_by_label("Time limit, s").fill("600")
+    page.get_by_role("button", name="Start a session").click()
+    page.get_by_role("button", name="Stop session").click()
+    expect(page.get_by_role("log")).to_contain_text("no such session: it has ended")
+    assert [each[0] for each in sites.asked] == ["start-session", "stop-session"]
+    assert sites.asked[0][2] == {"filters": "split_queues: {pipeline: {}}", "key": "", "time_limit_s": 600}
+    assert sites.asked[1][2] == {"session_id": begun["session_id"]}
+
+
+def test_who_may_only_look_finds_no_button_to_act(look: Looking) -> None:
+    page = look.at("#/splitting?session=00000009-ada")
+    expect(page.get_by_role("button", name="Copy environment")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop session")).to_have_count(0)

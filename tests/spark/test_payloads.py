@@ -1,0 +1,200 @@
+"""Bodies that are elsewhere: pointers of SQS's Extended Client, as its libraries write them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pyarrow as pa
+import pytest
+from sluice_spark.errors import InvalidOption, ObjectRefused
+from sluice_spark.formats.payloads import AT_ONCE, Pointer, pointer_of, pointers_of, portions
+from sluice_spark.log.offsets import Position
+from sluice_spark.log.segments import table
+from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.store import FileStore
+from sluice_spark.options import parsed
+from sluice_spark.sqs.received import Message, Received, messages_in
+
+JAVA = "software.amazon.payloadoffloading.PayloadS3Pointer"
+EARLIER = "com.amazon.sqs.javamessaging.MessageS3Pointer"
+SIZE = {"ExtendedPayloadSize": {"DataType": "Number", "StringValue": "7"}}
+OTHER = {"kind": {"DataType": "String", "StringValue": "k"}}
+
+
+def pointer(key: str, bucket: str = "payloads", name: str = JAVA) -> str:
+    return json.dumps([name, {"s3BucketName": bucket, "s3Key": key}])
+
+
+def sns(inner: str) -> str:
+    return json.dumps({"Type": "Notification", "TopicArn": "t", "Message": inner})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pointer("k"),
+        pointer("k", name=EARLIER),
+        f'["{JAVA}",{{"s3BucketName":"payloads","s3Key":"k"}}]',
+    ],
+)
+def test_a_pointer_of_either_library_is_one(body: str) -> None:
+    assert pointer_of(body) == Pointer("payloads", "k")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "S3Pointer",
+        f'["{JAVA}"]',
+        f'["{JAVA}", {{"s3BucketName": "b"}}]',
+        f'["{JAVA}", {{"s3BucketName": "b", "s3Key": 7}}]',
+        f'["{JAVA}", ["s3BucketName", "s3Key"]]',
+        pointer("k", name="a.nother.S3Pointer"),
+        f'{{"said": "{JAVA}"}}',
+    ],
+)
+def test_any_other_body_is_itself(body: str) -> None:
+    assert pointer_of(body) is None
+    assert pointers_of(body, ["sns"]) == []
+
+
+def test_a_pointer_is_found_in_what_sns_wraps_it_in() -> None:
+    assert pointers_of(sns(pointer("k")), ["sns"]) == [Pointer("payloads", "k")]
+    assert pointers_of(pointer("k"), ["sns"]) == [Pointer("payloads", "k")]
+    assert pointers_of(sns("S3Pointer"), ["sns"]) == []
+
+
+@pytest.mark.parametrize("pointers", [0, 1, AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE])
+def test_few_payloads_are_held_at_once_and_no_row_is_left(pointers: int) -> None:
+    bodies = [body for number in range(pointers) for body in ("a", pointer(str(number)), "b")] + ["c"]
+    cut = [part.column(0).to_pylist() for part in portions(pa.RecordBatch.from_pydict({"body": bodies}))]
+    assert [body for part in cut for body in part] == bodies
+    assert all(sum("S3Pointer" in body for body in part) <= AT_ONCE for part in cut)
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("payloadBuckets", {"payloadBuckets": "a,"}),
+        ("payloadBuckets", {"payloadBuckets": "payloads", "envelope": "s3"}),
+        ("payloadDelete", {"payloadDelete": "true"}),
+        ("payloadDelete", {"payloadBuckets": "payloads", "payloadDelete": "true", "deleteMode": "none"}),
+        ("s3MaxObjectBytes", {"payloadBuckets": "payloads", "s3MaxObjectBytes": "1g"}),
+        ("s3Missing", {"payloadBuckets": "payloads", "s3Missing": "fail"}),
+    ],
+)
+def test_what_does_not_go_together_is_named(option: str, given: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption, match=option):
+        parsed({"queueUrl": "http://h/1/q", "stagingLocation": "/x", **given})
+
+
+# With S3
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    s3_server = pytest.importorskip("tests.spark.s3_server", reason="needs moto: make test-spark has it")
+    with s3_server.running() as server:
+        yield server.url
+
+
+@pytest.fixture
+def s3(url: str) -> Any:
+    client: Any = botocore.session.Session().create_client("s3", region_name="us-east-1", endpoint_url=url)
+    for bucket in ("payloads", "others"):
+        client.create_bucket(Bucket=bucket)
+        for key in ("whole", "second"):
+            client.put_object(Bucket=bucket, Key=key, Body=json.dumps({"n": key}).encode())
+    client.put_object(Bucket="payloads", Key="bytes", Body=b"\xff")
+    return client
+
+
+def staged(folder: Path, *bodies: str) -> StagedLog:
+    log = StagedLog(FileStore(folder))
+    log.take_over(log.oldest())
+    messages = [
+        {"MessageId": str(number), "Body": body, "ReceiptHandle": "h", "MessageAttributes": SIZE | OTHER}
+        for number, body in enumerate(bodies)
+    ]
+    log.append(table([Received("http://h/1/q", messages_in(json.dumps({"Messages": messages}).encode()))]))
+    return log
+
+
+def rows(folder: Path, url: str, **more: str) -> list[dict[str, Any]]:
+    """As a task reads them."""
+    types = pytest.importorskip("pyspark.sql.types", reason="needs pyspark: make test-spark has it")
+    from sluice_spark.data_source import SqsDataSource  # noqa: PLC0415  as above
+    from sluice_spark.source.batch import SqsReader  # noqa: PLC0415  as above
+
+    given = {"stagingLocation": str(folder), "payloadBuckets": "payloads", "s3Endpoint": url, **more}
+    value = types.StructType().add("value", types.StructType().add("n", "string"))
+    assert SqsDataSource(given).schema().endswith("bad_record string")
+    reader = SqsReader(parsed(given), value.add("bad_record", "string").add("envelope", "string"))
+    parts = reader.partitions()
+    return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.usefixtures("s3")
+def test_the_payload_stands_in_the_pointer_s_place(url: str, tmp_path: Path) -> None:
+    staged(tmp_path, pointer("whole"), '{"n": "here"}', pointer("second", name=EARLIER))
+    found = rows(tmp_path, url, format="json", schema="n string")
+    assert [row["value"]["n"] for row in found] == ["whole", "here", "second"]
+    assert [row["body"] for row in found] == ['{"n": "whole"}', '{"n": "here"}', '{"n": "second"}']
+    assert [name for row in found for name, _ in row["attributes"]] == ["kind"] * 3
+
+
+@pytest.mark.usefixtures("s3")
+def test_also_where_nothing_is_parsed_or_a_topic_is_between(url: str, tmp_path: Path) -> None:
+    staged(tmp_path / "a", pointer("whole"), "S3Pointer")
+    assert [(row["body"], row["bad_record"]) for row in rows(tmp_path / "a", url)] == [
+        ('{"n": "whole"}', None),
+        ("S3Pointer", None),
+    ]
+    staged(tmp_path / "b", sns(pointer("second")), pointer("whole"))
+    first, second = rows(tmp_path / "b", url, envelope="sns", format="json", schema="n string")
+    assert (first["value"]["n"], first["bad_record"]) == ("second", None)
+    assert second["bad_record"].startswith("not an SNS notification")
+
+
+@pytest.mark.usefixtures("s3")
+def test_what_is_not_to_be_had_is_a_bad_record_and_its_pointer_stays(url: str, tmp_path: Path) -> None:
+    bodies = [pointer("nothing"), pointer("whole", bucket="others"), pointer("bytes"), pointer("whole")]
+    staged(tmp_path, *bodies)
+    *bad, good = rows(tmp_path, url)
+    for row, body, reason in zip(bad, bodies, ("gone", "payloadBuckets", "utf-8"), strict=False):
+        assert reason in row["bad_record"]
+        assert row["body"] == body
+        assert [name for name, _ in row["attributes"]] == ["ExtendedPayloadSize", "kind"]
+    assert (good["body"], good["bad_record"]) == ('{"n": "whole"}', None)
+
+
+def test_payloads_go_with_the_segments_that_name_them_and_no_others(url: str, s3: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="make test-spark has it")
+    from sluice_spark.source.payloads import payloads_going  # noqa: PLC0415  as above
+
+    log = staged(tmp_path, pointer("whole"), pointer("whole", bucket="others"), sns(pointer("second")), "x")
+    log.append(table([Received("http://h/1/q", [Message(message_id="9", body=pointer("bytes"))])]))
+    given = {"queueUrl": "http://h/1/q", "stagingLocation": str(tmp_path), "payloadBuckets": "payloads"}
+    options = parsed({**given, "payloadDelete": "true", "envelope": "sns", "s3Endpoint": url, "region": "us-east-1"})
+    assert log.retain(Position(2), retention_s=-2, going=payloads_going(options, FileStore(tmp_path))) == 2
+    assert keys(s3, "payloads") == ["bytes"]
+    assert keys(s3, "others") == ["second", "whole"]
+
+
+def test_segments_stay_where_their_payloads_cannot_be_removed(tmp_path: Path) -> None:
+    log = staged(tmp_path, pointer("whole"))
+    log.append(table([Received("http://h/1/q", [Message(message_id="9", body="x")])]))
+
+    def refused(_: Any) -> None:
+        raise ObjectRefused("AccessDenied")
+
+    with pytest.raises(ObjectRefused):
+        log.retain(Position(2), retention_s=-2, going=refused)
+    assert log.view().first == 0
+
+
+def keys(s3: Any, bucket: str) -> list[str]:
+    return sorted(item["Key"] for item in s3.list_objects_v2(Bucket=bucket).get("Contents", ()))

@@ -1,0 +1,57 @@
+"""How often a watched site is asked: once a second for all, at most ten times a round, by turns."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sluice.console.sites import CALLS, KnownSite, SiteMemory
+from sluice.errors import CallFailed
+
+CONNECTION: Any = SimpleNamespace(region="eu-central-1", stage=None, client=lambda _: None)
+
+
+def a_round(memory: SiteMemory, calls: float = CALLS) -> KnownSite:
+    return KnownSite(CONNECTION, memory, is_local=True, calls=calls)
+
+
+def test_a_round_makes_no_more_calls_than_it_has_and_the_next_goes_on_with_who_waits() -> None:
+    memory, asked = SiteMemory(), Counter[int]()
+
+    def look(number: int) -> int:
+        asked[number] += 1
+        return number
+
+    for _ in range(3):
+        site = a_round(memory)
+        for number in range(25):
+            site.kept(number, lambda number=number: look(number), every_s=60)  # type: ignore[misc]  # by its default
+        assert asked.total() <= CALLS * 3
+    assert asked == Counter(range(25))
+
+
+def test_what_was_never_asked_is_none_and_not_nothing() -> None:
+    assert a_round(SiteMemory(), calls=0).kept("alarms", lambda: [1], every_s=60) is None
+
+
+def test_what_failed_fails_until_it_is_asked_again() -> None:
+    memory = SiteMemory()
+
+    def refused() -> int:
+        raise CallFailed("DescribeAlarms", "AccessDenied", "")
+
+    for calls in (1, 0):
+        with pytest.raises(CallFailed):
+            a_round(memory, calls).kept("alarms", refused, every_s=60)
+    assert a_round(memory).kept("alarms", lambda: 1, every_s=0) == 1
+
+
+def test_a_queue_that_wasnt_looked_at_yet_holds_nobody_knows_what() -> None:
+    site = a_round(SiteMemory(), calls=0)
+    assert site.held(["http://here/0/orders"]) == [{"url": "http://here/0/orders", "visible": None, "in_flight": None}]
+
+
+def test_what_a_page_keeps_for_a_site_is_made_once() -> None:
+    memory = SiteMemory()
+    assert memory.of("changes", lambda: [1]) is memory.of("changes", lambda: [2])
