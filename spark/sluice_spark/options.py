@@ -63,6 +63,7 @@ class Options:
     retention_s: float = RETENTION_DEFAULT_S
     executors: bool = False
     payload_delete: bool = False
+    check_md5: bool = False
 
 
 def parsed(given: Mapping[str, str]) -> Options:
@@ -338,6 +339,7 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "maxBufferedBytes": ("buffer_bytes", _size),
     "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
     "maxBytesPerTrigger": ("admission.size", _size),
+    "checkMd5": ("check_md5", FLAG),
     "rateLimit": ("rate_limit", _rate_limit),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only

@@ -197,6 +197,7 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         endpoint=options.endpoint,
         identity=options.identity,
         connections=2 * options.connections,  # as many delete as receive
+        check_md5=options.check_md5,
     )
     return Receiver(staged, clients, intake, _backfilling(options, staged))
 
