@@ -1,7 +1,7 @@
 """All pages, for all eyes and hands: by keyboard alone, on a phone and on a wall, in light and dark, to axe-core."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -41,7 +41,7 @@ OPENED = {
 
 
 @pytest.fixture
-def sites(sites: RecordedSites) -> Iterator[RecordedSites]:
+def sites(sites: RecordedSites) -> RecordedSites:
     sites.names = SITES
     sites.answers |= {
         "try-message": VERDICT,
