@@ -57,3 +57,10 @@ def test_of_a_session_description_there_is_its_length(wraps: int) -> None:
 )
 def test_what_is_no_address_is_shown_as_it_is(text: str) -> None:
     assert masked(text) == text
+
+
+@pytest.mark.parametrize("part", ["a", "ab:", ":", "1.", "a:a:a:a:a:a:a:a:a:a "])
+def test_a_mebibyte_of_what_looks_like_the_middle_of_an_address_is_read_once(part: str) -> None:
+    """Tried anew at each of its characters it would take hours; the suite's own limit is minutes."""
+    text = (part * 1_048_576)[:1_048_576] + " of 2001:db8::1"
+    assert masked(text).endswith(" of [address]")
