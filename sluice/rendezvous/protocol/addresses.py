@@ -24,6 +24,7 @@ _DESCRIPTION = re.compile(r"v=0(?:\\+r)?(?:\\+n|\r?\n)|sdp\\*\"\s*:|candidate:|a
 _LIKE_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 # Only where such characters begin: tried at each of a megabyte of them it would take hours.
 _LIKE_IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
+_OF_ADDRESSES = "0123456789abcdefABCDEF:."
 _GROUPS = 8  # of an IPv6 address that is written out
 _IPV6_CHARACTERS = 45  # at most, with an IPv4 one at its end
 
@@ -40,10 +41,17 @@ def parse_address(text: str) -> Address | None:
     return mapped or address
 
 
-def masked(text: str) -> str:
-    """Give a text without addresses; one with a session description is only its length."""
-    if _DESCRIPTION.search(text):
+def has_description(text: str) -> bool:
+    """Say whether a session description is in a text, or a part of one."""
+    return _DESCRIPTION.search(text) is not None
+
+
+def masked(text: str, *, most: int | None = None) -> str:
+    """Give a text without addresses, cut to `most` characters; one with a session description is only its length."""
+    if has_description(text):
         return f"[a session description in {len(text)} characters]"
+    if most is not None and len(text) > most:
+        text = text[:most].rstrip(_OF_ADDRESSES)  # half an address at the end looks like none
     return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_masked_ipv6, text))
 
 
