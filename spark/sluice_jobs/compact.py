@@ -2,32 +2,27 @@
 
 A day is closed when it is over. Rows that come for it later go to files of their own, which the next run takes. Running
 twice at once is safe: who finds that another has replaced a file leaves the table as it is. Files that are no longer of
-the table, and what killed attempts left behind, are deleted KEPT_S later: so long a reader may take.
+the table, and what killed attempts left behind, are deleted a day later: so long a reader may take.
 
-Delta and Iceberg do it themselves, by SQL.
+Spark merges, on all its workers. The library's own compaction isn't used: of two at once both went through (deltalake
+1.6.6), and each row was there twice. Delta and Iceberg do it themselves, by SQL.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
 from sluice_jobs.landing import messages_layout
 from sluice_jobs.landing_names import MESSAGES
 from sluice_jobs.merging import merges, optimize_statement, rewrite_statement
-from sluice_jobs.table_log import OPTIMIZE, Change, DataFile, Snapshot
+from sluice_jobs.table_log import FILES_KEPT_HOURS, Change, DataFile
 from sluice_jobs.tables import ParquetTable
 from sluice_spark.errors import LogError
-from sluice_spark.log.store import open_store
 
-KEPT_S = 86_400.0
 DELTA_TARGET = "spark.databricks.delta.optimize.maxFileSize"
-LOG_KEPT_S = 7 * 86_400.0  # versions, for readers that follow the table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +36,21 @@ class Compacted:
 
 
 def compact(
-    spark: SparkSession, location: str, *, days: Sequence[date], target_bytes: int, now: float | None = None
+    spark: SparkSession,
+    location: str,
+    *,
+    days: Sequence[date],
+    target_bytes: int,
+    kept_hours: int = FILES_KEPT_HOURS,
 ) -> Compacted:
-    """Of table `messages` at the location, Parquet with its log. `now`: epoch seconds, for what may be deleted."""
+    """Of table `messages` at the location, Parquet with its log. `kept_hours`: since when what isn't of it may go."""
     table = ParquetTable(f"{location}/{MESSAGES}", messages_layout())
-    done = [merged(spark, table, small) for small in merges(table.log.snapshot(), days, target_bytes)]
-    moment = time.time() if now is None else now
-    removed = _deleted(spark, table, before=moment - KEPT_S)
-    table.log.forget(before=moment - LOG_KEPT_S)
+    done = [merged(spark, table, small) for small in merges(table.log.files(), days, target_bytes)]
     return Compacted(
         files_before=sum(each.files_before for each in done),
         files_after=sum(each.files_after for each in done),
         rows=sum(each.rows for each in done),
-        removed=removed,
+        removed=table.log.cleaned(kept_hours=kept_hours),
     )
 
 
@@ -81,35 +78,15 @@ def merged(spark: SparkSession, table: ParquetTable, small: Sequence[DataFile]) 
     """
     rows = table.rows_of(spark, small).coalesce(1).sortWithinPartitions("sent_at")
     large = table.write(rows, "compacted")
-
-    def change(snapshot: Snapshot) -> Change | None:
-        if any(file.path not in snapshot.files for file in small):
-            return None  # another run was faster; ours is deleted as what killed attempts leave
-        return Change(operation=OPTIMIZE, add=large, remove=small)
-
     rows_before, rows_after = sum(file.rows for file in small), sum(file.rows for file in large)
     if rows_before != rows_after:
         raise LogError(f"{len(small)} files of {rows_before} rows became {rows_after} rows: the table stays as it is")
-    after = table.commit(change).files
-    if any(file.path not in after for file in large):
+
+    def change(files: Sequence[DataFile]) -> Change | None:
+        if {file.path for file in small} - {file.path for file in files}:
+            return None  # another run was faster; ours is deleted as what killed attempts leave
+        return Change(add=large, remove=small, moved=True)
+
+    if not table.log.change(change):
         return Compacted()
     return Compacted(files_before=len(small), files_after=len(large), rows=rows_after)
-
-
-def _deleted(spark: SparkSession, table: ParquetTable, *, before: float) -> int:
-    """Files that lie there and are not of the table, nor were after `before`. Spark lists them on any store."""
-    snapshot = table.log.snapshot()
-    kept = {unquote(path) for path in snapshot.files}
-    kept |= {unquote(path) for path, at_ms in snapshot.removed.items() if at_ms / 1000 >= before}
-    lying = (
-        spark.read.format("binaryFile")
-        .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", "*.parquet")
-        .load(table.location)
-        .where(F.col("modificationTime") < F.timestamp_seconds(F.lit(before)))
-        .select("path")
-    )
-    found = [f"batch={row.path.rpartition('/batch=')[2]}" for row in lying.collect()]
-    old = [name for name in found if name not in kept]
-    open_store(table.location).remove(old)
-    return len(old)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 
 from sluice_jobs.landing_names import MESSAGES
-from sluice_jobs.table_log import DataFile, Snapshot
+from sluice_jobs.table_log import DataFile
 
 SMALL = 0.75  # of the target: a file that is larger stays
 
@@ -14,16 +14,21 @@ def closed_days(today: date, count: int) -> Sequence[date]:
     return [today - timedelta(days=back) for back in range(1, count + 1)]
 
 
-def merges(snapshot: Snapshot, days: Sequence[date], target_bytes: int) -> Iterator[Sequence[DataFile]]:
-    """Which files become one: of one partition, small, together no larger than the target. By partition, then path."""
+def merges(files: Sequence[DataFile], days: Sequence[date], target_bytes: int) -> Iterator[Sequence[DataFile]]:
+    """Which files become one: of one partition, small, together no larger than the target. By partition, then path.
+
+    Of earlier versions of this package also those that are large or alone: Polars can't read them where they are.
+    """
     wanted = {day.isoformat() for day in days}
     partitions: dict[tuple[tuple[str, str], ...], list[DataFile]] = {}
-    for path in sorted(snapshot.files):
-        file = snapshot.files[path]
-        if file.partition["date"] in wanted and file.size < SMALL * target_bytes:
+    for file in sorted(files, key=lambda file: file.path):
+        small = file.size < SMALL * target_bytes or file.is_earlier
+        if file.partition["date"] in wanted and small and file.can_be_removed:
             partitions.setdefault(tuple(sorted(file.partition.items())), []).append(file)
     for key in sorted(partitions):
-        yield from (group for group in _filled(partitions[key], target_bytes) if len(group) > 1)
+        for group in _filled(partitions[key], target_bytes):
+            if len(group) > 1 or group[0].is_earlier:
+                yield group
 
 
 def optimize_statement(location: str, days: Sequence[date]) -> str:

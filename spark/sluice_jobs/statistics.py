@@ -5,7 +5,7 @@ The streaming variant keeps the hourly table up to date: an hour appears once, w
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -34,7 +34,7 @@ from sluice_jobs.land import QUERY_ID
 from sluice_jobs.landing import messages_layout
 from sluice_jobs.landing_names import MESSAGES
 from sluice_jobs.stopping import asked_to_stop, awaited, stop_before
-from sluice_jobs.table_log import WRITE, Change, Snapshot, Transaction
+from sluice_jobs.table_log import Change, DataFile, Transaction
 from sluice_jobs.tables import Keep, Layout, ParquetTable, open_table
 from sluice_spark.errors import SegmentTaken
 from sluice_spark.log.store import Store, open_store
@@ -158,10 +158,10 @@ class Hours:
         """Durable when it returns."""
         if self._stopping.is_set():
             stop_before(number, batch.sparkSession)
-        before = self._table.log.snapshot().rows
+        before = self._table.log.rows
         query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         self._table.append(batch, Transaction(app_id=query, version=number))
-        self.rows += self._table.log.snapshot().rows - before
+        self.rows += self._table.log.rows - before
 
 
 def _arriving(spark: SparkSession, source: Source) -> DataFrame:
@@ -202,11 +202,10 @@ def _replace_day(table: ParquetTable, rows: DataFrame, day: date) -> None:
     """In one version: a reader sees the rows of the earlier run, or of this one."""
     files = table.write(rows, f"statistics-{day.isoformat()}")
 
-    def change(snapshot: Snapshot) -> Change:
-        old = [file for file in snapshot.files.values() if file.partition["date"] == day.isoformat()]
-        return Change(operation=WRITE, add=files, remove=old)
+    def change(known: Sequence[DataFile]) -> Change:
+        return Change(add=files, remove=[file for file in known if file.partition["date"] == day.isoformat()])
 
-    table.commit(change)
+    table.log.change(change)
 
 
 def _replaced(store: Store, name: str, text: str) -> None:

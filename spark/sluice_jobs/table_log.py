@@ -1,68 +1,84 @@
-"""A table's log: which files are the table. Versions are published create-exclusive, so writers never undo each other.
+"""A table's log, kept by the package deltalake: which files are the table, at which version, after which batches.
 
-The format is Delta Lake's transaction log (https://github.com/delta-io/delta/blob/master/PROTOCOL.md, reader 1, writer
-2), written here without its jars, so that DuckDB, Athena, Trino, Polars and Spark with Delta read the table as it is.
-A version is a JSON file of actions in `_delta_log/`; the table is what they leave, in order. Every CHECKPOINT_EVERY
-versions a Parquet file holds all of it, so that a reader needs no more than the versions after.
+Spark writes the files, without Delta's jars; a version of the log makes them the table, or not. Versions are published
+create-exclusive, by a hard link or S3's `If-None-Match: *`, so writers never undo each other. Checkpoints, the log's
+clean-up and that of files are the library's.
 
-Only adding, replacing and forgetting files is decided here: no Spark.
+Only adding, replacing and forgetting files is decided here: no Spark. Tables of an earlier version of this package,
+which wrote the log itself, are read and written as they are.
 """
 
 import json
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import Transaction as AppTransaction
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
-from sluice_spark.errors import InvalidOffset, LogError, SegmentTaken, UnknownFormat
-from sluice_spark.log.store import Store
+from sluice_jobs.table_places import Place
+from sluice_jobs.table_schemas import evolved
+from sluice_spark.errors import InvalidOffset, LogError, SegmentMissing, UnknownFormat
 
 FOLDER = "_delta_log"
-READER_VERSION, WRITER_VERSION = 1, 2
-CHECKPOINT_EVERY = 50
+CHECKPOINT_EVERY = 50  # versions
+LOG_KEPT_DAYS = 7  # versions, for readers that follow the table
+FILES_KEPT_HOURS = 24  # that are no longer of the table, and those of attempts that were killed: so long may one read
 OFFSET_VERSION = 1  # of a stream of the table
 COMMIT_ATTEMPTS = 50  # others' commits between our reading and our publishing
-TOMBSTONES_KEPT_MS = 30 * 86_400_000  # compaction deletes a removed file long before
-WRITE, OPTIMIZE = "WRITE", "OPTIMIZE"
-ENGINE = "sluice-spark"
-
-_TEXT, _LONG, _FLAG, _MAP = pa.string(), pa.int64(), pa.bool_(), pa.map_(pa.string(), pa.string())
-_ADD = {"path": _TEXT, "partitionValues": _MAP, "size": _LONG, "modificationTime": _LONG, "dataChange": _FLAG}
-_METADATA = {
-    "id": _TEXT,
-    "format": pa.struct({"provider": _TEXT, "options": _MAP}),
-    "schemaString": _TEXT,
-    "partitionColumns": pa.list_(_TEXT),
-    "configuration": _MAP,
-    "createdTime": _LONG,
+CONFIGURATION = {
+    "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+    "delta.logRetentionDuration": f"interval {LOG_KEPT_DAYS} days",
+    "delta.deletedFileRetentionDuration": f"interval {FILES_KEPT_HOURS // 24} days",
 }
-_CHECKPOINT = pa.schema(
-    {
-        "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
-        "add": pa.struct({**_ADD, "stats": _TEXT}),
-        "remove": pa.struct({"path": _TEXT, "deletionTimestamp": _LONG, "dataChange": _FLAG}),
-        "metaData": pa.struct(_METADATA),
-        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
-    }
-)
-_NO_VERSION = 1 << 62
-_MAPS = ("partitionValues", "options", "configuration")
-
-Action = Mapping[str, Any]
+EARLIER_FOLDER = "batch="  # what folders of files began with, in which Polars sees a partition
+MEASURED = ("sent_at", "happened_at")  # columns whose least and greatest are in the log: readers skip files by them
+PARQUET = ".parquet"
+UNSUPPORTED = "Unsupported"
+_LIKE_THE_LIBRARY = "/!$&'()+,:;=@"  # what it leaves as it is in a path, beside letters, digits and `_.-~`
+_NO_DAY = "0001-01-01"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A Parquet file of the table. `path` is relative and URI-encoded; `partition` has its partition columns' texts."""
+    """A Parquet file of the table. `path` is relative, as the log has it; `partition` has its partition's texts."""
 
     path: str
     partition: Mapping[str, str]
     size: int
     rows: int
+    stats: str = ""  # of a new file, as the log takes them
+
+    @property
+    def name(self) -> str:
+        """Its name in the table's folder."""
+        return unquote(self.path)
+
+    @property
+    def is_earlier(self) -> bool:
+        """Whether an earlier version of this package has named it."""
+        return self.path.startswith(EARLIER_FOLDER)
+
+    @property
+    def can_be_removed(self) -> bool:
+        """Whether the library finds it by its name: an earlier version has written some names in another way."""
+        return self.path == encoded(self.name)
+
+
+def encoded(name: str) -> str:
+    """Write a file's name as the library does in the log."""
+    return quote(name, safe=_LIKE_THE_LIBRARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,100 +90,97 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The table at a version; -1 before its first. `removed` are files that are no longer of it, with the epoch ms."""
+class Change:
+    """What a commit does, all at once. One that is `moved` adds the rows that it removes, and no others."""
 
-    version: int = -1
-    metadata: Mapping[str, Any] | None = None
-    files: Mapping[str, DataFile] = field(default_factory=dict)
-    removed: Mapping[str, int] = field(default_factory=dict)
-    transactions: Mapping[str, int] = field(default_factory=dict)
+    add: Sequence[DataFile] = ()
+    remove: Sequence[DataFile] = ()
+    moved: bool = False
+
+
+class TableLog:
+    """One table's log, as far as this process has read it. Not for threads.
+
+    Raises LogError for what the store or the library refuses, UnknownFormat for a table of another kind.
+    """
+
+    def __init__(self, location: str, *, schema: str, partition_columns: Sequence[str]) -> None:
+        """Touch nothing yet. `schema`: the columns as Spark writes them as JSON, partition columns among them."""
+        self._place = Place(location)
+        self._schema, self._partition_columns = schema, list(partition_columns)
+        self._table: DeltaTable | None = None
+        self._options: Mapping[str, str] = {}
 
     @property
-    def schema(self) -> str | None:
-        """The columns as Spark writes a schema as JSON, partition columns among them."""
-        return self.metadata["schemaString"] if self.metadata else None
+    def version(self) -> int:
+        """The newest; -1 before the first."""
+        table = self._newest()
+        return -1 if table is None else table.version()
 
     @property
     def rows(self) -> int:
         """Of all files."""
-        return sum(file.rows for file in self.files.values())
+        return sum(file.rows for file in self.files())
+
+    @property
+    def schema(self) -> str | None:
+        """The table's columns, as JSON; None where it isn't there."""
+        table = self._newest()
+        return None if table is None else str(table.schema().to_json())
+
+    def files(self) -> Sequence[DataFile]:
+        """List those of the newest version."""
+        table = self._newest()
+        return [] if table is None else list(_files(table))
 
     def has(self, transaction: Transaction) -> bool:
         """Whether its batch, or a later one of the same application, is in the table."""
-        return self.transactions.get(transaction.app_id, -1) >= transaction.version
+        table = self._newest()
+        return table is not None and _has(table, transaction)
 
-    def after(self, version: int, actions: Sequence[Action]) -> "Snapshot":
-        """Return the table once the version's actions are done. Raises UnknownFormat for a later protocol."""
-        files, removed, transactions = dict(self.files), dict(self.removed), dict(self.transactions)
-        metadata = self.metadata
-        for action in actions:
-            if "add" in action:
-                file = _file(action["add"])
-                files[file.path] = file
-                removed.pop(file.path, None)
-            elif "remove" in action:
-                files.pop(action["remove"]["path"], None)
-                removed[action["remove"]["path"]] = action["remove"].get("deletionTimestamp") or 0
-            elif "txn" in action:
-                transactions[action["txn"]["appId"]] = action["txn"]["version"]
-            elif "metaData" in action:
-                metadata = action["metaData"]
-            elif "protocol" in action:
-                versions = action["protocol"]
-                if versions["minReaderVersion"] > READER_VERSION or versions["minWriterVersion"] > WRITER_VERSION:
-                    raise UnknownFormat(f"the table's protocol is {dict(versions)}, this package knows 1 and 2")
-        return replace(
-            self, version=version, metadata=metadata, files=files, removed=removed, transactions=transactions
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a commit does, all at once. An OPTIMIZE adds the rows that it removes, and no others."""
-
-    operation: str
-    add: Sequence[DataFile] = ()
-    remove: Sequence[DataFile] = ()
-    transaction: Transaction | None = None
-
-
-class TableLog:
-    """One table's log, as far as this process has read it. Not for threads."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._snapshot = Snapshot()
-
-    def snapshot(self) -> Snapshot:
-        """Read up to the newest version. Raises LogError for a gap in the log, UnknownFormat for a later protocol."""
-        known = self._snapshot.version
-        names = set(self._store.names(FOLDER, after=_commit_name(known) if known >= 0 else ""))
-        self._snapshot = self._from_checkpoint(names)
-        while _commit_name(self._snapshot.version + 1) in names:
-            self._advance()
-        last = max((_version(name) for name in names if name.endswith(".json")), default=self._snapshot.version)
-        if last > self._snapshot.version:
-            raise LogError(f"the table's log lacks version {self._snapshot.version + 1}: its newest is {last}")
-        return self._snapshot
-
-    def commit(
-        self, change: Callable[[Snapshot], Change | None], *, schema: str, partition_columns: Sequence[str]
-    ) -> Snapshot:
-        """Publish what `change` makes of the newest version, as the next; None leaves the table as it is.
-
-        Called anew each time that another writer was faster. The first commit makes the table, with these columns; to
-        a table that has fewer they are added, one that has others fails with UnknownFormat. Raises LogError where
-        others are faster again and again.
-        """
-        self.snapshot()
+    def append(self, files: Sequence[DataFile], transaction: Transaction) -> bool:
+        """Make the files the table's, once for each transaction; False where its rows are there from others."""
+        said = CommitProperties(app_transactions=[AppTransaction(transaction.app_id, transaction.version)])
         for _ in range(COMMIT_ATTEMPTS):
-            wanted = change(self._snapshot)
-            if wanted is None:
-                return self._snapshot
-            if self._published(wanted, _made(self._snapshot, schema, partition_columns)):
-                return self._snapshot
+            table = self._made()
+            if _has(table, transaction):
+                # Ours all the same, where a try has come through and only its answer was lost.
+                return bool(files) and files[0].path in {file.path for file in _files(table)}
+            if self._committed(table, Change(add=files), said):
+                return True
         raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by others")
+
+    def change(self, make: Callable[[Sequence[DataFile]], Change | None]) -> bool:
+        """Publish what `make` makes of the newest version's files; None leaves the table as it is, and is False.
+
+        Called anew each time that another writer was faster: the library by itself would add what another has added
+        already, of files that another has removed.
+        """
+        said = CommitProperties(max_commit_retries=0)
+        tried: Change | None = None
+        for _ in range(COMMIT_ATTEMPTS):
+            table = self._made()
+            files = list(_files(table))
+            if tried and tried.add and {file.path for file in tried.add} <= {file.path for file in files}:
+                return True  # a try has come through, and only its answer was lost
+            tried = make(files)
+            if tried is None:
+                return False
+            if self._committed(table, tried, said):
+                return True
+        raise LogError(f"{COMMIT_ATTEMPTS} commits to the table were overtaken by others")
+
+    def written(self, folder: str) -> Sequence[DataFile]:
+        """Describe the Parquet files in a folder of the table's by their footers: Spark doesn't tell of them."""
+        with _translated():
+            store = self._files_of()
+            found = store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+            names = [(each.path, each.size) for each in found if each.type is FileType.File]
+            return [
+                _described(name, size, pq.read_metadata(store.open_input_file(name)))
+                for name, size in names
+                if name.endswith(PARQUET) and not name.rpartition("/")[2].startswith((".", "_"))
+            ]
 
     def added(self, *, after: int, until: int) -> Sequence[DataFile]:
         """Files with new rows, in the versions after the one and up to the other.
@@ -175,69 +188,117 @@ class TableLog:
         Raises SegmentMissing where one of them is forgotten.
         """
         found: list[DataFile] = []
-        for version in range(after + 1, until + 1):
-            actions = self._read(_commit_name(version))
-            found += [_file(each["add"]) for each in actions if "add" in each and each["add"]["dataChange"]]
+        with _translated():
+            store = self._files_of()
+            for version in range(after + 1, until + 1):
+                try:
+                    text = store.open_input_file(f"{FOLDER}/{version:020d}.json").read()
+                except FileNotFoundError:
+                    raise SegmentMissing(f"the table's log no longer has version {version}") from None
+                actions = [json.loads(line).get("add") for line in text.splitlines()]
+                found += [_told(add) for add in actions if add and add["dataChange"]]
         return found
 
-    def _published(self, change: Change, first: Sequence[Action]) -> bool:
-        """Whether our commit is the next version. Where it isn't, the one that is has been read."""
-        token = uuid.uuid4().hex
-        actions = [*first, *_actions(change, token)]
-        name = _commit_name(self._snapshot.version + 1)
-        try:
-            self._store.publish(name, pa.py_buffer("".join(f"{json.dumps(each)}\n" for each in actions).encode()))
-        except SegmentTaken:
-            # Ours where an earlier try had come through, and only its answer was lost.
-            if not any(each.get("commitInfo", {}).get("txnId") == token for each in self._read(name)):
-                self._advance()
+    def cleaned(self, *, kept_hours: int = FILES_KEPT_HOURS) -> int:
+        """Delete files that left the table so long ago, or were never of it and are so old, and the log's oldest part.
+
+        Return how many files that were. Readers that began before then are gone.
+        """
+        table = self._newest()
+        if table is None:
+            return 0
+        with _translated():
+            vacuum = partial(table.vacuum, kept_hours, enforce_retention_duration=False, full=True)
+            removed = vacuum(dry_run=True)
+            if removed:  # else it would leave two versions that say so
+                vacuum(dry_run=False)
+            if CONFIGURATION.items() - table.metadata().configuration.items():
+                table.alter.set_table_properties(CONFIGURATION)  # a table of an earlier version of this package
+            table.update_incremental()
+            table.cleanup_metadata()
+        return sum(name.endswith(PARQUET) for name in removed)  # beside them are Hadoop's checksums, on a file system
+
+    def _made(self) -> DeltaTable:
+        """Find the newest version, with our columns: the table is made where there is none, and given what it lacks."""
+        for _ in range(COMMIT_ATTEMPTS):
+            table = self._newest()
+            try:
+                if table is None:
+                    self._create()
+                elif (wanted := self._evolved(table)) is not None:
+                    self._redeclare(table, wanted)
+                else:
+                    return table
+            except (CommitFailedError, DeltaError) as error:
+                lost = error  # another was faster, which the next look shows
+        raise LogError(f"{self._place.location}: {lost}") from lost
+
+    def _create(self) -> None:
+        DeltaTable.create(
+            self._place.uri,
+            Schema.from_json(self._schema),
+            mode="error",
+            partition_by=self._partition_columns,
+            configuration=dict(CONFIGURATION),
+            storage_options=dict(self._options),
+        )
+
+    def _evolved(self, table: DeltaTable) -> str | None:
+        """Say what columns it is to have, None where it has them. Raises UnknownFormat for those of another kind."""
+        if list(table.metadata().partition_columns) != self._partition_columns:
+            raise UnknownFormat(
+                f"{self._place.location}: partitioned by {', '.join(table.metadata().partition_columns)}, "
+                f"not by {', '.join(self._partition_columns)}"
+            )
+        known = table.schema().to_json()
+        wanted = evolved(known, self._schema, table=self._place.location)
+        return None if Schema.from_json(wanted) == table.schema() else wanted
+
+    def _redeclare(self, table: DeltaTable, schema: str) -> None:
+        """Give it these columns: the library has it that one overwrites, here a partition that there isn't."""
+        table.create_write_transaction(
+            [],
+            "overwrite",
+            Schema.from_json(schema),
+            self._partition_columns,
+            partition_filters=[(self._partition_columns[0], "=", _NO_DAY)],
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+
+    def _committed(self, table: DeltaTable, change: Change, said: CommitProperties) -> bool:
+        now_ms = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            *[_add(file, now_ms, moved=change.moved) for file in change.add],
+            *[
+                RemoveAction(file.name, not change.moved, now_ms, file.size, dict(file.partition))
+                for file in change.remove
+            ],
+        ]
+        with _translated():
+            try:
+                table.create_write_transaction(
+                    actions, "append", table.schema(), self._partition_columns, commit_properties=said
+                )
+            except CommitFailedError:
                 return False
-        self._snapshot = self._snapshot.after(self._snapshot.version + 1, actions)
-        if self._snapshot.version % CHECKPOINT_EVERY == 0 and self._snapshot.version:
-            self._checkpoint()
         return True
 
-    def _advance(self) -> None:
-        version = self._snapshot.version + 1
-        self._snapshot = self._snapshot.after(version, self._read(_commit_name(version)))
+    def _newest(self) -> DeltaTable | None:
+        """Read up to the newest version; None where there is no table. Opened anew where its keys have changed."""
+        options = self._place.options()
+        with _translated():
+            if self._table is not None and options == self._options:
+                self._table.update_incremental()
+                return self._table
+            self._options = options
+            try:
+                self._table = DeltaTable(self._place.uri, storage_options=dict(options))
+            except TableNotFoundError:
+                self._table = None
+        return self._table
 
-    def _read(self, name: str) -> list[dict[str, Any]]:
-        text = self._store.read(name).to_pybytes().decode()
-        try:
-            return [json.loads(line) for line in text.splitlines() if line]
-        except json.JSONDecodeError as error:
-            raise UnknownFormat(f"{name} is no commit of a table: {error}") from error
-
-    def _from_checkpoint(self, names: set[str]) -> Snapshot:
-        """Take the newest of a whole checkpoint and what is known already."""
-        newest = max((_version(name) for name in names if name.endswith(".checkpoint.parquet")), default=-1)
-        if newest <= self._snapshot.version:
-            return self._snapshot
-        rows = pq.read_table(pa.BufferReader(self._store.read(_checkpoint_name(newest)))).to_pylist(
-            maps_as_pydicts="strict"
-        )
-        return Snapshot().after(newest, [{k: v for k, v in row.items() if v is not None} for row in rows])
-
-    def _checkpoint(self) -> None:
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(_checkpoint_rows(self._snapshot), _CHECKPOINT), sink)
-        try:
-            self._store.publish(_checkpoint_name(self._snapshot.version), sink.getvalue())
-        except SegmentTaken:
-            return  # another writer's, of the same version: it says the same
-
-    def forget(self, *, before: float) -> int:
-        """Remove versions and checkpoints, older than epoch second `before`, that a newer old checkpoint covers.
-
-        Return how many. Readers that began before then are gone.
-        """
-        published = self._store.names(FOLDER)
-        covered = [_version(n) for n, at in published.items() if n.endswith(".checkpoint.parquet") and at < before]
-        if not covered:
-            return 0
-        old = [name for name in published if _version(name) < max(covered)]
-        self._store.remove(old)
-        return len(old)
+    def _files_of(self) -> PyFileSystem:
+        return PyFileSystem(DeltaStorageHandler(self._place.uri, dict(self._place.options())))
 
 
 def offset_at(version: int) -> dict[str, Any]:
@@ -252,113 +313,75 @@ def version_of(offset: Mapping[str, Any]) -> int:
     return int(offset["tableVersion"])
 
 
-def _made(snapshot: Snapshot, schema: str, partition_columns: Sequence[str]) -> Sequence[Action]:
-    """Make the table, or add the columns that it lacks; nothing where it is as it should be.
-
-    Raises UnknownFormat for another.
-    """
-    protocol = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
-    known = snapshot.metadata
-    if known is None:
-        metadata = {
-            "id": str(uuid.uuid4()),
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": schema,
-            "partitionColumns": list(partition_columns),
-            "configuration": {},
-            "createdTime": _now_ms(),
-        }
-        return [{"protocol": protocol}, {"metaData": metadata}]
-    if known["schemaString"] == schema and list(known["partitionColumns"]) == list(partition_columns):
-        return []
-    missing = [each for each in _columns(known["schemaString"]) if each not in _columns(schema)]
-    if missing or list(known["partitionColumns"]) != list(partition_columns):
-        raise UnknownFormat(f"the table is of another kind: it has {', '.join(each['name'] for each in missing)}")
-    return [{"metaData": {**known, "schemaString": schema}}]
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the library's errors as ours."""
+    try:
+        yield
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        # Its reader says of a later protocol only by its text that it can't read it.
+        later = isinstance(error, DeltaProtocolError) or UNSUPPORTED in str(error)
+        raise (UnknownFormat if later else LogError)(f"the table's log: {error}") from error
 
 
-def _columns(schema: str) -> Sequence[Mapping[str, Any]]:
-    columns: Sequence[Mapping[str, Any]] = json.loads(schema)["fields"]
-    return columns
+def _has(table: DeltaTable, transaction: Transaction) -> bool:
+    known = table.transaction_version(transaction.app_id)
+    return known is not None and known >= transaction.version
 
 
-def _actions(change: Change, token: str) -> list[Action]:
-    changed = change.operation != OPTIMIZE  # else the same rows in other files: who streams the table passes them over
-    actions: list[Action] = [_add(file, data_change=changed) for file in change.add]
-    actions += [
-        {
-            "remove": {
-                "path": file.path,
-                "deletionTimestamp": _now_ms(),
-                "dataChange": changed,
-                "extendedFileMetadata": True,
-                "partitionValues": dict(file.partition),
-                "size": file.size,
-            }
-        }
-        for file in change.remove
-    ]
-    if change.transaction:
-        said = {"appId": change.transaction.app_id, "version": change.transaction.version, "lastUpdated": _now_ms()}
-        actions.append({"txn": said})
-    info = {"timestamp": _now_ms(), "operation": change.operation, "operationParameters": {}, "engineInfo": ENGINE}
-    return [*actions, {"commitInfo": {**info, "txnId": token}}]
+def _files(table: DeltaTable) -> Iterator[DataFile]:
+    columns = table.metadata().partition_columns
+    for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        yield DataFile(
+            path=row["path"],
+            partition={name: _text(row[f"partition.{name}"]) for name in columns},
+            size=row["size_bytes"],
+            rows=row["num_records"] or 0,
+        )
 
 
-def _add(file: DataFile, *, data_change: bool) -> Action:
-    return {
-        "add": {
-            "path": file.path,
-            "partitionValues": dict(file.partition),
-            "size": file.size,
-            "modificationTime": _now_ms(),
-            "dataChange": data_change,
-            "stats": json.dumps({"numRecords": file.rows}),
-        }
-    }
+def _text(value: Any) -> str:
+    """Write a partition's value as the log does."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _file(added: Mapping[str, Any]) -> DataFile:
+def _told(added: Mapping[str, Any]) -> DataFile:
     rows = json.loads(added.get("stats") or "{}").get("numRecords", 0)
     return DataFile(path=added["path"], partition=dict(added["partitionValues"]), size=added["size"], rows=rows)
 
 
-def _checkpoint_rows(snapshot: Snapshot) -> list[Action]:
-    rows: list[Action] = [
-        {"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}},
-        {"metaData": _paired(snapshot.metadata or {})},
-    ]
-    rows += [{"txn": {"appId": app, "version": version}} for app, version in snapshot.transactions.items()]
-    rows += [{"add": _paired(_add(file, data_change=False)["add"])} for file in snapshot.files.values()]
-    known_since = _now_ms() - TOMBSTONES_KEPT_MS
-    rows += [
-        {"remove": {"path": path, "deletionTimestamp": at, "dataChange": False}}
-        for path, at in snapshot.removed.items()
-        if at > known_since
-    ]
-    return rows
+def _add(file: DataFile, now_ms: int, *, moved: bool) -> AddAction:
+    stats = file.stats or json.dumps({"numRecords": file.rows})
+    return AddAction(file.name, file.size, dict(file.partition), now_ms, not moved, stats)
 
 
-def _paired(value: Any) -> Any:
-    """Make maps what pyarrow takes for them."""
-    if not isinstance(value, Mapping):
-        return value
-    return {name: list(each.items()) if name in _MAPS else _paired(each) for name, each in value.items()}
+def _described(name: str, size: int, footer: pq.FileMetaData) -> DataFile:
+    """`name`: below folders `column=value`, escaped as Hive does."""
+    folders = [each.partition("=") for each in name.split("/")[:-1] if "=" in each]
+    return DataFile(
+        path=encoded(name),
+        partition={column: unquote(value) for column, _, value in folders},
+        size=size,
+        rows=footer.num_rows,
+        stats=json.dumps({"numRecords": footer.num_rows, **_measures(footer)}),
+    )
 
 
-def _commit_name(version: int) -> str:
-    return f"{FOLDER}/{version:020d}.json"
+def _measures(footer: pq.FileMetaData) -> Mapping[str, Mapping[str, Any]]:
+    """Find the least and the greatest of the columns that readers ask for, and how many rows have none."""
+    least, greatest, nulls = dict[str, str](), dict[str, str](), dict[str, int]()
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for index in range(footer.num_columns):
+        name = footer.schema.column(index).path
+        found = [group.column(index).statistics for group in groups] if name in MEASURED else []
+        if found and all(each is not None and each.has_min_max and each.has_null_count for each in found):
+            least[name] = _instant(min(each.min for each in found))
+            greatest[name] = _instant(max(each.max for each in found))
+            nulls[name] = sum(each.null_count for each in found)
+    return {"minValues": least, "maxValues": greatest, "nullCount": nulls} if least else {}
 
 
-def _checkpoint_name(version: int) -> str:
-    return f"{FOLDER}/{version:020d}.checkpoint.parquet"
-
-
-def _version(name: str) -> int:
-    """Of a commit or a checkpoint; a large number for what is neither, as Delta keeps `_last_checkpoint` there."""
-    digits = name.rpartition("/")[2].partition(".")[0]
-    return int(digits) if digits.isdigit() else _NO_VERSION
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+def _instant(moment: Any) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -7,7 +7,6 @@ of others again, as compaction writes them, aren't read.
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from sluice_spark.log.store import open_store
 NAME = "sluice-table"
 SCHEMA = "message_id string, body string, happened_at timestamp, date date, exchange string, late boolean"
 _STORED = ("message_id", "body", "happened_at")
+_NO_COLUMNS = '{"type": "struct", "fields": []}'  # it is read, and never made
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -63,7 +63,7 @@ class TableStreamReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Name the newest version. Raises what the table's log raises."""
-        return offset_at(self._log().snapshot().version)
+        return offset_at(self._log().version)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Make a task of each file; at least one, as Spark 4.0 and 4.1 fail on a batch without any."""
@@ -77,12 +77,12 @@ class TableStreamReader(DataSourceStreamReader):
         """Yield the file's rows. Raises SegmentMissing where it is gone."""
         if not isinstance(partition, File):
             return
-        content = open_store(partition.location).read(unquote(partition.file.path))
+        content = open_store(partition.location).read(partition.file.name)
         for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches(columns=list(_STORED)):
             yield _with_partition(batch, partition.file.partition)
 
     def _log(self) -> TableLog:
-        return TableLog(open_store(self._location))
+        return TableLog(self._location, schema=_NO_COLUMNS, partition_columns=())
 
 
 def _with_partition(batch: pa.RecordBatch, partition: Mapping[str, str]) -> pa.RecordBatch:

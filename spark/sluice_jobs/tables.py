@@ -1,29 +1,33 @@
-"""Tables that take each batch of a query once: Parquet with its own log, Delta, Iceberg.
+"""Tables that take each batch of a query once: Parquet with Delta Lake's log, Delta by Spark, Iceberg.
 
 Reading and appending; what is in a row is `landing`'s to say.
 
 Spark's file sink isn't used: its `_spark_metadata` is unknown to other readers, and a table with it can't be compacted.
-Parquet files go to a folder that is new for each attempt (`batch=…`), and are the table's once a version of the log
-names them: a batch that was killed on the way leaves files that no reader sees. Delta skips a batch that it has by
-`txnAppId` and `txnVersion`. Iceberg has the batch's number in the snapshot that it made; it is looked up before.
+Parquet files go to a folder that is new for each attempt, and are the table's once a version of the log names them: a
+batch that was killed on the way leaves files that no reader sees. Delta skips a batch that it has by `txnAppId` and
+`txnVersion`. Iceberg has the batch's number in the snapshot that it made; it is looked up before.
 """
 
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
 
-from sluice_jobs.table_log import WRITE, Change, DataFile, Snapshot, TableLog, Transaction
-from sluice_spark.log.store import open_store
+from sluice_jobs.table_log import DataFile, TableLog, Transaction
+from sluice_jobs.table_schemas import evolved
 
 Keep = Callable[[Mapping[str, str]], bool]  # of a partition's values, by column
-# Values that are hardly ever repeated: a dictionary of them would cost CPU and be given up
-_PLAIN = {f"parquet.enable.dictionary#{name}": "false" for name in ("body", "message_id", "origin_id")}
+_WRITTEN = {
+    # Values that are hardly ever repeated: a dictionary of them would cost CPU and be given up
+    **{f"parquet.enable.dictionary#{name}": "false" for name in ("body", "message_id", "origin_id")},
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",  # the log says what is written
+}
 QUERY_PROPERTY, BATCH_PROPERTY = "sluice.query", "sluice.batch"  # of an Iceberg snapshot
 
 
@@ -55,72 +59,51 @@ def open_table(table_format: str, location: str, name: str, layout: Layout) -> T
 
 
 class ParquetTable:
-    """Parquet files and a log beside them: see `table_log`."""
+    """Parquet files, and Delta Lake's log beside them: see `table_log`."""
 
     def __init__(self, location: str, layout: Layout) -> None:
         self.location, self._layout = location, layout
-        self.log = TableLog(open_store(location))
+        columns = layout.schema.json()
+        self.log = TableLog(location, schema=columns, partition_columns=layout.partition_columns)
 
     def append(self, frame: DataFrame, transaction: Transaction) -> bool:
         """Write the files first, then the version of the log that names them. Raises LogError, UnknownFormat."""
-        if self.log.snapshot().has(transaction):
+        if self.log.has(transaction):
             return False
-        files = self.write(frame, f"{transaction.version:012d}")
-
-        def change(snapshot: Snapshot) -> Change | None:
-            if snapshot.has(transaction):
-                return None
-            return Change(operation=WRITE, add=files, transaction=transaction)
-
-        self.commit(change)
-        return True
-
-    def commit(self, change: Callable[[Snapshot], Change | None]) -> Snapshot:
-        """Publish a version, with the table's columns: as TableLog.commit does, and raises."""
-        return self.log.commit(
-            change, schema=self._layout.schema.json(), partition_columns=self._layout.partition_columns
-        )
+        return self.log.append(self.write(frame, f"{transaction.version:012d}"), transaction)
 
     def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:
         """Read the files of the newest version, but of partitions that `keep` refuses. Raises LogError."""
-        return self.rows_of(spark, [file for file in self.log.snapshot().files.values() if keep(file.partition)])
+        return self.rows_of(spark, [file for file in self.log.files() if keep(file.partition)])
 
     def rows_of(self, spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
-        """Read the rows of these files."""
-        if not files:
-            return spark.createDataFrame([], self._layout.schema)
-        paths = [f"{self.location}/{unquote(file.path)}" for file in files]
-        reader = spark.read.schema(self._layout.schema).option("basePath", self.location)
-        return reader.parquet(*paths).select(*self._layout.schema.names)
+        """Read the rows of these files, with the table's columns."""
+        schema = self._columns()
+        read = [
+            self._read(spark, schema, [file for file in files if file.is_earlier is is_earlier])
+            for is_earlier in {file.is_earlier for file in files}
+        ]
+        return reduce(DataFrame.unionByName, read) if read else spark.createDataFrame([], schema)
 
     def write(self, frame: DataFrame, label: str) -> Sequence[DataFile]:
         """Files with the rows, in a new folder: not yet of the table. One that failed half-way writes none of these."""
-        folder = f"batch={label}-{uuid.uuid4().hex[:12]}"
-        columns = self._layout.schema.names
-        place = f"{self.location}/{folder}"
+        folder = f"{label}-{uuid.uuid4().hex[:12]}"  # without a `=`, in which readers would see a partition
+        columns = [name for name in self._layout.schema.names if name in frame.columns]
         writer = frame.select(*columns).write.partitionBy(*self._layout.partition_columns)
-        writer.options(**_PLAIN).parquet(place)
-        return self._written(frame.sparkSession, folder)
+        writer.options(**_WRITTEN).parquet(f"{self.location}/{folder}")
+        return self.log.written(folder)
 
-    def _written(self, spark: SparkSession, folder: str) -> Sequence[DataFile]:
-        """From the files' footers: Spark doesn't say what it wrote."""
-        partition = self._layout.partition_columns
-        found = (
-            spark.read.schema(self._layout.schema)
-            .parquet(f"{self.location}/{folder}")
-            .groupBy("_metadata.file_path", "_metadata.file_size", *partition)
-            .agg(F.count(F.lit(1)).alias("rows"))
-            .select("file_path", "file_size", "rows", *[F.col(name).cast("string") for name in partition])
-        )
-        return [
-            DataFile(
-                path=f"{folder}/{row.file_path.rpartition(f'/{folder}/')[2]}",
-                partition={name: row[name] for name in partition},
-                size=row.file_size,
-                rows=row.rows,
-            )
-            for row in found.collect()
-        ]
+    def _read(self, spark: SparkSession, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
+        """Read files of one kind: those of earlier versions have a folder more that looks like a partition's."""
+        reader = spark.read.schema(schema).option("basePath", self.location)
+        reader = reader.option("ignoreInvalidPartitionPaths", "true")  # attempts' folders
+        return reader.parquet(*[f"{self.location}/{file.name}" for file in files]).select(*schema.names)
+
+    def _columns(self) -> StructType:
+        """List the table's columns, and the layout's, which it may not have yet."""
+        layout = self._layout.schema.json()
+        columns = evolved(self.log.schema or layout, layout, table=self.location)
+        return StructType.fromJson(json.loads(columns))
 
 
 class DeltaTable:

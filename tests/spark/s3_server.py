@@ -31,7 +31,10 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             if name.lower() not in {"content-length", "transfer-encoding"}:
                 self.send_header(name, str(value))
-        self.send_header("Content-Length", str(len(content)))
+        said = {name.lower(): value for name, value in headers.items()}
+        # What is asked by HEAD has its length, and is not sent
+        length = said.get("content-length", len(content)) if self.command == "HEAD" else len(content)
+        self.send_header("Content-Length", str(length))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)

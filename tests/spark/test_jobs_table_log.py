@@ -1,201 +1,426 @@
-"""A table's log: what is the table, whoever writes, and what compaction may merge."""
+"""A table's log: what is the table, whoever writes, what columns it gets, and what compaction may merge."""
 
 import json
+import os
+import shutil
+import string
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from datetime import date, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sluice_jobs import table_log
 from sluice_jobs.merging import closed_days, merges, optimize_statement, rewrite_statement
-from sluice_jobs.table_log import OPTIMIZE, WRITE, Change, DataFile, Snapshot, TableLog, Transaction
-from sluice_spark.errors import LogError, SegmentTaken, UnknownFormat
-from sluice_spark.log.store import FileStore
+from sluice_jobs.table_log import CHECKPOINT_EVERY, Change, DataFile, TableLog, Transaction, encoded
+from sluice_jobs.table_places import Place
+from sluice_jobs.table_schemas import evolved
+from sluice_spark.errors import LogError, SegmentMissing, UnknownFormat
 
-SCHEMA = json.dumps({"type": "struct", "fields": []})
 DAY = date(2026, 11, 20)
+AWKWARD = "a/b:c {%}*? é=1+2&'x'"
+KEPT_LOG_S = 8 * 86_400
+STORED = Path(__file__).parent / "stored" / "own-log" / "tables" / "messages"  # as this package wrote it by itself
 
 
-def file(path: str, rows: int = 1, *, size: int = 10, day: date = DAY, exchange: str = "e") -> DataFile:
-    return DataFile(path=path, partition={"date": day.isoformat(), "exchange": exchange}, size=size, rows=rows)
+def schema(**more: Any) -> str:
+    columns = {"message_id": "string", **more, "date": "date", "exchange": "string"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return json.dumps({"type": "struct", "fields": fields})
 
 
-def commit(log: TableLog, change: Change | Callable[[Snapshot], Change | None], schema: str = SCHEMA) -> Snapshot:
-    make = change if callable(change) else lambda _: change
-    return log.commit(make, schema=schema, partition_columns=["date", "exchange"])
+def opened(place: Path, **more: Any) -> TableLog:
+    return TableLog(str(place), schema=schema(**more), partition_columns=["date", "exchange"])
 
 
-def added(*paths: str) -> Change:
-    return Change(operation=WRITE, add=[file(path) for path in paths])
+def wrote(place: Path, folder: str, ids: Sequence[str], exchange: str = "e") -> Sequence[DataFile]:
+    """A file with these rows, as Spark leaves it; described as the log is told."""
+    part = place / folder / f"date={DAY}" / f"exchange={hive_escaped(exchange)}"
+    part.mkdir(parents=True, exist_ok=True)
+    sent_at = [datetime(2026, 11, 20, 12, tzinfo=UTC)] * len(ids)
+    columns = {"message_id": list(ids), "sent_at": pa.array(sent_at, pa.timestamp("us", "UTC"))}
+    pq.write_table(pa.table(columns), part / "part-0.parquet")
+    return opened(place).written(folder)
+
+
+def hive_escaped(name: str) -> str:
+    return "".join(f"%{ord(each):02X}" if each in "\"#%'*/:=?\\{[]^" else each for each in name)
+
+
+def transaction(version: int, query: str = "query") -> Transaction:
+    return Transaction(app_id=query, version=version)
+
+
+def ids(place: Path) -> list[str]:
+    found = deltalake.DeltaTable(str(place)).to_pyarrow_table(columns=["message_id"])
+    return sorted(found["message_id"].to_pylist())
 
 
 def test_a_table_without_a_version_is_empty(tmp_path: Path) -> None:
-    snapshot = TableLog(FileStore(tmp_path)).snapshot()
-    assert (snapshot.version, snapshot.files, snapshot.schema) == (-1, {}, None)
+    log = opened(tmp_path)
+    assert (log.version, log.files(), log.schema, log.rows) == (-1, [], None, 0)
+    assert log.cleaned() == 0
+    assert not log.has(transaction(0))
 
 
 def test_what_one_process_commits_another_reads(tmp_path: Path) -> None:
-    writer, reader = TableLog(FileStore(tmp_path)), TableLog(FileStore(tmp_path))
-    commit(writer, added("a", "b"))
-    assert set(reader.snapshot().files) == {"a", "b"}
-    commit(reader, Change(operation=OPTIMIZE, add=[file("c", 2)], remove=[file("a"), file("b")]))
-    assert set(writer.snapshot().files) == {"c"}
-    assert set(writer.snapshot().removed) == {"a", "b"}
-    assert writer.snapshot().rows == 2
+    writer, reader = opened(tmp_path), opened(tmp_path)
+    assert writer.append([*wrote(tmp_path, "1", ["a"]), *wrote(tmp_path, "2", ["b"], AWKWARD)], transaction(0))
+    assert {(file.name.partition("/")[0], file.rows) for file in reader.files()} == {("1", 1), ("2", 1)}
+    merged = wrote(tmp_path, "3", ["a", "b"])
+    assert reader.change(lambda files: Change(add=merged, remove=files, moved=True))
+    assert [file.path for file in writer.files()] == [merged[0].path]
+    assert writer.rows == 2
+    assert ids(tmp_path) == ["a", "b"]
 
 
-def test_a_commit_that_was_overtaken_is_made_of_what_is_there_now(tmp_path: Path) -> None:
-    one, other = TableLog(FileStore(tmp_path)), TableLog(FileStore(tmp_path))
-    commit(one, added("a"))
-    seen: list[set[str]] = []
-
-    def change(snapshot: Snapshot) -> Change:
-        seen.append(set(snapshot.files))
-        if len(seen) == 1:
-            commit(other, added("b"))
-        return added("c")
-
-    assert set(commit(one, change).files) == {"a", "b", "c"}
-    assert seen == [{"a"}, {"a", "b"}]
+def test_a_batch_is_in_the_table_once(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    assert log.append(wrote(tmp_path, "1", ["a"]), transaction(4))
+    assert not log.append(wrote(tmp_path, "2", ["a"]), transaction(4))
+    assert not log.append(wrote(tmp_path, "3", ["b"]), transaction(3))
+    assert [opened(tmp_path).has(transaction(version)) for version in (3, 4, 5)] == [True, True, False]
+    assert not log.has(transaction(0, "another"))
+    assert log.append(wrote(tmp_path, "4", ["c"]), transaction(0, "another"))
+    assert ids(tmp_path) == ["a", "c"]
 
 
-def test_a_change_that_is_none_leaves_the_table(tmp_path: Path) -> None:
-    log = TableLog(FileStore(tmp_path))
-    commit(log, added("a"))
-    assert commit(log, lambda _: None).version == 0
-
-
-def test_a_transaction_is_known_with_those_before_it(tmp_path: Path) -> None:
-    log = TableLog(FileStore(tmp_path))
-    commit(log, Change(operation=WRITE, transaction=Transaction(app_id="query", version=4)))
-    snapshot = TableLog(FileStore(tmp_path)).snapshot()
-    known = [snapshot.has(Transaction(app_id="query", version=version)) for version in (3, 4, 5)]
-    assert known == [True, True, False]
-    assert not snapshot.has(Transaction(app_id="another", version=0))
-
-
-class AnswerLost(FileStore):
-    """Publishes, and says that the name is taken: as a store's client that tries again does."""
-
-    def publish(self, name: str, content: pa.Buffer) -> None:
-        super().publish(name, content)
-        raise SegmentTaken(name)
+def test_of_two_drivers_that_write_a_batch_one_does(tmp_path: Path) -> None:
+    """Both had looked before either wrote."""
+    first, second = opened(tmp_path), opened(tmp_path)
+    first.append([], transaction(0))
+    assert not first.has(transaction(1))
+    assert not second.has(transaction(1))
+    assert first.append(wrote(tmp_path, "1", ["a"]), transaction(1))
+    assert not second.append(wrote(tmp_path, "2", ["a"]), transaction(1))
+    assert ids(tmp_path) == ["a"]
 
 
 def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path) -> None:
-    log = TableLog(AnswerLost(tmp_path))
-    assert commit(log, added("a")).version == 0
-    assert commit(log, added("b")).version == 1
+    files = wrote(tmp_path, "1", ["a"])
+    opened(tmp_path).append(files, transaction(0))
+    assert opened(tmp_path).append(files, transaction(0))
+    assert ids(tmp_path) == ["a"]
+
+
+def test_a_change_that_was_overtaken_is_made_of_what_is_there_now(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    one.append(wrote(tmp_path, "1", ["a"]), transaction(0))
+    seen: list[int] = []
+
+    def change(files: Sequence[DataFile]) -> Change:
+        seen.append(len(files))
+        if len(seen) == 1:
+            other.append(wrote(tmp_path, "2", ["b"]), transaction(1))
+        return Change(add=wrote(tmp_path, f"merged-{len(seen)}", ["a", "b"][: len(files)]), remove=files)
+
+    assert one.change(change)
+    assert seen == [1, 2]
+    assert ids(tmp_path) == ["a", "b"]
+
+
+def test_of_two_that_merge_the_same_files_one_does(tmp_path: Path) -> None:
+    """The library by itself lets both, and each row is there twice."""
+    first, second = opened(tmp_path), opened(tmp_path)
+    first.append([*wrote(tmp_path, "1", ["a"]), *wrote(tmp_path, "2", ["b"])], transaction(0))
+    small = list(first.files())
+
+    def merging(folder: str, before: Any = lambda: None) -> Any:
+        large = wrote(tmp_path, folder, ["a", "b"])
+
+        def change(files: Sequence[DataFile]) -> Change | None:
+            if {file.path for file in small} - {file.path for file in files}:
+                return None
+            before()
+            return Change(add=large, remove=small, moved=True)
+
+        return change
+
+    assert not first.change(merging("3", before=lambda: second.change(merging("4"))))
+    assert ids(tmp_path) == ["a", "b"]
+
+
+def test_a_change_that_is_none_leaves_the_table(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append(wrote(tmp_path, "1", ["a"]), transaction(0))
+    before = log.version
+    assert not log.change(lambda _: None)
+    assert log.version == before
 
 
 def test_a_store_where_others_are_always_faster_fails_after_a_while(tmp_path: Path) -> None:
-    other = TableLog(FileStore(tmp_path))
+    log, other = opened(tmp_path), opened(tmp_path)
 
-    def change(snapshot: Snapshot) -> Change:
-        commit(other, added(f"other-{snapshot.version}"))
-        return added("mine")
+    def change(files: Sequence[DataFile]) -> Change:
+        other.append([], transaction(len(batches)))
+        batches.append(len(files))
+        return Change(add=wrote(tmp_path, "mine", ["x"]))
 
+    batches: list[int] = []
     with pytest.raises(LogError, match="overtaken"):
-        commit(TableLog(FileStore(tmp_path)), change)
+        log.change(change)
 
 
-def schema_of(*names: str) -> str:
-    return json.dumps({"type": "struct", "fields": [{"name": name, "type": "string"} for name in names]})
+# Columns
 
 
-def test_columns_that_a_table_lacks_are_added(tmp_path: Path) -> None:
-    log = TableLog(FileStore(tmp_path))
-    first = commit(log, added("a"), schema_of("x"))
-    later = commit(log, added("b"), schema_of("x", "y"))
-    assert (later.schema, set(later.files)) == (schema_of("x", "y"), {"a", "b"})
-    assert first.metadata is not None
-    assert later.metadata is not None
-    assert later.metadata["id"] == first.metadata["id"]
+def kinds(log: TableLog) -> dict[str, Any]:
+    return {field["name"]: field["type"] for field in json.loads(log.schema or "")["fields"]}
 
 
-def test_a_table_of_another_kind_isnt_written_to(tmp_path: Path) -> None:
-    log = TableLog(FileStore(tmp_path))
-    commit(log, added("a"), schema_of("x", "y"))
-    with pytest.raises(UnknownFormat, match="it has y"):
-        commit(log, added("b"), schema_of("x"))
-    assert set(TableLog(FileStore(tmp_path)).snapshot().files) == {"a"}
+def test_columns_that_a_table_lacks_are_added_and_numbers_get_wider(tmp_path: Path) -> None:
+    opened(tmp_path, n="integer", ratio="float").append(wrote(tmp_path, "1", ["a"]), transaction(0))
+    before = deltalake.DeltaTable(str(tmp_path)).metadata().id
+    log = opened(tmp_path, n="long", ratio="double", tenant="string")
+    log.append(wrote(tmp_path, "2", ["b"]), transaction(1))
+    assert kinds(log) | {"n": "long", "ratio": "double", "tenant": "string"} == kinds(log)
+    assert deltalake.DeltaTable(str(tmp_path)).metadata().id == before
+    rows = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()
+    assert (rows["tenant"].null_count, rows.num_rows) == (2, 2)
 
 
-def test_a_later_protocol_isnt_read(tmp_path: Path) -> None:
-    line = json.dumps({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}})
-    FileStore(tmp_path).publish(f"{table_log.FOLDER}/{0:020d}.json", pa.py_buffer(line.encode()))
-    with pytest.raises(UnknownFormat, match="protocol"):
-        TableLog(FileStore(tmp_path)).snapshot()
+def test_a_column_that_isnt_written_any_more_stays_as_wide_as_it_was(tmp_path: Path) -> None:
+    opened(tmp_path, n="long", tenant="string").append(wrote(tmp_path, "1", ["a"]), transaction(0))
+    log = opened(tmp_path, n="integer")
+    before = log.version
+    log.append(wrote(tmp_path, "2", ["b"]), transaction(1))
+    assert (kinds(log)["n"], kinds(log)["tenant"], log.version) == ("long", "string", before + 1)
 
 
-def test_a_version_that_is_missing_is_never_passed_over(tmp_path: Path) -> None:
-    log = TableLog(FileStore(tmp_path))
-    for name in "abc":
-        commit(log, added(name))
-    (tmp_path / table_log.FOLDER / f"{1:020d}.json").unlink()
-    with pytest.raises(LogError, match="version 1"):
-        TableLog(FileStore(tmp_path)).snapshot()
+@pytest.mark.parametrize(("there", "wanted"), [("string", "integer"), ("long", "double"), ("integer", "string")])
+def test_a_column_of_another_type_is_refused_by_table_and_name(tmp_path: Path, there: str, wanted: str) -> None:
+    opened(tmp_path, n=there).append(wrote(tmp_path, "1", ["a"]), transaction(0))
+    with pytest.raises(UnknownFormat, match=f"{tmp_path}: column n is {there} there, and can't become {wanted}"):
+        opened(tmp_path, n=wanted).append(wrote(tmp_path, "2", ["b"]), transaction(1))
+    assert ids(tmp_path) == ["a"]
 
 
-@pytest.fixture
-def long_log(tmp_path: Path) -> TableLog:
-    """Longer than two checkpoints, with files added and removed."""
-    log = TableLog(FileStore(tmp_path))
-    for number in range(2 * table_log.CHECKPOINT_EVERY + 5):
-        old = [file(f"é {number - 1}", number)] if number % 3 == 2 else []
-        transaction = Transaction(app_id="query", version=number)
-        commit(log, Change(operation=WRITE, add=[file(f"é {number}", number + 1)], remove=old, transaction=transaction))
-    return log
+def test_what_is_within_a_column_evolves_as_columns_do() -> None:
+    def nested(kind: str, *more: str) -> dict[str, Any]:
+        fields = [{"name": name, "type": each} for name, each in [("n", kind), *((name, "string") for name in more)]]
+        return {"type": "array", "elementType": {"type": "struct", "fields": fields}, "containsNull": True}
+
+    found = json.loads(evolved(schema(value=nested("integer")), schema(value=nested("long", "x")), table="t"))
+    assert found["fields"][1]["type"] == nested("long", "x")
+    with pytest.raises(UnknownFormat, match="t: column value: column n is integer there"):
+        evolved(schema(value=nested("integer")), schema(value=nested("string")), table="t")
+    with pytest.raises(UnknownFormat, match="t: column value is array there, and can't become string"):
+        evolved(schema(value=nested("integer")), schema(value="string"), table="t")
 
 
-def test_a_table_read_from_its_checkpoint_is_the_same(tmp_path: Path, long_log: TableLog) -> None:
-    expected = long_log.snapshot()
-    for number in range(table_log.CHECKPOINT_EVERY * 2):
-        (tmp_path / table_log.FOLDER / f"{number:020d}.json").unlink()
-    found = TableLog(FileStore(tmp_path)).snapshot()
-    assert found.files == expected.files
-    assert found.removed == expected.removed
-    assert (found.version, found.transactions, found.schema) == (expected.version, {"query": 104}, SCHEMA)
+def test_a_table_that_is_partitioned_otherwise_isnt_written_to(tmp_path: Path) -> None:
+    opened(tmp_path).append(wrote(tmp_path, "1", ["a"]), transaction(0))
+    other = TableLog(str(tmp_path), schema=schema(), partition_columns=["date"])
+    with pytest.raises(UnknownFormat, match="partitioned by date, exchange, not by date"):
+        other.append([], transaction(1))
 
 
-def test_versions_that_a_checkpoint_covers_are_forgotten_once_they_are_old(tmp_path: Path, long_log: TableLog) -> None:
-    assert long_log.forget(before=time.time() - 3600) == 0
-    assert long_log.forget(before=time.time() + 3600) > table_log.CHECKPOINT_EVERY
-    assert TableLog(FileStore(tmp_path)).snapshot().files == long_log.snapshot().files
-    assert long_log.forget(before=time.time() + 3600) == 0
+def test_a_later_protocol_isnt_written_to(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    lines = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["odd"], "writerFeatures": []}},
+        {"metaData": {"id": "1", "format": {"provider": "parquet", "options": {}}, "schemaString": schema(),
+                      "partitionColumns": ["date", "exchange"], "configuration": {}}},
+    ]  # fmt: skip
+    (tmp_path / "_delta_log" / f"{0:020d}.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(LogError, match="odd"):
+        opened(tmp_path).append([], transaction(0))
+
+
+# What lies there
+
+
+def test_a_file_is_described_from_its_footer_and_its_folders(tmp_path: Path) -> None:
+    (file,) = wrote(tmp_path, "7-x", ["a", "b"], AWKWARD)
+    assert (file.rows, dict(file.partition)) == (2, {"date": "2026-11-20", "exchange": AWKWARD})
+    assert (tmp_path / file.name).stat().st_size == file.size
+    noon = "2026-11-20T12:00:00.000000Z"
+    stats = {"minValues": {"sent_at": noon}, "maxValues": {"sent_at": noon}, "nullCount": {"sent_at": 0}}
+    assert json.loads(file.stats) == {"numRecords": 2, **stats}
+
+
+def test_a_name_is_written_as_the_library_writes_it(tmp_path: Path) -> None:
+    """Else it wouldn't find what is to be removed, and its rows were there twice."""
+    names = [f"x{each}y" for each in string.printable if each.isprintable() and each != "/"] + ["é", "日本", AWKWARD]
+    log = opened(tmp_path)
+    part = {"date": "2026-11-20", "exchange": "e"}
+    files = [DataFile(path=encoded(name), partition=part, size=1, rows=1) for name in names]
+    log.append(files, transaction(0))
+    assert {file.path for file in log.files()} == {file.path for file in files}
+    assert all(file.can_be_removed for file in log.files())
+    log.change(lambda files: Change(remove=files))
+    assert log.files() == []
+
+
+def aged(path: Path, days: int) -> None:
+    for file in [each for each in path.rglob("*") if each.is_file()]:
+        os.utime(file, (time.time() - days * 86_400,) * 2)
+
+
+def test_what_a_killed_attempt_leaves_is_no_part_of_the_table_and_goes_a_day_later(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append(wrote(tmp_path, "1", ["a"], AWKWARD), transaction(0))
+    wrote(tmp_path, "2-killed", ["b"], AWKWARD)
+    unfinished = tmp_path / "3-killed" / "_temporary" / "0" / "part-0.parquet"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_bytes(b"PAR1")
+    assert ids(tmp_path) == ["a"]
+    assert log.cleaned() == 0
+    for folder in ("1", "2-killed", "3-killed"):
+        aged(tmp_path / folder, days=2)
+    assert log.cleaned() == 2
+    assert not list(tmp_path.glob("*-killed/**/*.parquet"))
+    assert ids(tmp_path) == ["a"]
+
+
+def test_a_log_is_read_from_its_checkpoint_and_what_that_covers_is_forgotten_once_it_is_old(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(CHECKPOINT_EVERY + 10):
+        log.append(wrote(tmp_path, f"{number}", [f"{number:03d}"]), transaction(number))
+    assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+    expected = ids(tmp_path)
+    aged(tmp_path / "_delta_log", days=8)
+    log.cleaned()
+    assert len(list((tmp_path / "_delta_log").glob("*.json"))) < CHECKPOINT_EVERY
+    assert ids(tmp_path) == expected
+    again = opened(tmp_path)
+    assert again.has(transaction(CHECKPOINT_EVERY + 9))
+    with pytest.raises(SegmentMissing, match="version 1"):
+        again.added(after=0, until=5)
 
 
 def test_a_stream_gets_new_rows_and_not_those_that_were_moved(tmp_path: Path) -> None:
-    log = TableLog(FileStore(tmp_path))
-    commit(log, added("a"))
-    commit(log, added("b"))
-    commit(log, Change(operation=OPTIMIZE, add=[file("c", 2)], remove=[file("a"), file("b")]))
-    commit(log, added("d"))
-    assert [each.path for each in log.added(after=-1, until=3)] == ["a", "b", "d"]
-    assert [each.path for each in log.added(after=1, until=2)] == []
+    log = opened(tmp_path)
+    first = log.version
+    for number in range(2):
+        log.append(wrote(tmp_path, f"{number}", [f"{number}"]), transaction(number))
+    log.change(lambda files: Change(add=wrote(tmp_path, "2", ["0", "1"]), remove=files, moved=True))
+    log.append(wrote(tmp_path, "3", ["3"]), transaction(3))
+    found = [file.name.partition("/")[0] for file in log.added(after=first, until=log.version)]
+    assert found == ["0", "1", "3"]
+    assert log.added(after=log.version, until=log.version) == []
+
+
+# Tables of before
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(STORED, tmp_path / "messages"))
+
+
+def of_earlier(place: Path) -> TableLog:
+    columns = deltalake.DeltaTable(str(place)).schema().to_json()
+    return TableLog(str(place), schema=columns, partition_columns=["date", "exchange", "late"])
+
+
+def test_a_table_whose_log_we_wrote_ourselves_is_read_and_goes_on(earlier: Path) -> None:
+    log = of_earlier(earlier)
+    query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
+    assert [log.has(transaction(version, query)) for version in (4, 5)] == [True, False]
+    assert len(ids(earlier)) == log.rows == 13
+    assert log.append([], transaction(5, query))
+    assert of_earlier(earlier).has(transaction(5, query))
+    assert [file.rows for file in log.added(after=5, until=6)] == [1]
+
+
+def test_its_files_stay_while_what_it_removed_goes(earlier: Path) -> None:
+    log = of_earlier(earlier)
+    assert log.cleaned(kept_hours=0) == 8
+    assert len(ids(earlier)) == 13
+    assert (
+        deltalake.DeltaTable(str(earlier)).metadata().configuration["delta.logRetentionDuration"] == "interval 7 days"
+    )
+
+
+def test_its_files_are_merged_out_of_their_folders_but_for_names_that_the_library_writes_otherwise(
+    earlier: Path,
+) -> None:
+    log = of_earlier(earlier)
+    groups = list(merges(log.files(), [DAY, DAY + timedelta(days=1)], 1 << 20))
+    assert sorted(len(group) for group in groups) == [1, 5]
+    kept = [file for file in log.files() if not file.can_be_removed]
+    assert {file.partition["exchange"] for file in kept} == {"a/b:c {%}*? é=1"}
+
+
+# S3
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """In another process: the library doesn't let go of the interpreter while it waits for an answer."""
+    program = "from tests.spark import s3_server\nwith s3_server.running() as s3: print(s3.url, flush=True); input()"
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        import boto3  # noqa: PLC0415  where there is an endpoint
+
+        place = {"LocationConstraint": "eu-west-1"}
+        boto3.client("s3").create_bucket(Bucket="bucket", CreateBucketConfiguration=place)
+        yield "s3a://bucket/tables/messages"
+        server.terminate()
+
+
+def test_on_s3_a_version_is_one_writer_s(s3: str) -> None:
+    first, second = (TableLog(s3, schema=schema(), partition_columns=["date", "exchange"]) for _ in range(2))
+    file = DataFile(path=encoded("1/é"), partition={"date": "2026-11-20", "exchange": "e"}, size=1, rows=1)
+    first.append([], transaction(0))
+    assert not second.has(transaction(1))
+    assert first.append([file], transaction(1))
+    assert not second.append([], transaction(1))
+    assert [each.path for each in second.files()] == [file.path]
+    assert second.written("none") == []
+    assert [each.path for each in second.added(after=first.version - 1, until=first.version)] == [file.path]
+
+
+def test_keys_of_s3_are_botocore_s_and_an_endpoint_of_aws_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
+    assert Place("s3://bucket/t").options() == {
+        "AWS_ACCESS_KEY_ID": "AKIATEST",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SESSION_TOKEN": "token",
+        "AWS_REGION": "eu-west-1",
+    }
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    options = Place("s3://bucket/t").options()
+    assert (options["AWS_ENDPOINT_URL"], options["AWS_ALLOW_HTTP"]) == ("http://127.0.0.1:9", "true")
+    assert (Place("/t").options(), Place("file:/t").uri) == ({}, "/t")
+    with pytest.raises(LogError, match="'hdfs'"):
+        Place("hdfs://host/t")
 
 
 # What is merged
 
 
-def snapshot_of(*files: DataFile) -> Snapshot:
-    return Snapshot(version=0, files={each.path: each for each in files})
+def file(path: str, *, size: int = 10, day: date = DAY, exchange: str = "e") -> DataFile:
+    return DataFile(path=path, partition={"date": day.isoformat(), "exchange": exchange}, size=size, rows=1)
 
 
 def test_small_files_of_one_partition_are_merged_up_to_the_target() -> None:
     files = [file(f"{number}", size=30) for number in range(5)] + [file("large", size=90), file("x", exchange="o")]
-    groups = [[each.path for each in group] for group in merges(snapshot_of(*files), [DAY], 100)]
+    groups = [[each.path for each in group] for group in merges(files, [DAY], 100)]
     assert groups == [["0", "1", "2"], ["3", "4"]]
 
 
 def test_days_that_arent_asked_for_stay() -> None:
     files = [file("a", day=DAY + timedelta(days=1)), file("b", day=DAY + timedelta(days=1))]
-    assert list(merges(snapshot_of(*files), [DAY], 100)) == []
+    assert list(merges(files, [DAY], 100)) == []
     assert closed_days(DAY, 2) == [date(2026, 11, 19), date(2026, 11, 18)]
 
 
@@ -203,7 +428,7 @@ def test_days_that_arent_asked_for_stay() -> None:
 @given(st.lists(st.tuples(st.integers(1, 150), st.sampled_from("ab")), max_size=30), st.integers(1, 120))
 def test_no_file_is_merged_twice_and_no_group_exceeds_the_target(sizes: list[tuple[int, str]], target: int) -> None:
     files = [file(f"{number}", size=size, exchange=name) for number, (size, name) in enumerate(sizes)]
-    groups = list(merges(snapshot_of(*files), [DAY], target))
+    groups = list(merges(files, [DAY], target))
     paths = [each.path for group in groups for each in group]
     assert len(set(paths)) == len(paths)
     for group in groups:
@@ -221,14 +446,3 @@ def test_delta_and_iceberg_are_told_by_sql() -> None:
         f"CALL glue.system.rewrite_data_files(table => 'sluice.messages', where => '{escaped}', "
         "options => map('target-file-size-bytes', '64', 'partial-progress.enabled', 'true'))"
     )
-
-
-def test_a_commit_is_lines_of_deltas_actions(tmp_path: Path) -> None:
-    """As the protocol has them: other readers depend on it."""
-    commit(TableLog(FileStore(tmp_path)), added("batch=1/a%20b"))
-    lines = (tmp_path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
-    actions: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    assert [next(iter(each)) for each in actions] == ["protocol", "metaData", "add", "commitInfo"]
-    assert actions[0]["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 2}
-    add = actions[2]["add"]
-    assert (add["path"], add["dataChange"], json.loads(add["stats"])) == ("batch=1/a%20b", True, {"numRecords": 1})

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from sluice_jobs.table_log import DataFile, TableLog, version_of
+from sluice_jobs.table_log import TableLog, Transaction, version_of
 from sluice_spark.errors import InvalidOffset, SluiceSparkError, UnknownFormat
 from sluice_spark.log import bad_records
 from sluice_spark.log.offsets import Offset, Position, Totals
@@ -25,6 +25,8 @@ from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import deletions, message_ids
 
 STORED = Path(__file__).parent / "stored" / "1"
+TABLE = STORED.parent / "own-log" / "tables" / "messages"
+COLUMNS = '{"type": "struct", "fields": []}'
 STAGING = FileStore(STORED / "staging")
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
 ROWS = [
@@ -127,15 +129,17 @@ def test_a_table_s_stream_goes_on_where_it_was() -> None:
     assert version_of(stored("offset-table.json")) == 7
 
 
+def table_at(place: Path) -> TableLog:
+    return TableLog(str(place), schema=COLUMNS, partition_columns=["date", "exchange", "late"])
+
+
 def test_a_table_is_what_its_checkpoint_and_the_versions_after_it_leave() -> None:
-    log = TableLog(FileStore(STORED / "table"))
-    snapshot = log.snapshot()
-    merged = DataFile(path="batch=compacted-0/part-0.parquet", partition={"date": "2026-11-21"}, size=5200, rows=52)
-    assert (snapshot.version, dict(snapshot.files)) == (52, {merged.path: merged})
-    assert snapshot.transactions == {"query": 51}
-    assert len(snapshot.removed) == 52
-    assert json.loads(snapshot.schema or "")["fields"][0]["name"] == "body"
-    assert [file.path for file in log.added(after=50, until=52)] == ["batch=000000000051-0/part-0.parquet"]
+    log = table_at(TABLE)
+    assert (log.version, log.rows) == (6, 13)
+    query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
+    assert [log.has(Transaction(app_id=query, version=version)) for version in (4, 5)] == [True, False]
+    assert {file.partition["exchange"] for file in log.files()} == {"events", "none", "a/b:c {%}*? é=1"}
+    assert [file.name.partition("/")[0] for file in log.added(after=4, until=6)] == ["batch=000000000004-490892d32b0b"]
 
 
 def later_segment(folder: Path) -> None:
@@ -155,9 +159,10 @@ def later_deletion(folder: Path) -> None:
 
 
 def later_table(folder: Path) -> None:
-    actions = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}}
-    (folder / "table" / "_delta_log" / f"{53:020d}.json").write_text(json.dumps(actions))
-    TableLog(FileStore(folder / "table")).snapshot()
+    shutil.copytree(TABLE, folder / "table")
+    actions = {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}
+    (folder / "table" / "_delta_log" / f"{7:020d}.json").write_text(json.dumps(actions))
+    table_at(folder / "table").files()
 
 
 def later_offset(_: Path) -> None:

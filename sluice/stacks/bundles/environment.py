@@ -32,6 +32,7 @@ from sluice.stacks.parameters import Architecture
 PACKAGES = ("sluice_spark", "sluice_jobs")  # whole, and what they import of `sluice`
 ENTRY_POINT = "sluice_job.py"
 FORMAT = b"tgz 2"  # a key covers it: counted up where equal content is packed otherwise
+OLDER_TAG = "manylinux_2_24"  # of arro3-core's wheel for ARM; functions' layers, whose keys cover their tags, need none
 COMPRESSION = 6  # of 9, which takes twice as long or more for half a hundredth less
 MTIME = 0  # a date of its own would make equal content another archive
 
@@ -43,7 +44,7 @@ def image_target(architecture: Architecture, python: str) -> Target:
     """
     if architecture is Architecture.LOCAL:
         return Target.here(this_python())
-    wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in GLIBC_TAGS)
+    wheels = tuple(f"{tag}_{WHEEL_MACHINES[architecture]}" for tag in (*GLIBC_TAGS, OLDER_TAG))
     return Target(machine=architecture, python=python, wheels=wheels)
 
 

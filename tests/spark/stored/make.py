@@ -1,7 +1,8 @@
 """Values of every kind that the Spark packages store, as they write it: `python -m tests.spark.stored.make FOLDER`.
 
 Run once for each version of a format, into a new folder beside the others; what is there stays as it is, and
-test_stored reads it.
+test_stored reads it. `own-log` has tables of a land job that wrote their log by itself, with a compaction between two
+batches; since then it is the package deltalake's, and Delta Lake's protocol says what it is.
 """
 
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3] / "spark"))
 
 import pyarrow as pa
-from sluice_jobs.table_log import CHECKPOINT_EVERY, OPTIMIZE, WRITE, Change, DataFile, TableLog, Transaction, offset_at
+from sluice_jobs.table_log import offset_at
 from sluice_spark.log.bad_records import noted
 from sluice_spark.log.notes import note
 from sluice_spark.log.offsets import Offset, Position, Totals
@@ -21,7 +22,7 @@ from sluice_spark.log.segment_files import EMPTY, planned_header, publish
 from sluice_spark.log.segments import Header, encoded, table
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import DELETIONS
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Received, messages_in
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
 SYSTEM = {
@@ -51,15 +52,12 @@ OFFSETS = {
     ),
     "executors": Offset(position=Position(9), totals=Totals(messages=12, size=345), counted_until=Position(4)),
 }
-SCHEMA = json.dumps(
-    {"type": "struct", "fields": [{"name": "body", "type": "string", "nullable": True, "metadata": {}}]}
-)
 
 
 def main(folder: Path) -> None:
     """Write them all."""
     staging = FileStore(folder / "staging")
-    rows = table([Received(QUEUE, MESSAGES)])
+    rows = table([Received(QUEUE, messages_in(json.dumps({"Messages": MESSAGES}).encode()))])
     publish(staging, Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000), EMPTY)
     own = Header(number=1, epoch=0, writer="w0", published_ms=1_700_000_003_000, messages=2, size=7, deletions_failed=1)
     publish(staging, own, rows)
@@ -73,25 +71,6 @@ def main(folder: Path) -> None:
     for name, offset in OFFSETS.items():
         (folder / f"offset-{name}.json").write_text(json.dumps(offset.json()))
     (folder / "offset-table.json").write_text(json.dumps(offset_at(7)))
-    _table(folder / "table")
-
-
-def _table(folder: Path) -> None:
-    """As land and compact leave it: a checkpoint, and the versions after it."""
-    log = TableLog(FileStore(folder))
-    for batch in range(CHECKPOINT_EVERY + 2):
-        added = _file(f"batch={batch:012d}-0/part-0.parquet")
-        change = Change(operation=WRITE, add=[added], transaction=Transaction(app_id="query", version=batch))
-        log.commit(lambda _, change=change: change, schema=SCHEMA, partition_columns=["date"])  # type: ignore[misc]
-    small = list(log.snapshot().files.values())
-    merged = Change(operation=OPTIMIZE, add=[_file("batch=compacted-0/part-0.parquet", rows=52)], remove=small)
-    log.commit(lambda _: merged, schema=SCHEMA, partition_columns=["date"])
-    for old in sorted((folder / "_delta_log").glob("*.json"))[:CHECKPOINT_EVERY]:
-        old.unlink()  # the checkpoint has them
-
-
-def _file(path: str, rows: int = 1) -> DataFile:
-    return DataFile(path=path, partition={"date": "2026-11-21"}, size=100 * rows, rows=rows)
 
 
 if __name__ == "__main__":

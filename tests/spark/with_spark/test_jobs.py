@@ -3,6 +3,7 @@ others read and write; and back to an exchange."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from tests.spark.with_spark.driver import kill_session
 from tests.spark.with_spark.killed import committed, until
+from tests.spark.with_spark.readers import BESIDE_SPARK, by_delta_rs, by_spark
 
 ENTRY = Path(__file__).parents[3] / "spark" / "sluice_job.py"
 WITHIN_S = 180
@@ -410,7 +412,7 @@ def test_delta_and_iceberg_are_asked_first_whether_they_have_a_batch(kind: str, 
 def test_readers_see_each_row_once_while_files_are_merged(
     job_spark: Any, received: Any, landed: Any, messages: Any, tmp_path: Path
 ) -> None:
-    from sluice_jobs.compact import KEPT_S, compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
 
     def merged(**more: Any) -> Any:
         return compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20, **more)
@@ -427,7 +429,7 @@ def test_readers_see_each_row_once_while_files_are_merged(
     assert ids(messages()) == [*expected, "000099"]
     again = merged()
     assert (again.files_before, again.removed) == (0, 0)
-    later = merged(now=time.time() + KEPT_S + 60)
+    later = merged(kept_hours=0)
     assert later.removed == done.files_before
     assert ids(messages()) == [*expected, "000099"]
 
@@ -440,11 +442,99 @@ def test_two_compactions_at_once_leave_each_row_once(
     for number in range(2):
         landed(received([message(number)]), number)
     table = _table(tmp_path, "tables/messages")
-    small = list(table.log.snapshot().files.values())
+    small = table.log.files()
     first = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
     second = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
     assert (first.files_before, second.files_before) == (2, 0)
     assert ids(messages()) == ["000000", "000001"]
+
+
+# who reads the tables
+
+SEEN = ("message_id", "exchange", "date", "late")
+
+
+def test_all_readers_see_the_same_rows_in_new_and_in_merged_files(
+    job_spark: Any, received: Any, landed: Any, tmp_path: Path
+) -> None:
+    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+
+    names = ["events", "a/b:c {%}*? é=1+2&'x'", "5", "true"]
+    for number in range(3):
+        rows = [message(10 * number + index, attributes=sealed(name)) for index, name in enumerate(names)]
+        week_ago = event(NOON - timedelta(days=7), number)
+        landed(
+            received([*rows, message(10 * number + 9, week_ago), message(10 * number + 8, sent_at=NOON - DAYS)]), number
+        )
+    table = _table(tmp_path, "tables/messages")
+    expected = by_spark(job_spark, table, SEEN)
+    assert ([row[0] for row in expected], {row[1] for row in expected}) == (
+        [f"{10 * number + index:06d}" for number in range(3) for index in (*range(len(names)), 8, 9)],
+        {*names, "none"},
+    )
+    assert {name: read(table.location, SEEN) == expected for name, read in BESIDE_SPARK.items()} == ALL_AGREE
+    assert compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20).files_before == 15
+    landed(received([message(99)]), 3)
+    expected = by_spark(job_spark, table, SEEN)
+    assert len(expected) == 19
+    assert {name: read(table.location, SEEN) == expected for name, read in BESIDE_SPARK.items()} == ALL_AGREE
+
+
+DAYS = timedelta(days=1)
+ALL_AGREE = dict.fromkeys(BESIDE_SPARK, True)
+
+
+def test_all_readers_see_new_columns_and_wider_numbers(job_spark: Any, tmp_path: Path) -> None:
+    """A program of before goes on writing beside: its rows have no value there, its numbers are as wide as others'."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.table_log import Transaction  # noqa: PLC0415  as above
+    from sluice_jobs.tables import Layout, ParquetTable  # noqa: PLC0415  as above
+
+    def table(columns: str) -> Any:
+        schema = StructType.fromDDL(f"message_id string, {columns}, date date")
+        return ParquetTable(f"{tmp_path}/t", Layout(schema=schema, partition_columns=("date",)))
+
+    old, new = "n int, ratio float", "n bigint, ratio double, tenant string"
+    big = 1 << 40
+    for number, (columns, row) in enumerate([(old, (1, 0.5)), (new, (big, 0.25, "acme")), (old, (3, None))]):
+        frame = job_spark.createDataFrame([(f"{number}", *row, DAY)], f"message_id string, {columns}, date date")
+        assert table(columns).append(frame, Transaction(app_id="q", version=number))
+    seen = ("message_id", "n", "ratio", "tenant", "date")
+    expected = [("0", 1, 0.5, None, DAY), ("1", big, 0.25, "acme", DAY), ("2", 3, None, None, DAY)]
+    assert by_spark(job_spark, table(old), seen) == by_spark(job_spark, table(new), seen) == expected
+    found = {name: read(f"{tmp_path}/t", seen) for name, read in BESIDE_SPARK.items()}
+    assert found == dict.fromkeys(BESIDE_SPARK, expected)
+
+
+def test_a_table_of_before_goes_on_and_is_read_by_all_once_its_files_are_merged(
+    job_spark: Any, received: Any, tmp_path: Path
+) -> None:
+    """Its files lie in folders in which Polars sees a partition, until compaction takes them."""
+    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  as above
+
+    shutil.copytree(Path(__file__).parents[1] / "stored" / "own-log", tmp_path, dirs_exist_ok=True)
+    query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
+    messages, quarantine = _table(tmp_path, "tables/messages"), _table(tmp_path, "quarantine")
+    landed = Batches(messages, quarantine, late_days=3)
+    job_spark.sparkContext.setLocalProperty(QUERY_ID, query)
+    try:
+        landed(received([message(42, sent_at=NOON + DAYS)]), 4)  # which it has
+        landed(received([message(50), message(51, attributes=bad_metadata())]), 5)
+    finally:
+        job_spark.sparkContext.setLocalProperty(QUERY_ID, None)
+    expected = by_spark(job_spark, messages, SEEN)
+    numbers = [0, 1, 2, 10, 11, 12, 20, 21, 22, 30, 31, 32, 42, 50]
+    assert [row[0] for row in expected] == [f"{number:06d}" for number in numbers]
+    assert ids(quarantine.read(job_spark)) == ["000051", "000099"]
+    others = {name: read for name, read in BESIDE_SPARK.items() if name != "polars"}
+    assert {name: read(messages.location, SEEN) == expected for name, read in others.items()} == dict.fromkeys(
+        others, True
+    )
+    done = compact(job_spark, f"{tmp_path}/tables", days=[DAY, DAY + DAYS], target_bytes=1 << 20)
+    assert (done.files_before, done.files_after, done.rows) == (6, 2, 9)
+    assert by_spark(job_spark, messages, SEEN) == expected
+    assert by_delta_rs(messages.location, SEEN) == expected
 
 
 # statistics

@@ -229,7 +229,7 @@ function routes(place, found) {
     el("span", { class: "stack" }, el("span", {}, badge(each.paused ? "Paused" : each.state.split(":")[0])), each.error ? el("span", { class: "wrong" }, each.error) : null),
     el("span", { class: "stack" }, end(each.source, each.src, found.tag, ""), end(each.dest, each.to, found.tag, "→ "), each.key ? el("code", {}, each.key) : null),
     waiting(each), milliseconds(each.forwarded_ms),
-    each.minutes ? el("span", { class: "stack" }, el("span", {}, fraction(average(each.minutes))), tiny(each.minutes)) : "–", ago(each.last_forward_ms),
+    each.minutes ? el("span", { class: "stack" }, el("span", {}, fraction(average(each.minutes))), tiny(each.minutes)) : "–", el("span", { class: "nowrap" }, ago(each.last_forward_ms)),
     ...(place.actions ? [commands(place, "tell-route", each)] : []),
   ]);
   return section("Routes", table("Routes", columns, rows, { empty: "No route begins or ends here.", key: (_, at) => found.routes[at].name }));
