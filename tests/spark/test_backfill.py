@@ -27,7 +27,7 @@ from sluice_spark.source.backfill import MARGIN_S, Backfilling
 from sluice_spark.source.receiver import Intake, Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Message, Received
 from sluice_spark.sqs.signing import Credentials
 
 CHOICE = S3Choice()
@@ -163,7 +163,7 @@ def test_a_log_that_was_begun_otherwise_is_refused(tmp_path: Path, s3: Any, sqs:
         ran(tmp_path / "a", s3, sqs, place="s3://uploads/other/")
     staged = StagedLog(FileStore(tmp_path / "b"))
     staged.take_over(staged.oldest())
-    staged.append(table([Received("q", [{"MessageId": "m", "Body": "x", "ReceiptHandle": "h"}])]))
+    staged.append(table([Received("q", [Message(message_id="m", body="x")])]))
     with pytest.raises(InvalidOption, match="s3Backfill"):
         ran(tmp_path / "b", s3, sqs)
 
@@ -226,7 +226,7 @@ def test_no_content_is_staged_twice_and_none_is_left_out(
             known = notified.identities(bodies)
             notified = Notified(["s3"], CHOICE, backfill=backfill)
             notified.begin(known)
-        fresh, _ = notified.sifted([Received("q", [{"MessageId": "m", "Body": told(key, at)}])])
+        fresh, _ = notified.sifted([Received("q", [Message(message_id="m", body=told(key, at))])])
         staged[key, at] += len(fresh)
         bodies += [told(key, at)] * len(fresh)
     assert all(count <= 1 for count in staged.values())

@@ -12,9 +12,10 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, object_facts, unwrapped
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Message, Received
 
 RECORDS_LIMIT = 250_000  # that are remembered, the oldest forgotten first
 IDENTITY_BYTES = 16
@@ -91,16 +92,16 @@ class Notified:
         fresh: list[Received] = []
         again: list[Received] = []
         for answer in taken:
-            new: list[Mapping[str, Any]] = []
-            old: list[Mapping[str, Any]] = []
+            new: list[Message] = []
+            old: list[Message] = []
             for message in answer.messages:
-                found = sift(message["Body"], self._envelopes, self._choice, self._knows)
+                found = sift(message.body, self._envelopes, self._choice, self._knows)
                 for identity in found.identities:
                     self._remember(identity)
                 if found.body is None:
                     old.append(message)
                 else:
-                    new.append(message if found.body == message["Body"] else {**message, "Body": found.body})
+                    new.append(message if found.body == message.body else replace(message, body=found.body))
             fresh += [Received(answer.queue_url, new)] if new else []
             again += [Received(answer.queue_url, old)] if old else []
         return fresh, again

@@ -1,6 +1,6 @@
 """What a task does for a read, bounded or streaming: rows of the log, made typed values. And which rows are whose."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from inspect import signature
@@ -18,7 +18,7 @@ from sluice_spark.formats.s3_rows import object_rows
 from sluice_spark.log import bad_records
 from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, sliced
 from sluice_spark.log.quarantine import quarantined
-from sluice_spark.log.segments import rows_of
+from sluice_spark.log.segments import SCHEMA, rows_of
 from sluice_spark.log.staging import batches
 from sluice_spark.log.store import Store, open_store
 from sluice_spark.options import Options
@@ -63,12 +63,11 @@ class Reads:
         store = open_store(partition.location, partition.profile)
         for number, rows in self._received(partition, store):
             part = Slice(number, 0, rows.num_rows)
-            for batch in rows.replace_schema_metadata(None).to_batches():
-                yield from self._deserialised(part, batch, partition)
+            yield from self._deserialised(part, rows.replace_schema_metadata(None).to_batches(), partition)
         for part in partition.slices:
-            for batch in batches(store, [part]):
-                mine = shared(batch, partition.share) if partition.share else batch
-                yield from self._deserialised(part, mine, partition)
+            found = batches(store, [part])
+            mine = (shared(batch, partition.share) for batch in found) if partition.share else found
+            yield from self._deserialised(part, mine, partition)
 
     def _received(self, partition: Rows, store: Store) -> Iterator[tuple[int, pa.Table]]:
         """Yield the segments that the partition's task is to have, by number."""
@@ -81,11 +80,18 @@ class Reads:
         else:
             yield wanted.number, rows_of(segment(wanted, store, clients, intake))
 
-    def _deserialised(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
-        options, wanted = self._options, self._options.deserialisation
-        if wanted.raw:
-            yield batch
+    def _deserialised(self, part: Slice, given: Iterable[pa.RecordBatch], partition: Rows) -> Iterator[pa.RecordBatch]:
+        """Yield a part's rows, which come in as many batches as the receiver made of them."""
+        if self._options.deserialisation.raw:
+            yield from given
             return
+        # What follows writes one note and one file for each part, and so has its rows in one piece.
+        whole = pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches()
+        for batch in whole:  # one, or none
+            yield from self._values(part, batch, partition)
+
+    def _values(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
+        options, wanted = self._options, self._options.deserialisation
         added = [name for name in (ENVELOPE, VALUE, REASON) if self._schema and name in self._schema.names]
         types = {name: arrow_type(self._schema, name) for name in added} if self._schema else {}
         if options.files.read:

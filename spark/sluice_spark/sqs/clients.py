@@ -10,8 +10,10 @@ import orjson
 from sluice_spark.errors import QueueBusy
 from sluice_spark.sqs.access import CredentialsNow, Endpoint, Identity, credentials_of, resolved_endpoint
 from sluice_spark.sqs.answers import HTTP_OK, HttpAnswer
-from sluice_spark.sqs.client import Message, SqsClient
+from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.digests import is_intact
+from sluice_spark.sqs.received import Message
+from sluice_spark.sqs.transport import Room
 
 RECEIVE = "ReceiveMessage"
 
@@ -105,11 +107,19 @@ class RoutedClient(SqsClient):
         await self._open.aclose()
 
     async def receive(
-        self, queue_url: str, *, wait_s: int, visibility_s: int | None = None, attempt_id: str | None = None
+        self,
+        queue_url: str,
+        *,
+        wait_s: int,
+        visibility_s: int | None = None,
+        attempt_id: str | None = None,
+        room: Room | None = None,
     ) -> Sequence[Message]:
         """As SqsClient's."""
         client = self._by_queue[queue_url]
-        return await client.receive(queue_url, wait_s=wait_s, visibility_s=visibility_s, attempt_id=attempt_id)
+        return await client.receive(
+            queue_url, wait_s=wait_s, visibility_s=visibility_s, attempt_id=attempt_id, room=room
+        )
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """As SqsClient's."""
