@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from sluice.console import kept_sessions, trials
-from sluice.console.readings import dead_letters, log, overview, rendezvous, splitting
+from sluice.console import kept_sessions, maps, trials
+from sluice.console.readings import dead_letters, federation, log, overview, pipeline, rendezvous, splitting
 from sluice.console.sites import Reader
 from sluice.console.watching import Asked
 
@@ -11,6 +11,9 @@ READERS: Mapping[str, Reader] = {
     "overview": overview.read,
     "rendezvous": rendezvous.read,
     "splitting": splitting.read,
+    "federation": federation.read,
+    "route-rates": federation.read_rates,
+    "pipeline": pipeline.read,
     "dead-letters": dead_letters.read,
     "log": log.read,
 }
@@ -18,6 +21,9 @@ READERS: Mapping[str, Reader] = {
 QUESTIONS: Mapping[str, Asked] = {
     "try-message": trials.try_message,
     "peek": trials.peek,
+    "trace-key": maps.trace,
+    "hours": pipeline.hours,
+    "quarantine": pipeline.quarantine,
     "dead-letters": dead_letters.look,
     "dead-letter": dead_letters.show,
 }
@@ -25,6 +31,12 @@ QUESTIONS: Mapping[str, Asked] = {
 ACTIONS: Mapping[str, Asked] = {
     "start-session": kept_sessions.start_session,
     "stop-session": kept_sessions.stop_session,
+    "tell-route": federation.tell_route,
+    "tell-link": federation.tell_link,
+    "redrive-route": federation.redrive_route,
+    "start-job": pipeline.start_job,
+    "stop-job": pipeline.stop_job,
+    "drain-queue": pipeline.drain,
     "redrive": dead_letters.redrive,
     "purge": dead_letters.purge,
     "stop-move": dead_letters.stop,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # boto3 takes longer than all of --help
 
 T = TypeVar("T")
 CACHED_S = 1.0
+HERE = SiteName(None)  # where the caller's own settings lead
 CALLS = 10  # of a round to AWS
 OUTPUTS_EVERY_S = 60.0  # what a stack says changes with a deployment
 DEPTH_EVERY_S = 4.0
@@ -60,12 +61,12 @@ class SiteMemory:
     lock: Lock = field(default_factory=Lock)
 
     def count(self, **_: object) -> None:
-        """Count a call that is about to be sent, as botocore's event says it."""
+        """Count a call that is about to be made, as botocore's event says it; that it is tried again is none."""
         with self.lock:
             self.calls += 1
 
     def of(self, name: str, make: Callable[[], T]) -> T:
-        """Give what a page keeps for the site, made once."""
+        """Give what a page keeps for the site, made once, without a call to AWS: that would be counted meanwhile."""
         with self.lock:
             if name not in self.own:
                 self.own[name] = make()
@@ -77,11 +78,16 @@ class KnownSite(AskedSite):
     """A site as it is asked in one round."""
 
     def __init__(
-        self, connection: "Connection", memory: SiteMemory, *, is_local: bool, calls: float, name: str = ""
+        self,
+        connection: "Connection",
+        memory: SiteMemory,
+        *,
+        is_local: bool,
+        calls: float,
+        name: SiteName = HERE,
     ) -> None:
         super().__init__(connection, is_local=is_local)
-        self.name = name
-        self.memory = memory
+        self.memory, self.name = memory, name
         self._left = calls
         self._spending = Lock()
 
@@ -189,7 +195,7 @@ class WatchedSite:
                     memory.outputs, memory.outputs_at_s = {}, now_s
                 calls = CALLS if memory.rounds else float("inf")
                 memory.rounds += 1
-                self._asked = KnownSite(connection, memory, is_local=self.is_local, calls=calls, name=str(self.name))
+                self._asked = KnownSite(connection, memory, is_local=self.is_local, calls=calls, name=self.name)
                 self._asked_at_s = now_s
             return self._asked
 
@@ -201,5 +207,5 @@ class WatchedSite:
 
     def _connect(self) -> "Connection":
         connection = self.connected or self.name.connect()
-        connection.session.events.register("before-send", self.memory.count)
+        connection.session.events.register("before-call", self.memory.count)
         return connection

@@ -15,7 +15,7 @@ from sluice_spark.formats.s3_files import check_columns
 from sluice_spark.log.segments import SPARK_SCHEMA
 from sluice_spark.options import parsed
 from sluice_spark.sink.writers import batch_writer, stream_writer
-from sluice_spark.source.batch import SqsReader
+from sluice_spark.source.batch import PlannedReader, SqsReader
 from sluice_spark.source.reading import arrow_type
 from sluice_spark.source.streaming import PlannedStreamReader, StreamReader
 
@@ -44,10 +44,12 @@ class SqsDataSource(DataSource):
             raise InvalidOption("deleteMode", "a batch read has no commit: staged, or none")
         if options.payload_delete:
             raise InvalidOption("payloadDelete", "a batch read has no commit, after which payloads may go")
+        if options.files.backfill and options.queue_urls:
+            raise InvalidOption("s3Backfill", "comes before a stream's first notification: a batch can list by itself")
         if options.executors and options.queue_urls:
-            raise InvalidOption(
-                "mode", "a batch read ends when the queues are empty, on which tasks can't agree: driver"
-            )
+            if options.rate_limit is not None:
+                raise InvalidOption("rateLimit", "the tasks of a batch read have none in common: mode driver")
+            return PlannedReader(options, schema)
         check_columns(options.files, arrow_type(schema, VALUE))
         return SqsReader(options, schema)
 

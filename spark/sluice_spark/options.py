@@ -18,6 +18,7 @@ CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20
 VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
+BUFFER_DEFAULT_BYTES = 48 * 2**20
 EXECUTORS_VISIBILITY_S = 120  # asked for with each receive, unless the option says another
 EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a long poll
 ASCII_LIMIT = 127
@@ -49,6 +50,7 @@ class Options:
     endpoint: str | None = None
     identity: Identity = field(default_factory=Identity)
     connections: int = 64
+    buffer_bytes: int = BUFFER_DEFAULT_BYTES
     admission: Admission = field(default_factory=Admission)
     visibility_s: int | None = None
     wait_s: int | None = None
@@ -61,6 +63,7 @@ class Options:
     retention_s: float = RETENTION_DEFAULT_S
     executors: bool = False
     payload_delete: bool = False
+    check_md5: bool = False
 
 
 def parsed(given: Mapping[str, str]) -> Options:
@@ -333,8 +336,10 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "externalId": ("identity.external_id", _TEXT),
     "profile": ("identity.profile", _TEXT),
     "maxConnections": ("connections", _number(1, CONNECTIONS_LIMIT)),
+    "maxBufferedBytes": ("buffer_bytes", _size),
     "maxMessagesPerTrigger": ("admission.messages", _number(1, 2**31)),
     "maxBytesPerTrigger": ("admission.size", _size),
+    "checkMd5": ("check_md5", FLAG),
     "rateLimit": ("rate_limit", _rate_limit),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
@@ -356,6 +361,11 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "s3CsvHeader": ("files.csv_header", FLAG),
     "s3CsvDelimiter": ("files.csv_delimiter", _delimiter),
     "s3MaxObjectBytes": ("files.object_bytes", _size),
+    "s3MaxAge": ("files.max_age_s", _time),
+    "s3Backfill": (
+        "files.backfill",
+        _text_of(r"s3://[A-Za-z0-9._-]{3,255}(/.*)?", "s3://bucket or s3://bucket/prefix"),
+    ),
     "s3Endpoint": ("files.endpoint", _text_of(r"https?://[^/\s]+.*", "a URL")),
 }
 NAMES = {name.lower(): name for name in _OFFERED}

@@ -18,7 +18,7 @@ from sluice_spark.log.notified import Notified
 from sluice_spark.log.segment_files import FOLDER, numbers_since
 from sluice_spark.log.segments import HEAD_BYTES, header_of, rows_of
 from sluice_spark.log.store import FileStore
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Received, messages_in
 
 from sluice.aws.dead_letters import read
 from sluice.errors import BadParameter
@@ -53,7 +53,12 @@ def notification(body: str) -> str:
             said.append(f"{'+'.join(wrapping)}: {len(rows)}")
         if wrapping[-1] == "s3":
             # A body is staged or known, never neither.
-            taken = [Received("https://sqs.test/q", [{"MessageId": "m", "Body": body}])]
+            taken = [
+                Received(
+                    "https://sqs.test/q",
+                    messages_in(json.dumps({"Messages": [{"MessageId": "m", "Body": body}]}).encode()),
+                )
+            ]
             fresh, again = Notified(wrapping, CHOICE).sifted(taken)
             assert len(list(itertools.chain(fresh, again))) == 1
     return "; ".join(said)

@@ -16,7 +16,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "spark"), str(ROOT)]
-MISSING = [name for name in ("botocore", "orjson", "pyarrow") if importlib.util.find_spec(name) is None]
+MISSING = [name for name in ("botocore", "msgspec", "orjson", "pyarrow") if importlib.util.find_spec(name) is None]
 
 
 class Skipped(pytest.Module):

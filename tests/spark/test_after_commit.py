@@ -13,7 +13,7 @@ from sluice_spark.source.after_commit import Held
 from sluice_spark.source.receiver import Intake, Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Handles
 from sluice_spark.sqs.signing import Credentials
 
 
@@ -21,11 +21,11 @@ from sluice_spark.sqs.signing import Credentials
 def test_only_what_lies_in_committed_segments_is_let_go_and_once(numbers: list[int], committed: int) -> None:
     held = Held()
     for index, number in enumerate(numbers):
-        held.hold(number, [Received("q", [{"ReceiptHandle": index}])])
-    gone = [m["ReceiptHandle"] for _, part in held.due(Position(committed, 3)) for each in part for m in each.messages]
-    assert sorted(gone) == [index for index, number in enumerate(numbers) if number < committed]
+        held.hold(number, [Handles("q", [str(index)])])
+    gone = [h for _, part in held.due(Position(committed, 3)) for each in part for h in each.receipt_handles]
+    assert sorted(gone, key=int) == [str(index) for index, number in enumerate(numbers) if number < committed]
     assert list(held.due(Position(committed))) == []
-    assert held.messages == len(numbers) - len(gone) == sum(len(each.messages) for each in held.all())
+    assert held.messages == len(numbers) - len(gone) == sum(len(each.receipt_handles) for each in held.all())
 
 
 def test_a_successor_deletes_what_was_staged_once_its_log_is_committed(sqs: Any, fill: Any, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Used:
         return asyncio.run(whole())
 
     def handles(self) -> list[str]:
-        return [m["ReceiptHandle"] for m in self.run(lambda client: client.receive(self.url, wait_s=0))]
+        return [m.receipt_handle for m in self.run(lambda client: client.receive(self.url, wait_s=0))]
 
 
 @pytest.fixture

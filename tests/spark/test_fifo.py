@@ -14,6 +14,7 @@ from sluice_spark.source.rate import Rate
 from sluice_spark.source.receiver import Intake, Limits, Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.received import Message, System
 from sluice_spark.sqs.signing import Credentials
 
 GROUPS = st.lists(st.text("abc", min_size=1, max_size=2), max_size=60)
@@ -36,8 +37,11 @@ def test_each_group_is_in_one_share_in_its_order(groups: list[str], count: int) 
 
 
 def test_numbers_of_any_length_are_numbers() -> None:
-    messages = [{"Attributes": {"SequenceNumber": number}} for number in ("10", "9", "00011")]
-    assert [each["Attributes"]["SequenceNumber"] for each in in_order(messages)] == ["9", "10", "00011"]
+    messages = [
+        Message(message_id=number, body="", attributes=System(sequence_number=number))
+        for number in ("10", "9", "00011")
+    ]
+    assert [each.message_id for each in in_order(messages)] == ["9", "10", "00011"]
 
 
 def received(sqs: Any, staging: Path, **more: Any) -> StagedLog:

@@ -25,6 +25,7 @@ from sluice_spark.log.staging import StagedLog, batches
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.receiver import Intake, Limits, Receiver
 from sluice_spark.sqs.client import BatchOutcome
+from sluice_spark.sqs.received import Message, messages_in
 
 from tests.sqs.queues import Queue, SqsError
 
@@ -109,13 +110,13 @@ class Line:
         return {name: str(count) for name, count in self.world.queue.counts(self.world.now).items()}
 
     async def receive(
-        self, queue_url: str, *, wait_s: int, visibility_s: int | None = None, attempt_id: str | None = None
-    ) -> Sequence[Any]:
+        self, queue_url: str, *, wait_s: int, visibility_s: int | None = None, attempt_id: str | None = None, **how: Any
+    ) -> Sequence[Message]:
         self._reached("ReceiveMessage")
         self.world.now += self.world.chance.choice([0, 0, 0, 0.1, VISIBILITY_S / 3])
         limit = self.world.chance.randint(1, 10)
         messages = self.world.queue.receive(limit, visibility_s, self.world.now, attempt_id)
-        answer = [orjson.loads(self.world.queue.encoded(message)) for message in messages]
+        answer = messages_in(f'{{"Messages":[{",".join(map(self.world.queue.encoded, messages))}]}}'.encode())
         await asyncio.sleep(0 if answer else 0.002)  # a poll that brings nothing takes its time
         self._answered("ReceiveMessage")
         return answer

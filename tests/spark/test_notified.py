@@ -15,7 +15,7 @@ from sluice_spark.log.offsets import Position
 from sluice_spark.log.segments import table
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Message, Received
 
 PLAIN = S3Choice()
 EVERYTHING = S3Choice(removed=True)
@@ -37,11 +37,11 @@ def body(*records: object, envelope: str = "s3") -> str:
 
 def received(*bodies: str, numbers: Any = None) -> list[Received]:
     ids = numbers or itertools.count()
-    return [Received("q", [{"MessageId": f"m{next(ids)}", "Body": each, "Attributes": {}} for each in bodies])]
+    return [Received("q", [Message(message_id=f"m{next(ids)}", body=each) for each in bodies])]
 
 
 def bodies_of(answers: Sequence[Received]) -> list[str]:
-    return [message["Body"] for answer in answers for message in answer.messages]
+    return [message.body for answer in answers for message in answer.messages]
 
 
 def keys(text: str, envelopes: Sequence[str] = ("s3",), choice: S3Choice = EVERYTHING) -> list[str]:
@@ -52,7 +52,7 @@ def test_a_message_all_of_whose_records_are_known_is_dropped_and_deleted() -> No
     notified = Notified(["s3"], PLAIN)
     fresh, again = notified.sifted(received(body(record("a")), body(record("b")), body(record("a"))))
     assert [keys(each) for each in bodies_of(fresh)] == [["a"], ["b"]]
-    assert [message["MessageId"] for answer in again for message in answer.messages] == ["m2"]
+    assert [message.message_id for answer in again for message in answer.messages] == ["m2"]
 
 
 @pytest.mark.parametrize("envelope", ["s3", "sns,s3", "eventbridge,s3"])
@@ -74,7 +74,7 @@ def test_an_event_that_s3_gave_eventbridge_is_known_by_its_object() -> None:
 
     fresh, again = Notified(["eventbridge", "s3"], PLAIN).sifted(received(event("a"), event("b"), event("a")))
     assert [keys(each, ["eventbridge", "s3"]) for each in bodies_of(fresh)] == [["a"], ["b"]]
-    assert [message["MessageId"] for answer in again for message in answer.messages] == ["m2"]
+    assert [message.message_id for answer in again for message in answer.messages] == ["m2"]
 
 
 def test_a_message_that_is_new_stays_as_it_came() -> None:
@@ -166,7 +166,7 @@ def test_each_object_is_staged_once_in_order_over_restarts(messages: list[list[s
 def test_a_sifted_body_has_the_new_records_and_no_other(messages: list[list[str]], known: set[str]) -> None:
     marks = {identity(unwrapped(body(record(key)), ["s3"], PLAIN)[0].facts) for key in known}
     for each in messages:
-        found = sift(body(*map(record, each)), ["s3"], PLAIN, marks.__contains__)
+        found = sift(body(*map(record, each)), ["s3"], PLAIN, lambda mark, _: mark in marks)
         wanted = [key for key in dict.fromkeys(each) if key not in known]
         assert (keys(found.body) if found.body else []) == wanted
 

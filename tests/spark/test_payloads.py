@@ -15,7 +15,7 @@ from sluice_spark.log.segments import table
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import FileStore
 from sluice_spark.options import parsed
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Message, Received, messages_in
 
 JAVA = "software.amazon.payloadoffloading.PayloadS3Pointer"
 EARLIER = "com.amazon.sqs.javamessaging.MessageS3Pointer"
@@ -119,7 +119,7 @@ def staged(folder: Path, *bodies: str) -> StagedLog:
         {"MessageId": str(number), "Body": body, "ReceiptHandle": "h", "MessageAttributes": SIZE | OTHER}
         for number, body in enumerate(bodies)
     ]
-    log.append(table([Received("http://h/1/q", messages)]))
+    log.append(table([Received("http://h/1/q", messages_in(json.dumps({"Messages": messages}).encode()))]))
     return log
 
 
@@ -176,7 +176,7 @@ def test_payloads_go_with_the_segments_that_name_them_and_no_others(url: str, s3
     from sluice_spark.source.payloads import payloads_going  # noqa: PLC0415  as above
 
     log = staged(tmp_path, pointer("whole"), pointer("whole", bucket="others"), sns(pointer("second")), "x")
-    log.append(table([Received("http://h/1/q", [{"MessageId": "9", "Body": pointer("bytes"), "ReceiptHandle": "h"}])]))
+    log.append(table([Received("http://h/1/q", [Message(message_id="9", body=pointer("bytes"))])]))
     given = {"queueUrl": "http://h/1/q", "stagingLocation": str(tmp_path), "payloadBuckets": "payloads"}
     options = parsed({**given, "payloadDelete": "true", "envelope": "sns", "s3Endpoint": url, "region": "us-east-1"})
     assert log.retain(Position(2), retention_s=-2, going=payloads_going(options, FileStore(tmp_path))) == 2
@@ -186,7 +186,7 @@ def test_payloads_go_with_the_segments_that_name_them_and_no_others(url: str, s3
 
 def test_segments_stay_where_their_payloads_cannot_be_removed(tmp_path: Path) -> None:
     log = staged(tmp_path, pointer("whole"))
-    log.append(table([Received("http://h/1/q", [{"MessageId": "9", "Body": "x", "ReceiptHandle": "h"}])]))
+    log.append(table([Received("http://h/1/q", [Message(message_id="9", body="x")])]))
 
     def refused(_: Any) -> None:
         raise ObjectRefused("AccessDenied")

@@ -5,7 +5,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -538,3 +538,22 @@ def test_a_bad_option_is_named(given: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidOption) as error:
         parsed(options)
     assert error.value.option == named
+
+
+def test_an_object_that_was_older_than_the_limit_is_no_row(bucket: Bucket, server: Any) -> None:
+    """By what the notification and SQS say: it is the same whenever it is read."""
+    received = datetime(2026, 1, 10, tzinfo=UTC)
+    ages = {"day": 1, "week": 7, "month": 30}
+    bodies = []
+    for name, days in ages.items():
+        told = bucket.put(name, b'{"id": 1}') | {"eventTime": (received - timedelta(days=days)).isoformat()}
+        bodies.append(json.dumps({"Records": [told]}))
+    bodies.append(json.dumps({"Records": [bucket.put("timeless", b'{"id": 1}')]}))
+    bodies.append("nonsense")
+    given = {"message_id": list("abcde"), "body": bodies, "first_received_at": [received] * len(bodies)}
+    client = open_objects(Identity(), region="eu-west-1", endpoint=server.url)
+    files = S3Files(format="json", max_age_s=7 * 86_400)
+    get = partial(fetched, client, limit=files.object_bytes)
+    batch = pa.RecordBatch.from_pydict(given)
+    found = object_rows(batch, ("s3",), S3Choice(), files=files, kind=KIND, get=get)
+    assert [row["message_id"] for part in found for row in part.to_pylist()] == ["a", "b", "d", "e"]

@@ -1,3 +1,4 @@
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from sluice_spark.log.store import FileStore, S3Store, Store
 from sluice_spark.source.receiver import Intake, Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Received, messages_in
 from sluice_spark.sqs.signing import Credentials
 
 
@@ -36,8 +37,12 @@ def message(number: int, **more: Any) -> dict[str, Any]:
     return {"MessageId": f"id-{number}", "Body": f"body {number}", "ReceiptHandle": f"h{number}", **more}
 
 
+def received(messages: list[dict[str, Any]]) -> Received:
+    return Received("http://q/1/q", messages_in(json.dumps({"Messages": messages}).encode()))
+
+
 def some(*numbers: int) -> pa.Table:
-    return table([Received("http://q/1/q", [message(number) for number in numbers])])
+    return table([received([message(number) for number in numbers])])
 
 
 def ids(log: StagedLog) -> list[str]:
@@ -89,7 +94,7 @@ def test_a_segment_says_everything_of_a_message() -> None:
         "AWSTraceHeader": "Root=1",
         "ApproximateFirstReceiveTimestamp": "1700000000999",
     }
-    rows = table([Received("http://q/1/q", [message(1, Attributes=system, MessageAttributes=attributes), message(2)])])
+    rows = table([received([message(1, Attributes=system, MessageAttributes=attributes), message(2)])])
     first, second = rows.to_pylist()
     assert first["attributes"] == [
         ("n", {"type": "Number", "string": "7", "binary": None}),

@@ -63,7 +63,9 @@ class Peer:
 Use = Callable[[Transport, Peer], Awaitable[Any]]
 
 
-def run(answers: Sequence[bytes | None], use: Use, *, tls: ssl.SSLContext | None = None, **options: Any) -> Any:
+def run(
+    answers: Sequence[bytes | None], use: Use, *, tls: ssl.SSLContext | None = None, loop: Any = None, **options: Any
+) -> Any:
     async def whole() -> Any:
         peer = Peer(answers)
         server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, ssl=tls)
@@ -76,7 +78,8 @@ def run(answers: Sequence[bytes | None], use: Use, *, tls: ssl.SSLContext | None
             finally:
                 await transport.close()
 
-    return asyncio.run(whole())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(whole())
 
 
 def exchange(transport: Transport, *, within_s: float = 10, repeatable: bool = False) -> Awaitable[HttpAnswer]:
@@ -84,12 +87,12 @@ def exchange(transport: Transport, *, within_s: float = 10, repeatable: bool = F
 
 
 async def twice(transport: Transport, peer: Peer) -> list[bytes]:
-    return [(await exchange(transport)).body, (await exchange(transport)).body]
+    return [bytes((await exchange(transport)).body), bytes((await exchange(transport)).body)]
 
 
 async def twice_repeatable(transport: Transport, peer: Peer) -> tuple[bytes, int]:
     await exchange(transport, repeatable=True)
-    return (await exchange(transport, repeatable=True)).body, len(peer.requests)
+    return bytes((await exchange(transport, repeatable=True)).body), len(peer.requests)
 
 
 def test_a_connection_is_used_again() -> None:
@@ -137,7 +140,7 @@ def test_an_idle_connection_that_the_peer_closed_is_replaced() -> None:
         peer.writers[0].close()
         await peer.writers[0].wait_closed()
         await asyncio.sleep(0)
-        return (await exchange(transport, repeatable=True)).body, peer.connections
+        return bytes((await exchange(transport, repeatable=True)).body), peer.connections
 
     assert run([OK], use) == (b"ok", 2)
 
@@ -188,7 +191,7 @@ def test_an_answer_that_is_late_is_a_time_out_and_never_someone_elses() -> None:
     async def use(transport: Transport, peer: Peer) -> tuple[bytes, int]:
         with pytest.raises(TimeoutError):
             await exchange(transport, within_s=0.05)
-        return (await exchange(transport)).body, peer.connections
+        return bytes((await exchange(transport)).body), peer.connections
 
     assert run([SILENCE, OK], use) == (b"ok", 2)
 
@@ -200,7 +203,7 @@ def test_a_cancelled_exchange_takes_its_connection_along() -> None:
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        return (await exchange(transport)).body, peer.connections
+        return bytes((await exchange(transport)).body), peer.connections
 
     assert run([SILENCE, OK], use) == (b"ok", 2)
 
@@ -217,7 +220,7 @@ def test_closing_awaits_what_is_under_way_and_takes_no_more() -> None:
         assert not closing.done()
         peer.go.set()
         await closing
-        return (await asked).body
+        return bytes((await asked).body)
 
     assert run([OK], use) == b"ok"
 
@@ -468,8 +471,38 @@ def test_an_answer_without_a_body_needs_no_length() -> None:
 def test_a_large_answer_leaves_no_large_buffer_behind() -> None:
     reading = AnswerReader()
     reading.begin()
-    reading.room()[:60] = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".ljust(60, b"x")
-    reading.filled(60)
-    assert len(reading.room()) > module.BUFFER_BYTES
-    reading.begin()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+    reading.room()[: len(head)] = head
+    reading.filled(len(head))
+    assert len(reading.room()) < module.BUFFER_BYTES  # nothing is taken for it until more than the head is read
+    while reading.filled(len(reading.room())) is None:
+        assert len(reading.room()) <= 1_000_000
     assert len(reading.room()) == module.BUFFER_BYTES
+
+
+LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b"x" * 9_000_000
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, pytest.param("uvloop", id="uvloop")])
+def test_a_large_answer_is_read_once_there_is_room_for_it(loop: Any) -> None:
+    factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else loop
+
+    async def use(transport: Transport, peer: Peer) -> tuple[int, int, bytes]:
+        asked: list[tuple[int, Callable[[], None]]] = []
+        came = asyncio.Event()
+
+        def room(size: int, go_on: Callable[[], None]) -> None:
+            asked.append((size, go_on))
+            came.set()
+
+        request = transport.encoded({"host": "h"}, b"{}")
+        answering = asyncio.ensure_future(transport.exchange(request, within_s=10, room=room))
+        await came.wait()
+        waited = await asyncio.wait([answering], timeout=0.2)
+        assert not waited[0]
+        [(size, go_on)] = asked
+        go_on()
+        large = await answering
+        return size, len(large.body), bytes((await exchange(transport)).body)
+
+    assert run([LARGE, OK], use, loop=factory) == (len(LARGE), 9_000_000, b"ok")

@@ -67,7 +67,7 @@ def read(site: KnownSite, _: Query) -> Document:
 
 def _history(site: KnownSite, holds: Mapping[str, Mapping[str, int | None]], *, at_ms: int) -> Document:
     """Note what each part holds, and say what it held in the last hours, by part and kind."""
-    history, name = site.memory.history, site.name
+    history, name = site.memory.history, str(site.name)
     history.note(
         name, {f"{part} {kind}": value for part, held in holds.items() for kind, value in held.items()}, at_ms=at_ms
     )

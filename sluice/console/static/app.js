@@ -120,6 +120,8 @@ function frame() {
       el("li", { "data-key": page.name }, el("a", { href: href(page.name), "aria-current": page === state.page ? "page" : null }, page.title)),
     )),
   );
+  // On a narrow screen the pages are a strip that scrolls by itself.
+  document.querySelector("#pages [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   const choose = (event) => state.place.go({ site: event.target.value });
   show(
     document.getElementById("chooser"),

@@ -31,7 +31,7 @@ export function table(caption, columns, rows, { empty = "None.", key = null } = 
 }
 
 const GOOD = new Set(["ready", "operational", "running", "success", "ok", "answered", "matched"]);
-const BAD = new Set(["failed", "starterror", "cleanuperror", "stalled", "alarm", "denied", "timed out", "refused"]);
+const BAD = new Set(["failed", "starterror", "cleanuperror", "alarm", "denied", "timed out", "refused"]);
 const OVER = new Set(["ended", "closed", "cancelled", "paused"]);
 
 /** A state in its colour, and in words. */

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import quote_plus, unquote_plus
 
 import orjson
 
@@ -15,9 +15,11 @@ Follow = Callable[[str], str]  # from a body to what it stands for
 
 TEST_EVENT = "s3:TestEvent"
 REMOVED = "ObjectRemoved:"
+CREATED = "ObjectCreated:"
+LISTED = f"{CREATED}Backfill"  # ours: found in its bucket, before anything was notified
 PREFIX = "s3:"  # in the configuration's event names, not in the notifications'
 # What EventBridge says of S3's events, by what notifications say: its names and fields are others
-BY_DETAIL_TYPE = {"Object Created": "ObjectCreated:", "Object Deleted": REMOVED}
+BY_DETAIL_TYPE = {"Object Created": CREATED, "Object Deleted": REMOVED}
 BY_DETAIL = {
     "PutObject": "Put",
     "POST Object": "Post",
@@ -116,6 +118,26 @@ def object_facts(record: Any) -> dict[str, str]:
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"not a record of an S3 notification: {error!r}") from error
     return {"event": event, "bucket": bucket, "key": key, **_facts(record, "eventTime"), **more}
+
+
+def listed(facts: Mapping[str, str], envelopes: Sequence[str]) -> str:
+    """Write the notification of an object that was found in its bucket, in envelopes as others come in.
+
+    `facts`: bucket, key, eTag, size, and eventTime, which is when it was last modified.
+    """
+    held = {"key": quote_plus(facts["key"]), "size": facts["size"], "eTag": facts["eTag"]}
+    record = {
+        "eventName": LISTED,
+        "eventTime": facts["eventTime"],
+        "s3": {"bucket": {"name": facts["bucket"]}, "object": held},
+    }
+    body: Mapping[str, Any] = {"Records": [record]}
+    for name in reversed(envelopes[:-1]):
+        if name == "sns":
+            body = {"Type": "Notification", "Message": orjson.dumps(body).decode()}
+        else:
+            body = {"detail-type": "Backfill", "detail": body}
+    return orjson.dumps(body).decode()
 
 
 def _detail_facts(detail: Mapping[str, Any], outer: Mapping[str, str]) -> dict[str, str]:

@@ -45,6 +45,8 @@ class S3Files:
     csv_delimiter: str = ","
     object_bytes: int = OBJECT_BYTES  # as stored: a larger one is a bad record
     endpoint: str | None = None
+    max_age_s: float | None = None  # of an object, when its notification was received: an older one is no row
+    backfill: str | None = None  # s3://bucket/prefix, whose objects come before the first notification
 
     @property
     def read(self) -> bool:

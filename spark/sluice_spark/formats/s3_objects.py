@@ -6,7 +6,10 @@ An error of S3 is translated here, once: gone, unreadable for good, or refused.
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import IO, Any, cast
 
@@ -14,6 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from sluice_spark.errors import ObjectError, ObjectGone, ObjectRefused, ObjectUnreadable
+from sluice_spark.formats.envelopes import LISTED
 from sluice_spark.sqs.access import Identity, client_session
 
 log = logging.getLogger(__name__)
@@ -22,6 +26,7 @@ ATTEMPTS = 10  # of a request, by botocore
 BODY_ATTEMPTS = 3  # botocore tries no body again that breaks off
 CHUNK_BYTES = 2**20
 REMOVE_LIMIT = 1000  # of DeleteObjects
+PAGE_OBJECTS = 1000  # of ListObjectsV2, which has no more
 MEMORY_BYTES = 4 * 2**20  # a larger object lies on the executor's disk while it is read
 _GONE = {"NoSuchKey", "NoSuchVersion", "NoSuchBucket", "MethodNotAllowed"}  # the last: a delete marker
 _OVERWRITTEN = "PreconditionFailed"
@@ -89,6 +94,33 @@ def _fetched(client: Any, facts: Mapping[str, str], limit: int, place: str) -> I
             raise
     content.seek(0)
     return content
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Objects in the order of their keys, each as its notification would say; `answered_at`: by S3's clock."""
+
+    objects: Sequence[Mapping[str, str]]
+    answered_at: datetime
+
+
+def pages(client: Any, bucket: str, prefix: str, *, after: str = "", size: int = PAGE_OBJECTS) -> Iterator[Page]:
+    """List what is in a bucket, after a key. Markers of folders are left out. Raises ObjectRefused."""
+    place = {"Bucket": bucket, "Prefix": prefix, **({"StartAfter": after} if after else {})}
+    try:
+        for answer in client.get_paginator("list_objects_v2").paginate(**place, PaginationConfig={"PageSize": size}):
+            found = [_facts_of(bucket, item) for item in answer.get("Contents", ()) if not item["Key"].endswith("/")]
+            headers = answer["ResponseMetadata"]["HTTPHeaders"]
+            date = headers.get("date")
+            yield Page(found, parsedate_to_datetime(date) if date else datetime.now(UTC))
+    except (ClientError, BotoCoreError) as error:
+        raise ObjectRefused(f"s3://{bucket}/{prefix}: {error}") from error
+
+
+def _facts_of(bucket: str, item: Mapping[str, Any]) -> Mapping[str, str]:
+    at = item["LastModified"].astimezone(UTC).isoformat(timespec="milliseconds")
+    facts = {"bucket": bucket, "key": item["Key"], "size": str(item["Size"]), "eTag": item["ETag"].strip('"')}
+    return {**facts, "event": LISTED, "eventTime": at}
 
 
 def removed(client: Any, bucket: str, keys: Sequence[str]) -> None:

@@ -2,18 +2,19 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from sluice_spark.errors import ObjectGone, ObjectUnreadable
 from sluice_spark.formats.deserialisation import ENVELOPE, REASON, VALUE, facts_of, opened
-from sluice_spark.formats.envelopes import S3Choice, Unwrapped
+from sluice_spark.formats.envelopes import CREATED, S3Choice, Unwrapped
 from sluice_spark.formats.s3_files import BATCH_BYTES, BATCH_ROWS, FAIL, IGNORE, Records, S3Files, records, unread
 from sluice_spark.formats.s3_objects import Get
 
 log = logging.getLogger(__name__)
 
-CREATED = "ObjectCreated:"
+RECEIVED = "first_received_at"
 
 
 def object_rows(
@@ -29,15 +30,29 @@ def object_rows(
 
     At most twice BATCH_ROWS in a batch.
 
-    An event that made no object is a row without a value. `kind`: the struct of the file's columns. Raises
-    ObjectRefused, and ObjectGone where that is the policy.
+    An event that made no object is a row without a value; an object that was older than the limit when its message was
+    received is no row. `kind`: the struct of the file's columns. Raises ObjectRefused, and ObjectGone where that is the
+    policy.
     """
     bodies = messages.column("body").to_pylist()
+    received = messages.column(RECEIVED).to_pylist() if files.max_age_s is not None else [None] * len(bodies)
     return _joined(
         _rows(messages.slice(index, 1), payload, found)
         for index, payload, reason in zip(*opened(bodies, envelopes, choice), strict=True)
+        if not _too_old(payload.facts, received[index], files.max_age_s)
         for found in _found(payload.facts, reason, files, kind, get)
     )
+
+
+def _too_old(facts: Mapping[str, str], received: datetime | None, limit_s: float | None) -> bool:
+    """By what the notification and SQS say, and no clock: the same at each try."""
+    if limit_s is None or received is None or "eventTime" not in facts or not facts["event"].startswith(CREATED):
+        return False
+    try:
+        at = datetime.fromisoformat(facts["eventTime"])
+    except ValueError:
+        return False
+    return (received - (at if at.tzinfo else at.replace(tzinfo=UTC))).total_seconds() > limit_s
 
 
 def _found(

@@ -7,16 +7,43 @@ stages, as only it sees the messages in one order. Then what is staged says whic
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
-from sluice_spark.formats.envelopes import S3Choice, object_facts, unwrapped
-from sluice_spark.sqs.received import Received
+from sluice_spark.formats.envelopes import CREATED, LISTED, S3Choice, object_facts, unwrapped
+from sluice_spark.sqs.received import Message, Received
 
 RECORDS_LIMIT = 250_000  # that are remembered, the oldest forgotten first
 IDENTITY_BYTES = 16
+LONG_UPLOAD_S = 24 * 3600.0  # from its beginning, which a list may say, to its end, which a notification says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """What was listed, and when, in epoch seconds of S3's clock: both with a margin, on the side of remembering more.
+
+    Whatever was created before `since` is in the list, or was overwritten or removed by then: its notification brings
+    nothing. What was created until `until` is in it if it is remembered.
+    """
+
+    bucket: str
+    prefix: str
+    since: float
+    until: float | None = None  # not yet done
+
+    def holds(self, facts: Mapping[str, str]) -> bool:
+        """Whether the object is in the place that was listed, however it came there."""
+        created = facts["event"].startswith(CREATED)
+        return created and facts["bucket"] == self.bucket and facts["key"].startswith(self.prefix)
+
+    def must_remember(self, facts: Mapping[str, str]) -> bool:
+        """Whether its notification may say a time after `since`: of an upload in parts the list says when it began."""
+        at = _epoch_s(facts)
+        return at is None or at >= self.since - LONG_UPLOAD_S or "-" in facts.get("eTag", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +57,15 @@ class _NewRecords:
 class Notified:
     """The records of one query's log. Not thread-safe: the receiver's."""
 
-    def __init__(self, envelopes: Sequence[str], choice: S3Choice, limit: int = RECORDS_LIMIT) -> None:
+    def __init__(
+        self,
+        envelopes: Sequence[str],
+        choice: S3Choice,
+        limit: int = RECORDS_LIMIT,
+        backfill: Backfill | None = None,
+    ) -> None:
         self._envelopes, self._choice, self._limit = envelopes, choice, limit
+        self.backfill = backfill
         self._known: set[bytes] = set()
         self._order: deque[bytes] = deque()
 
@@ -40,7 +74,8 @@ class Notified:
 
     def identities(self, bodies: Sequence[str]) -> Sequence[bytes | None]:
         """Of all records in the bodies, in order."""
-        return [each for body in bodies for each in identities(body, self._envelopes, self._choice)]
+        found = (facts for body in bodies for facts in facts_in(body, self._envelopes, self._choice))
+        return [None if self._needless(facts) else identity(facts) for facts in found]
 
     def begin(self, staged: Iterable[bytes | None]) -> None:
         """Knows these, oldest first, and no others."""
@@ -57,19 +92,39 @@ class Notified:
         fresh: list[Received] = []
         again: list[Received] = []
         for answer in taken:
-            new: list[Mapping[str, Any]] = []
-            old: list[Mapping[str, Any]] = []
+            new: list[Message] = []
+            old: list[Message] = []
             for message in answer.messages:
-                found = sift(message["Body"], self._envelopes, self._choice, self._known.__contains__)
+                found = sift(message.body, self._envelopes, self._choice, self._knows)
                 for identity in found.identities:
                     self._remember(identity)
                 if found.body is None:
                     old.append(message)
                 else:
-                    new.append(message if found.body == message["Body"] else {**message, "Body": found.body})
+                    new.append(message if found.body == message.body else replace(message, body=found.body))
             fresh += [Received(answer.queue_url, new)] if new else []
             again += [Received(answer.queue_url, old)] if old else []
         return fresh, again
+
+    def listed(self, found: Iterable[Mapping[str, str]]) -> None:
+        """Remember objects of the backfill, as far as their notifications must be told apart from others."""
+        for facts in found:
+            if not self._needless(facts):
+                self._remember(identity(facts))
+
+    def _needless(self, facts: Mapping[str, str]) -> bool:
+        return facts["event"] == LISTED and self.backfill is not None and not self.backfill.must_remember(facts)
+
+    def _knows(self, each: bytes | None, facts: Mapping[str, str]) -> bool:
+        if each in self._known:
+            return True
+        at = _epoch_s(facts)
+        if self.backfill is None or at is None or not self.backfill.holds(facts):
+            return False
+        if at < self.backfill.since:
+            return True
+        until = self.backfill.until
+        return until is not None and at <= until and identity({**facts, "event": LISTED}) in self._known
 
     def _remember(self, identity: bytes | None) -> None:
         if identity is None or identity in self._known:
@@ -80,10 +135,10 @@ class Notified:
             self._known.discard(self._order.popleft())
 
 
-def identities(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[bytes | None]:
-    """Of the records that are chosen, in order; of a body that can't be read none: none of it will be."""
+def facts_in(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequence[Mapping[str, str]]:
+    """Find the records that are chosen, in order; of a body that can't be read none: none of it will be."""
     try:
-        return [identity(each.facts) for each in unwrapped(body, envelopes, choice)]
+        return [each.facts for each in unwrapped(body, envelopes, choice)]
     except ValueError:
         return []
 
@@ -91,38 +146,58 @@ def identities(body: str, envelopes: Sequence[str], choice: S3Choice) -> Sequenc
 def identity(facts: Mapping[str, str]) -> bytes | None:
     """Make the same for two records of one event: its sequencer orders the events of a key.
 
-    None where nothing tells it from a later event: such a record is always new.
+    None where nothing tells it from a later event: such a record is always new. What was listed has no event, and is
+    told by its content alone.
     """
     content = facts.get("versionId") or facts.get("eTag")
     order = facts.get("sequencer") or facts.get("eventTime")
+    if facts["event"] == LISTED:
+        content, order = facts.get("eTag"), None
     if not content and not order:
         return None
-    event = facts["event"].partition(":")[0]
+    event = facts["event"] if facts["event"] == LISTED else facts["event"].partition(":")[0]
     names = [event, facts["bucket"], facts["key"], content, order]
     return blake2b(orjson.dumps(names), digest_size=IDENTITY_BYTES).digest()
 
 
-def sift(body: str, envelopes: Sequence[str], choice: S3Choice, known: Callable[[bytes], bool]) -> _NewRecords:
-    """Find what is new in a body.
+def sift(
+    body: str,
+    envelopes: Sequence[str],
+    choice: S3Choice,
+    known: Callable[[bytes | None, Mapping[str, str]], bool],
+) -> _NewRecords:
+    """Find what is new in a body: `known` has each record's identity and facts.
 
     Records that aren't chosen stay in it, for a later reader with another choice; so does a body without any.
     """
-    found = identities(body, envelopes, choice)
-    new = [each for each in dict.fromkeys(found) if each is None or not known(each)]
+    found = [(identity(facts), facts) for facts in facts_in(body, envelopes, choice)]
+    new: list[bytes | None] = []
+    for each, facts in found:
+        if not known(each, facts) and (each is None or each not in new):
+            new.append(each)
     if found and not new:
         return _NewRecords(None)
     if len(new) == len(found):
         return _NewRecords(body, new)
-    stale = set(found).difference(new)
+    had: set[bytes | None] = set()
 
     def wanted(record: Mapping[str, Any]) -> bool:
-        each = identity(object_facts(record))
-        if each is None or each not in stale:
-            stale.add(each)  # a second one in this body
-            return True
-        return False
+        facts = object_facts(record)
+        each = identity(facts)
+        if known(each, facts) or (each is not None and each in had):
+            return False
+        had.add(each)
+        return True
 
     return _NewRecords(_rewritten(body, envelopes, wanted), new)
+
+
+def _epoch_s(facts: Mapping[str, str]) -> float | None:
+    try:
+        at = datetime.fromisoformat(facts["eventTime"])
+    except (KeyError, ValueError):
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _rewritten(body: str, envelopes: Sequence[str], wanted: Callable[[Mapping[str, Any]], bool]) -> str:

@@ -213,6 +213,10 @@ class Seen:
         """Whether all are new, and different."""
         return self._ids.isdisjoint(ids) and len(set(ids)) == len(ids)
 
+    def taken(self, ids: Sequence[str]) -> None:
+        """Note that these will be staged: whoever says so stages them, or ends."""
+        self._ids.update(ids)
+
     def staged(self, number: int, ids: Sequence[str]) -> None:
         """Note that the segment is durable, its messages not yet deleted."""
         self._ids.update(ids)

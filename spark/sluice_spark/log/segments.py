@@ -4,7 +4,6 @@ The format is versioned and checked here alone.
 """
 
 import json
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute  # makes pa.compute
 
 from sluice_spark.errors import UnknownFormat
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Attribute, Message, Received
 
 VERSION = 2  # 1 had no epoch, and counters always
 VERSIONS = (1, VERSION)
@@ -71,24 +70,29 @@ class Header:
         return self.messages_before is None
 
 
-def table(received: Sequence[Received]) -> pa.Table:
+def rows(received: Sequence[Received]) -> pa.RecordBatch:
     """Make rows of messages, in the order received."""
     messages = [message for answer in received for message in answer.messages]
-    system = [message.get("Attributes") or {} for message in messages]
+    system = [message.attributes for message in messages]
     columns = [
-        pa.array([message["MessageId"] for message in messages], pa.string()),
-        pa.array([message["Body"] for message in messages], pa.string()),
+        _texts([message.message_id for message in messages]),
+        _texts([message.body for message in messages]),
         _attributes(messages),
-        _texts(system, "MessageGroupId"),
-        _texts(system, "SequenceNumber"),
-        _times(system, "SentTimestamp"),
-        _times(system, "ApproximateFirstReceiveTimestamp"),
-        pa.array([values.get("ApproximateReceiveCount", "1") for values in system], pa.string()).cast(pa.int32()),
-        _texts(system, "SenderId"),
+        _texts([values.message_group_id for values in system]),
+        _texts([values.sequence_number for values in system]),
+        _times([values.sent_timestamp for values in system]),
+        _times([values.approximate_first_receive_timestamp for values in system]),
+        _texts([values.approximate_receive_count for values in system]).cast(pa.int32()),
+        _texts([values.sender_id for values in system]),
         _queues(received),
-        _texts(system, "AWSTraceHeader"),
+        _texts([values.trace_header for values in system]),
     ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def table(received: Sequence[Received]) -> pa.Table:
+    """Make a table of them."""
+    return pa.Table.from_batches([rows(received)])
 
 
 def body_size(rows: pa.Table) -> int:
@@ -133,37 +137,29 @@ def _header(schema: pa.Schema) -> Header:
     return Header(**values)
 
 
-def _texts(system: Sequence[Mapping[str, str]], name: str) -> pa.Array:
-    return pa.array([values.get(name) for values in system], pa.string())
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    return pa.array(values, pa.string())
 
 
-def _times(system: Sequence[Mapping[str, str]], name: str) -> pa.Array:
+def _times(values: Sequence[str | None]) -> pa.Array:
     """Arrow reads the digits: without a Python number for each."""
-    return _texts(system, name).cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
+    return _texts(values).cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(_TIME)
 
 
 def _queues(received: Sequence[Received]) -> pa.Array:
     if len({answer.queue_url for answer in received}) == 1:
         return pa.repeat(pa.scalar(received[0].queue_url), sum(len(answer.messages) for answer in received))
-    return pa.array([answer.queue_url for answer in received for _ in answer.messages], pa.string())
+    return _texts([answer.queue_url for answer in received for _ in answer.messages])
 
 
-def _attributes(messages: Sequence[Mapping[str, Any]]) -> pa.Array:
-    return pa.array(
-        [
-            [(name, _attribute(value)) for name, value in message["MessageAttributes"].items()]
-            if "MessageAttributes" in message
-            else ()
-            for message in messages
-        ],
-        SCHEMA.field("attributes").type,
-    )
+def _attributes(messages: Sequence[Message]) -> pa.Array:
+    return pa.array([_pairs(message.message_attributes) for message in messages], SCHEMA.field("attributes").type)
 
 
-def _attribute(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    binary = value.get("BinaryValue")
-    return {
-        "type": value.get("DataType"),
-        "string": value.get("StringValue"),
-        "binary": b64decode(binary) if binary is not None else None,
-    }
+def _pairs(attributes: Mapping[str, Attribute] | None) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    if attributes is None:
+        return ()
+    return [
+        (name, {"type": value.data_type, "string": value.string_value, "binary": value.binary_value})
+        for name, value in attributes.items()
+    ]

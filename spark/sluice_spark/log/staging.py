@@ -46,7 +46,7 @@ class StagedLog:
 
     def __init__(self, store: Store, notified: Notified | None = None) -> None:
         """`notified`: where records of S3's notifications are told apart; of another log it knows nothing."""
-        self._store, self._notified, self._writer = store, notified, uuid.uuid4().hex
+        self._store, self.notified, self._writer = store, notified, uuid.uuid4().hex
         self._next: Header | None = None
         self._epoch: int | None = None
         self._changing = threading.Lock()  # the receiver's thread appends, Spark's forgets
@@ -119,9 +119,9 @@ class StagedLog:
 
     def unread(self, fresh: list[Received], again: list[Received]) -> tuple[list[Received], list[Received]]:
         """Of messages to stage, and of those that are known: the same once known objects have gone from the first."""
-        if self._notified is None:
+        if self.notified is None:
             return fresh, again
-        fresh, known = self._notified.sifted(fresh)
+        fresh, known = self.notified.sifted(fresh)
         return fresh, again + known
 
     def consumed(self, position: Position) -> None:
@@ -179,8 +179,8 @@ class StagedLog:
             rows = rows_of(self._store.read(segment_name(number)))
             ids = rows.column("message_id").to_pylist()
             newest.append((number, ids))
-            if self._notified is not None:
-                objects.append(self._notified.identities(rows.column("body").to_pylist()))
+            if self.notified is not None:
+                objects.append(self.notified.identities(rows.column("body").to_pylist()))
             count += len(ids)
             if count >= DEDUPLICATION_LIMIT:
                 break
@@ -188,8 +188,8 @@ class StagedLog:
             self.seen.staged(number, ids)
         for number, _ in newest:
             self.seen.confirmed(number)  # bounded from here on; all of `newest` is still remembered now
-        if self._notified is not None:
-            self._notified.begin(each for segment in reversed(objects) for each in segment)
+        if self.notified is not None:
+            self.notified.begin(each for segment in reversed(objects) for each in segment)
 
 
 def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sluice_spark.log.offsets import Position
-from sluice_spark.source.reading import Reads, as_partitions
+from sluice_spark.log.store import open_store
+from sluice_spark.source.depth import Depth
+from sluice_spark.source.dispatching import Dispatcher, adopted
+from sluice_spark.source.reading import Reads, Rows, as_partitions, task_clients
 from sluice_spark.source.receiver import receiver_of, writable_log
 
 
@@ -31,3 +34,18 @@ class SqsReader(Reads, DataSourceReader):
         receiver.join()
         receiver.check()
         return as_partitions(self._options, staged.log.between(start, staged.log.end))
+
+
+class PlannedReader(Reads, DataSourceReader):
+    """`mode=executors`: plans what the tasks receive in `read`, each until the queues have nothing new."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Claims the log; each action of a plan does so once. Waits for no message."""
+        options = self._options
+        store = open_store(options.staging_location, options.identity.profile)
+        depth = Depth(task_clients(options), options.queue_urls, deleting=options.delete)
+        try:
+            planned = Dispatcher(store, depth, adopted(store)).chains(options.admission)
+        finally:
+            depth.stop()
+        return [Rows(options.staging_location, options.identity.profile, (), order=chain) for chain in planned]

@@ -37,6 +37,7 @@ from sluice_spark.log.segment_files import (
 from sluice_spark.log.segments import SCHEMA, Header, encoded
 from sluice_spark.log.staging import CLAIM_ATTEMPTS
 from sluice_spark.log.store import Store
+from sluice_spark.source.chains import ENDED, Chain, chains
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.executors import DELETIONS, Order, deletions, message_ids
 from sluice_spark.source.planned import Budget, PlannedBatch, batch, counted, holes, share, tasks_wanted
@@ -113,6 +114,24 @@ class Dispatcher:
         self._check_never_there(parts.missing)
         return Tasks(staged=parts.staged, orders=self._orders(start, end, parts, numbers, admission))
 
+    def chains(self, admission: Admission) -> Sequence[Chain]:
+        """Plan a bounded read's tasks, at least one: what is visible now says how many, not how much they take.
+
+        What earlier drivers planned and nobody follows any more is closed, so that the log can be read. Raises what
+        asking for the queues' depth raises.
+        """
+        self._close(min(self._known, default=self.epoch))
+        count = max(1, tasks_wanted(self._depth.visible(Position(self._next)), 0.0, admission))
+        first = Order(
+            number=self._next,
+            epoch=self.epoch,
+            driver=self._name,
+            since=self._next,
+            witness=self.epoch,
+            seen=self._seen,
+        )
+        return chains(first, count, admission)
+
     def retain(self, offset: Offset, retention_s: float, *, going: Going = left) -> int:
         """Remove segments, with what is noted of them, that are committed, counted, and older; return how many.
 
@@ -126,7 +145,8 @@ class Dispatcher:
         going(numbers)
         self._store.remove([segment_name(number) for number in numbers])
         lowest = min(set(published) - set(numbers), default=0)
-        noted = [each.name for each in notes(self._store, DELETIONS) if each.numbers[0] < lowest]
+        found = [*notes(self._store, DELETIONS), *notes(self._store, ENDED)]
+        noted = [each.name for each in found if each.numbers[0] < lowest]
         seen = [name for name, at in self._store.names(SEEN).items() if at < before and name != self._seen]
         self._store.remove([*noted, *seen])
         with self._planning:
@@ -210,16 +230,20 @@ class Dispatcher:
             self._staged = None
             return None
         if self._staged is None:
-            closed = holes(numbers_since(self._store, position.segment), position.segment, self.epoch)
-            self._check_never_there(closed)
-            for number in closed:
-                self._filled(number)
+            self._close(position.segment)
             numbers = range(position.segment, self.epoch + 1)
             whole = Log(first=position.segment)
             for header in headers_at(self._store, numbers):
                 whole = whole.appended(header)
             self._staged = whole
         return self._staged
+
+    def _close(self, low: int) -> None:
+        """Fill what is missing between `low` and our claim."""
+        closed = holes(numbers_since(self._store, low), low, self.epoch)
+        self._check_never_there(closed)
+        for number in closed:
+            self._filled(number)
 
     def _check_never_there(self, numbers: Sequence[int]) -> None:
         """Check for a segment that was deleted by hand: what is noted of it is there. Raises SegmentMissing."""

@@ -39,7 +39,7 @@ from sluice_spark.options import EXECUTORS_VISIBILITY_S, Options
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.planned import accepted
 from sluice_spark.sqs.client import SqsClient
-from sluice_spark.sqs.received import BATCH_LIMIT, Received, in_tens
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, Received, handles_of, in_tens
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class _Turn:
             self._taken.append(_Taken(Received(queue_url, messages), since, self._clock()))
             self._messages += len(messages)
             self._answers += 1
-            self._size += sum(len(message["Body"]) for message in messages)
+            self._size += sum(len(message.body) for message in messages)
         return len(messages)
 
     @property
@@ -387,9 +387,9 @@ def _sifted(taken: Iterable[_Taken], known: Collection[str], limit: int | None) 
     sorts: dict[str, list[Received]] = {"fresh": [], "twice": [], "known": [], "surplus": []}
     ids: set[str] = set()
     for answer in taken:
-        parts: dict[str, list[Mapping[str, Any]]] = {}
+        parts: dict[str, list[Message]] = {}
         for message in answer.received.messages:
-            identity = message["MessageId"]
+            identity = message.message_id
             if identity in known:
                 sort = "known"
             elif identity in ids:
@@ -420,7 +420,7 @@ async def _release(sqs: SqsClient, taken: Iterable[Received | _Taken]) -> None:
 
 async def _in_tens(received: Iterable[Received], call: Callable[[str, Sequence[str]], Awaitable[Any]]) -> None:
     """All calls at once: the client has a limit of connections."""
-    await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in in_tens(received)))
+    await asyncio.gather(*(call(queue_url, handles) for queue_url, handles in in_tens(handles_of(received))))
 
 
 async def _waited(over: asyncio.Event, within_s: float) -> None:

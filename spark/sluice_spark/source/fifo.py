@@ -5,11 +5,12 @@ its segment is durable.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
+
+from sluice_spark.sqs.received import Message
 
 FIFO = ".fifo"
 
@@ -27,14 +28,14 @@ def is_fifo(queue_url: str) -> bool:
     return queue_url.endswith(FIFO)
 
 
-def in_order(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def in_order(messages: Sequence[Message]) -> Sequence[Message]:
     """Sort a FIFO queue's messages by sequence number.
 
     Answers may overtake each other once a visibility time-out is over.
 
     Sequence numbers are decimal, of 20 digits, and grow within a group.
     """
-    return sorted(messages, key=lambda message: int((message.get("Attributes") or {}).get("SequenceNumber", 0)))
+    return sorted(messages, key=lambda message: int(message.attributes.sequence_number or 0))
 
 
 def shared(batch: pa.RecordBatch, share: Share) -> pa.RecordBatch:

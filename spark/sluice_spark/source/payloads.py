@@ -3,23 +3,16 @@
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from sluice_spark.formats.payloads import pointers_of
-from sluice_spark.formats.s3_objects import open_objects, removed
+from sluice_spark.formats.s3_objects import removed
 from sluice_spark.log.segment_files import Going, left, segment_name
 from sluice_spark.log.segments import rows_of
 from sluice_spark.log.store import Store
 from sluice_spark.options import Options
-from sluice_spark.sqs.access import region_of
+from sluice_spark.source.objects import objects_of
 
 log = logging.getLogger(__name__)
-
-
-def objects_of(options: Options) -> Any:
-    """Open S3 as the queue's identity, in its region unless another is given."""
-    region = options.region or (region_of(options.queue_urls[0]) if options.queue_urls else None)
-    return open_objects(options.identity, region=region, endpoint=options.files.endpoint)
 
 
 def payloads_going(options: Options, store: Store) -> Going:

@@ -1,6 +1,6 @@
 """What a task does for a read, bounded or streaming: rows of the log, made typed values. And which rows are whose."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from inspect import signature
@@ -18,13 +18,14 @@ from sluice_spark.formats.s3_rows import object_rows
 from sluice_spark.log import bad_records
 from sluice_spark.log.planning import ROWS_PER_TASK, Extent, Slice, sliced
 from sluice_spark.log.quarantine import quarantined
-from sluice_spark.log.segments import rows_of
+from sluice_spark.log.segments import SCHEMA, rows_of
 from sluice_spark.log.staging import batches
-from sluice_spark.log.store import open_store
+from sluice_spark.log.store import Store, open_store
 from sluice_spark.options import Options
+from sluice_spark.source.chains import Chain, links
 from sluice_spark.source.executors import Order, segment, task_intake
 from sluice_spark.source.fifo import Share, is_fifo, shared
-from sluice_spark.source.payloads import objects_of
+from sluice_spark.source.objects import objects_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.workers import spare_pyspark_zip
@@ -35,7 +36,7 @@ _UTC: Mapping[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arro
 
 
 class Rows(InputPartition):
-    """Rows of the log for one task, or of a segment that the task is to receive. Names a place; never a key."""
+    """Rows of the log for one task, or of a segment or chain that it is to receive. Names a place; never a key."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Rows(InputPartition):
         profile: str | None,
         slices: Sequence[Slice],
         share: Share | None = None,
-        order: Order | None = None,
+        order: Order | Chain | None = None,
     ) -> None:
         super().__init__(None)
         self.location, self.profile, self.slices, self.share, self.order = location, profile, slices, share, order
@@ -60,21 +61,37 @@ class Reads:
         assert isinstance(partition, Rows)  # noqa: S101  tells mypy what our own partitions() made
         spare_pyspark_zip()
         store = open_store(partition.location, partition.profile)
-        if partition.order:
-            rows = rows_of(segment(partition.order, store, task_clients(self._options), task_intake(self._options)))
-            part = Slice(partition.order.number, 0, rows.num_rows)
-            for batch in rows.replace_schema_metadata(None).to_batches():
-                yield from self._deserialised(part, batch, partition)
+        for number, rows in self._received(partition, store):
+            part = Slice(number, 0, rows.num_rows)
+            yield from self._deserialised(part, rows.replace_schema_metadata(None).to_batches(), partition)
         for part in partition.slices:
-            for batch in batches(store, [part]):
-                mine = shared(batch, partition.share) if partition.share else batch
-                yield from self._deserialised(part, mine, partition)
+            found = batches(store, [part])
+            mine = (shared(batch, partition.share) for batch in found) if partition.share else found
+            yield from self._deserialised(part, mine, partition)
 
-    def _deserialised(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
-        options, wanted = self._options, self._options.deserialisation
-        if wanted.raw:
-            yield batch
+    def _received(self, partition: Rows, store: Store) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the segments that the partition's task is to have, by number."""
+        wanted = partition.order
+        if wanted is None:
             return
+        clients, intake = task_clients(self._options), task_intake(self._options)
+        if isinstance(wanted, Chain):
+            yield from links(wanted, store, clients, intake)
+        else:
+            yield wanted.number, rows_of(segment(wanted, store, clients, intake))
+
+    def _deserialised(self, part: Slice, given: Iterable[pa.RecordBatch], partition: Rows) -> Iterator[pa.RecordBatch]:
+        """Yield a part's rows, which come in as many batches as the receiver made of them."""
+        if self._options.deserialisation.raw:
+            yield from given
+            return
+        # What follows writes one note and one file for each part, and so has its rows in one piece.
+        whole = pa.Table.from_batches(given, schema=SCHEMA).combine_chunks().to_batches()
+        for batch in whole:  # one, or none
+            yield from self._values(part, batch, partition)
+
+    def _values(self, part: Slice, batch: pa.RecordBatch, partition: Rows) -> Iterator[pa.RecordBatch]:
+        options, wanted = self._options, self._options.deserialisation
         added = [name for name in (ENVELOPE, VALUE, REASON) if self._schema and name in self._schema.names]
         types = {name: arrow_type(self._schema, name) for name in added} if self._schema else {}
         if options.files.read:
@@ -145,6 +162,7 @@ def task_clients(options: Options) -> Callable[[], SqsClient]:
         endpoint=options.endpoint,
         identity=options.identity,
         connections=options.connections,
+        check_md5=options.check_md5,
     )
 
 

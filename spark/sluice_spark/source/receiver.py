@@ -10,32 +10,39 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+import pyarrow as pa
 
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
+from sluice_spark.log.backfills import progress
 from sluice_spark.log.notified import Notified
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.segments import table
+from sluice_spark.log.segments import rows
 from sluice_spark.log.staging import StagedLog
 from sluice_spark.log.store import open_store
-from sluice_spark.options import WAIT_LIMIT_S, Options
+from sluice_spark.options import BUFFER_DEFAULT_BYTES, WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
+from sluice_spark.source.backfill import Backfilling
+from sluice_spark.source.budget import COPIES, ByteBudget, Lease
 from sluice_spark.source.fifo import in_order, is_fifo
 from sluice_spark.source.fleet import Fleet, connections_wanted
+from sluice_spark.source.objects import objects_of
 from sluice_spark.source.rate import Limit, Rate, limit_of
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.sqs.received import Received, in_tens
-from sluice_spark.workers import answer_soon, spare_collections
+from sluice_spark.sqs.received import Handles, Message, Received, handles_of, in_tens
+from sluice_spark.workers import answer_soon, run, spare_collections
 
 log = logging.getLogger(__name__)
 
 VISIBILITY = "VisibilityTimeout"
 VISIBLE = "ApproximateNumberOfMessages"
-OBJECTS_BYTES = 2048  # of a parsed message beside its texts, with its receipt handle and system attributes
+OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle, which stay until it is deleted
+CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
+CHUNK_BYTES = 2**20
 BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
 TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
 
@@ -47,7 +54,7 @@ class Limits:
     segment_messages: int = 20_000
     segment_bytes: int = 16 * 2**20
     segment_age_s: float = 0.25
-    buffer_bytes: int = 48 * 2**20  # in memory: received, not yet durable; plus what is on its way
+    buffer_bytes: int = BUFFER_DEFAULT_BYTES  # in memory: received and not yet durable, or on its way
     undeleted: int = 100_000  # durable, not yet deleted
     backlog_messages: int = 1_000_000  # durable, not yet in a batch
     backlog_bytes: int = 2 * 2**30
@@ -76,8 +83,14 @@ class Receiver:
     `staged.log` says what there is to read.
     """
 
-    def __init__(self, staged: StagedLog, client: Callable[[], SqsClient], intake: Intake) -> None:
-        self.staged, self._client, self._intake = staged, client, intake
+    def __init__(
+        self,
+        staged: StagedLog,
+        client: Callable[[], SqsClient],
+        intake: Intake,
+        backfilling: Backfilling | None = None,
+    ) -> None:
+        self.staged, self._client, self._intake, self._backfilling = staged, client, intake, backfilling
         self._thread = threading.Thread(target=self._thread_main, name="sluice-spark-receiver")
         self._stopping = threading.Event()
         self._error: BaseException | None = None
@@ -124,7 +137,7 @@ class Receiver:
         spare_collections()
         answer_soon()
         try:
-            asyncio.run(self._run())
+            run(self._run())
         except BaseException as error:  # noqa: BLE001  reported by check(), in the thread that Spark listens to
             self._error = error
 
@@ -133,8 +146,15 @@ class Receiver:
             if self._intake.delete:
                 for queue_url in self._intake.queue_urls:
                     await client.check_deletion(queue_url)
+            if self._backfilling:
+                await self._backfilling.run(self.staged, room=self._has_room, ending=lambda: self._ending)
             await _Run(self, client, self._intake).until_stopped()
             self.requests = dict(client.requests)
+
+    def _has_room(self) -> bool:
+        """Whether Spark isn't too far behind."""
+        ahead, limits = self.staged.log.backlog(self._position), self._intake.limits
+        return ahead.messages < limits.backlog_messages and ahead.size < limits.backlog_bytes
 
     @property
     def _ending(self) -> bool:
@@ -145,8 +165,12 @@ class Receiver:
 
 def writable_log(options: Options) -> StagedLog:
     """Open the log to write: with what it takes to read no object twice."""
-    notified = Notified(options.deserialisation.envelopes, options.s3) if options.files.read else None
-    return StagedLog(open_store(options.staging_location, options.identity.profile), notified)
+    store = open_store(options.staging_location, options.identity.profile)
+    if not options.files.read:
+        return StagedLog(store)
+    made = progress(store)
+    envelopes = options.deserialisation.envelopes
+    return StagedLog(store, Notified(envelopes, options.s3, backfill=made.backfill if made else None))
 
 
 def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enough: Admission) -> Receiver:
@@ -163,6 +187,7 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         after_commit=options.after_commit,
         until_empty=until_empty,
         rate_limit=limit_of(options.rate_limit),
+        limits=Limits(buffer_bytes=options.buffer_bytes),
         enough_messages=enough.messages,
         enough_bytes=enough.size,
     )
@@ -172,8 +197,21 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         endpoint=options.endpoint,
         identity=options.identity,
         connections=2 * options.connections,  # as many delete as receive
+        check_md5=options.check_md5,
     )
-    return Receiver(staged, clients, intake)
+    return Receiver(staged, clients, intake, _backfilling(options, staged))
+
+
+def _backfilling(options: Options, staged: StagedLog) -> Backfilling | None:
+    if not options.files.backfill or staged.notified is None:
+        return None
+    return Backfilling(
+        options.files.backfill,
+        open_store(options.staging_location, options.identity.profile),
+        staged.notified,
+        options.deserialisation.envelopes,
+        lambda: objects_of(options),
+    )
 
 
 class _Run:
@@ -185,8 +223,12 @@ class _Run:
         self._fleets = [Fleet(queue_url) for queue_url in intake.queue_urls]
         self._receives: set[asyncio.Task[None]] = set()
         self._deletes: asyncio.Queue[tuple[_Deletion, str, Sequence[str]]] = asyncio.Queue()
-        self._buffer: list[Received] = []
-        self._buffered = self._buffered_bytes = self._in_memory = self._undeleted = self._deletions_failed = 0
+        self._budget = ByteBudget(limit=intake.limits.buffer_bytes)
+        self._fifo = any(is_fifo(queue_url) for queue_url in intake.queue_urls)
+        self._unsettled: list[Received] = []
+        self._unsettled_messages = self._unsettled_bytes = 0
+        self._chunks: list[_Chunk] = []
+        self._buffered = self._buffered_bytes = self._undeleted = self._deletions_failed = 0
         self._oldest = 0.0
         self._rate = Rate(limit=intake.rate_limit)
         self._taken = self._taken_bytes = 0
@@ -229,21 +271,17 @@ class _Run:
 
     @property
     def _due(self) -> bool:
-        full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= self._limits.segment_bytes
+        size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 8)  # what is staged is there three times
+        full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= size
         return full or (self._buffered > 0 and time.monotonic() - self._oldest >= self._limits.segment_age_s)
 
     @property
     def _room(self) -> bool:
-        if self._full or self._undeleted_limit:
+        if not self._budget.open or self._undeleted_limit:
             return False
         if self._enough or not self._rate.open(time.monotonic()):
             return False
-        ahead = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
-        return ahead.messages < self._limits.backlog_messages and ahead.size < self._limits.backlog_bytes
-
-    @property
-    def _full(self) -> bool:
-        return self._in_memory >= self._limits.buffer_bytes
+        return self._receiver._has_room()  # noqa: SLF001  the other half of one thing
 
     @property
     def _undeleted_limit(self) -> bool:
@@ -255,13 +293,13 @@ class _Run:
         for fleet in self._fleets:
             if self._intake.until_empty and fleet.empty_answers:
                 continue
-            while fleet.running < fleet.wanted:
+            while fleet.running < fleet.wanted and self._budget.open:
                 fleet.running += 1
-                task = asyncio.create_task(self._receive(fleet))
+                task = asyncio.create_task(self._receive(fleet, self._budget.lease()))
                 self._receives.add(task)
                 task.add_done_callback(self._receives.discard)
 
-    async def _receive(self, fleet: Fleet) -> None:
+    async def _receive(self, fleet: Fleet, lease: Lease) -> None:
         """Receives in a row until there are too many of us, or no room, or the end."""
         limit = max(1, self._intake.connections // len(self._fleets))
         attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
@@ -273,29 +311,36 @@ class _Run:
                         wait_s=self._intake.wait_s,
                         visibility_s=self._intake.visibility_s,
                         attempt_id=attempt_id,
+                        room=lease.room,
                     )
                 except (QueueBusy, TooManyInFlight) as error:
+                    lease.end()
                     attempt += 1
                     await self._client.back_off(attempt, error)
+                    lease = self._budget.lease()
                     continue
                 attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
                 fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit)
                 if messages:
                     fleet.empty_answers = 0
                     self._take(Received(fleet.queue_url, messages))
+                    lease.end()
                     if fleet.running < fleet.wanted:
                         self._hire()
                 else:
+                    lease.end()
                     fleet.empty_answers += await self._emptied(fleet)
                     if fleet.empty_answers and self._intake.until_empty:
                         return
-                if self._full or self._undeleted_limit:
+                if not self._budget.open or self._undeleted_limit:
                     return
                 if self._enough or not self._rate.open(time.monotonic()):
                     return
+                lease = self._budget.lease()
         except SluiceSparkError as error:
             self._failed = error
         finally:
+            lease.end()
             fleet.running -= 1
 
     async def _emptied(self, fleet: Fleet) -> bool:
@@ -308,53 +353,84 @@ class _Run:
     def _take(self, received: Received) -> None:
         if not self._buffered:
             self._oldest = time.monotonic()
-        size = sum(len(message["Body"]) for message in received.messages)
-        self._buffer.append(received)
-        self._buffered += len(received.messages)
+        count = len(received.messages)
+        size = sum([len(message.body) for message in received.messages])
+        beside = _beside_bodies(received.messages)
+        self._budget.learn(size + beside, count)
+        self._budget.hold(size + beside)
+        self._unsettled.append(received)
+        self._unsettled_messages += count
+        self._unsettled_bytes += size + beside
+        self._buffered += count
         self._buffered_bytes += size
-        self._in_memory += size + _beside_bodies(received.messages)
-        self._taken, self._taken_bytes = self._taken + len(received.messages), self._taken_bytes + size
-        self._rate.took(len(received.messages))
+        self._taken, self._taken_bytes = self._taken + count, self._taken_bytes + size
+        self._rate.took(count)
+        # A FIFO queue's are put in order over the whole segment
+        chunk = self._unsettled_messages >= CHUNK_MESSAGES or self._unsettled_bytes >= CHUNK_BYTES
+        if chunk and not self._fifo:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Make columns of what has come, and forget it but for ids and receipt handles."""
+        taken, self._unsettled = self._unsettled, []
+        size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
+        if not taken:
+            return
+        fresh, again = self._staged.unread(*self._without_duplicates(_ordered(taken)))
+        ids = _ids(fresh)
+        self._staged.seen.taken(ids)
+        columns = rows(fresh) if fresh else None
+        # Columns twice, as they are encoded to be published
+        held = OBJECTS_BYTES * len(ids) + (COPIES * columns.nbytes if columns is not None else 0)
+        self._budget.hold(held)
+        self._chunks.append(_Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
+        del taken, fresh, again
+        self._budget.free(size)
 
     async def _publish(self) -> None:
-        """Stage what is in the buffer; its memory counts until it is durable."""
-        taken, self._buffer, in_memory = self._buffer, [], self._in_memory
+        """Stage what has come; its memory counts until it is durable."""
+        self._settle()
+        chunks, self._chunks = self._chunks, []
         self._buffered = self._buffered_bytes = 0
+        held = sum(chunk.held for chunk in chunks)
         try:
-            await self._stage(taken)
+            await self._stage(chunks)
         finally:
-            self._in_memory -= in_memory
+            chunks.clear()
+            self._budget.free(held)
 
-    async def _stage(self, taken: Sequence[Received]) -> None:
-        fresh, again = self._staged.unread(*self._without_duplicates(_ordered(taken)))
+    async def _stage(self, chunks: Sequence["_Chunk"]) -> None:
+        handles = [each for chunk in chunks for each in (*chunk.fresh, *chunk.again)]
+        batches = [chunk.rows for chunk in chunks if chunk.rows is not None]
         number = None
-        if fresh:
+        if batches:
             failed, self._deletions_failed = self._deletions_failed, 0
+            columns = pa.Table.from_batches(batches)
             try:
-                header = await asyncio.to_thread(lambda: self._staged.append(table(fresh), deletions_failed=failed))
+                header = await asyncio.to_thread(self._staged.append, columns, deletions_failed=failed)
             except (SluiceSparkError, OSError) as error:
-                await self._release(fresh)
+                await self._release([each for chunk in chunks for each in chunk.fresh])
                 self._failed = error
                 return
             number = header.number
-            self._staged.seen.staged(number, _ids(fresh))
+            self._staged.seen.staged(number, [identity for chunk in chunks for identity in chunk.ids])
         if self._intake.after_commit:
-            self._held.hold(self._staged.log.newest, [_handles_only(each) for each in (*fresh, *again)])
+            self._held.hold(self._staged.log.newest, handles)
         elif self._intake.delete:
-            self._order_deletion(number, fresh + again)
+            self._order_deletion(number, handles)
 
     def _without_duplicates(self, taken: Sequence[Received]) -> tuple[list[Received], list[Received]]:
-        """First comes what is new, then what was staged before: redelivered, as its deletion had not come through."""
+        """First comes what is new, then what was taken before: redelivered, as its deletion had not come through."""
         seen, now = self._staged.seen, set[str]()
         if seen.none_of(_ids(taken)):  # the usual, at little cost
             return list(taken), []
         fresh: list[Received] = []
         again: list[Received] = []
         for answer in taken:
-            new: list[Mapping[str, Any]] = []
-            old: list[Mapping[str, Any]] = []
+            new: list[Message] = []
+            old: list[Message] = []
             for message in answer.messages:
-                identity = message["MessageId"]
+                identity = message.message_id
                 (old if identity in seen or identity in now else new).append(message)
                 now.add(identity)
             if new:
@@ -364,7 +440,7 @@ class _Run:
         self._receiver.duplicates += sum(len(answer.messages) for answer in again)
         return fresh, again
 
-    def _order_deletion(self, number: int | None, staged: Sequence[Received]) -> None:
+    def _order_deletion(self, number: int | None, staged: Sequence[Handles]) -> None:
         chunks = list(in_tens(staged))
         deletion = _Deletion(number, len(chunks))
         for queue_url, handles in chunks:
@@ -419,38 +495,56 @@ class _Run:
             log.warning("messages may become visible before they are committed: %s", error)
 
     async def _drain(self) -> None:
-        """Receives under way are awaited, never cancelled: SQS would have handed out messages that no one took."""
+        """Receives under way are awaited, never cancelled: SQS would have handed out messages that no one took.
+
+        What they bring is released as it comes: others of them may wait for the room that it takes.
+        """
         while self._receives:
-            await asyncio.wait(self._receives)
-        await self._release(self._buffer)
+            await asyncio.wait(self._receives, timeout=TICK_S)
+            await self._release_all()
+        await self._release_all()
         await self._deletes.join()
 
-    async def _release(self, received: Sequence[Received]) -> None:
+    async def _release_all(self) -> None:
+        self._settle()
+        chunks, self._chunks = self._chunks, []
+        self._budget.free(sum(chunk.held for chunk in chunks))
+        await self._release([each for chunk in chunks for each in (*chunk.fresh, *chunk.again)])
+
+    async def _release(self, held: Sequence[Handles]) -> None:
         try:
-            await asyncio.gather(*(self._client.release(url, handles) for url, handles in in_tens(received)))
+            await asyncio.gather(*(self._client.release(url, handles) for url, handles in in_tens(held)))
         except SluiceSparkError as error:
             log.warning("messages stay invisible until their time-out: %s", error)
 
 
-def _beside_bodies(messages: Sequence[Mapping[str, Any]]) -> int:
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some messages as they will be staged: their columns, None for none, and what is to be known of them after.
+
+    `again`: receipt handles of messages that were taken before. `held`: bytes.
+    """
+
+    rows: pa.RecordBatch | None
+    ids: Sequence[str]
+    fresh: Sequence[Handles]
+    again: Sequence[Handles]
+    held: int
+
+
+def _beside_bodies(messages: Sequence[Message]) -> int:
     """About the bytes that the messages take in memory, without their bodies' text."""
-    attributes = [value for message in messages if "MessageAttributes" in message for value in _values_of(message)]
+    attributes = [each for message in messages if message.message_attributes for each in _values_of(message)]
     return OBJECTS_BYTES * (len(messages) + len(attributes)) + sum(map(len, attributes))
 
 
 def _ids(received: Sequence[Received]) -> list[str]:
-    return [message["MessageId"] for answer in received for message in answer.messages]
+    return [message.message_id for answer in received for message in answer.messages]
 
 
-def _values_of(message: Mapping[str, Any]) -> Iterator[str]:
-    for value in message["MessageAttributes"].values():
-        yield value.get("StringValue") or value.get("BinaryValue") or ""
-
-
-def _handles_only(received: Received) -> Received:
-    """Keep what is still needed of messages that are durable."""
-    handles = [{"ReceiptHandle": message["ReceiptHandle"]} for message in received.messages]
-    return Received(received.queue_url, handles)
+def _values_of(message: Message) -> Iterator[str | bytes]:
+    for value in (message.message_attributes or {}).values():
+        yield value.string_value or value.binary_value or ""
 
 
 def _attempt_id(queue_url: str) -> str | None:
@@ -464,7 +558,7 @@ def _attempt_id(queue_url: str) -> str | None:
 def _ordered(received: Sequence[Received]) -> Sequence[Received]:
     """FIFO queues' messages by sequence number, the others' as they came."""
     ordered = [answer for answer in received if not is_fifo(answer.queue_url)]
-    by_queue: dict[str, list[Mapping[str, Any]]] = {}
+    by_queue: dict[str, list[Message]] = {}
     for answer in received:
         if is_fifo(answer.queue_url):
             by_queue.setdefault(answer.queue_url, []).extend(answer.messages)

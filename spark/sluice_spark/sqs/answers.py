@@ -28,7 +28,7 @@ class HttpAnswer:
 
     status: int
     head: bytes
-    body: bytes
+    body: bytes | memoryview  # a view where it is large: of a buffer that is nobody else's by then
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -64,8 +64,19 @@ class AnswerReader:
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
         if self._filled == len(self._buffer):
-            self._grow(2 * self._filled)
+            self._grow(max(2 * self._filled, self._whole))
         return memoryview(self._buffer)[self._filled :]
+
+    @property
+    def to_come(self) -> int:
+        """How long the answer is that has begun, if its head said so and it is more than what a connection keeps."""
+        return self._whole if self._whole > BUFFER_BYTES else 0
+
+    @property
+    def _whole(self) -> int:
+        """Bytes of head and body, as far as they are known."""
+        head = self._head
+        return 0 if head is None or head.length is None else head.start + head.length
 
     def filled(self, count: int) -> HttpAnswer | None:
         """`count` bytes have come into the room; the answer, if they complete it."""
@@ -102,8 +113,6 @@ class AnswerReader:
             raise ConnectionError(f"an answer of {head.length} bytes, more than {self.limit}")
         if head.chunked:
             self._drop(start)
-        elif head.length is not None and start + head.length > len(self._buffer):
-            self._grow(start + head.length)
         self._head = head
 
     def _body(self, head: "_Head") -> HttpAnswer | None:
@@ -119,7 +128,11 @@ class AnswerReader:
         return self._answer(head, end) if self._filled == end else None
 
     def _answer(self, head: "_Head", end: int) -> HttpAnswer:
-        return HttpAnswer(head.status, head.text, bytes(memoryview(self._buffer)[head.start : end]))
+        body = memoryview(self._buffer)[head.start : end]
+        if len(self._buffer) <= BUFFER_BYTES:
+            return HttpAnswer(head.status, head.text, bytes(body))
+        self._buffer, self._filled = bytearray(BUFFER_BYTES), 0
+        return HttpAnswer(head.status, head.text, body)
 
     def _dechunked(self, head: "_Head") -> HttpAnswer | None:
         at = 0

@@ -20,9 +20,9 @@ import orjson
 from sluice_spark.errors import InvalidOption, QueueBusy, QueueError, QueueRefused, TooManyInFlight
 from sluice_spark.sqs.access import CredentialsNow, Endpoint
 from sluice_spark.sqs.answers import HttpAnswer
-from sluice_spark.sqs.received import BATCH_LIMIT
+from sluice_spark.sqs.received import BATCH_LIMIT, Message, messages_in
 from sluice_spark.sqs.signing import Credentials, signed_headers
-from sluice_spark.sqs.transport import Transport
+from sluice_spark.sqs.transport import Room, Transport
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,6 @@ EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
 REPEATABLE = {"ChangeMessageVisibilityBatch", "DeleteMessageBatch", "GetQueueAttributes", "GetQueueUrl"}
 HANDLE_EXPIRED = {"ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight", "InvalidReceiptHandle"}
 
-Message = Mapping[str, Any]  # as SQS's JSON has it: parsed once, into a segment's columns
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -122,9 +121,18 @@ class SqsClient:
             await self._transport.close()
 
     async def receive(
-        self, queue_url: str, *, wait_s: int, visibility_s: int | None = None, attempt_id: str | None = None
+        self,
+        queue_url: str,
+        *,
+        wait_s: int,
+        visibility_s: int | None = None,
+        attempt_id: str | None = None,
+        room: Room | None = None,
     ) -> Sequence[Message]:
-        """Up to ten messages after at most `wait_s`. One attempt: raises QueueBusy, TooManyInFlight or QueueRefused."""
+        """Up to ten messages after at most `wait_s`; a large answer is read once there is `room` for it.
+
+        One attempt: raises QueueBusy, TooManyInFlight or QueueRefused.
+        """
         request: dict[str, Any] = {
             "QueueUrl": queue_url,
             "MaxNumberOfMessages": BATCH_LIMIT,
@@ -136,9 +144,14 @@ class SqsClient:
             request["VisibilityTimeout"] = visibility_s
         if attempt_id is not None:
             request["ReceiveRequestAttemptId"] = attempt_id
-        answer = await self._once("ReceiveMessage", orjson.dumps(request), wait_s, same_again=attempt_id is None)
-        messages: Sequence[Message] = answer.get("Messages") or ()
-        return messages
+        again = attempt_id is None
+        answer = await self._answered("ReceiveMessage", orjson.dumps(request), wait_s, room, same_again=again)
+        try:
+            return messages_in(answer.body)
+        except ValueError as error:
+            raise QueueBusy(
+                "ReceiveMessage", "NoJson", f"an answer that is none: {bytes(answer.body[:80])!r}"
+            ) from error
 
     async def delete(self, queue_url: str, handles: Sequence[str]) -> BatchOutcome:
         """Delete up to ten; what fails is retried by id. No call for none."""
@@ -168,7 +181,7 @@ class SqsClient:
         body, attempt = orjson.dumps(request), 0
         while True:
             try:
-                return await self._once(action, body, 0)
+                return _parsed(action, await self._answered(action, body, 0))
             except (QueueBusy, TooManyInFlight) as error:
                 attempt += 1
                 if attempt == ATTEMPTS:
@@ -204,23 +217,29 @@ class SqsClient:
                 await self.back_off(attempt, QueueBusy(action, code, f"{len(pending)} entries failed"))
         return BatchOutcome(expired=tuple(expired), failed=tuple(entry["ReceiptHandle"] for entry in pending))
 
-    async def _once(self, action: str, body: bytes, wait_s: float, *, same_again: bool = False) -> dict[str, Any]:
-        answer = await self._exchange(action, body, wait_s, same_again=same_again)
+    async def _answered(
+        self, action: str, body: bytes, wait_s: float, room: Room | None = None, *, same_again: bool = False
+    ) -> HttpAnswer:
+        answer = await self._exchange(action, body, wait_s, room, same_again=same_again)
         if answer.status == HTTP_OK:
-            return _parsed(action, answer)
+            return answer
         error = classified(action, answer.status, answer.headers, answer.body)
         if error.code in EXPIRED:
             self._key = None  # ask botocore again before the retry, or say that it can't help
         raise error
 
-    async def _exchange(self, action: str, body: bytes, wait_s: float, *, same_again: bool) -> HttpAnswer:
+    async def _exchange(
+        self, action: str, body: bytes, wait_s: float, room: Room | None, *, same_again: bool
+    ) -> HttpAnswer:
         if self._transport is None:
             raise RuntimeError("use `async with`")
         request = await self._request(self._transport, action, body, same_again=same_again)
         self.requests[action] += 1
         within_s = wait_s + self._answer_within_s
         try:
-            return await self._transport.exchange(request, within_s=within_s, repeatable=action in REPEATABLE)
+            return await self._transport.exchange(
+                request, within_s=within_s, repeatable=action in REPEATABLE, room=room
+            )
         except TimeoutError as error:
             raise QueueBusy(action, "Timeout", f"within {within_s} s: {error}") from error
         except ssl.SSLCertVerificationError as error:  # asking again won't make the peer another
@@ -282,9 +301,9 @@ def _parsed(action: str, answer: HttpAnswer) -> dict[str, Any]:
     try:
         parsed = orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:
-        raise QueueBusy(action, "NoJson", f"an answer that is no JSON: {answer.body[:80]!r}") from error
+        raise QueueBusy(action, "NoJson", f"an answer that is no JSON: {bytes(answer.body[:80])!r}") from error
     if not isinstance(parsed, dict):
-        raise QueueBusy(action, "NoJson", f"an answer that is no JSON object: {answer.body[:80]!r}")
+        raise QueueBusy(action, "NoJson", f"an answer that is no JSON object: {bytes(answer.body[:80])!r}")
     return parsed
 
 
@@ -294,7 +313,7 @@ def back_off_s(attempt: int, chance: float) -> float:
     return chance * limit
 
 
-def classified(action: str, status: int, headers: Mapping[str, str], body: bytes) -> QueueError:
+def classified(action: str, status: int, headers: Mapping[str, str], body: bytes | memoryview) -> QueueError:
     """Make the error that an answer other than 200 is, with header names in lower case.
 
     What isn't known is judged by its status.

@@ -2,11 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import orjson
+
+from sluice_spark.errors import QueueBusy
 from sluice_spark.sqs.access import CredentialsNow, Endpoint, Identity, credentials_of, resolved_endpoint
-from sluice_spark.sqs.client import Message, SqsClient
+from sluice_spark.sqs.answers import HTTP_OK, HttpAnswer
+from sluice_spark.sqs.client import SqsClient
+from sluice_spark.sqs.digests import is_intact
+from sluice_spark.sqs.received import Message
+from sluice_spark.sqs.transport import Room
+
+RECEIVE = "ReceiveMessage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +27,18 @@ class Place:
 
 
 def clients_of(
-    queue_urls: Sequence[str], *, region: str | None, endpoint: str | None, identity: Identity, connections: int
+    queue_urls: Sequence[str],
+    *,
+    region: str | None,
+    endpoint: str | None,
+    identity: Identity,
+    connections: int,
+    check_md5: bool = False,
 ) -> Callable[[], SqsClient]:
     """Make clients of the queues, with `connections` for each region and role among them.
 
-    Asks botocore once for each. Raises InvalidOption where nothing says a region, no key is found, or no role is of a
-    queue's account.
+    `check_md5`: of what they receive. Asks botocore once for each place. Raises InvalidOption where nothing says a
+    region, no key is found, or no role is of a queue's account.
     """
     places: dict[str, Place] = {}
     for queue_url in queue_urls:
@@ -31,10 +46,34 @@ def clients_of(
         found = resolved_endpoint(queue_url, region=region, endpoint=endpoint, identity=one)
         places[queue_url] = Place(endpoint=found, identity=one)
     keys = {place: credentials_of(place.identity, region=place.endpoint.region) for place in places.values()}
+    kind = CheckingClient if check_md5 else SqsClient
     if len(keys) == 1:
         [(place, key)] = keys.items()
-        return lambda: SqsClient(place.endpoint, key, connections=connections)
-    return lambda: RoutedClient(places, keys, connections=connections)
+        return lambda: kind(place.endpoint, key, connections=connections)
+    return lambda: RoutedClient(places, keys, connections=connections, kind=kind)
+
+
+class CheckingClient(SqsClient):
+    """Receives only what is as SQS sent it, by its MD5; the rest stays in the queue, and comes again."""
+
+    async def _exchange(self, action: str, body: bytes, *rest: Any, **more: Any) -> HttpAnswer:
+        answer = await super()._exchange(action, body, *rest, **more)
+        if action != RECEIVE or answer.status != HTTP_OK:
+            return answer
+        try:
+            messages = orjson.loads(answer.body or b"{}").get("Messages") or []
+        except (ValueError, AttributeError):
+            return answer  # who reads it says what is wrong with it
+        intact = [message for message in messages if is_intact(message)]
+        if len(intact) == len(messages):
+            return answer
+        damaged = QueueBusy(action, "Md5Mismatch", f"{len(messages) - len(intact)} of {len(messages)} messages")
+        # A FIFO queue's go on in order: all of them come again to a receive with the same id
+        if not intact or b"ReceiveRequestAttemptId" in body:
+            raise damaged
+        self.retries[damaged.code] += 1
+        self._warnings.say(f"{action}:{damaged.code}", damaged)
+        return replace(answer, body=orjson.dumps({"Messages": intact}))
 
 
 class RoutedClient(SqsClient):
@@ -43,10 +82,17 @@ class RoutedClient(SqsClient):
     Every call is a receive or passes `call`; what these ask for, and warn of, is counted here.
     """
 
-    def __init__(self, places: Mapping[str, Place], keys: Mapping[Place, CredentialsNow], *, connections: int) -> None:
+    def __init__(
+        self,
+        places: Mapping[str, Place],
+        keys: Mapping[Place, CredentialsNow],
+        *,
+        connections: int,
+        kind: type[SqsClient] = SqsClient,
+    ) -> None:
         self.places, first = places, next(iter(keys))
         super().__init__(first.endpoint, keys[first], connections=connections)  # opens nothing: see `__aenter__`
-        self._by_place = {place: SqsClient(place.endpoint, key, connections=connections) for place, key in keys.items()}
+        self._by_place = {place: kind(place.endpoint, key, connections=connections) for place, key in keys.items()}
         self._by_queue = {queue_url: self._by_place[place] for queue_url, place in places.items()}
         for client in self._by_place.values():
             client.requests, client.retries = self.requests, self.retries
@@ -61,11 +107,19 @@ class RoutedClient(SqsClient):
         await self._open.aclose()
 
     async def receive(
-        self, queue_url: str, *, wait_s: int, visibility_s: int | None = None, attempt_id: str | None = None
+        self,
+        queue_url: str,
+        *,
+        wait_s: int,
+        visibility_s: int | None = None,
+        attempt_id: str | None = None,
+        room: Room | None = None,
     ) -> Sequence[Message]:
         """As SqsClient's."""
         client = self._by_queue[queue_url]
-        return await client.receive(queue_url, wait_s=wait_s, visibility_s=visibility_s, attempt_id=attempt_id)
+        return await client.receive(
+            queue_url, wait_s=wait_s, visibility_s=visibility_s, attempt_id=attempt_id, room=room
+        )
 
     async def call(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """As SqsClient's."""

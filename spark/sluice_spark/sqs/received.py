@@ -1,25 +1,91 @@
-"""What one receive brought: a value that the log and the source know without knowing the client. Pure."""
+"""What one receive brought: values that the log and the source know without knowing the client. Pure.
+
+SQS's JSON is read straight into these: a dict for each message costs as much again as reading it, and a collector of
+garbage looks at each of them.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 BATCH_LIMIT = 10  # messages of one call
 
 
+class System(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
+    """A message's attributes that SQS gave it, those that have a column. Times are epoch milliseconds, in digits."""
+
+    sent_timestamp: str | None = None
+    approximate_first_receive_timestamp: str | None = None
+    approximate_receive_count: str = "1"
+    sender_id: str | None = None
+    message_group_id: str | None = None
+    sequence_number: str | None = None
+    trace_header: str | None = msgspec.field(name="AWSTraceHeader", default=None)
+
+
+class Attribute(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
+    """One that its sender gave it."""
+
+    data_type: str | None = None
+    string_value: str | None = None
+    binary_value: bytes | None = None
+
+
+NO_SYSTEM = System()
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, rename="pascal", kw_only=True):
+    """A message as it was received."""
+
+    message_id: str
+    body: str
+    receipt_handle: str = ""
+    attributes: System = NO_SYSTEM
+    message_attributes: Mapping[str, Attribute] | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    messages: tuple[Message, ...] | None = None
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def messages_in(answer: bytes | memoryview) -> Sequence[Message]:
+    """Read what SQS answers to a receive. Raises ValueError for what isn't such an answer."""
+    return (_ANSWER.decode(answer).messages or ()) if answer else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Messages of one receive, as SQS's JSON has them, and the queue that they came from."""
+    """Messages of one receive, and the queue that they came from."""
 
     queue_url: str
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Message]
 
 
-def in_tens(received: Iterable[Received]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield receipt handles, by queue, as many as one call takes."""
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """What is still needed of messages that are durable, or need not be."""
+
+    queue_url: str
+    receipt_handles: Sequence[str]
+
+
+def handles_of(received: Iterable[Received]) -> list[Handles]:
+    """Gather the receipt handles, by queue, in order."""
     by_queue: dict[str, list[str]] = {}
     for answer in received:
-        by_queue.setdefault(answer.queue_url, []).extend(message["ReceiptHandle"] for message in answer.messages)
+        by_queue.setdefault(answer.queue_url, []).extend([message.receipt_handle for message in answer.messages])
+    return [Handles(queue_url, handles) for queue_url, handles in by_queue.items()]
+
+
+def in_tens(held: Iterable[Handles]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield receipt handles, by queue, as many as one call takes."""
+    by_queue: dict[str, list[str]] = {}
+    for each in held:
+        by_queue.setdefault(each.queue_url, []).extend(each.receipt_handles)
     for queue_url, handles in by_queue.items():
         for start in range(0, len(handles), BATCH_LIMIT):
             yield queue_url, handles[start : start + BATCH_LIMIT]

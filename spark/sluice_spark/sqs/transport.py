@@ -5,12 +5,13 @@ the built-in errors only: ConnectionError and its kin for what broke or is no HT
 """
 
 import asyncio
+import math
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -21,6 +22,9 @@ IDLE_LIMIT_S = 15.0  # SQS and what is before it keep idle connections longer: s
 DEADLINES_EVERY_S = 0.1  # how late a deadline may be noticed: one timer for all instead of one an exchange
 HAPPY_EYEBALLS_S = 0.25
 HTTP_PORTS = {"http": 80, "https": 443}
+
+# Asked for so many bytes before a large answer is read; calls what it is given once there is room, at once or later
+Room = Callable[[int, Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +101,10 @@ class Transport:
         lines.append(f"content-length: {len(body)}")
         return "\r\n".join(lines).encode("latin-1") + HEAD_END + body
 
-    async def exchange(self, request: bytes, *, within_s: float, repeatable: bool = False) -> HttpAnswer:
-        """Have the answer, `within_s` of the request's being sent.
+    async def exchange(
+        self, request: bytes, *, within_s: float, repeatable: bool = False, room: Room | None = None
+    ) -> HttpAnswer:
+        """Have the answer, `within_s` of the request's being sent; waiting for `room` doesn't count.
 
         A connection that the peer closed while it was idle is found out only by using it. A `repeatable` request,
         one that does the same done twice, is then sent once more on a new connection; any other raises, as the peer
@@ -110,7 +116,7 @@ class Transport:
         self._quiet.clear()
         try:
             async with self._slots:
-                return await self._exchanged(request, within_s, repeatable=repeatable)
+                return await self._exchanged(request, within_s, room, repeatable=repeatable)
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -126,22 +132,22 @@ class Transport:
         if self._timer:
             self._timer.cancel()
 
-    async def _exchanged(self, request: bytes, within_s: float, *, repeatable: bool) -> HttpAnswer:
+    async def _exchanged(self, request: bytes, within_s: float, room: Room | None, *, repeatable: bool) -> HttpAnswer:
         kept = self._kept()
         if kept is not None:
             try:
-                return await self._on(kept, request, within_s)
+                return await self._on(kept, request, within_s, room)
             except ConnectionError:
                 if not repeatable or kept.answering:
                     raise
-        return await self._on(await self._connected(), request, within_s)
+        return await self._on(await self._connected(), request, within_s, room)
 
-    async def _on(self, connection: "_Connection", request: bytes, within_s: float) -> HttpAnswer:
+    async def _on(self, connection: "_Connection", request: bytes, within_s: float, room: Room | None) -> HttpAnswer:
         self._busy.add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DEADLINES_EVERY_S, self._keep_deadlines)
         try:
-            answer = await connection.asked(request, time.monotonic() + within_s)
+            answer = await connection.asked(request, within_s, room)
         except BaseException:
             connection.abort()  # an answer may still come: nobody else's
             raise
@@ -173,12 +179,13 @@ class Transport:
             raise TimeoutError(f"no connection to {route.host}:{route.port} within {CONNECT_WITHIN_S} s") from error
 
     async def _opened(self, host: str, port: int, tls: ssl.SSLContext | None) -> "_Connection":
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: _Connection(self._answer_limit),
-            host,
-            port,
-            ssl=tls,
-            happy_eyeballs_delay=HAPPY_EYEBALLS_S,
+        loop = asyncio.get_running_loop()
+        # Asyncio's own loops alone know it, not uvloop's: there a host's addresses are tried one after the other.
+        more: dict[str, Any] = {}
+        if isinstance(loop, asyncio.BaseEventLoop):
+            more["happy_eyeballs_delay"] = HAPPY_EYEBALLS_S
+        _, connection = await loop.create_connection(
+            lambda: _Connection(self._answer_limit), host, port, ssl=tls, **more
         )
         return connection
 
@@ -190,7 +197,7 @@ class Transport:
         proved = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
         request = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{proved}\r\n".encode()
         try:
-            answer = await connection.asked(request, time.monotonic() + CONNECT_WITHIN_S, bodiless=True)
+            answer = await connection.asked(request, CONNECT_WITHIN_S, bodiless=True)
             if answer.status != HTTP_OK:
                 proxy = f"{route.proxy_host}:{route.proxy_port}"
                 raise ConnectionError(f"proxy {proxy} refuses: {answer.status}")  # noqa: TRY301  aborted below
@@ -217,6 +224,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._used_at = time.monotonic()
+        self._within_s = 0.0
+        self._room: Room | None = None
         self.deadline = 0.0
 
     @property
@@ -233,9 +242,12 @@ class _Connection(asyncio.BufferedProtocol):
         """Open, and used after the time `since`."""
         return self._transport is not None and not self._transport.is_closing() and self._used_at > since
 
-    async def asked(self, request: bytes, deadline: float, *, bodiless: bool = False) -> HttpAnswer:
+    async def asked(
+        self, request: bytes, within_s: float, room: Room | None = None, *, bodiless: bool = False
+    ) -> HttpAnswer:
         """Send, and wait for the answer. Raises ConnectionResetError if the peer has closed."""
-        self.deadline = deadline
+        self._within_s, self._room = within_s, room
+        self.deadline = time.monotonic() + within_s
         self._reading.begin(bodiless=bodiless)
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("closed by the peer")
@@ -285,6 +297,20 @@ class _Connection(asyncio.BufferedProtocol):
             return
         if answer is not None:
             self._finish(answer)
+        elif self._room is not None and self._reading.to_come:
+            self._ask_for_room(self._room, self._transport)
+
+    def _ask_for_room(self, room: Room, transport: asyncio.Transport | None) -> None:
+        """Read no further until there is room for what comes: until then it is the kernel's, and the peer's."""
+        self._room, self.deadline = None, math.inf
+        if transport is not None:
+            transport.pause_reading()
+            room(self._reading.to_come, self._go_on)
+
+    def _go_on(self) -> None:
+        self.deadline = time.monotonic() + self._within_s
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """Asyncio's call: the peer says no more, which may end an answer. Closes."""

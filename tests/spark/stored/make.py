@@ -22,7 +22,7 @@ from sluice_spark.log.segment_files import EMPTY, planned_header, publish
 from sluice_spark.log.segments import Header, encoded, table
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import DELETIONS
-from sluice_spark.sqs.received import Received
+from sluice_spark.sqs.received import Received, messages_in
 
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
 SYSTEM = {
@@ -57,7 +57,7 @@ OFFSETS = {
 def main(folder: Path) -> None:
     """Write them all."""
     staging = FileStore(folder / "staging")
-    rows = table([Received(QUEUE, MESSAGES)])
+    rows = table([Received(QUEUE, messages_in(json.dumps({"Messages": MESSAGES}).encode()))])
     publish(staging, Header(number=0, epoch=0, writer="w0", published_ms=1_700_000_002_000), EMPTY)
     own = Header(number=1, epoch=0, writer="w0", published_ms=1_700_000_003_000, messages=2, size=7, deletions_failed=1)
     publish(staging, own, rows)

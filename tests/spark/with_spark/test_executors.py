@@ -218,10 +218,38 @@ def test_a_drain_reads_what_is_there(spark: Any, sqs: Any, fill: Any, given: Any
     assert sorted(row.body for row in spark.read.parquet(given["out"]).collect()) == EXPECTED
 
 
-def test_a_batch_read_says_where_it_receives(spark: Any, given: Any) -> None:
-    del given["options"]["maxMessagesPerTrigger"]
-    with pytest.raises(Exception, match="mode"):
-        spark.read.format("sqs").options(**given["options"]).load().count()
+def read(spark: Any, given: Any, **options: str) -> list[str]:
+    """A bounded read's rows."""
+    wanted = {name: each for name, each in {**given["options"], **options}.items() if each}
+    return sorted(row.body for row in spark.read.format("sqs").options(**wanted).load().select("body").collect())
+
+
+def test_bounded_reads_have_each_message_once_and_empty_the_queue(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
+    """A worker dies amid the first, after it has received: what it held is the next one's, once it is visible again."""
+    fill(MESSAGES * 3)
+    watch = WorkersKilled(sqs, "ReceiveMessage", call=30, done=True)
+    found = read(spark, given, maxMessagesPerTrigger="")
+    assert watch.killed
+    assert len(found) == len(set(found))
+    held = sqs.queues["q"]
+    until(lambda: not held.counts(time.time())["ApproximateNumberOfMessagesNotVisible"])
+    rest = read(spark, given, maxMessagesPerTrigger="")
+    assert sorted(found + rest) == [f"{number:06d}" for number in range(MESSAGES * 3)]
+    assert emptied(sqs)
+    assert read(spark, given, queueUrl="") == sorted(found + rest)
+
+
+def test_a_bounded_read_takes_no_more_than_its_limit(spark: Any, sqs: Any, fill: Any, given: Any) -> None:
+    fill(MESSAGES)
+    first = read(spark, given)
+    assert len(first) == 1000
+    assert sorted(first + read(spark, given, maxMessagesPerTrigger="")) == EXPECTED
+    assert emptied(sqs)
+
+
+def test_a_bounded_read_says_that_its_tasks_have_no_rate_in_common(spark: Any, given: Any) -> None:
+    with pytest.raises(Exception, match="rateLimit"):
+        read(spark, given, rateLimit="100")
 
 
 def test_available_now_takes_all_that_is_there_in_batches(spark: Any, sqs: Any, fill: Any, given: Any) -> None:

@@ -4,6 +4,7 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def put(s3: Any, key: str, content: bytes) -> dict[str, Any]:
     """The record that S3 would send."""
     tag = s3.client.put_object(Bucket=BUCKET, Key=key, Body=content)["ETag"].strip('"')
     held = {"key": key, "size": len(content), "eTag": tag, "sequencer": f"{time.time_ns():X}"}
-    return {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": BUCKET}, "object": held}}
+    event = {"eventName": "ObjectCreated:Put", "eventTime": datetime.now(UTC).isoformat()}
+    return {**event, "s3": {"bucket": {"name": BUCKET}, "object": held}}
 
 
 def notify(sqs: Any, *records: Any) -> None:
@@ -38,7 +40,9 @@ def notify(sqs: Any, *records: Any) -> None:
 
 
 def gets(s3: Any) -> list[str]:
-    return [path.rpartition("/")[2] for method, path, _ in s3.requests if method == "GET"]
+    """The objects that were read."""
+    asked = [path.rpartition("/")[2] for method, path, _ in s3.requests if method == "GET"]
+    return [name for name in asked if "list-type" not in name]
 
 
 @pytest.fixture
@@ -54,9 +58,12 @@ def options(sqs: Any, s3: Any, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_each_object_is_read_once_over_messages_and_a_restart(
+def test_each_object_is_read_once_over_the_bucket_messages_and_a_restart(
     spark: Any, sqs: Any, s3: Any, options: dict[str, str], tmp_path: Path
 ) -> None:
+    options["s3Backfill"] = f"s3://{BUCKET}/in/"
+    put(s3, "in/day=2026-01-01/zero.csv", b"0,z\n")
+
     def run(rows: int) -> None:
         frame = spark.readStream.format("sqs").options(**options).load()
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -81,22 +88,23 @@ def test_each_object_is_read_once_over_messages_and_a_restart(
     sqs.queues["q"].fill(['{"Event": "s3:TestEvent"}'], time.time())
     notify(sqs, first)
     notify(sqs, first, second)
-    run(4)
+    run(5)
     third = put(s3, "in/third.csv", b"4,e,2026-01-04\n")
     gone = put(s3, "in/gone.csv", b"5,f,\n")
     s3.client.delete_object(Bucket=BUCKET, Key="in/gone.csv")
     notify(sqs, second)
     notify(sqs, first, third, gone)
-    run(6)
+    run(7)
 
     good = sorted((row.value.id, row.value.name, str(row.value.day)) for row in table() if row.bad_record is None)
     assert good == [
-        (1, "a", "2026-01-02"), (2, "c", "2026-01-02"), (3, "d", "2026-01-03"), (4, "e", "2026-01-04"),
+        (0, "z", "2026-01-01"), (1, "a", "2026-01-02"), (2, "c", "2026-01-02"), (3, "d", "2026-01-03"),
+        (4, "e", "2026-01-04"),
     ]  # fmt: skip
     bad = sorted(row.bad_record for row in table() if row.bad_record)
     assert [reason.partition(":")[0] for reason in bad] == ["line 2", "s3"]
     assert bad[1] == "s3://bucket/in/gone.csv is gone: NoSuchKey"
-    assert sorted(gets(s3)) == ["first.csv", "gone.csv", "second.csv.gz", "third.csv"]
+    assert sorted(gets(s3)) == ["first.csv", "gone.csv", "second.csv.gz", "third.csv", "zero.csv"]
     assert set(sqs.queues["q"].counts(time.time()).values()) == {0}
 
 

@@ -1,0 +1,101 @@
+"""Bytes that the receiver may hold, those that are on their way to it included. Pure: no clock, no loop.
+
+Bytes count before they are asked for: each receive has a lease of what answers were like lately. An answer that turns
+out larger is read no further than its head until there is room for it. So the limit holds whatever comes, and how many
+receives are under way follows from it: many of small messages, few of large ones.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sluice_spark.sqs.received import BATCH_LIMIT
+
+COPIES = 2  # of a large answer while it is read: as it came and as text, or as text and as columns
+FORGETS = 0.9  # how much of the largest answer is still expected after the next
+LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
+
+
+@dataclass(slots=True, kw_only=True)
+class ByteBudget:
+    """At most `limit` bytes, but for one answer that is larger by itself."""
+
+    limit: int
+    held: int = 0  # in memory: answers that are being read, and what was made of them until it is durable
+    leased: int = 0  # receives that aren't answered yet
+    expected: float = LEAST_BYTES  # of an answer: the largest lately
+    _waiting: deque["Lease"] = field(default_factory=deque)
+
+    @property
+    def open(self) -> bool:
+        """Whether another receive may be asked for."""
+        wanted = self.held + self.leased + self.expected
+        return wanted <= self.limit or not (self.held or self.leased)
+
+    def lease(self) -> "Lease":
+        """For one receive, from before it is asked until `Lease.end`."""
+        lease = Lease(self, int(self.expected))
+        self.leased += lease.size
+        return lease
+
+    def learn(self, size: int, messages: int) -> None:
+        """Expect such answers: of `messages`, whose bodies and attributes are of `size`."""
+        full = COPIES * size * BATCH_LIMIT / messages
+        self.expected = max(LEAST_BYTES, full, self.expected * FORGETS)
+
+    def hold(self, size: int) -> None:
+        """Count what is in memory from now on."""
+        self.held += size
+
+    def free(self, size: int) -> None:
+        """Count it no more: who waits for room may have it now."""
+        self.held -= size
+        while self._waiting and self.fits(self._waiting[0].wanted):
+            self._waiting.popleft().grant()
+
+    def wait(self, lease: "Lease") -> None:
+        """Grant it now, or in its turn."""
+        if not self._waiting and self.fits(lease.wanted):
+            lease.grant()
+        else:
+            self._waiting.append(lease)
+
+    def forget(self, lease: "Lease") -> None:
+        """Its receive has failed."""
+        if lease in self._waiting:
+            self._waiting.remove(lease)
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room, leases aside: those of unanswered receives may be of empty answers."""
+        return not self.held or self.held + size <= self.limit
+
+
+class Lease:
+    """What one receive may bring."""
+
+    __slots__ = ("_budget", "_go_on", "_held", "size", "wanted")
+
+    def __init__(self, budget: ByteBudget, size: int) -> None:
+        self._budget, self.size, self.wanted, self._held = budget, size, 0, 0
+        self._go_on: Callable[[], None] = lambda: None
+
+    def room(self, size: int, go_on: Callable[[], None]) -> None:
+        """Call `go_on`, now or later, once an answer of `size` bytes may be read."""
+        self.wanted, self._go_on = COPIES * size, go_on
+        self._budget.wait(self)
+
+    def grant(self) -> None:
+        """From now on it counts as held."""
+        self._held = self.wanted
+        self._budget.leased -= self.size
+        self.size = 0
+        self._budget.hold(self._held)
+        self._go_on()
+
+    def end(self) -> None:
+        """Give all of it back, once: what has come is counted by who holds it."""
+        held, self._held = self._held, 0
+        self._budget.leased -= self.size
+        self.size = 0
+        self._budget.forget(self)
+        self._budget.free(held)

@@ -1,0 +1,113 @@
+"""A bounded read with `mode=executors`: each task has a chain of segments, whose numbers are nobody else's.
+
+A task has one segment after the other, receiving those that aren't there, until one has no rows: that ends the chain
+for whoever follows it. So a task that is tried again, or has a twin, reads the same. Chains differ in length; whoever
+sees that all have ended fills the numbers between, as a log has no gaps.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sluice_spark.errors import Fenced, SegmentTaken
+from sluice_spark.log.notes import note, notes
+from sluice_spark.log.planning import ROWS_PER_TASK, Admission
+from sluice_spark.log.segment_files import EMPTY, headers_at, numbers_since, planned_header, publish
+from sluice_spark.log.segments import HEAD_BYTES, Header, header_of, rows_of
+from sluice_spark.log.store import Store
+from sluice_spark.source.executors import Order, TaskIntake, segment
+from sluice_spark.source.planned import TASK_BYTES, holes, share
+from sluice_spark.sqs.client import SqsClient
+
+ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """One task's. `first` is the order of its first segment, the others' are `count`, the number of chains, apart."""
+
+    first: Order
+    index: int
+    count: int
+    admission: Admission  # of all its segments
+
+    @property
+    def base(self) -> int:
+        """The first number of all chains."""
+        return self.first.since
+
+
+def chains(first: Order, count: int, admission: Admission) -> list[Chain]:
+    """Divide a bounded read among `count` tasks, which take no more messages than `admission` says; bytes softly."""
+    return [
+        Chain(
+            first=replace(first, number=first.number + index),
+            index=index,
+            count=count,
+            admission=_bounded(share(admission, index, count), admission),
+        )
+        for index in range(count)
+    ]
+
+
+def links(
+    chain: Chain, store: Store, client: Callable[[], SqsClient], intake: TaskIntake
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the chain's segments that have rows, with their numbers: published already, or as we do now.
+
+    Whoever stops asking ends the chain. Raises what `segment` raises, and Fenced where another driver is on the log.
+    """
+    number, left, over = chain.first.number, chain.admission, False
+    try:
+        while left.messages != 0 and left.size != 0:
+            order = replace(chain.first, number=number, admission=_of_one(left))
+            content = segment(order, store, client, intake)
+            header = header_of(bytes(memoryview(content)[:HEAD_BYTES]))
+            if header.epoch != chain.first.epoch:  # to a stream an earlier driver's rows are the log's, here another's
+                raise Fenced(f"segment {number} is another read's: one at a time on a staging location")
+            if not header.messages:
+                break
+            yield number, rows_of(content)
+            number, left = number + chain.count, _less(left, header)
+        over = True
+    except GeneratorExit:
+        over = True
+        raise
+    finally:
+        if over:
+            _end(chain, store)
+
+
+def _end(chain: Chain, store: Store) -> None:
+    note(store, ENDED, chain.base, chain.index)
+    ended = {each.numbers[1] for each in notes(store, ENDED, chain.base) if each.numbers[0] == chain.base}
+    if len(ended) < chain.count:
+        return
+    there = numbers_since(store, chain.base)
+    ours = [header.number for header in headers_at(store, there) if header.epoch == chain.first.epoch]
+    for number in holes(there, chain.base, max(ours, default=chain.base)):
+        with suppress(SegmentTaken):  # another, who sees the same, or goes on with a chain that one gave up
+            publish(store, planned_header(number, chain.first.epoch, EMPTY), EMPTY)
+
+
+def _bounded(part: Admission, whole: Admission) -> Admission:
+    return Admission(
+        messages=None if whole.messages is None else part.messages, size=None if whole.size is None else part.size
+    )
+
+
+def _of_one(left: Admission) -> Admission:
+    """Give what one segment may have of what is left."""
+    return Admission(
+        messages=ROWS_PER_TASK if left.messages is None else min(ROWS_PER_TASK, left.messages),
+        size=TASK_BYTES if left.size is None else min(TASK_BYTES, left.size),
+    )
+
+
+def _less(left: Admission, taken: Header) -> Admission:
+    return Admission(
+        messages=None if left.messages is None else max(0, left.messages - taken.messages),
+        size=None if left.size is None else max(0, left.size - taken.size),
+    )

@@ -1,0 +1,204 @@
+"""The console on a deployed site, in a browser: its numbers are the commands', its actions do what commands do."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sluice.aws.federation.publisher import Publisher, Publishing
+from sluice.aws.operator.connections import Connection, of_environment
+from sluice.aws.operator.deployment import stack_output
+from sluice.cli.site_names import SiteName
+from sluice.cli.site_status import read
+from sluice.console.parts import ACTIONS, QUESTIONS, READERS
+from sluice.console.sites import CALLS, WatchedSite
+from sluice.console.topics import Topic
+from sluice.console.watching import WatchedSites
+from sluice.local.cloud import start
+from sluice.local.sites import DEFAULT_SITE
+from sluice.splitting.operations import ListQueues
+from tests.browser import chromium, page_of, serving
+from tests.deployed import Deployed
+from tests.e2e.sessions import Splitting, by_attribute, url_of
+
+T = TypeVar("T")
+WITHIN_S = 60
+WITHIN_MS = WITHIN_S * 1000
+ROUND_S = 1.1  # longer than what was asked is taken for now
+LIMITED: Any = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Action": ["cloudformation:*", "lambda:*", "sqs:*", "dynamodb:*"], "Resource": "*"},
+        {"Effect": "Deny", "Action": ["cloudwatch:*"], "Resource": "*"},
+    ],
+}
+
+
+def watching(connection: Connection) -> WatchedSites:
+    name = SiteName(connection.region, local_account=DEFAULT_SITE.account)
+    sites = [WatchedSite(name, connection)]
+    return WatchedSites(sites=sites, readers=READERS, questions=QUESTIONS, actions=ACTIONS)
+
+
+@pytest.fixture
+def watched(deployed: Deployed) -> WatchedSites:
+    return watching(of_environment(deployed.cloud.environment(deployed.site)))
+
+
+@pytest.fixture
+def page(watched: WatchedSites) -> Iterator[Page]:
+    """One that may do something. The browser ends with the test: beside it others couldn't run event loops."""
+    with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
+        opened.goto(served.address)
+        opened.set_default_timeout(WITHIN_MS)
+        expect.set_options(timeout=WITHIN_MS)
+        yield opened
+        expect.set_options(timeout=5_000)
+
+
+def until(found: Callable[[], T], is_right: Callable[[T], bool]) -> T:
+    """What is found once it is right, or the time is up."""
+    deadline = time.monotonic() + WITHIN_S
+    while not is_right(value := found()) and time.monotonic() < deadline:
+        time.sleep(ROUND_S)
+    return value
+
+
+def overview(watched: WatchedSites) -> Any:
+    return json.loads(json.dumps(watched.read(Topic(reading="overview")), default=str))
+
+
+def test_the_overview_counts_what_goes_through_a_part(deployed: Deployed, watched: WatchedSites) -> None:
+    splitting = Splitting(deployed)
+    before = overview(watched)["counters"]
+    with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (session,):
+        splitting.send("standard", ["a1", "b2", "a3", "c4"], lambda body: {"client": body[0]})
+        assert len(splitting.bodies(url_of(session, "standard"), 2)) == 2
+        assert len(splitting.bodies(splitting.main("standard"), 2)) == 2
+    Publisher(stack_output(deployed.connection, "SluiceFederation", "IngressUrl"), deployed.sqs).publish_all(
+        [Publishing(exchange="amq.topic", key="to.nobody", body="hello") for _ in range(3)]
+    )
+
+    def gone_through(found: Any) -> bool:
+        counters = found["counters"]
+        return bool(
+            counters["splitting"]["in"] >= before["splitting"]["in"] + 4
+            and counters["splitting"]["to_sessions"] >= before["splitting"]["to_sessions"] + 2
+            and counters["splitting"]["to_main"] >= before["splitting"]["to_main"] + 2
+            and counters["federation"]["in"] >= before["federation"]["in"] + 3
+        )
+
+    found = until(lambda: overview(watched), gone_through)
+    assert gone_through(found), (before, found["counters"])
+
+
+def test_the_page_says_what_the_command_says(deployed: Deployed, watched: WatchedSites, page: Page) -> None:
+    """Queues are looked at by turns, and other suites' rest is in them: both say the same once all is quiet."""
+    card = page.locator("[data-part=splitting]")
+
+    def numbers() -> tuple[str, str]:
+        status = json.loads(json.dumps(read(deployed.connection, is_local=True).document, default=str))
+        waiting = sum(queue["source"]["visible"] for queue in status["splitting"]["queues"])
+        return f"{waiting:,}", card.locator("[data-stat=waiting] dd").inner_text()
+
+    card.locator("dl").wait_for()
+    said, shown = until(numbers, lambda pair: pair[0] == pair[1])
+    assert said == shown
+    expect(card.locator("[data-fact=queues]")).to_have_text(
+        f"queues {len(Splitting(deployed).client.ask(ListQueues()))}"
+    )
+
+
+def test_a_refresh_makes_at_most_ten_calls_and_none_while_nobody_looks(watched: WatchedSites) -> None:
+    memory = watched.sites[0].memory
+    overview(watched)  # the first looks at all
+    for reading in ("overview", "rendezvous", "dead-letters", "log") * 2:
+        time.sleep(ROUND_S)
+        before = memory.calls
+        watched.read(Topic(reading=reading))
+        assert memory.calls - before <= CALLS, reading
+    before = memory.calls
+    time.sleep(ROUND_S)
+    assert memory.calls == before
+
+
+def test_a_missing_right_is_named_and_the_rest_is_there(deployed: Deployed) -> None:
+    iam, name = deployed.client("iam"), f"limited-{uuid.uuid4().hex[:8]}"
+    iam.create_user(UserName=name)
+    iam.put_user_policy(UserName=name, PolicyName="limited", PolicyDocument=json.dumps(LIMITED))
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    environment = deployed.cloud.environment(deployed.site) | {
+        "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
+    }
+    limited = watching(of_environment(environment))
+
+    def seen() -> Any:
+        try:
+            return overview(limited)
+        except Exception as error:  # noqa: BLE001 - a key acts some seconds after it was made
+            return {"troubles": {}, "error": error}
+
+    found = until(seen, lambda each: "alarms" in each["troubles"])
+    assert "DescribeAlarms" in found["troubles"]["alarms"]
+    assert "GetMetricData" in found["troubles"]["metrics"]
+    assert found["status"]["splitting"]["queues"]
+    assert found["counters"]["rendezvous"]["in"] is not None
+
+
+def test_a_letter_is_looked_at_put_back_and_thrown_away(deployed: Deployed, page: Page) -> None:
+    hostile = f"<b>{uuid.uuid4().hex}</b>"
+    told = f"{hostile} of 203.0.113.7"
+    deployed.sqs.send_message(
+        QueueUrl=stack_output(deployed.connection, "SluiceFederation", "IngressUrl"), MessageBody=told
+    )
+    page.goto(page.url.split("#")[0] + "#/dead-letters?queue=federation")
+    letter = page.locator(".letters > li").filter(has_text=hostile)
+
+    def look_until_there(is_new: Callable[[], bool] = lambda: True) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        button = page.get_by_role("button", name="Look again")
+        while not (letter.count() and is_new()) and time.monotonic() < deadline:
+            expect(button).to_be_enabled()
+            button.click()
+            expect(button).to_be_enabled()
+
+    look_until_there()
+    letter.locator("summary").click()
+    expect(letter.locator("pre")).to_have_text(f"{hostile} of [address]")
+    first = letter.get_attribute("data-key")
+    letter.get_by_role("button", name="Redrive this").click()
+    expect(page.get_by_role("cell", name="1 put back")).to_be_visible()
+    # It goes back to the exchange, and dies again: under another id.
+    look_until_there(lambda: letter.get_attribute("data-key") != first)
+    letter.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Purge 1 selected…").click()
+    page.keyboard.type("federation")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("cell", name="1 thrown away")).to_be_visible()
+    expect(letter).to_have_count(0)
+
+
+def test_a_cloud_that_starts_again_is_found_again(tmp_path: Path) -> None:
+    """Nothing is deployed to it: that a site has no stacks is an answer, too."""
+    cloud = start(tmp_path / "cloud", save_state=True, ends_with_us=True)
+    try:
+        watched = watching(of_environment(cloud.environment(DEFAULT_SITE)))
+        with chromium() as browser, serving(watched, every_s=0.5) as served, page_of(browser) as page:
+            page.set_default_timeout(WITHIN_MS)
+            page.goto(served.address)
+            card = page.locator("[data-part=splitting]")
+            card.wait_for()
+            cloud.stop()
+            expect(page.get_by_role("alert").first).to_be_visible(timeout=WITHIN_MS)
+            expect(card).to_be_visible()
+            cloud = start(tmp_path / "cloud", keep_state=True, ends_with_us=True)
+            expect(page.get_by_role("alert")).to_have_count(0, timeout=WITHIN_MS)
+            expect(card).to_contain_text("is not deployed")
+    finally:
+        cloud.stop()
