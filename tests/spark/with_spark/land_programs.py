@@ -31,9 +31,9 @@ def program(arguments: dict[str, str]) -> list[str]:
     return [sys.executable, str(ENTRY), "land", *[each for pair in arguments.items() for each in pair]]
 
 
-def killed_when(reached: Callable[[], bool], program: list[str]) -> None:
+def killed_when(reached: Callable[[], bool], program: list[str], *, within_s: float = WITHIN_S) -> None:
     driver = subprocess.Popen(program, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + within_s
     try:
         while not reached():
             assert driver.poll() is None

@@ -19,6 +19,7 @@ from tests.spark.with_spark.readers import BESIDE_SPARK, by_spark
 log = logging.getLogger(__name__)
 MESSAGES = 1_000_000
 VISIBILITY_S = 20
+LONG_S = 1_200.0
 BATCHES, OF_EACH = 1_000, 20
 TICKS_S = 100  # of /proc: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
 
@@ -48,7 +49,7 @@ def test_a_million_messages_are_landed_once_over_three_kills_and_all_readers_see
         lambda: committed(checkpoint) > 6,
     ]
     for moment in moments:
-        killed_when(moment, program(arguments))
+        killed_when(moment, program(arguments), within_s=LONG_S)
     rest = land_the_rest(job_spark, sqs, tmp_path)
     assert not rest.interrupted
     assert queue.known == {}
