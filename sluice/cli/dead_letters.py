@@ -274,24 +274,27 @@ class Summary:
         }
 
 
-def document(letter: DeadLetter) -> dict[str, Any]:
-    """Write a letter for `--json`: no address of a client is in it, and no session description."""
+def document(letter: DeadLetter, *, most: int | None = None) -> dict[str, Any]:
+    """Write a letter for `--json`: no address of a client is in it, and no session description.
+
+    Its texts are cut to `most` characters.
+    """
     from sluice.rendezvous.protocol.addresses import masked  # noqa: PLC0415 - only where something is shown
 
     message = letter.message
     return {
         "id": message.message_id,
         "reason": reason_of(letter).value,
-        "said": masked(letter.reason),
+        "said": masked(letter.reason, most=most),
         "source": letter.source,
         "died_ms": message.sent_at_ms,
         "receives": message.receives,
         "group": message.group_id,
         "attributes": {
-            name: f"[{len(value.content)} bytes]" if value.text is None else masked(value.text)
+            name: f"[{len(value.content)} bytes]" if value.text is None else masked(value.text, most=most)
             for name, value in message.attributes.items()
         },
-        "body": masked(message.body),
+        "body": masked(message.body, most=most),
     }
 
 

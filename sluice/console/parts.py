@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from sluice.console import kept_sessions, maps, trials
-from sluice.console.readings import dead_letters, federation, log, overview, rendezvous, splitting
+from sluice.console.readings import dead_letters, federation, log, overview, pipeline, rendezvous, splitting
 from sluice.console.sites import Reader
 from sluice.console.watching import Asked
 
@@ -13,6 +13,7 @@ READERS: Mapping[str, Reader] = {
     "splitting": splitting.read,
     "federation": federation.read,
     "route-rates": federation.read_rates,
+    "pipeline": pipeline.read,
     "dead-letters": dead_letters.read,
     "log": log.read,
 }
@@ -21,6 +22,8 @@ QUESTIONS: Mapping[str, Asked] = {
     "try-message": trials.try_message,
     "peek": trials.peek,
     "trace-key": maps.trace,
+    "hours": pipeline.hours,
+    "quarantine": pipeline.quarantine,
     "dead-letters": dead_letters.look,
     "dead-letter": dead_letters.show,
 }
@@ -31,6 +34,9 @@ ACTIONS: Mapping[str, Asked] = {
     "tell-route": federation.tell_route,
     "tell-link": federation.tell_link,
     "redrive-route": federation.redrive_route,
+    "start-job": pipeline.start_job,
+    "stop-job": pipeline.stop_job,
+    "drain-queue": pipeline.drain,
     "redrive": dead_letters.redrive,
     "purge": dead_letters.purge,
     "stop-move": dead_letters.stop,

@@ -66,7 +66,7 @@ class SiteMemory:
             self.calls += 1
 
     def of(self, name: str, make: Callable[[], T]) -> T:
-        """Give what a page keeps for the site, made once."""
+        """Give what a page keeps for the site, made once, without a call to AWS: that would be counted meanwhile."""
         with self.lock:
             if name not in self.own:
                 self.own[name] = make()

@@ -57,3 +57,23 @@ def test_of_a_session_description_there_is_its_length(wraps: int) -> None:
 )
 def test_what_is_no_address_is_shown_as_it_is(text: str) -> None:
     assert masked(text) == text
+
+
+@pytest.mark.parametrize("part", ["a", "ab:", ":", "1.", "a:a:a:a:a:a:a:a:a:a "])
+def test_a_mebibyte_of_what_looks_like_the_middle_of_an_address_is_read_once(part: str) -> None:
+    """Tried anew at each of its characters it would take hours; the suite's own limit is minutes."""
+    text = (part * 1_048_576)[:1_048_576] + " of 2001:db8::1"
+    assert masked(text).endswith(" of [address]")
+
+
+@pytest.mark.parametrize("most", range(12, 40))
+def test_half_an_address_is_cut_off_with_the_other_half(most: int) -> None:
+    text = masked("comes from 203.0.113.77 and 2001:db8::1:2:3", most=most)
+    assert "203." not in text
+    assert "2001" not in text
+    assert len(text) <= most or text.endswith("[address]")
+
+
+def test_a_description_is_only_its_length_also_where_the_cut_is_before_it() -> None:
+    text = "hello " * 100 + SDP
+    assert masked(text, most=20) == f"[a session description in {len(text)} characters]"

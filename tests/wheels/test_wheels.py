@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.console.server import paths as console_files
 from tests.snippets.documents import blocks
 from tests.snippets.run import PASSED, TRIED, Reader
 from tests.wheels.conftest import ROOT, Installed
@@ -56,6 +57,7 @@ def test_a_wheel_has_one_package_with_types_and_what_is_deployed(wheels: dict[st
     packaged = {"cdk.json", "package-lock.json", "pyproject.toml", "requirements.txt", "spark/sluice_job.py"}
     assert {"sluice/py.typed", *(f"sluice/project_files/{name}" for name in packaged)} <= found
     assert "sluice/functions/broker/handler.py" in found
+    assert {f"sluice/console/static/{path}" for path in console_files()} <= found
     assert not [name for name in found if name.startswith(("sluice/demo", "sluice/smoke")) or "__pycache__" in name]
 
 
@@ -94,6 +96,7 @@ def test_every_command_can_be_asked_for_help_without_extras(base: Installed) -> 
         ("deploy --region eu-central-1", "deploy"),
         ("rendezvous offer --region eu-central-1", "webrtc"),
         ("rendezvous proxy --region eu-central-1", "webrtc"),
+        ("console --region eu-central-1", "console"),
     ],
 )
 def test_who_lacks_an_extra_is_told_which(base: Installed, command: str, extra: str) -> None:

@@ -66,7 +66,7 @@ def start(
     """
     given = {"day": day, "days": days, "exchange": exchange, "since": since, "until": until, "staged": staged or None}
     fields = {name: value for name, value in given.items() if value is not None}
-    operation = _start_operation(job, fields)
+    operation = start_operation(job, fields)
     _say(_pipeline(site, spark_python).ask(operation), as_json=as_json)
 
 
@@ -197,7 +197,8 @@ def _pipeline(site: SiteOptions, python: str | None = None) -> "AskedPipeline":
     return pipeline(site, python=python)
 
 
-def _start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":
+def start_operation(job: str, fields: Mapping[str, Any]) -> "StartLand | StartBatch":
+    """Read what is asked of a job. Raises `BadConfiguration`, or `BadRequest`."""
     from sluice.operations import request_of  # noqa: PLC0415 - what is asked is only for who asks
     from sluice.pipeline.operations import StartBatch, StartLand  # noqa: PLC0415 - see above
 

@@ -17,6 +17,7 @@ from sluice.console.sites import Document, KnownSite, Query
 from sluice.dead_letter_reasons import Reason
 from sluice.errors import BadRequest
 from sluice.message import DeadLetter
+from sluice.rendezvous.protocol.addresses import has_description
 
 MAX_LOOKED_AT = 10_000
 MAX_LISTED = 1_000
@@ -65,10 +66,9 @@ def _found(letters: Iterator[DeadLetter], wanted: Selection) -> Iterator[DeadLet
 
 
 def cut(letter: DeadLetter) -> Document:
-    """Write a letter for a list; `body_characters` says how long its body is."""
-    whole = document(letter)
-    attributes = {name: value[:CUT] for name, value in whole["attributes"].items()}
-    return {**whole, "attributes": attributes, "body": whole["body"][:CUT], "body_characters": len(whole["body"])}
+    """Write a letter for a list; `body_characters` says how long what can be shown of its body is."""
+    found, body = document(letter, most=CUT), letter.message.body
+    return {**found, "body_characters": len(found["body"] if has_description(body) else body)}
 
 
 def selection_in(fields: Mapping[str, Any]) -> Selection:

@@ -22,8 +22,11 @@ _NODE = re.compile(r"\[(?P<v6>[^\]%]+)\](?::\w+)?|(?P<v4>[0-9.]+):\w+|(?P<bare>[
 # In JSON in JSON there are backslashes before the letters that stand for a line's end.
 _DESCRIPTION = re.compile(r"v=0(?:\\+r)?(?:\\+n|\r?\n)|sdp\\*\"\s*:|candidate:|a=candidate|c=IN IP")
 _LIKE_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
-_LIKE_IPV6 = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
+# Only where such characters begin: tried at each of a megabyte of them it would take hours.
+_LIKE_IPV6 = re.compile(r"(?<![0-9A-Fa-f:])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
+_OF_ADDRESSES = "0123456789abcdefABCDEF:."
 _GROUPS = 8  # of an IPv6 address that is written out
+_IPV6_CHARACTERS = 45  # at most, with an IPv4 one at its end
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -38,10 +41,17 @@ def parse_address(text: str) -> Address | None:
     return mapped or address
 
 
-def masked(text: str) -> str:
-    """Give a text without addresses; one with a session description is only its length."""
-    if _DESCRIPTION.search(text):
+def has_description(text: str) -> bool:
+    """Say whether a session description is in a text, or a part of one."""
+    return _DESCRIPTION.search(text) is not None
+
+
+def masked(text: str, *, most: int | None = None) -> str:
+    """Give a text without addresses, cut to `most` characters; one with a session description is only its length."""
+    if has_description(text):
         return f"[a session description in {len(text)} characters]"
+    if most is not None and len(text) > most:
+        text = text[:most].rstrip(_OF_ADDRESSES)  # half an address at the end looks like none
     return _LIKE_IPV4.sub("[address]", _LIKE_IPV6.sub(_masked_ipv6, text))
 
 
@@ -49,10 +59,12 @@ def _masked_ipv6(found: re.Match[str]) -> str:
     """Mask an address, also where a word of hex digits and a colon stand before it, or a port after it."""
     text = found[0].rstrip(".")
     ends = [len(text), text.rfind(":")] if text.count(":") >= _GROUPS else [len(text)]
-    starts = [0, *(place.end() for place in re.finditer(":", text))]
+    first = max(0, ends[-1] - _IPV6_CHARACTERS)
+    starts = [*([] if first else [0]), *(place.end() for place in re.compile(":").finditer(text, max(0, first - 1)))]
     for end in ends:
         for start in starts:
-            if parse_address(text[start:end]) is not None:
+            may_be = end - start <= _IPV6_CHARACTERS and text.count(":", start, end) <= _GROUPS
+            if may_be and parse_address(text[start:end]) is not None:
                 return f"{found[0][:start]}[address]{found[0][end:]}"
     return found[0]
 

@@ -107,7 +107,7 @@ function line(place, edge, rate, on) {
   const top = edge.label ? edge.label.y - (says.length * LINE) / 2 : 0;
   const title = `${edge.title}${sum === null ? "" : `\n${rateText}`}`;
   return svg("a", {
-    href: place.href("federation", { edge: edgeName(edge) }), "data-key": edgeName(edge), "aria-label": title.replaceAll("\n", "; "),
+    href: place.href("federation", { edge: edgeName(edge) }), "data-key": edgeName(edge),
     class: `line ${edge.state} ${isOn === null ? "" : isOn ? "on" : "off"}`,
   },
     svg("title", {}, title),
@@ -229,7 +229,7 @@ function routes(place, found) {
     el("span", { class: "stack" }, el("span", {}, badge(each.paused ? "Paused" : each.state.split(":")[0])), each.error ? el("span", { class: "wrong" }, each.error) : null),
     el("span", { class: "stack" }, end(each.source, each.src, found.tag, ""), end(each.dest, each.to, found.tag, "→ "), each.key ? el("code", {}, each.key) : null),
     waiting(each), milliseconds(each.forwarded_ms),
-    each.minutes ? el("span", { class: "stack" }, el("span", {}, fraction(average(each.minutes))), tiny(each.minutes)) : "–", ago(each.last_forward_ms),
+    each.minutes ? el("span", { class: "stack" }, el("span", {}, fraction(average(each.minutes))), tiny(each.minutes)) : "–", el("span", { class: "nowrap" }, ago(each.last_forward_ms)),
     ...(place.actions ? [commands(place, "tell-route", each)] : []),
   ]);
   return section("Routes", table("Routes", columns, rows, { empty: "No route begins or ends here.", key: (_, at) => found.routes[at].name }));

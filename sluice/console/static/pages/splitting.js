@@ -134,7 +134,7 @@ function list(place, found, queue, sessions, colours) {
         el("a", { href: place.href("splitting", { queue: queue.queue_id, session: session.session_id, find: sought, from: from || null }), "aria-label": `${session.owner}, session ${session.session_id}` }, session.owner || session.session_id)),
       badge(session.status), own?.mode ?? "steal", el("code", { class: "brief" }, filterText(asked(session, queue.queue_id))),
       session.counted[queue.queue_id] ?? "–", session.messages, own?.returned ?? 0,
-      el("span", { title: clock(session.started_at_ms) }, ago(session.started_at_ms)), ago(session.heartbeat_at_ms),
+      el("span", { class: "nowrap", title: clock(session.started_at_ms) }, ago(session.started_at_ms)), el("span", { class: "nowrap" }, ago(session.heartbeat_at_ms)),
     ];
   });
   return section("Sessions",

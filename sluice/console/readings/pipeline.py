@@ -1,0 +1,314 @@
+"""Page *Pipeline*: runs, how landing goes, what it costs an hour, tables with their versions, daily statistics."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sluice.aws.clients import calls, now_ms
+from sluice.aws.operator.deployment import output
+from sluice.aws.operator.landed_files import BucketFiles
+from sluice.aws.operator.metric_series import Metric, Series, read_series
+from sluice.cli.output import plain
+from sluice.cli.pipeline.commands import start_operation
+from sluice.cli.pipeline.pipelines import STACK, AskedPipeline, pipeline_of, site_folder
+from sluice.console.forms import text_in
+from sluice.console.readings.tries import tried
+from sluice.console.sites import Document, KnownSite, Query
+from sluice.console.tables import KnownTable, document_of, iceberg_versions, rows_of
+from sluice.costs.prices import price_list
+from sluice.local.landed_files import FolderFiles
+from sluice.operations import request_of
+from sluice.pipeline.jobs import ICEBERG_NAMESPACE, LAND, TableFormat
+from sluice.pipeline.operations import DrainQueue, PipelineView, RunView, ShowPipeline, StopJob
+from sluice.pipeline.runs import ENDED, RunState
+from sluice.pipeline.tables import Files
+from sluice.rendezvous.protocol.addresses import masked
+from sluice.stages import staged
+
+MINUTES = 60  # of landing that are drawn
+MINUTE_MS = 60_000
+LINES = 2_000  # of a local run's log: an hour's batches
+SPARK_NAMESPACE = "Sluice/Spark"
+TABLES_EVERY_S = 20.0
+LOCAL_TABLES_EVERY_S = 2.0
+COST_EVERY_S = 120.0
+SHOWN_VERSIONS = 20
+SHOWN_RUNS = 20
+SHOWN_DAYS = 14
+MAX_ROWS = 200  # of the quarantine
+MAX_BODY = 20_000  # characters of a body that are shown
+HOUR_MS = 3_600_000
+QUARANTINE, HOURLY, MESSAGES = "quarantine", "statistics/hourly", "tables/messages"
+OFFERS = {
+    "matched": "client-snowflake-match-count",
+    "denied": "client-denied-count",
+    "timed out": "client-snowflake-timeout-count",
+}
+ADDRESSES = "snowflake-ips-total"
+DAY = "snowflake-stats-"
+
+
+def read(site: KnownSite, _: Query) -> Document:
+    """Read it. What can't be read of it is null, with the reason in `troubles`. Raises `NotDeployed`, `CallFailed`."""
+    outputs, troubles = site.outputs(STACK), dict[str, str]()
+    found: PipelineView = _asked(site).ask(ShowPipeline())
+    if not site.is_local:
+        site.spend(1)
+    files = tried(troubles, "what is landed", lambda: _files(site))
+    [queue] = site.held([output(outputs, STACK, "QueueUrl")])
+    land = next((each for each in found.runs if each.job == LAND), None)
+    return {
+        **plain(found),
+        "runs": [plain(each) for each in found.runs[:SHOWN_RUNS]],
+        "queue": queue,
+        "minutes": tried(troubles, "how landing goes", lambda: _minutes(site, land)),
+        "cost_an_hour": tried(troubles, "the cost", lambda: _cost_an_hour(site, land)),
+        "local": site.is_local,
+        "tables": files and tried(troubles, "tables", lambda: _tables(site, files, outputs)),
+        "days": files and tried(troubles, "statistics", lambda: _days(site, files)),
+        "troubles": troubles,
+    }
+
+
+def _asked(site: KnownSite) -> AskedPipeline:
+    folder = _folder(site) if site.is_local else None
+    return pipeline_of(site.connection, folder=folder, python=None, outputs=site.outputs(STACK))
+
+
+def _folder(site: KnownSite) -> Path:
+    """Give the folder of a site of the embedded cloud, which is asked for the account once."""
+    known = site.memory.of("pipeline folder", list[Path])
+    if not known:
+        known.append(site_folder(site.connection))
+    return known[0]
+
+
+def _files(site: KnownSite) -> Files:
+    if site.is_local:
+        return FolderFiles(_folder(site))
+    return BucketFiles(site.connection.client("s3"), output(site.outputs(STACK), STACK, "BucketName"))
+
+
+# How landing goes
+
+
+def _minutes(site: KnownSite, land: RunView | None) -> Sequence[Document] | None:
+    """Say of each of the last minutes what it landed; None where that isn't known."""
+    if site.is_local:
+        text = "" if land is None else _asked(site).text(land.run, lines=LINES)
+        return minutes_of(samples_of(text), at_ms=now_ms())
+    told = {"Query": LAND, "Source": "0"}
+    metric = partial(Metric, namespace=staged(SPARK_NAMESPACE, site.connection.stage), dimensions=told)
+    wanted = {
+        "rows": metric(name="numRecordsIn", statistic="Maximum"),
+        "batches": metric(name="numRecordsIn", statistic="SampleCount"),
+        "lag": metric(name="currentEmitEventTimeLag", statistic="Maximum"),
+    }
+
+    def ask() -> Mapping[str, Series]:
+        at_ms = now_ms()
+        since_ms = at_ms - (MINUTES + 1) * MINUTE_MS
+        return read_series(site.connection.client("cloudwatch"), wanted, since_ms=since_ms, until_ms=at_ms + MINUTE_MS)
+
+    series = site.kept("landing", ask, every_s=site.metrics_every_s)
+    return None if series is None else minutes_of(_samples_of_series(series), at_ms=now_ms())
+
+
+Sample = tuple[int, int, float, float | None]  # when, how many batches, rows since the log began, lag in ms
+
+
+def samples_of(text: str) -> Iterator[Sample]:
+    """Read the metrics that a run's log has, a line a batch."""
+    for line in text.splitlines():
+        if not line.startswith('{"_aws"'):
+            continue
+        try:
+            said = json.loads(line)
+            if said.get("Query") == LAND and said.get("Source") == "0":
+                at_ms, rows = int(said["_aws"]["Timestamp"]), float(said["numRecordsIn"])
+                yield at_ms, 1, rows, said.get("currentEmitEventTimeLag")
+        except (ValueError, TypeError, KeyError):
+            continue  # a line that was cut
+
+
+def _samples_of_series(series: Mapping[str, Series]) -> Iterator[Sample]:
+    batches, lags = dict(series["batches"]), dict(series["lag"])
+    for at_ms, rows in series["rows"]:
+        yield at_ms, round(batches.get(at_ms, 0)), rows, lags.get(at_ms)
+
+
+def minutes_of(samples: Iterator[Sample], *, at_ms: int) -> Sequence[Document]:
+    """Add samples up, a minute each, the newest last. What came before the first sample isn't known."""
+    last = at_ms // MINUTE_MS
+    minutes = range(last - MINUTES + 1, last + 1)
+    landed, batches, lags = Counter[int](), Counter[int](), dict[int, int]()
+    before: float | None = None
+    for sample_ms, number, rows, lag_ms in samples:
+        minute = sample_ms // MINUTE_MS
+        batches[minute] += number
+        landed[minute] += max(0, round(rows - before)) if before is not None else 0
+        before = rows
+        if lag_ms is not None:
+            lags[minute] = max(lags.get(minute, 0), round(lag_ms))
+    return [
+        {"at_ms": each * MINUTE_MS, "rows": landed[each], "batches": batches[each], "lag_ms": lags.get(each)}
+        for each in minutes
+    ]
+
+
+def _cost_an_hour(site: KnownSite, land: RunView | None) -> float | None:
+    """Reckon dollars an hour of the stream that runs, by what EMR Serverless says of it; nothing here costs nothing."""
+    if land is None or land.state in ENDED:
+        return 0.0
+    if site.is_local:
+        return 0.0
+
+    def ask() -> Mapping[str, Any]:
+        application = output(site.outputs(STACK), STACK, "ApplicationId")
+        with calls("GetJobRun"):
+            run: Mapping[str, Any] = site.connection.client("emr-serverless").get_job_run(
+                applicationId=application, jobRunId=land.run
+            )["jobRun"]
+        return run
+
+    run = site.kept(("job run", land.run), ask, every_s=COST_EVERY_S)
+    used = (run or {}).get("totalResourceUtilization")
+    hours = (now_ms() - land.started_at_ms) / HOUR_MS
+    if land.state is not RunState.RUNNING or not used or hours <= 0:
+        return None
+    names = {"emr_vcpu_hours": used.get("vCPUHour", 0.0), "emr_gb_hours": used.get("memoryGBHour", 0.0)}
+    return price_list().usd({name: quantity / hours for name, quantity in names.items()})
+
+
+# What is landed
+
+
+def _tables(site: KnownSite, files: Files, outputs: Mapping[str, str]) -> Mapping[str, Document]:
+    """Say of each table its newest versions; one that isn't there yet has none."""
+    found = {}
+    for name, folder in (("messages", MESSAGES), (QUARANTINE, QUARANTINE), ("hourly", HOURLY)):
+        if name == "messages" and outputs.get("TableFormat") == TableFormat.ICEBERG:
+            place = f"tables/{ICEBERG_NAMESPACE}/{name}"
+            versions = site.kept(
+                ("iceberg", name), partial(iceberg_versions, files, place), every_s=TABLES_EVERY_S, calls=2
+            )
+            found[name] = document_of((versions or [])[:SHOWN_VERSIONS], None)
+            continue
+        table = _table(site, files, name, folder)
+        found[name] = document_of(table.newest_first[:SHOWN_VERSIONS], table.rows)
+    return found
+
+
+def _table(site: KnownSite, files: Files, name: str, folder: str) -> KnownTable:
+    """Give a table as it is known, after a look at what is new."""
+    table = site.memory.of(f"table {name}", lambda: KnownTable(folder))
+    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 2)
+    site.kept(("table", name), lambda: table.look(files), every_s=every_s, calls=cost)
+    return table
+
+
+def _days(site: KnownSite, files: Files) -> Sequence[Document]:
+    """Read the last days' statistics, as the daily logs have them: each log is read once, and again when asked anew."""
+    every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 2)
+    known = site.memory.of("days", dict[str, Document])
+
+    def look() -> None:
+        names = [each for each in files.names("statistics") if each.startswith(DAY)][-SHOWN_DAYS:]
+        unread = [name for name in names if name not in known]
+        # The newest may have been written anew, as late events came.
+        for name in dict.fromkeys([*unread[-SHOWN_DAYS if not known else -1 :], *names[-1:]]):
+            known[name] = day_of_log(name, files.read(f"statistics/{name}").decode())
+        for name in known.keys() - set(names):
+            del known[name]
+
+    site.kept("days", look, every_s=every_s, calls=cost)
+    return [known[name] for name in sorted(known)]
+
+
+def day_of_log(name: str, text: str) -> Document:
+    """Read a daily log: offers by how they ended, and addresses of proxies, of all and by country."""
+    lines = {key: value for key, _, value in (line.partition(" ") for line in text.splitlines())}
+    countries = [each.partition("=") for each in lines.get("snowflake-ips", "").split(",") if "=" in each]
+    return {
+        "day": name.removeprefix(DAY).removesuffix(".log"),
+        "offers": {told: _whole(lines.get(line)) for told, line in OFFERS.items()},
+        "addresses": _whole(lines.get(ADDRESSES)),
+        "countries": [[country, _whole(number)] for country, _, number in countries[:SHOWN_VERSIONS]],
+    }
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+
+
+# Questions
+
+
+def hours(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Say of a day's hours how many offers ended how. Raises `BadConfiguration`, `CallFailed`, `Malformed`."""
+    day, files = text_in(fields, "day"), _files(site)
+    rows = rows_of(files, _table(site, files, "hourly", HOURLY), most=100_000, where={"date": day})
+    counts = [dict.fromkeys(OFFERS, 0) for _ in range(24)]
+    names = {"matched": "matched", "denied": "denied", "timeout": "timed out"}
+    for row in rows:
+        if row["kind"] == "offer" and row["outcome"] in names:
+            counts[row["hour"].hour][names[row["outcome"]]] += int(row["events"])
+    return {"day": day, "hours": counts}
+
+
+def quarantine(site: KnownSite, _: Mapping[str, Any]) -> Document:
+    """Show what couldn't be landed, the newest first, without addresses and session descriptions.
+
+    Raises `BadConfiguration`, `CallFailed`, `Malformed`.
+    """
+    files = _files(site)
+    table = _table(site, files, QUARANTINE, QUARANTINE)
+    rows = rows_of(files, table, most=MAX_ROWS)
+    return {
+        "rows": [_quarantined(each) for each in rows],
+        "more": sum(each.rows for each in table.newest_first) - len(rows),
+    }
+
+
+def _quarantined(row: Mapping[str, Any]) -> Document:
+    body, sent = str(row.get("body") or ""), row.get("sent_at")
+    attributes = {name: dict(value) for name, value in row.get("attributes") or ()}
+    shown = masked(body)
+    return {
+        "message_id": row.get("message_id"),
+        "reason": masked(str(row.get("reason") or "")),
+        "date": str(row.get("date") or ""),
+        "sent_at_ms": None if sent is None else round(sent.timestamp() * 1_000),
+        "receives": row.get("receive_count"),
+        "body": shown[:MAX_BODY],
+        "left_out": max(0, len(shown) - MAX_BODY),
+        "attributes": {name: _value(value) for name, value in attributes.items()},
+    }
+
+
+def _value(value: Mapping[str, Any]) -> str:
+    text = value.get("string")
+    return f"[{len(value.get('binary') or b'')} bytes]" if text is None else masked(str(text))
+
+
+# Actions
+
+
+def start_job(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Start a job, as `sluice pipeline start`. Raises what the command raises."""
+    given = {name: value for name, value in fields.items() if name != "job" and value not in (None, "")}
+    return plain(_asked(site).ask(start_operation(text_in(fields, "job", default=LAND), given)))
+
+
+def stop_job(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """End a job's runs, as `sluice pipeline stop`. Raises what the command raises."""
+    operation: StopJob = request_of({"op": "stop", "job": text_in(fields, "job", default=LAND)}, StopJob)
+    return plain(_asked(site).ask(operation))
+
+
+def drain(site: KnownSite, _: Mapping[str, Any]) -> Document:
+    """Land what the queue holds, then stop. Raises what the command raises."""
+    return plain(_asked(site).ask(DrainQueue()))

@@ -1,0 +1,180 @@
+// The pipeline: how landing goes, runs, what is in the tables, the days' statistics, and what couldn't be landed.
+
+import { bars, colour, redrawnWhenResized, room } from "../charts.js";
+import { el } from "../dom.js";
+import { act, ask } from "../stream.js";
+import { badge, section, stat, stats, table, trouble, troubles } from "../widgets.js";
+import { ago, bytes, clock, dollars, milliseconds, number } from "../words.js";
+
+const OUTCOMES = [["matched", colour(1)], ["denied", colour(2)], ["timed out", colour(3)]];
+const A_TABLE = 10; // versions in the list
+const TABLES = { messages: "Messages", quarantine: "Quarantine", hourly: "Hourly statistics" };
+
+const topic = (site) => `pipeline@${site.number}`;
+const state = { of: null, place: null, hours: null, hoursWrong: null, rows: null, rowsWrong: null, busy: false };
+redrawnWhenResized(() => state.place?.redraw());
+
+export function topics({ site }) {
+  return [topic(site)];
+}
+
+export function render(place) {
+  state.place = place;
+  if (state.of !== place.site.name) Object.assign(state, { of: place.site.name, hours: null, hoursWrong: null, rows: null, rowsWrong: null });
+  const reading = place.readings.get(topic(place.site));
+  return [trouble(reading), reading?.document ? whole(place, reading.document) : null];
+}
+
+function whole(place, found) {
+  return [troubles(found), landing(place, found), runs(place, found), tables(place, found), statistics(place, found), quarantine(place, found)];
+}
+
+// How landing goes
+
+function landing(place, found) {
+  const minutes = found.minutes ?? [];
+  const lately = minutes.slice(-6, -1);
+  const mean = (name) => (lately.length ? lately.reduce((sum, each) => sum + each[name], 0) / lately.length : null);
+  const lag = Math.max(...lately.map((each) => each.lag_ms ?? -1), -1);
+  return section("Landing",
+    el("p", {}, "The stream should be ", badge(found.wanted), found.since ? el("span", { class: "quiet" }, ` since ${found.since}`) : null,
+      found.application ? el("span", { class: "quiet" }, ` · ${found.application}`) : null),
+    stats(stat("Waiting", found.queue.visible), stat("In flight", found.queue.in_flight),
+      stat("Rows a minute", mean("rows") === null ? null : Math.round(mean("rows"))), stat("Batches a minute", mean("batches") === null ? null : Math.round(mean("batches") * 10) / 10),
+      stat("Lag", lag < 0 ? null : milliseconds(lag)), stat("Quarantined", found.tables?.quarantine?.rows ?? null, { kind: found.tables?.quarantine?.rows ? "bad" : "" }),
+      stat("An hour costs", found.local ? "nothing here" : dollars(found.cost_an_hour), { name: "cost" })),
+    minutes.length
+      ? el("div", { class: "cards two plots" },
+          plot("Rows landed, a minute", minutes, "rows", colour(0), number), plot("Largest lag of a batch, a minute", minutes, "lag_ms", colour(2), milliseconds))
+      : null,
+    place.actions
+      ? el("div", { class: "row" },
+          button("Start", () => told(place, "start-job", { job: "land" })), button("Drain", () => told(place, "drain-queue", {})),
+          button("Stop", () => told(place, "stop-job", { job: "land" }), "danger"), button("Compact", () => told(place, "start-job", { job: "compact" })),
+          el("label", { class: "field" }, "Day ", el("input", { type: "text", id: "statistics-day", size: "12", placeholder: "yesterday" })),
+          button("Statistics of the day", () => told(place, "start-job", { job: "statistics", day: document.getElementById("statistics-day").value.trim() })))
+      : null);
+}
+
+function plot(title, minutes, name, fill, said) {
+  const columns = minutes.map((each) => ({ label: clock(each.at_ms), short: clock(each.at_ms).slice(11, 16), values: [each[name] ?? 0] }));
+  const width = room();
+  return el("div", { "data-key": title }, el("h3", {}, title),
+    bars({ label: `${title}; the last is ${said(minutes.at(-1)[name] ?? 0)}`, columns, series: [{ name: "", colour: fill }], width: width > 1_000 ? Math.floor((width - 16) / 2) : width, height: 180, said }));
+}
+
+function button(title, onclick, kind = "") {
+  return el("button", { type: "button", class: kind, onclick }, title);
+}
+
+async function told(place, action, fields) {
+  try {
+    const done = await act(action, place.site.number, fields);
+    place.notice(`${done.job}: ${done.step}${done.run ? `, ${done.run}` : ""}${done.reason ? `: ${done.reason}` : ""}`);
+  } catch (error) {
+    place.notice(error.message, "bad");
+  }
+}
+
+// Runs
+
+function runs(place, found) {
+  const columns = [{ name: "Job" }, { name: "State" }, { name: "Began" }, { name: "Took", number: true }, { name: "Which" }, { name: "Version" }, { name: "Says" }, ...(place.actions ? [{ name: "Actions" }] : [])];
+  const rows = found.runs.map((each) => [
+    el("strong", {}, each.job), badge(each.state), el("span", { class: "nowrap", title: clock(each.started_at_ms) }, ago(each.started_at_ms)),
+    milliseconds((each.ended_at_ms ?? Date.now()) - each.started_at_ms), each.slot || "–", el("code", {}, each.digest), each.detail || "–",
+    ...(place.actions ? [isLive(each) ? el("button", { type: "button", class: "small", "aria-label": `Stop ${each.job} ${each.run}`, onclick: () => told(place, "stop-job", { job: each.job }) }, "Stop") : "–"] : []),
+  ]);
+  return section("Runs", table("Runs", columns, rows, { empty: "No job has run.", key: (_, at) => found.runs[at].run }));
+}
+
+function isLive(run) {
+  return !["SUCCESS", "FAILED", "CANCELLED", "CANCELLING"].includes(run.state);
+}
+
+// Tables
+
+function tables(place, found) {
+  if (!found.tables) return null;
+  const chosen = place.query.get("table") in found.tables ? place.query.get("table") : "messages";
+  const shown = found.tables[chosen];
+  const columns = [{ name: "Version", number: true }, { name: "When" }, { name: "What" }, { name: "Batch", number: true }, { name: "Rows", number: true }, { name: "Files", number: true }, { name: "Taken away", number: true }, { name: "Size", number: true }];
+  const written = shown.versions.filter((each) => !each.removed_files); // the others have rows that were there
+  const listed = shown.versions.slice(0, A_TABLE);
+  const rows = listed.map((each) => [each.version, el("span", { class: "nowrap", title: clock(each.at_ms) }, ago(each.at_ms)), each.operation, each.batch ?? "–", each.rows, each.files, each.removed_files, bytes(each.size)]);
+  return section("Tables",
+    el("nav", { class: "tabs", "aria-label": "Tables" }, el("ul", {}, Object.entries(found.tables).map(([name, each]) =>
+      el("li", { "data-key": name }, el("a", { href: place.href("pipeline", { table: name }), "aria-current": name === chosen ? "true" : null },
+        el("strong", {}, TABLES[name] ?? name), el("span", { class: "quiet" }, each.rows === null ? ` version ${number(each.versions[0]?.version)}` : ` ${number(each.rows)} rows`)))))),
+    written.length > 1
+      ? bars({ label: `Rows of the newest versions of ${chosen}`, series: [{ name: "rows", colour: colour(0) }], width: room(), height: 130,
+          columns: [...written].reverse().map((each) => ({ label: `version ${each.version}`, short: number(each.version), values: [each.rows] })) })
+      : null,
+    table("Versions", columns, rows, { empty: "Nothing has been written yet.", key: (_, at) => String(listed[at].version) }));
+}
+
+// Statistics
+
+function statistics(place, found) {
+  const days = found.days ?? [];
+  const series = OUTCOMES.map(([name, fill]) => ({ name, colour: fill }));
+  const countries = days.at(-1)?.countries ?? [];
+  return section("Daily statistics",
+    days.length
+      ? [
+          el("h3", {}, "Offers a day, rounded up to eights as they are published"),
+          bars({ label: `Offers a day: ${days.map((each) => `${each.day} ${OUTCOMES.map(([name]) => `${each.offers[name]} ${name}`).join(", ")}`).join("; ")}`,
+            columns: days.map((each) => ({ label: each.day, short: each.day.slice(5), values: OUTCOMES.map(([name]) => each.offers[name]) })), series, width: room(), height: 200 }),
+          el("div", { class: "row" }, el("label", { class: "field" }, "Hours of ", el("select", { id: "hours-day", "data-kept": true }, [...days].reverse().map((each) => el("option", { value: each.day }, each.day)))),
+            el("button", { type: "button", onclick: () => hours(place) }, "Show")),
+          state.hoursWrong ? el("p", { class: "error", role: "alert" }, state.hoursWrong) : null,
+          state.hours
+            ? el("div", {}, el("h3", {}, `Offers an hour of ${state.hours.day}`),
+                bars({ label: `Offers an hour of ${state.hours.day}`, series, width: room(), height: 160,
+                  columns: state.hours.hours.map((each, hour) => ({ label: `${String(hour).padStart(2, "0")}:00`, values: OUTCOMES.map(([name]) => each[name]) })) }))
+            : null,
+          el("p", { class: "quiet" }, `On ${days.at(-1).day} ${number(days.at(-1).addresses)} addresses of proxies polled${countries.length ? `: ${countries.slice(0, 8).map(([country, many]) => `${country} ${number(many)}`).join(", ")}` : ""}.`),
+        ]
+      : el("p", { class: "quiet" }, "No day has been reckoned yet: ", el("code", {}, "sluice pipeline start statistics"), " does it."));
+}
+
+async function hours(place) {
+  try {
+    state.hours = await ask("hours", place.site.number, { day: document.getElementById("hours-day").value });
+    state.hoursWrong = null;
+  } catch (error) {
+    Object.assign(state, { hours: null, hoursWrong: error.message });
+  }
+  state.place.redraw();
+}
+
+// Quarantine
+
+function quarantine(place, found) {
+  const many = found.tables?.quarantine?.rows;
+  return section("Quarantine",
+    el("p", {}, "What couldn't be landed, with the reason. Addresses and session descriptions aren't shown.", many ? ` It has ${number(many)}.` : ""),
+    el("div", { class: "row" }, el("button", { type: "button", disabled: state.busy, onclick: () => look(place) }, state.busy ? "Reading…" : "Look at the newest")),
+    state.rowsWrong ? el("p", { class: "error", role: "alert" }, state.rowsWrong) : null,
+    state.rows && !state.rows.rows.length ? el("p", { class: "quiet", role: "status" }, "It is empty.") : null,
+    state.rows?.rows.length
+      ? [el("ul", { class: "letters", "aria-label": "Quarantined messages" }, state.rows.rows.map((each) => el("li", { "data-key": each.message_id },
+          el("details", {}, el("summary", {}, el("strong", {}, each.reason), " ", el("span", { class: "quiet" }, `${clock(each.sent_at_ms)} · ${each.message_id}`)),
+            el("pre", { tabindex: "0" }, each.body, each.left_out ? `\n… and ${number(each.left_out)} characters more` : ""),
+            el("dl", { class: "pairs" }, Object.entries(each.attributes).map(([name, value]) => el("div", { "data-key": name }, el("dt", {}, name), el("dd", {}, value)))))))),
+        state.rows.more > 0 ? el("p", { class: "quiet" }, `${number(state.rows.more)} older ones are in the table.`) : null]
+      : null);
+}
+
+async function look(place) {
+  state.busy = true;
+  place.redraw();
+  try {
+    state.rows = await ask("quarantine", place.site.number, {});
+    state.rowsWrong = null;
+  } catch (error) {
+    Object.assign(state, { rows: null, rowsWrong: error.message });
+  }
+  state.busy = false;
+  state.place.redraw();
+}

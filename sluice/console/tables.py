@@ -1,0 +1,127 @@
+"""Landed tables as a page shows them: their versions, read once each, and rows of what is small enough to look at."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from sluice.console.sites import Document
+from sluice.errors import BadConfiguration, Malformed
+from sluice.pipeline.tables import (
+    LOG_FOLDER,
+    METADATA_FOLDER,
+    VERSION_HINT,
+    AddedFile,
+    Files,
+    TableVersion,
+    commit_name,
+    number_of,
+    snapshots_of,
+    version_of,
+)
+
+MAX_KEPT = 200  # versions of a table
+MAX_READ = 5  # of them in one round, once the newest are known
+MAX_FIRST = 30  # the first time
+MAX_FILE = 32 * 1024 * 1024  # bytes of a file whose rows are looked at
+
+
+@dataclass(slots=True)
+class KnownTable:
+    """A table whose log is Delta Lake's: its newest versions. Each is read once, as none ever changes."""
+
+    folder: str
+    versions: dict[int, TableVersion] = field(default_factory=dict)
+    _newest: str = ""  # name of a commit
+
+    def look(self, files: Files) -> None:
+        """Read what is new. Raises `CallFailed`, `Malformed`."""
+        log = f"{self.folder}/{LOG_FOLDER}"
+        found = [number for number in map(number_of, files.names(log, after=self._newest)) if number is not None]
+        wanted = found[:MAX_READ] if self.versions else found[-MAX_FIRST:]
+        for number in wanted:
+            name = commit_name(number)
+            self.versions[number] = version_of(number, files.read(f"{log}/{name}").decode())
+            self._newest = name
+        for number in sorted(self.versions)[:-MAX_KEPT]:
+            del self.versions[number]
+
+    @property
+    def newest_first(self) -> Sequence[TableVersion]:
+        """Its versions, as far as they are known."""
+        return [self.versions[number] for number in sorted(self.versions, reverse=True)]
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has; None where the log's beginning isn't known, or something was removed since."""
+        if 0 not in self.versions or any(each.removed_files for each in self.versions.values()):
+            return None
+        return sum(each.rows for each in self.versions.values())
+
+
+def iceberg_versions(files: Files, folder: str) -> Sequence[TableVersion]:
+    """Read the newest snapshots of an Iceberg table in a folder, the newest first. Raises `CallFailed`, `Malformed`."""
+    hint = files.read(f"{folder}/{VERSION_HINT}").decode().strip()
+    if not hint.isdigit():
+        raise Malformed(f"{folder}: no version of a table: {hint[:80]!r}")
+    text = files.read(f"{folder}/{METADATA_FOLDER}/v{hint}.metadata.json").decode()
+    return list(reversed(snapshots_of(text, most=MAX_FIRST)))
+
+
+def document_of(versions: Sequence[TableVersion], rows: int | None) -> Document:
+    """Say a table for a page, its newest version first."""
+    return {
+        "rows": versions[0].total_rows if versions and rows is None else rows,
+        "versions": [
+            {
+                "version": each.version,
+                "at_ms": each.at_ms,
+                "operation": each.operation,
+                "rows": each.rows,
+                "files": each.files,
+                "removed_files": each.removed_files,
+                "size": each.size,
+                "batch": each.batch,
+            }
+            for each in versions
+        ],
+    }
+
+
+def rows_of(files: Files, table: KnownTable, *, most: int, where: Mapping[str, str] | None = None) -> Sequence[Any]:
+    """Read rows, those of the newest versions first, with the values of their partitions.
+
+    `where` asks for a partition. Raises `BadConfiguration` without pyarrow, `CallFailed`, `Malformed`.
+    """
+    rows = list[dict[str, Any]]()
+    for added in _files_of(table):
+        if where and any(added.partition.get(name) != value for name, value in where.items()):
+            continue
+        rows += _rows(files, table, added)
+        if len(rows) >= most:
+            break
+    return rows[:most]
+
+
+def _files_of(table: KnownTable) -> Iterator[AddedFile]:
+    """Give the table's files, but those that a later version took in place of others: these are read twice else."""
+    for version in table.newest_first:
+        yield from version.added
+        if version.removed_files:
+            return
+
+
+def _rows(files: Files, table: KnownTable, added: AddedFile) -> list[dict[str, Any]]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - only where somebody looks at rows
+        from pyarrow import parquet  # noqa: PLC0415 - see above
+    except ImportError as error:
+        raise BadConfiguration("looking at rows needs pyarrow: pip install 'sluice[console]'") from error
+    if added.size > MAX_FILE:
+        raise Malformed(f"{added.path}: has {added.size} bytes, more than {MAX_FILE}: read it with another program")
+    content = files.read(f"{table.folder}/{unquote(added.path)}")
+    try:
+        rows: list[dict[str, Any]] = parquet.ParquetFile(pa.BufferReader(content)).read().to_pylist()
+    except pa.ArrowException as error:
+        raise Malformed(f"{added.path}: {error}") from error
+    return [{**row, **added.partition} for row in rows]

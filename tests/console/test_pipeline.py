@@ -1,0 +1,112 @@
+"""The pipeline: how landing goes, runs, tables, statistics, the quarantine, and what is told to jobs."""
+
+import json
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from sluice.errors import BadConfiguration, RequestRefused
+from tests.console.conftest import Looking, RecordedSites, recorded
+
+
+def stats(page: Page) -> dict[str, str]:
+    landing = page.get_by_role("region", name="Landing")
+    landing.locator("dl").wait_for()
+    return dict(zip(landing.locator("dt").all_inner_texts(), landing.locator("dd").all_inner_texts(), strict=True))
+
+
+def test_landing_is_told_in_numbers_and_drawn_minute_by_minute(look: Looking) -> None:
+    page = look.at("#/pipeline")
+    told = stats(page)
+    assert (told["Waiting"], told["Batches a minute"], told["An hour costs"]) == ("1,200", "2", "$0.24")
+    plots = page.get_by_role("region", name="Landing").locator("figure svg > g")
+    expect(plots).to_have_count(120)
+
+
+def test_a_run_says_how_it_went(look: Looking) -> None:
+    page = look.at("#/pipeline")
+    failed = page.get_by_role("region", name="Runs").get_by_role("row").filter(has_text="replay")
+    expect(failed).to_contain_text("FAILED")
+    expect(failed).to_contain_text("AccessDenied: not allowed to send")
+
+
+def test_each_table_has_its_versions(look: Looking) -> None:
+    page = look.at("#/pipeline")
+    tables = page.get_by_role("region", name="Tables")
+    expect(tables.get_by_role("row").nth(1)).to_contain_text("1,840")
+    tables.get_by_role("link", name="Quarantine").click()
+    expect(tables.get_by_role("row")).to_have_count(3)
+
+
+def test_days_are_drawn_and_a_days_hours_on_request(look: Looking, sites: RecordedSites) -> None:
+    hour = {"matched": 3, "denied": 1, "timed out": 0}
+    sites.answers["hours"] = {"day": "2026-09-21", "hours": [hour] * 24}
+    page = look.at("#/pipeline")
+    days = page.get_by_role("region", name="Daily statistics")
+    expect(days.locator("figure svg > g")).to_have_count(14)
+    days.get_by_role("button", name="Show").click()
+    expect(days.locator("figure svg > g")).to_have_count(14 + 24)
+    assert sites.asked == [("hours", 0, {"day": "2026-09-21"})]
+
+
+def test_the_quarantine_is_looked_at(look: Looking, sites: RecordedSites) -> None:
+    row = {
+        "message_id": "m1",
+        "reason": 'x-qpid: "exchange": 5',
+        "date": "2026-09-21",
+        "sent_at_ms": 1790000000000,
+        "receives": 1,
+        "body": "<b>no markup</b>",
+        "left_out": 12,
+        "attributes": {"x-qpid": "{}"},
+    }
+    sites.answers["quarantine"] = {"rows": [row], "more": 7}
+    page = look.at("#/pipeline")
+    page.get_by_role("button", name="Look at the newest").click()
+    letters = page.get_by_role("list", name="Quarantined messages")
+    letters.locator("summary").click()
+    expect(letters.locator("pre")).to_contain_text("<b>no markup</b>\n… and 12 characters more")
+    expect(page.get_by_text("7 older ones are in the table.")).to_be_visible()
+
+
+def test_what_cant_be_looked_at_says_what_is_missing(look: Looking, sites: RecordedSites) -> None:
+    sites.answers["quarantine"] = BadConfiguration("looking at rows needs pyarrow")
+    page = look.at("#/pipeline")
+    page.get_by_role("button", name="Look at the newest").click()
+    expect(page.get_by_role("alert")).to_contain_text("needs pyarrow")
+
+
+def test_jobs_are_told_what_the_commands_tell_them(look: Looking, sites: RecordedSites) -> None:
+    done: dict[str, Any] = {"job": "land", "step": "start", "run": "r1", "reason": ""}
+    sites.answers |= {
+        "start-job": done,
+        "stop-job": done | {"step": "stop", "run": "", "reason": "ends after its batch"},
+        "drain-queue": RequestRefused("it drains already"),
+    }
+    page = look.at("#/pipeline", allow_actions=True)
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("textbox", name="Day").fill("2026-09-20")
+    page.get_by_role("button", name="Statistics of the day").click()
+    page.get_by_role("button", name="Drain").click()
+    notices = page.get_by_role("log")
+    expect(notices).to_contain_text("land: start, r1")
+    expect(notices).to_contain_text("ends after its batch")
+    expect(notices).to_contain_text("it drains already")
+    assert [(name, fields) for name, _, fields in sites.asked] == [
+        ("start-job", {"job": "land"}),
+        ("stop-job", {"job": "land"}),
+        ("start-job", {"job": "statistics", "day": "2026-09-20"}),
+        ("drain-queue", {}),
+    ]
+
+
+def test_before_anything_was_landed_the_page_says_so(look: Looking, sites: RecordedSites) -> None:
+    said = json.loads(json.dumps(recorded("pipeline")))
+    empty: dict[str, Any] = {"rows": None, "versions": []}
+    said |= {"runs": [], "tables": dict.fromkeys(said["tables"], empty), "days": [], "local": True, "minutes": []}
+    sites.documents["pipeline"] = said
+    page = look.at("#/pipeline")
+    expect(page.get_by_text("Nothing has been written yet.")).to_be_visible()
+    expect(page.get_by_text("No day has been reckoned yet")).to_be_visible()
+    assert stats(page)["An hour costs"] == "nothing here"

@@ -1,0 +1,208 @@
+"""Page Pipeline's reading: tables by their logs, landing by metrics, statistics by the daily logs."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from sluice.console.readings.pipeline import MINUTE_MS, MINUTES, day_of_log, minutes_of, samples_of
+from sluice.console.tables import MAX_FIRST, MAX_READ, KnownTable, document_of, iceberg_versions, rows_of
+from sluice.errors import Malformed
+from sluice.local.landed_files import FolderFiles
+from sluice.pipeline.tables import commit_name, number_of, version_of
+
+STORED = Path(__file__).parents[1] / "spark" / "stored" / "1"
+
+
+@dataclass(slots=True)
+class MemoryFiles:
+    """Files by their paths; counts what is read."""
+
+    content: dict[str, bytes] = field(default_factory=dict)
+    read_paths: list[str] = field(default_factory=list)
+
+    def names(self, folder: str, *, after: str = "") -> Sequence[str]:
+        found = (path.removeprefix(f"{folder}/") for path in self.content if path.startswith(f"{folder}/"))
+        return sorted(name for name in found if "/" not in name and name > after)
+
+    def read(self, path: str) -> bytes:
+        self.read_paths.append(path)
+        return self.content[path]
+
+    def commit(self, table: str, number: int, *actions: Mapping[str, Any]) -> None:
+        text = "".join(f"{json.dumps(each)}\n" for each in actions)
+        self.content[f"{table}/_delta_log/{commit_name(number)}"] = text.encode()
+
+
+def added(path: str, rows: int, **partition: str) -> dict[str, Any]:
+    stats = json.dumps({"numRecords": rows})
+    return {"add": {"path": path, "partitionValues": partition, "size": 10, "dataChange": True, "stats": stats}}
+
+
+def info(operation: str = "WRITE", at_ms: int = 5) -> dict[str, Any]:
+    return {"commitInfo": {"timestamp": at_ms, "operation": operation}}
+
+
+def a_table(files: MemoryFiles, versions: int, name: str = "t") -> KnownTable:
+    for number in range(versions):
+        taken = {"txn": {"appId": "q", "version": number + 100}}
+        files.commit(name, number, added(f"batch={number}/a.parquet", 3), taken, info())
+    return KnownTable(name)
+
+
+def test_a_version_says_what_it_did_and_for_which_batch() -> None:
+    files = MemoryFiles()
+    table = a_table(files, 1)
+    table.look(files)
+    [version] = table.newest_first
+    assert (version.version, version.at_ms, version.operation, version.rows, version.batch) == (0, 5, "WRITE", 3, 100)
+    assert document_of(table.newest_first, table.rows)["rows"] == 3
+
+
+def test_the_log_that_the_jobs_wrote_is_read() -> None:
+    texts = [each.read_text() for each in (STORED / "table" / "_delta_log").glob("*.json")]
+    assert {version_of(0, text).operation for text in texts} <= {"WRITE", "OPTIMIZE"}
+
+
+def test_each_version_is_read_once_and_few_in_a_round() -> None:
+    files = MemoryFiles()
+    table = a_table(files, MAX_FIRST + 10)
+    table.look(files)
+    assert len(files.read_paths) == MAX_FIRST
+    assert table.newest_first[0].version == MAX_FIRST + 9
+    assert table.rows is None  # of the beginning nothing is known
+    a_table(files, MAX_FIRST + 10 + 2 * MAX_READ)
+    for _ in range(3):
+        table.look(files)
+    assert len(files.read_paths) == len(set(files.read_paths)) == MAX_FIRST + 2 * MAX_READ
+
+
+def test_files_beside_versions_are_passed_over() -> None:
+    assert number_of("00000000000000000007.json") == 7
+    assert [number_of(each) for each in ("00000000000000000050.checkpoint.parquet", "7.json", "_last_checkpoint")] == [
+        None
+    ] * 3
+
+
+@pytest.mark.parametrize("text", ["{", '{"add": {}}', '{"txn": {"version": "x"}}', "1"])
+def test_a_log_that_cant_be_read_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed, match="version 3 of a table"):
+        version_of(3, text)
+
+
+def a_file(*rows: Mapping[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist([dict(each) for each in rows]), sink)
+    return sink.getvalue()
+
+
+def test_rows_are_the_newest_first_with_their_partitions() -> None:
+    files = MemoryFiles()
+    for number in range(3):
+        files.commit("t", number, added(f"b/{number}%20x.parquet", 1, date=f"2026-11-2{number}"), info())
+        files.content[f"t/b/{number} x.parquet"] = a_file({"body": f"row {number}"})
+    table = KnownTable("t")
+    table.look(files)
+    assert [row["body"] for row in rows_of(files, table, most=2)] == ["row 2", "row 1"]
+    [row] = rows_of(files, table, most=9, where={"date": "2026-11-20"})
+    assert row == {"body": "row 0", "date": "2026-11-20"}
+
+
+def test_rows_that_were_rewritten_are_not_there_twice() -> None:
+    files = MemoryFiles()
+    files.commit("t", 0, added("old.parquet", 1), info())
+    files.commit("t", 1, added("new.parquet", 1), {"remove": {"path": "old.parquet"}}, info("OPTIMIZE"))
+    files.content["t/new.parquet"] = a_file({"body": "once"})
+    table = KnownTable("t")
+    table.look(files)
+    assert [row["body"] for row in rows_of(files, table, most=9)] == ["once"]
+    assert table.rows is None
+
+
+def test_a_file_that_is_no_parquet_is_malformed() -> None:
+    files = MemoryFiles()
+    files.commit("t", 0, added("a.parquet", 1), info())
+    files.content["t/a.parquet"] = b"not this"
+    table = KnownTable("t")
+    table.look(files)
+    with pytest.raises(Malformed):
+        rows_of(files, table, most=1)
+
+
+def test_an_iceberg_tables_snapshots_are_versions() -> None:
+    snapshots = [
+        {
+            "sequence-number": number,
+            "timestamp-ms": number,
+            "summary": {
+                "operation": "append",
+                "added-records": "4",
+                "total-records": str(4 * number),
+                "sluice.batch": "7",
+            },
+        }
+        for number in (1, 2)
+    ]
+    files = MemoryFiles(
+        {
+            "t/metadata/version-hint.text": b"2\n",
+            "t/metadata/v2.metadata.json": json.dumps({"snapshots": snapshots}).encode(),
+        }
+    )
+    versions = iceberg_versions(files, "t")
+    assert [(each.version, each.rows, each.batch, each.total_rows) for each in versions] == [(2, 4, 7, 8), (1, 4, 7, 4)]
+    assert document_of(versions, None)["rows"] == 8
+    files.content["t/metadata/version-hint.text"] = b"../../secret"
+    with pytest.raises(Malformed):
+        iceberg_versions(files, "t")
+
+
+def test_a_folder_has_its_files_and_one_that_isnt_there_none(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("1", "2"):
+        (tmp_path / "a" / name).write_text(name)
+    files = FolderFiles(tmp_path)
+    assert (files.names("a"), files.names("a", after="1"), files.names("b")) == (["1", "2"], ["2"], [])
+    assert files.read("a/1") == b"1"
+    with pytest.raises(Malformed):
+        files.read("a/3")
+
+
+def sample(at_ms: int, rows: int, lag_ms: float | None = None, **others: str) -> str:
+    told = {"_aws": {"Timestamp": at_ms}, "Query": "land", "Source": "0", "numRecordsIn": rows}
+    return json.dumps(told | ({} if lag_ms is None else {"currentEmitEventTimeLag": lag_ms}) | others)
+
+
+def test_minutes_are_what_batches_added() -> None:
+    at_ms = 100 * MINUTE_MS
+    text = "\n".join(
+        [
+            "a line of Spark's",
+            sample(at_ms - MINUTE_MS, 1_000, 50),
+            sample(at_ms - MINUTE_MS + 1, 1_200, 80),
+            sample(at_ms, 1_500),
+            sample(at_ms, 9_999, Query="statistics"),
+            sample(at_ms, 1_600)[:-5],
+        ]
+    )
+    minutes = minutes_of(samples_of(text), at_ms=at_ms)
+    assert len(minutes) == MINUTES
+    assert minutes[-2] == {"at_ms": at_ms - MINUTE_MS, "rows": 200, "batches": 2, "lag_ms": 80}
+    assert minutes[-1] == {"at_ms": at_ms, "rows": 300, "batches": 1, "lag_ms": None}
+
+
+def test_a_days_log_has_offers_and_addresses() -> None:
+    text = "snowflake-stats-end 2026-11-21 00:00:00 (86400 s)\nsnowflake-ips US=9,??=1\nsnowflake-ips-total 10\n"
+    text += "client-denied-count 8\nclient-snowflake-match-count 64\n"
+    assert day_of_log("snowflake-stats-2026-11-20.log", text) == {
+        "day": "2026-11-20",
+        "offers": {"matched": 64, "denied": 8, "timed out": 0},
+        "addresses": 10,
+        "countries": [["US", 9], ["??", 1]],
+    }
