@@ -11,7 +11,7 @@ from sluice_spark.formats.envelopes import ENVELOPES, S3Choice
 from sluice_spark.formats.payloads import PAYLOAD_LIMIT
 from sluice_spark.formats.s3_files import CSV, FILE_FORMATS, MISSING_POLICIES, S3Files
 from sluice_spark.log.planning import Admission
-from sluice_spark.log.store import open_store
+from sluice_spark.log.store import FSSPEC_SCHEMES, open_store
 from sluice_spark.sqs.access import Identity, account_of_role, region_of
 
 CONNECTIONS_LIMIT = 512
@@ -272,9 +272,15 @@ def _text_of(pattern: str, what: str) -> Callable[[str], str]:
 
 
 def _location(value: str) -> str:
-    if not re.fullmatch(r"(s3[an]?://[^/]+(/.*)?|file:/.*|/.*)", value):
+    if re.fullmatch(r"(s3[an]?://[^/]+(/.*)?|file:/.*|/.*)", value):
+        return value.rstrip("/") or "/"
+    scheme, separator, place = value.partition("://")
+    if not separator:
         raise ValueError(f"{value!r} is neither an absolute path nor s3://bucket/prefix")
-    return value.rstrip("/") or "/"
+    if scheme not in FSSPEC_SCHEMES or not place:
+        there = ", ".join(sorted(FSSPEC_SCHEMES))
+        raise ValueError(f"{scheme!r} can't publish under a name only if nobody has it; a path, s3 and {there} can")
+    return value.rstrip("/")
 
 
 def _content(value: str) -> bytes:

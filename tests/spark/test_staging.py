@@ -7,13 +7,13 @@ from typing import Any
 import botocore.session
 import pyarrow as pa
 import pytest
-from sluice_spark.errors import Fenced, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
+from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
 from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import sliced
 from sluice_spark.log.segment_files import segment_name
 from sluice_spark.log.segments import HEAD_BYTES, encoded, header_of, rows_of, table
 from sluice_spark.log.staging import StagedLog, batches
-from sluice_spark.log.store import FileStore, S3Store, Store
+from sluice_spark.log.store import FileStore, FsspecStore, S3Store, Store, open_store
 from sluice_spark.source.receiver import Intake, Receiver
 from sluice_spark.sqs.access import Endpoint
 from sluice_spark.sqs.client import SqsClient
@@ -21,10 +21,15 @@ from sluice_spark.sqs.received import Received, messages_in
 from sluice_spark.sqs.signing import Credentials
 
 
-@pytest.fixture(params=["files", "s3"])
+@pytest.fixture(params=["files", "s3", "fsspec"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "files":
         yield FileStore(tmp_path / "log")
+        return
+    if request.param == "fsspec":
+        fsspec = pytest.importorskip("fsspec", reason="Google's and Azure's storage are reached by it")
+        system = fsspec.filesystem("memory", skip_instance_cache=True)
+        yield FsspecStore(system, str(tmp_path))  # one memory for all: a folder for each test
         return
     moto = pytest.importorskip("moto", reason="S3 in memory")
     with moto.mock_aws():
@@ -149,6 +154,13 @@ def test_names_at_the_top_are_found_without_those_in_folders(store: Store) -> No
     for name in ("a", "b", "segments/c"):
         store.publish(name, pa.py_buffer(b""))
     assert [name for name in store.names("", after="a") if name != "segments"] == ["b"]
+
+
+def test_what_has_no_exclusive_create_or_lacks_its_package_is_refused() -> None:
+    with pytest.raises(LogError, match="create-exclusive"):
+        open_store("hdfs://name/log")
+    with pytest.raises(LogError, match="needs gcsfs"):
+        open_store("gs://bucket/log")
 
 
 def test_the_newest_driver_fences_the_one_before(store: Store) -> None:

@@ -8,6 +8,7 @@ reader types is the document's. Ends with 1 and the step's place where a block f
 import json
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 import botocore.session
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 WITHIN_S = 240  # other suites may have the processors
 LOOK_EVERY_S = 0.3
@@ -34,7 +36,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         session = botocore.session.Session()
-        self.folder, self.step = folder, 0
+        self.folder, self.clone, self.step = folder, Path(__file__).parents[2], 0
         sqs: Any = session.create_client("sqs")
         s3: Any = session.create_client("s3")
         self.sqs, self.s3 = sqs, s3
@@ -224,6 +226,30 @@ def a_rate(_: World, names: Names) -> Iterator[None]:
     assert asked() in {2_500, 5_000}
 
 
+@contextmanager
+def messages_to_land(world: World, names: Names) -> Iterator[None]:
+    world.send("orders", *ORDERS)
+    yield
+    landed, compacted = (json.loads(said.splitlines()[-1]) for said in names["results"])
+    assert (landed["landed"], landed["quarantined"]) == (len(ORDERS), 0), landed
+    assert compacted["files_before"] == compacted["files_after"], compacted  # today's are left alone
+
+
+@contextmanager
+def a_table_that_land_made(world: World, names: Names) -> Iterator[None]:
+    """In the clone, where the jobs find what they share with sluice."""
+    sys.path.insert(0, str(world.clone))
+    names["spark"] = SparkSession.builder.getOrCreate()
+    yield
+    assert sorted(row.body for row in names["messages"].collect()) == ORDERS
+
+
+@contextmanager
+def other_readers(_: World, names: Names) -> Iterator[None]:
+    yield
+    assert sorted(names["messages"].to_table(columns=["body"]).column("body").to_pylist()) == ORDERS
+
+
 SITUATIONS = {
     "orders": orders,
     "orders on S3": orders_on_s3,
@@ -231,6 +257,9 @@ SITUATIONS = {
     "orders to drain": orders_to_drain,
     "uploads": uploads,
     "a rate": a_rate,
+    "messages to land": messages_to_land,
+    "a table that land made": a_table_that_land_made,
+    "other readers of it": other_readers,
     "orders for SQL": orders_for_sql,
     "a table": a_table,
     "a stream and a frame": a_stream_and_a_frame,
@@ -244,16 +273,25 @@ def here(text: str, world: World) -> str:
         r"https://sqs\.eu-west-1\.amazonaws\.com/123456789012/([\w.]+)", lambda found: world.url(found[1]), text
     )
     text = re.sub(r"s3a://bucket/(\w+)", lambda found: str(world.folder / found[1] / "on-s3"), text)
-    text = re.sub(r"(?<=[\"'])/data\b", str(world.folder), text)
+    text = re.sub(r"(?<=[\"' ])/data\b", str(world.folder), text)
     return text.replace('.format("delta")', '.format("parquet")')
 
 
+def said(command: str, folder: Path) -> str:
+    """What a command says on stdout, typed in the clone."""
+    done = subprocess.run(["bash", "-c", command], cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
 def run(step: dict[str, str], world: World, names: Names) -> None:
-    """One block, as a program or as statements one by one, whose rows are in `results`."""
+    """One block, as a program, or one by one as statements or commands: what these gave is in `results`."""
     text = here(step["text"], world)
     with SITUATIONS[step["situation"]](world, names):
         if step["language"] == "python":
             exec(compile(text, step["place"], "exec"), names)
+        elif step["language"] == "sh":
+            typed = re.split(r"(?<!\\)\n", text.strip())
+            names["results"] = [said(command, world.clone) for command in typed]
         else:
             statements = [each.strip() for each in COMMENT.sub("", text).split(";")]
             names["results"] = [names["spark"].sql(each).collect() for each in statements if each]
@@ -270,7 +308,8 @@ def main() -> int:
             sys.stderr.write(f"{step['place']}: the block fails\n")
             return 1
         sys.stdout.write(f"{step['place']}: {time.monotonic() - began:.1f} s\n")
-    names["spark"].stop()
+    if "spark" in names:
+        names["spark"].stop()
     return 0
 
 

@@ -95,7 +95,7 @@ function ribbon(row, { left, right, start, characters, labelX, barWidth }) {
     svg("text", { x: labelX, y: row.middle + 14, class: "chart-note" }, shortened(row.note, Math.floor(characters * 1.1))),
   ];
   return row.href
-    ? svg("a", { href: row.href, "data-key": row.key ?? row.name, class: "chart-link", "aria-label": said }, parts)
+    ? svg("a", { href: row.href, "data-key": row.key ?? row.name, class: "chart-link" }, parts)
     : svg("g", { "data-key": row.key ?? row.name }, parts);
 }
 

@@ -21,7 +21,7 @@ export function stats(...all) {
 /** A table that scrolls by itself where it is too wide. Columns are `{name, number}`; a row is a list of cells. */
 export function table(caption, columns, rows, { empty = "None.", key = null } = {}) {
   if (!rows.length) return el("p", { class: "quiet" }, empty);
-  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
+  return el("div", { class: "wide", tabindex: "0", role: "group", "aria-label": caption },
     el("table", {},
       el("caption", { class: "unseen" }, caption),
       el("thead", {}, el("tr", {}, columns.map((column) => el("th", { scope: "col", class: column.number ? "number" : null }, column.name)))),

@@ -1,11 +1,15 @@
 """Where segments lie. One promise matters: `publish` makes a whole object under a name that nobody has, or raises.
 
-A file system with hard links (link(2) fails on an existing name, on NFS too), or S3 (`If-None-Match: *`).
+A file system with hard links (link(2) fails on an existing name, on NFS too), S3 (`If-None-Match: *`), or what fsspec
+can create exclusively. `pyarrow.fs` is not used: its streams overwrite what is there, on every file system that it has.
 """
 
+import importlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +23,9 @@ from botocore.exceptions import ClientError
 from sluice_spark.errors import LogError, SegmentMissing, SegmentTaken
 
 S3_SCHEMES = {"s3", "s3a", "s3n"}
+# By the package that has fsspec's: they ask for the name to be free (ifGenerationMatch=0 at Google, If-None-Match)
+FSSPEC_SCHEMES = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+WRITTEN_AT = ("mtime", "last_modified", "updated", "created")  # in fsspec's descriptions of a file
 S3_DELETE_LIMIT = 1000
 S3_ATTEMPTS = 10
 
@@ -47,7 +54,7 @@ class Store(Protocol):
 
 @lru_cache(maxsize=16)  # executors' workers are reused, and an S3 client costs 100 ms to make
 def open_store(location: str, profile: str | None = None) -> Store:
-    """By the location's scheme: a path, `file:`, or `s3:`, `s3a:`."""
+    """By the location's scheme: a path, `file:`, `s3:`, `s3a:`, or one of FSSPEC_SCHEMES. Raises LogError."""
     parts = urlsplit(location)
     if parts.scheme in S3_SCHEMES:
         session = botocore.session.Session(profile=profile)
@@ -55,7 +62,20 @@ def open_store(location: str, profile: str | None = None) -> Store:
         return S3Store(session.create_client("s3", config=config), parts.netloc, parts.path.strip("/"))
     if parts.scheme in {"", "file"}:
         return FileStore(Path(parts.path))
+    if parts.scheme in FSSPEC_SCHEMES:
+        return _fsspec_store(location, FSSPEC_SCHEMES[parts.scheme])
     raise LogError(f"staging location {location}: scheme {parts.scheme!r} has no create-exclusive publish here")
+
+
+def _fsspec_store(location: str, package: str) -> "FsspecStore":
+    try:
+        importlib.import_module(package)
+        core = importlib.import_module("fsspec.core")
+    except ImportError as error:
+        raise LogError(f"{location}: needs {package} where the driver and the executors run") from error
+    # Another process writes too: what fsspec remembers of a folder is out of date
+    found, root = core.url_to_fs(location, use_listings_cache=False, skip_instance_cache=True)
+    return FsspecStore(found, root)
 
 
 class FileStore:
@@ -174,6 +194,68 @@ class S3Store:
 
     def _key(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + name}
+
+
+class FsspecStore:
+    """A file system of fsspec whose `pipe_file` takes the mode `create`, and a folder of it."""
+
+    def __init__(self, system: Any, root: str) -> None:
+        self._system, self._root = system, root.rstrip("/")
+
+    def publish(self, name: str, content: pa.Buffer) -> None:
+        """One request that asks for the name to be free.
+
+        fsspec's own retries ask again too, so it may be our own that is found: see `segment_files.publish`.
+        """
+        try:
+            self._system.pipe_file(self._path(name), content.to_pybytes(), mode="create")
+        except FileExistsError as error:
+            raise SegmentTaken(name) from error
+
+    def read(self, name: str) -> pa.Buffer:
+        """One request."""
+        return pa.py_buffer(self._cat(name))
+
+    def head(self, name: str, size: int) -> bytes:
+        """Read a range."""
+        return self._cat(name, start=0, end=size)
+
+    def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
+        """All of the folder, as fsspec can't begin within."""
+        try:
+            found = self._system.ls(self._path(prefix).rstrip("/"), detail=True)
+        except FileNotFoundError:
+            return {}
+        named = ((_under(prefix, info["name"].rstrip("/").rpartition("/")[2]), info) for info in found)
+        return {name: _written_at(info) for name, info in named if name > after and info["type"] == "file"}
+
+    def remove(self, names: Iterable[str]) -> None:
+        """One by one."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._system.rm_file(self._path(name))
+
+    def _cat(self, name: str, **part: int) -> bytes:
+        try:
+            content: bytes = self._system.cat_file(self._path(name), **part)
+        except FileNotFoundError as error:
+            raise SegmentMissing(self._path(name)) from error
+        return content
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def _written_at(info: Mapping[str, Any]) -> float:
+    """Find the time, which each file system names otherwise. Raises LogError."""
+    at = next((info[name] for name in WRITTEN_AT if info.get(name) is not None), None)
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
+    if isinstance(at, int | float):
+        return float(at)
+    if not isinstance(at, datetime):
+        raise LogError(f"{info.get('name')}: the file system doesn't say when it was written")
+    return at.timestamp()
 
 
 def _under(prefix: str, name: str) -> str:

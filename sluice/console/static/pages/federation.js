@@ -107,7 +107,7 @@ function line(place, edge, rate, on) {
   const top = edge.label ? edge.label.y - (says.length * LINE) / 2 : 0;
   const title = `${edge.title}${sum === null ? "" : `\n${rateText}`}`;
   return svg("a", {
-    href: place.href("federation", { edge: edgeName(edge) }), "data-key": edgeName(edge), "aria-label": title.replaceAll("\n", "; "),
+    href: place.href("federation", { edge: edgeName(edge) }), "data-key": edgeName(edge),
     class: `line ${edge.state} ${isOn === null ? "" : isOn ? "on" : "off"}`,
   },
     svg("title", {}, title),

@@ -40,7 +40,7 @@ function whole(found, place, site) {
       at ? el("span", { class: "arrow", "aria-hidden": "true", "data-key": `to ${part.name}` }) : null,
       card(part, found, place, site),
     ])),
-    el("div", { class: "cards", "data-key": "beside" }, changes(found), costs(found)),
+    el("div", { class: "cards", "data-key": "beside" }, changes(found, site), costs(found, site)),
     troubles(found),
   ];
 }
@@ -110,8 +110,8 @@ function alarms(found) {
       el("li", { "data-key": alarm.name }, el("strong", {}, alarm.name), `, ${ago(alarm.since_ms)}: ${alarm.about}`))));
 }
 
-function changes(found) {
-  return el("section", { class: "card", "data-key": "changes", "aria-label": "What changed in the last hour" },
+function changes(found, site) {
+  return el("section", { class: "card", "data-key": "changes", "aria-label": `What changed in the last hour at ${site.name}` },
     el("h3", {}, "What changed in the last hour"),
     table("What changed in the last hour", [{ name: "When" }, { name: "Part" }, { name: "What" }],
       found.changes.map((each) => [el("time", { datetime: new Date(each.at_ms).toISOString() }, clock(each.at_ms).slice(11)), each.part.replace("_", " "), each.what]),
@@ -119,11 +119,11 @@ function changes(found) {
     el("p", { class: "quiet" }, found.alarms_watched === null ? "" : `${number(found.alarms_watched)} alarms watch this site; ${number(found.alarms?.length ?? 0)} are on.`));
 }
 
-function costs(found) {
+function costs(found, site) {
   const { dollars: cost } = found;
   if (!cost) return null;
   const rest = cost.at_rest ? Object.values(cost.at_rest).reduce((all, each) => all + each, 0) : null;
-  return el("section", { class: "card", "data-key": "costs", "aria-label": "Dollars a day" },
+  return el("section", { class: "card", "data-key": "costs", "aria-label": `Dollars a day of ${site.name}` },
     el("h3", {}, "Dollars a day"),
     stats(stat("At rest", dollars(rest), { name: "rest" }), stat("Today's messages", dollars(cost.messages_today), { name: "messages" })),
     cost.at_rest ? facts(...Object.entries(cost.at_rest).map(([part, usd]) => [part, dollars(usd)])) : null,
