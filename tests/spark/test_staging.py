@@ -184,6 +184,17 @@ def test_what_has_no_exclusive_create_or_lacks_its_package_is_refused() -> None:
         open_store("gs://bucket/log")
 
 
+def test_any_other_error_of_a_file_system_is_the_log_s() -> None:
+    class Refusing:
+        """As gcsfs raises what Google answers: no OSError."""
+
+        def pipe_file(self, *_: object, **__: object) -> None:
+            raise RuntimeError("403")
+
+    with pytest.raises(LogError, match=r"bucket/log/a.*403"):
+        FsspecStore(Refusing(), "bucket/log").publish("a", pa.py_buffer(b""))
+
+
 def test_the_newest_driver_fences_the_one_before(store: Store) -> None:
     first = begun(store)
     first.append(some(1))

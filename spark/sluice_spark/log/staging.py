@@ -32,6 +32,7 @@ from sluice_spark.log.segment_files import (
     segment_name,
 )
 from sluice_spark.log.segments import Header, body_size, rows_of
+from sluice_spark.log.status import Status, say
 from sluice_spark.log.store import Store
 from sluice_spark.sqs.received import Received
 
@@ -125,6 +126,10 @@ class StagedLog:
             return fresh, again
         fresh, known = self.notified.sifted(fresh)
         return fresh, again + known
+
+    def tell(self, status: Status) -> None:
+        """Say what is being done with the log. Raises what the store raises."""
+        say(self._store, status)
 
     def consumed(self, position: Position) -> None:
         """Forgets, in memory, what lies before: it is committed."""
