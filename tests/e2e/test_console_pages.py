@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from sluice.aws.operator.connections import of_environment
 from sluice.aws.operator.control_client import FEDERATION, ControlClient
-from sluice.federation.operations import BindQueue, UnbindQueue
+from sluice.federation.operations import BindQueue, ListQueues, UnbindQueue
 from tests.browser import chromium, page_of, serving
 from tests.deployed import Deployed
 from tests.e2e.sessions import Splitting, by_attribute, url_of
@@ -71,7 +71,7 @@ def test_a_session_is_started_kept_and_stopped_by_the_page(deployed: Deployed, p
 
 def test_a_key_is_followed_to_a_bound_queue(deployed: Deployed, page: Page) -> None:
     client = ControlClient.of(deployed.connection, FEDERATION)
-    queue = Splitting(deployed).queues["standard"].source.rsplit("/", 1)[1]
+    queue = client.ask(ListQueues()).queues[0].name
     bound = BindQueue(exchange="amq.topic", queue=queue, key="console.pages.*")
     client.ask(bound)
     try:
