@@ -1,5 +1,6 @@
 """The documents' pictures are what the code draws today, and what they show adds up."""
 
+import re
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from docs.pictures import matching, splitting, topology
 from docs.pictures.__main__ import FOLDER, PICTURES
 from sluice.pictures.svg import DARK, LIGHT
+from sluice.project import PROJECT
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -44,3 +46,13 @@ def test_who_is_told_something_in_the_matching_has_a_column() -> None:
 
 def test_the_topology_of_the_picture_has_no_findings() -> None:
     assert "⚠" not in topology.drawn()
+
+
+def test_each_page_of_the_console_has_its_pictures() -> None:
+    pages = (PROJECT.sources / "sluice" / "console" / "static" / "pages.js").read_text(encoding="utf-8")
+    guide = (FOLDER.parent / "console.md").read_text(encoding="utf-8")
+    named = re.findall(r'name: "([a-z-]+)"', pages)
+    assert len(named) > 1
+    for name in (f"{page}-{scheme}.png" for page in named for scheme in ("light", "dark")):
+        assert (FOLDER / "console" / name).exists(), "make console-pictures"
+        assert f"(pictures/console/{name})" in guide
