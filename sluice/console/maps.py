@@ -263,9 +263,14 @@ def _all_asked(site: KnownSite, walked: Walked) -> tuple[dict[str, AskedExchange
         except SluiceError as error:
             unknown[tag] = str(error)
             continue
-        exchanges = {each.name: each for each in peers.views[tag].exchanges}
-        ways = walked.ways.get(tag, ())
-        asked[tag] = AskedExchanges(exchanges=exchanges, bindings=[each.binding() for each in bindings], ways=ways)
+        view = peers.views[tag]
+        # What is bound for a route is told as the route.
+        of_routes = {each.reads for each in view.bridges if not each.src_is_queue}
+        asked[tag] = AskedExchanges(
+            exchanges={each.name: each for each in view.exchanges},
+            bindings=[each.binding() for each in bindings if each.queue not in of_routes],
+            ways=walked.ways.get(tag, ()),
+        )
     return asked, unknown
 
 
