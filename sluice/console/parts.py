@@ -26,6 +26,7 @@ QUESTIONS: Mapping[str, Asked] = {
     "quarantine": pipeline.quarantine,
     "dead-letters": dead_letters.look,
     "dead-letter": dead_letters.show,
+    "trace": log.trace,
 }
 # With --allow-actions alone.
 ACTIONS: Mapping[str, Asked] = {

@@ -1,7 +1,8 @@
 """Landed tables as a page shows them: their versions, read once each, and rows of what is small enough to look at."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -101,6 +102,18 @@ def rows_of(files: Files, table: KnownTable, *, most: int, where: Mapping[str, s
         if len(rows) >= most:
             break
     return rows[:most]
+
+
+def rows_that(
+    files: Files, table: KnownTable, wanted: Callable[[Mapping[str, Any]], bool], *, most: int, most_files: int
+) -> Sequence[Any]:
+    """Find rows among the newest files; of the others of a file nothing is kept. Raises as `rows_of` does."""
+    found = list[dict[str, Any]]()
+    for added in islice(_files_of(table), most_files):
+        found += [row for row in _rows(files, table, added) if wanted(row)]
+        if len(found) >= most:
+            break
+    return found[:most]
 
 
 def _files_of(table: KnownTable) -> Iterator[AddedFile]:

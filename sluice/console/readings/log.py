@@ -2,16 +2,21 @@
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from sluice.aws.clients import calls, now_ms
 from sluice.aws.operator.connections import Connection
+from sluice.aws.operator.deployment import STACK, read_deployment
 from sluice.aws.operator.function_logs import FunctionLogs, LogLine
+from sluice.aws.operator.latest_offers import latest_offers
+from sluice.console.forms import text_in
+from sluice.console.readings.pipeline import MESSAGES, files_at, table_at
 from sluice.console.readings.tries import tried
 from sluice.console.sites import Document, KnownSite, Query
+from sluice.console.tables import rows_that
 from sluice.errors import BadRequest
 from sluice.rendezvous.protocol.addresses import masked
 from sluice.stages import staged
@@ -27,6 +32,8 @@ MAX_LINES = 500  # kept of a tail
 MAX_TAILS = 20
 MAX_TRACE = 200  # characters
 MAX_FIELD = 4_000  # characters
+MAX_ROWS = 50  # of a trace
+MAX_FILES = 50  # of a table, the newest
 OWN = frozenset({"level", "location", "message", "timestamp", "service"})
 
 
@@ -86,6 +93,41 @@ def read(site: KnownSite, query: Query) -> Document:
 
 def _asked(tail: Tail, service: str, logs: FunctionLogs, word: str) -> int:
     return tail.note(service, logs.new_lines(word, now_ms=now_ms()))
+
+
+def trace(site: KnownSite, fields: Mapping[str, Any]) -> Document:
+    """Find a trace beside the log: the offer that it is of, where that is known still, and the rows that it became."""
+    wanted = text_in(fields, "trace")
+    troubles: dict[str, str] = {}
+    offers = tried(troubles, "the last offers", lambda: _offers_of(site, wanted))
+    rows = tried(troubles, "what is landed", lambda: _rows_of(site, wanted))
+    return {"offers": offers or [], "rows": rows or [], "troubles": troubles}
+
+
+def _offers_of(site: KnownSite, wanted: str) -> Sequence[Document]:
+    table = read_deployment(site.connection, site.outputs(STACK)).table_name
+    latest = latest_offers(site.connection.client("dynamodb"), table)
+    return [asdict(each) for each in latest if wanted in each.trace]
+
+
+def _rows_of(site: KnownSite, wanted: str) -> Sequence[Document]:
+    files = files_at(site)
+    table = table_at(site, files, "messages", MESSAGES)
+    rows = rows_that(
+        files, table, lambda row: wanted in (row.get("trace_header") or ""), most=MAX_ROWS, most_files=MAX_FILES
+    )
+    return [_row(row) for row in rows]
+
+
+def _row(row: Mapping[str, Any]) -> Document:
+    times = {name: row.get(name) for name in ("published_at", "sent_at", "first_received_at")}
+    return {
+        "exchange": str(row.get("exchange") or ""),
+        "date": str(row.get("date") or ""),
+        "sites": [str(each) for each in row.get("sites") or ()],
+        **{f"{name}_ms": None if value is None else round(value.timestamp() * 1000) for name, value in times.items()},
+        "body": masked(str(row.get("body") or ""), most=MAX_FIELD),
+    }
 
 
 def log_groups(connection: Connection) -> Mapping[str, str]:

@@ -57,7 +57,7 @@ def read(site: KnownSite, _: Query) -> Document:
     found: PipelineView = _asked(site).ask(ShowPipeline())
     if not site.is_local:
         site.spend(1)
-    files = tried(troubles, "what is landed", lambda: _files(site))
+    files = tried(troubles, "what is landed", lambda: files_at(site))
     [queue] = site.held([output(outputs, STACK, "QueueUrl")])
     land = next((each for each in found.runs if each.job == LAND), None)
     return {
@@ -86,7 +86,8 @@ def _folder(site: KnownSite) -> Path:
     return known[0]
 
 
-def _files(site: KnownSite) -> Files:
+def files_at(site: KnownSite) -> Files:
+    """Give what the jobs have written. Raises `NotDeployed`, `NotUsable`."""
     if site.is_local:
         return FolderFiles(_folder(site))
     return BucketFiles(site.connection.client("s3"), output(site.outputs(STACK), STACK, "BucketName"))
@@ -197,12 +198,12 @@ def _tables(site: KnownSite, files: Files, outputs: Mapping[str, str]) -> Mappin
             )
             found[name] = document_of((versions or [])[:SHOWN_VERSIONS], None)
             continue
-        table = _table(site, files, name, folder)
+        table = table_at(site, files, name, folder)
         found[name] = document_of(table.newest_first[:SHOWN_VERSIONS], table.rows)
     return found
 
 
-def _table(site: KnownSite, files: Files, name: str, folder: str) -> KnownTable:
+def table_at(site: KnownSite, files: Files, name: str, folder: str) -> KnownTable:
     """Give a table as it is known, after a look at what is new."""
     table = site.memory.of(f"table {name}", lambda: KnownTable(folder))
     every_s, cost = (LOCAL_TABLES_EVERY_S, 0) if site.is_local else (TABLES_EVERY_S, 2)
@@ -249,8 +250,8 @@ def _whole(text: str | None) -> int:
 
 def hours(site: KnownSite, fields: Mapping[str, Any]) -> Document:
     """Say of a day's hours how many offers ended how. Raises `BadConfiguration`, `CallFailed`, `Malformed`."""
-    day, files = text_in(fields, "day"), _files(site)
-    rows = rows_of(files, _table(site, files, "hourly", HOURLY), most=100_000, where={"date": day})
+    day, files = text_in(fields, "day"), files_at(site)
+    rows = rows_of(files, table_at(site, files, "hourly", HOURLY), most=100_000, where={"date": day})
     counts = [dict.fromkeys(OFFERS, 0) for _ in range(24)]
     names = {"matched": "matched", "denied": "denied", "timeout": "timed out"}
     for row in rows:
@@ -264,8 +265,8 @@ def quarantine(site: KnownSite, _: Mapping[str, Any]) -> Document:
 
     Raises `BadConfiguration`, `CallFailed`, `Malformed`.
     """
-    files = _files(site)
-    table = _table(site, files, QUARANTINE, QUARANTINE)
+    files = files_at(site)
+    table = table_at(site, files, QUARANTINE, QUARANTINE)
     rows = rows_of(files, table, most=MAX_ROWS)
     return {
         "rows": [_quarantined(each) for each in rows],

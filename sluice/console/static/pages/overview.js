@@ -23,13 +23,13 @@ export function topics({ sites }) {
 export function render(place) {
   return [
     el("p", { class: "quiet" }, "In and out are of today, in UTC; waiting, in flight and dead are of now."),
-    place.sites.map((site) => {
+    el("div", { class: "sites", "data-key": "sites" }, place.sites.map((site) => {
       const reading = place.readings.get(topic(site));
       return el("section", { class: "site", "data-key": site.name, "aria-label": `Site ${site.name}` },
         el("h2", {}, site.name),
         trouble(reading),
         reading?.document ? whole(reading.document, place, site) : null);
-    }),
+    })),
   ];
 }
 
