@@ -20,8 +20,10 @@ def run(names: Sequence[SiteName], options: Options, *, history: Path | None, br
     tell({"address": served.address}, f"console at {served.address} until ctrl-C", as_json=as_json)
     if browser:
         open_in_browser(served.address)
-    served.run()
-    kept.close()
+    try:
+        served.run()
+    finally:
+        kept.close()
 
 
 def open_at(sites: Sequence[WatchedSite], options: Options) -> Served:
