@@ -3,10 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
+.PHONY: template help setup setup-demo demo test test-unit test-console test-lambda-python test-stacks test-slow test-deployed test-federated test-snippets test-wheels test-beside test-spark test-spark-others docs console-pictures check check-code check-templates format parameters bench deploy destroy smoke lock packages sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink spark_executors pipeline cost
+BENCHMARKS := imports rendezvous overload pool splitting federation dynamic spark_source spark_sink spark_executors pipeline cost console
 # EMR Serverless has 4.1.1 and 4.0.2; the newest comes next.
 SPARK := 4.1.1
 SPARK_OTHERS := 4.0.2 4.3.0
@@ -124,10 +124,13 @@ docs: setup ## the documents as a site, with what is made of the program: build/
 	python -m docs.pictures
 	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict
 
+console-pictures: setup build/chromium/ready ## the documents' pictures of the console, which are of recorded sites
+	python -m tests.console.pictures
+
 template: setup ## a site as one CloudFormation template with its archives, for who deploys without CDK: build/template
 	python -m sluice.stacks.template build/template
 
-bench: setup ## every benchmark, side by side with what it is compared to
+bench: setup build/chromium/ready ## every benchmark, side by side with what it is compared to
 	for name in $(BENCHMARKS); do python -m benchmarks.$$name --json; done
 
 deploy: setup ## cdk deploy with your AWS credentials and region; ARGS='-c sluice.…=…' for parameters

@@ -64,7 +64,7 @@ class SeldomAsked:
     def ask(self, operation: Operation[R], /) -> R:
         """Ask, or give what was said lately. Raises `NotAskedYet`, and what asking raises."""
         found: Any
-        if isinstance(operation, ShowSite) and self.name == self.asker.name:
+        if isinstance(operation, ShowSite) and self._is_own:
             found = view_of(self.asker)
         elif isinstance(operation, ListWays):
             found = WaysView(ways=())
@@ -82,6 +82,8 @@ class SeldomAsked:
 
     def at_once(self, operation: Operation[R]) -> R:
         """Ask whatever the round has left. Raises what asking raises."""
+        if self._is_own:
+            return self.asker.client(FEDERATION).ask(operation)
         clients, name = peers_of(self.asker).clients, str(self.name)
         if name not in clients:
             clients[name] = ControlClient.of(self.name.connect(), FEDERATION)
@@ -91,8 +93,13 @@ class SeldomAsked:
             clients.pop(name, None)  # the site may have been made anew
             raise
 
+    @property
+    def _is_own(self) -> bool:
+        return self.name == self.asker.name
+
     def _kept(self, operation: Operation[R]) -> R | None:
-        calls = 1 if str(self.name) in peers_of(self.asker).clients else 2
+        known = str(self.name) in peers_of(self.asker).clients
+        calls = 0 if self._is_own else 1 if known else 2  # of its own client the asker counts the call itself
         key = "map", str(self.name), encode(operation)
         return self.asker.kept(key, partial(self.at_once, operation), every_s=PEER_EVERY_S, calls=calls)
 

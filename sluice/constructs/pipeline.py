@@ -376,6 +376,8 @@ def _settings(
             places=places,
             reach=Reach(region=Aws.REGION),
             trigger_s=options.trigger_s,
+            envelope=options.envelope,
+            columns=options.columns,
             metrics=UNSET if stage is None else staged(SPARK_NAMESPACE, stage),
         ),
         limits=JobLimits(**options.model_dump(include=set(JobLimits.__struct_fields__))),

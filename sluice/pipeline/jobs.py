@@ -73,7 +73,10 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Landing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the land job is told, drained or not. `metrics` is their namespace, where not the source's own."""
+    """What the land job is told, drained or not. `metrics` is their namespace, where not the source's own.
+
+    `columns` are of attributes, `name:type,…`; `envelope` is what bodies are in.
+    """
 
     queue_url: str
     places: Places
@@ -81,6 +84,8 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
     trigger_s: int
     connections: int | None = None  # receives at once; None is the source's default
     metrics: str | UnsetType = UNSET
+    envelope: str | None = None
+    columns: str | None = None
 
     def arguments(self, *, drain: bool = False) -> Sequence[str]:
         """With `drain` it ends when the queue is empty."""
@@ -93,6 +98,8 @@ class Landing(msgspec.Struct, frozen=True, kw_only=True):
             *("--trigger-seconds", str(self.trigger_s)),
             *(("--max-connections", str(self.connections)) if self.connections else ()),
             *self.reach.arguments,
+            *(("--envelope", self.envelope) if self.envelope else ()),
+            *(("--columns", self.columns) if self.columns else ()),
             *(["--metrics"] if self.metrics is UNSET else ["--metrics", self.metrics]),
             *(["--drain"] if drain else []),
         )

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from sluice.federation.matching.exchanges import MAX_NAME_CHARACTERS
 from sluice.pipeline.jobs import TableFormat
 
+from sluice_jobs.landing_names import ATTRIBUTE_TYPES, RESERVED
 from sluice_spark.errors import InvalidOption
 from sluice_spark.metrics.emf import NAMESPACE
 from sluice_spark.options import parsed as parsed_options
@@ -46,6 +47,10 @@ def _land(parser: argparse.ArgumentParser) -> None:
     _sqs(parser)
     parser.add_argument("--max-messages", type=_count, metavar="N", help="of a batch")
     parser.add_argument("--max-connections", type=_count, metavar="N", help="receives at once")
+    parser.add_argument("--envelope", metavar="NAME[,NAME]", help="what bodies are in, from the outermost in")
+    parser.add_argument(
+        "--columns", type=_columns, default={}, metavar="NAME:TYPE[,…]", help="attributes that get a column"
+    )
     parser.add_argument("--late-days", type=_days, default=LATE_DAYS_DEFAULT, metavar="N")
     parser.add_argument("--metrics", nargs="?", const=NAMESPACE, metavar="NAMESPACE", help="EMF lines on stdout")
 
@@ -118,6 +123,7 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
         "stagingLocation": given.staging,
         "region": given.region,
         "endpoint": given.endpoint,
+        "envelope": given.envelope,
         "maxMessagesPerTrigger": given.max_messages and str(given.max_messages),
         "maxConnections": given.max_connections and str(given.max_connections),
         # A drain ends when the receive that is under way does: soon, and it takes nothing that comes meanwhile for long
@@ -126,7 +132,13 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-_OF_OPTION = {"queueUrl": "--queue-url", "stagingLocation": "--staging", "region": "--region", "endpoint": "--endpoint"}
+_OF_OPTION = {
+    "queueUrl": "--queue-url",
+    "stagingLocation": "--staging",
+    "region": "--region",
+    "endpoint": "--endpoint",
+    "envelope": "--envelope",
+}
 
 
 def _check_source(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
@@ -165,6 +177,18 @@ def _days(text: str) -> int:
     if not re.fullmatch(r"\d{1,4}", text) or int(text) > limit:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of days from 0 to {limit}")
     return int(text)
+
+
+def _columns(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in text.split(","):
+        name, _, kind = each.strip().partition(":")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,127}", name) or kind not in ATTRIBUTE_TYPES:
+            raise argparse.ArgumentTypeError(f"{each!r} is not name:type with a type of {', '.join(ATTRIBUTE_TYPES)}")
+        if name.lower() in {*RESERVED, *map(str.lower, found)}:
+            raise argparse.ArgumentTypeError(f"there is a column {name} already")
+        found[name] = kind
+    return found
 
 
 def _seconds(text: str) -> float:

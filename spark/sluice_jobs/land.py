@@ -7,15 +7,15 @@ completes what is missing, and adds nothing twice. So checkpoint, staging locati
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 
 from sluice_jobs.arguments import LATE_DAYS_DEFAULT, TRIGGER_SECONDS_DEFAULT
-from sluice_jobs.landing import REASON, classified, messages_layout, quarantine_layout
-from sluice_jobs.landing_names import MESSAGES, QUARANTINE
+from sluice_jobs.landing import NO_EXTRAS, Extras, classified, messages_layout, quarantine_layout
+from sluice_jobs.landing_names import MESSAGES, QUARANTINE, REASON
 from sluice_jobs.stopping import asked_to_stop, awaited, stop_before, stopped_on_purpose
 from sluice_jobs.table_log import Transaction
 from sluice_jobs.tables import ParquetTable, Table, open_table
@@ -41,7 +41,13 @@ class Landing:
     trigger_seconds: float = TRIGGER_SECONDS_DEFAULT
     drain: bool = False
     late_days: int = LATE_DAYS_DEFAULT
+    columns: Mapping[str, str] = field(default_factory=dict)  # of attributes, with their types
     metrics: str | None = None  # the namespace
+
+    @property
+    def extras(self) -> Extras:
+        """The columns that the messages get beside those of all."""
+        return Extras(envelope="envelope" in self.source, attributes=self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +76,16 @@ class Batches:
     """What Spark calls with each batch. `totals` grows; once `stopping` is set no further batch begins."""
 
     def __init__(
-        self, messages: Table, quarantine: Table, late_days: int, landed: Callable[[int], None] = lambda _: None
+        self,
+        messages: Table,
+        quarantine: Table,
+        late_days: int,
+        landed: Callable[[int], None] = lambda _: None,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         """`landed`: see `land`."""
         self._messages, self._quarantine, self._late_days, self._landed = messages, quarantine, late_days, landed
+        self._extras = extras
         self.totals = LandedTotals()
         self.stopping = threading.Event()
 
@@ -86,7 +98,7 @@ class Batches:
         self._landed(number)
 
     def _written(self, batch: DataFrame, transaction: Transaction) -> LandedTotals:
-        rows = classified(batch, late_days=self._late_days)
+        rows = classified(batch, late_days=self._late_days, extras=self._extras)
         bad, late = F.col(REASON).isNotNull(), F.col("late")
         counts = Observation()
         watched = rows.observe(
@@ -113,10 +125,11 @@ def land(spark: SparkSession, landing: Landing, landed: Callable[[int], None] = 
     tables have it, before Spark knows.
     """
     batches = Batches(
-        open_table(landing.table_format, landing.tables, MESSAGES, messages_layout()),
+        open_table(landing.table_format, landing.tables, MESSAGES, messages_layout(landing.extras)),
         ParquetTable(f"{landing.quarantine}/{QUARANTINE}", quarantine_layout()),
         landing.late_days,
         landed,
+        landing.extras,
     )
     received = spark.readStream.format("sqs").options(**landing.source).load()
     if landing.metrics is not None:

@@ -6,6 +6,8 @@ Federation's metadata travel in an attribute of their own (`sluice.federation.me
 by itself and from what stands in it alone, no clock among it: a batch that comes again is split the same way.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -13,12 +15,13 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.types import StructType
 from sluice.federation.messages.metadata import ATTRIBUTE, EXCHANGE_ATTRIBUTE, KEY_ATTRIBUTE
 
+from sluice_jobs.landing_names import ENVELOPE, OWN_COLUMNS, REASON
 from sluice_jobs.tables import Layout
+from sluice_spark.formats.deserialisation import REASON as BAD_RECORD
 from sluice_spark.log.segments import SPARK_SCHEMA
 
 NO_EXCHANGE = "none"
 PARTITION_COLUMNS = ("date", "exchange", "late")
-REASON = "reason"
 # A partition's folder has the name in it, escaped; file systems take 255 bytes
 MAX_EXCHANGE_ESCAPED = 240
 MAX_PUBLISHED_MS = 253_402_300_799_999  # the end of the year 9999: what Python and other readers have a date for
@@ -29,15 +32,28 @@ _NO_TEXT = r"^(-?\d|true$|false$|\[|\{)"  # what a JSON value that is no text be
 _EVENT = "kind string, id string, at string, site string"
 _AT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$"
 
-_OWN = (
-    "happened_at timestamp, routing_key string, origin string, origin_id string, sites array<string>, "
-    "published_at timestamp, date date, exchange string, late boolean"
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """Columns that not every table has: what envelopes said, and attributes of messages as columns of a type."""
+
+    envelope: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ddl(self) -> str:
+        """As columns before ours."""
+        envelope = {ENVELOPE: "map<string, string>"} if self.envelope else {}
+        return "".join(f"`{name}` {kind}, " for name, kind in {**envelope, **self.attributes}.items())
 
 
-def messages_layout() -> Layout:
-    """Of table `messages`: the source's columns, then ours, partition columns last."""
-    return Layout(schema=StructType.fromDDL(f"{SPARK_SCHEMA}, {_OWN}"), partition_columns=PARTITION_COLUMNS)
+NO_EXTRAS = Extras()
+
+
+def messages_layout(extras: Extras = NO_EXTRAS) -> Layout:
+    """Of table `messages`: the source's columns, the extras, then ours, partition columns last."""
+    columns = f"{SPARK_SCHEMA}, {extras.ddl}{OWN_COLUMNS}"
+    return Layout(schema=StructType.fromDDL(columns), partition_columns=PARTITION_COLUMNS)
 
 
 def quarantine_layout() -> Layout:
@@ -45,12 +61,13 @@ def quarantine_layout() -> Layout:
     return Layout(schema=StructType.fromDDL(f"{SPARK_SCHEMA}, {REASON} string, date date"), partition_columns=("date",))
 
 
-def classified(received: DataFrame, *, late_days: int) -> DataFrame:
+def classified(received: DataFrame, *, late_days: int, extras: Extras = NO_EXTRAS) -> DataFrame:
     """Add our columns to the source's, with a `reason` in bad rows and null in good ones. A row in, a row out.
 
     `happened_at` is an event's own time, where the body is an event (see docs/jobs.md) and the time isn't after the
     sending; else when it was sent. A row is `late` where that day is more than `late_days` before the day it was sent:
-    then `date` is the latter, so that no old partition gets a file.
+    then `date` is the latter, so that no old partition gets a file. An attribute that isn't of its column's type is
+    null there; what the source calls a bad record is bad.
     """
     attributes = F.col("attributes")
     sealed = attributes[ATTRIBUTE]
@@ -68,6 +85,8 @@ def classified(received: DataFrame, *, late_days: int) -> DataFrame:
     published = F.col("_metadata.published")
     read = unread.select(
         *StructType.fromDDL(SPARK_SCHEMA).names,
+        *([ENVELOPE] if extras.envelope else []),
+        *[attributes[name]["string"].try_cast(kind).alias(name) for name, kind in extras.attributes.items()],
         F.coalesce(_event_time(), "_sent").alias("happened_at"),
         key.alias("routing_key"),
         F.substring_index("_metadata.id", ".", 1).alias("origin"),
@@ -75,7 +94,7 @@ def classified(received: DataFrame, *, late_days: int) -> DataFrame:
         F.col("_metadata.trace").alias("sites"),
         F.when(published.between(0, MAX_PUBLISHED_MS), F.timestamp_millis(published)).alias("published_at"),
         exchange.alias("exchange"),
-        _reason(exchange).alias(REASON),
+        F.coalesce(*([BAD_RECORD] if BAD_RECORD in received.columns else []), _reason(exchange)).alias(REASON),
         "_sent",
     )
     late = F.datediff(F.to_date("_sent"), F.to_date("happened_at")) > late_days

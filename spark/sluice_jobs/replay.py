@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from sluice.errors import TooLarge
 
-from sluice_jobs.landing import REASON, classified, messages_layout
-from sluice_jobs.landing_names import MESSAGES
+from sluice_jobs.landing import classified, messages_layout
+from sluice_jobs.landing_names import MESSAGES, REASON
 from sluice_jobs.replaying import replayed
 from sluice_jobs.tables import open_table
 from sluice_spark.sink.outgoing import Addressing, Place, Unsent, outgoing

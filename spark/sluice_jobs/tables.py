@@ -70,7 +70,8 @@ class ParquetTable:
         """Write the files first, then the version of the log that names them. Raises LogError, UnknownFormat."""
         if self.log.has(transaction):
             return False
-        return self.log.append(self.write(frame, f"{transaction.version:012d}"), transaction)
+        rows = frame.select(*self._layout.schema.names)
+        return self.log.append(self.write(rows, f"{transaction.version:012d}"), transaction)
 
     def read(self, spark: SparkSession, keep: Keep = lambda _: True) -> DataFrame:
         """Read the files of the newest version, but of partitions that `keep` refuses. Raises LogError."""
@@ -88,8 +89,7 @@ class ParquetTable:
     def write(self, frame: DataFrame, label: str) -> Sequence[DataFile]:
         """Files with the rows, in a new folder: not yet of the table. One that failed half-way writes none of these."""
         folder = f"{label}-{uuid.uuid4().hex[:12]}"  # without a `=`, in which readers would see a partition
-        columns = [name for name in self._layout.schema.names if name in frame.columns]
-        writer = frame.select(*columns).write.partitionBy(*self._layout.partition_columns)
+        writer = frame.write.partitionBy(*self._layout.partition_columns)
         writer.options(**_WRITTEN).parquet(f"{self.location}/{folder}")
         return self.log.written(folder)
 

@@ -8,6 +8,7 @@ SluiceSparkError
 │   ├── QueueRefused          the user's: access, no such queue, KMS. Never retried
 │   ├── QueueBusy             SQS's or the network's: retried with back-off
 │   └── TooManyInFlight       OverLimit: waits until messages are deleted
+├── NothingReceived           no receive has worked for failOnReceiveErrorAfter: credentials or an endpoint are gone
 ├── LogError                  the staged log's
 │   ├── SegmentTaken          another writer published this number
 │   ├── Fenced                another driver writes this log: this one must stop
@@ -48,6 +49,18 @@ class InvalidColumn(SluiceSparkError):
     def __reduce__(self) -> tuple[type["InvalidColumn"], tuple[str, str]]:
         """Pickle both arguments, as InvalidOption does."""
         return type(self), (self.column, self.why)
+
+
+class NothingReceived(SluiceSparkError):
+    """Every receive from a queue has failed, for longer than the user wants to wait."""
+
+    def __init__(self, queue_url: str, for_s: float, reason: str) -> None:
+        super().__init__(f"no receive from {queue_url} has worked for {for_s:.0f} s; the last: {reason}")
+        self.queue_url, self.for_s, self.reason = queue_url, for_s, reason
+
+    def __reduce__(self) -> tuple[type["NothingReceived"], tuple[str, float, str]]:
+        """Pickle the arguments, as InvalidOption does."""
+        return type(self), (self.queue_url, self.for_s, self.reason)
 
 
 class RowsNotSent(SluiceSparkError):

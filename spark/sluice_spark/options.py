@@ -18,6 +18,7 @@ CONNECTIONS_LIMIT = 512
 WAIT_LIMIT_S = 20
 VISIBILITY_LIMIT_S = 43_200
 RETENTION_DEFAULT_S = 3600.0
+PATIENCE_DEFAULT_S = 600.0
 BUFFER_DEFAULT_BYTES = 48 * 2**20
 EXECUTORS_VISIBILITY_S = 120  # asked for with each receive, unless the option says another
 EXECUTORS_VISIBILITY_LEAST_S = 10  # a task receives for a quarter of it, less a long poll
@@ -56,6 +57,7 @@ class Options:
     wait_s: int | None = None
     delete: bool = True
     after_commit: bool = False
+    patience_s: float | None = PATIENCE_DEFAULT_S  # with receives that fail; None: for ever
     rate_limit: int | str | None = None  # messages/s, or a function that says it, as `package.module:name`
     deserialisation: Deserialisation = field(default_factory=Deserialisation)
     s3: S3Choice = field(default_factory=S3Choice)
@@ -250,6 +252,10 @@ def _time(value: str) -> float:
     return float(int(found[1]) * _TIMES[found[2]])
 
 
+def _patience(value: str) -> float | None:
+    return None if value.lower() == "never" else _time(value)
+
+
 def one_of(offered: Mapping[str, Meaning]) -> Callable[[str], Meaning]:
     """Make the parser of a word, in any case, into what it means. It raises ValueError for another."""
     meanings = {name.lower(): meaning for name, meaning in offered.items()}
@@ -347,6 +353,7 @@ _OFFERED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "maxBytesPerTrigger": ("admission.size", _size),
     "checkMd5": ("check_md5", FLAG),
     "rateLimit": ("rate_limit", _rate_limit),
+    "failOnReceiveErrorAfter": ("patience_s", _patience),
     "visibilityTimeout": ("visibility_s", _number(1, VISIBILITY_LIMIT_S)),
     "waitTimeSeconds": ("wait_s", _number(1, WAIT_LIMIT_S)),  # long polls only
     "deleteMode": ("", one_of(_DELETE_MODES)),

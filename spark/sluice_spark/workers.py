@@ -5,21 +5,23 @@ import gc
 import importlib
 import sys
 import zipimport
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 COLLECT_EVERY = 50_000  # new containers that outlive their function: some 25,000 messages, more than a segment has
 SWITCH_S = 0.001  # how long a thread that computes keeps the interpreter from one whose answer has come
+Outcome = TypeVar("Outcome")
 
 
-def run(whole: Coroutine[Any, Any, None]) -> None:
+def run(whole: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run it in an event loop: uvloop's where that is installed, which costs less CPU."""
     try:
         loops = importlib.import_module("uvloop").new_event_loop
     except ImportError:
         loops = None
     with asyncio.Runner(loop_factory=loops) as runner:
-        runner.run(whole)
+        return runner.run(whole)
 
 
 def spare_collections() -> None:
@@ -30,6 +32,17 @@ def spare_collections() -> None:
     """
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
+
+
+@contextmanager
+def fewer_collections() -> Iterator[None]:
+    """Make the garbage collector look rarely while a task receives, and then as before: others use its worker too."""
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECT_EVERY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def answer_soon() -> None:

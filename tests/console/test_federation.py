@@ -145,3 +145,22 @@ def test_a_part_that_cant_be_read_takes_nothing_with_it(look: Looking, sites: Re
     page = look.at("#/federation")
     expect(page.get_by_text("the drawing can't be read: drawing needs Graphviz")).to_be_visible()
     expect(page.get_by_role("region", name="Routes").first).to_be_visible()
+
+
+def test_a_window_that_becomes_narrow_asks_for_the_narrow_map_and_stays_where_it_is(
+    look: Looking, sites: RecordedSites
+) -> None:
+    page = look.at("#/federation")
+    the_map(page).wait_for()
+    page.set_viewport_size({"width": 400, "height": 800})
+    for _ in range(100):
+        if "federation@0?narrow=1" in sites.reads:
+            break
+        page.wait_for_timeout(50)
+    assert "federation@0?narrow=1" in sites.reads
+    expect(the_map(page)).to_be_visible()
+    page.get_by_role("link", name="Pipeline").click()
+    page.get_by_role("region", name="Landing").wait_for()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.wait_for_timeout(200)  # in which it would go back
+    expect(page.get_by_role("heading", level=1)).to_have_text("Pipeline")

@@ -116,7 +116,7 @@ def test_the_page_says_what_the_command_says(deployed: Deployed, watched: Watche
 def test_a_refresh_makes_at_most_ten_calls_and_none_while_nobody_looks(watched: WatchedSites) -> None:
     memory = watched.sites[0].memory
     overview(watched)  # the first looks at all
-    for reading in ("overview", "rendezvous", "dead-letters", "log") * 2:
+    for reading in READERS:
         time.sleep(ROUND_S)
         before = memory.calls
         watched.read(Topic(reading=reading))

@@ -43,6 +43,36 @@ def test_land_has_the_sources_options_by_their_names() -> None:
     assert (given.tables, given.trigger_seconds, given.late_days, given.drain) == ("/t", 30.0, 3, False)
 
 
+def test_columns_of_attributes_are_names_with_types() -> None:
+    given = parsed("land", LAND | {"--columns": "priority:bigint, user-id:string", "--envelope": "sns,eventbridge"})
+    assert given.columns == {"priority": "bigint", "user-id": "string"}
+    assert source_options(given)["envelope"] == "sns,eventbridge"
+    assert (parsed("land", LAND).columns, "envelope" in source_options(parsed("land", LAND))) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "why"),
+    [
+        ("--columns", "priority", "is not name:type"),
+        ("--columns", "priority:text", "is not name:type with a type of string, boolean"),
+        ("--columns", "a b:int", "is not name:type"),
+        ("--columns", "Body:string", "there is a column Body already"),
+        ("--columns", "a:int,A:int", "there is a column A already"),
+        ("--columns", "late:boolean", "there is a column late already"),
+        ("--columns", "envelope:string", "there is a column envelope already"),
+        ("--envelope", "letter", "is none of none, sns"),
+    ],
+)
+def test_a_column_or_an_envelope_that_cant_be_is_named(
+    capsys: pytest.CaptureFixture[str], argument: str, value: str, why: str
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed("land", LAND | {argument: value})
+    said = capsys.readouterr().err
+    assert f"argument {argument}:" in said
+    assert why in said
+
+
 def test_yesterday_is_the_day_before() -> None:
     assert parsed("statistics", STATISTICS).day == date(2026, 2, 28)
     assert parsed("statistics", STATISTICS | {"--day": "2026-02-03"}).day == date(2026, 2, 3)

@@ -1,15 +1,29 @@
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sluice_spark.log.offsets import Offset, Position, Totals
+from sluice_spark.log.status import Status
 from sluice_spark.metrics.emf import emf_lines, line
-from sluice_spark.metrics.measures import UNITS, QueryMetrics, Reading, Sample, idle, measured, offset_of
+from sluice_spark.metrics.measures import (
+    DOLLARS_PER_REQUEST,
+    UNITS,
+    QueryMetrics,
+    Reading,
+    Sample,
+    idle,
+    measured,
+    offset_of,
+    told,
+)
+from sluice_spark.metrics.plotting import Run
 
 
 def offset(messages: int, size: int = 0, failed: int = 0) -> Offset:
@@ -136,3 +150,46 @@ def test_emf_lines_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     emf_lines()(QueryMetrics(query="orders", source=1, at_ms=at_ms, values={"numRecordsIn": 1}))
     document = json.loads(capsys.readouterr().out)
     assert (document["Query"], document["Source"], document["numRecordsIn"]) == ("orders", "1", 1)
+
+
+def test_what_the_receiver_says_is_measured_and_priced() -> None:
+    first = Status(at_ms=60_000, began_ms=0, state="receiving", requests=1_000, staged_bytes=7, staged_messages=2)
+    assert told(first, None)["dollarsPerHour"] == pytest.approx(60_000 * DOLLARS_PER_REQUEST)
+    later = replace(first, at_ms=120_000, requests=1_500, waiting=9, oldest_ms=300, receives_failed=1)
+    assert told(later, first) == {
+        "numReceivesFailed": 1,
+        "timeSinceLastReceive": 0,
+        "stagedRecords": 2,
+        "stagedBytes": 7,
+        "waitingRecords": 9,
+        "oldestRecordAge": 300,
+        "numRequests": 1_500,
+        "dollarsPerHour": pytest.approx(30_000 * DOLLARS_PER_REQUEST),
+    }
+    assert set(told(later, first)) <= set(UNITS)
+
+
+def test_another_drivers_requests_are_counted_from_its_own_beginning() -> None:
+    before = Status(at_ms=60_000, began_ms=0, state="receiving", requests=1_000)
+    after = Status(at_ms=130_000, began_ms=70_000, state="receiving", requests=50)
+    assert told(after, before)["dollarsPerHour"] == pytest.approx(3_000 * DOLLARS_PER_REQUEST)
+
+
+def test_the_price_is_the_one_that_costs_are_reckoned_with() -> None:
+    prices = tomllib.loads((Path(__file__).parents[2] / "sluice" / "costs" / "prices.toml").read_text())
+    price = prices["sqs_standard"]
+    assert pytest.approx(price["usd"] / price["per"]) == DOLLARS_PER_REQUEST
+
+
+def test_a_run_is_kept_as_rows_and_drawn() -> None:
+    run = Run()
+    for at_ms, state in ((1_000, "receiving"), (2_000, "failing")):
+        values = {"numRecordsInPerSecond": 5.0, "stagedRecords": 3, "dollarsPerHour": 0.1}
+        run(QueryMetrics(query="orders", source=0, at_ms=at_ms, values=values, state=state))
+    assert [(row["at"].timestamp(), row["state"], row["stagedRecords"]) for row in run.rows] == [
+        (1, "receiving", 3),
+        (2, "failing", 3),
+    ]
+    pytest.importorskip("matplotlib").use("agg")
+    labels = [panel.get_ylabel() for panel in run.plot().axes]
+    assert labels == ["messages/s", "waiting, staged", "seconds behind", "dollars/hour"]

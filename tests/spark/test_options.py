@@ -7,6 +7,15 @@ from sluice_spark.options import parsed
 MINIMUM = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q", "stagingLocation": "/tmp/log"}
 
 
+def test_how_long_failing_receives_are_waited_for_is_a_time_or_never() -> None:
+    given = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/q", "stagingLocation": "/s"}
+    assert parsed(given).patience_s == 600
+    assert parsed({**given, "failOnReceiveErrorAfter": "5m"}).patience_s == 300
+    assert parsed({**given, "failOnReceiveErrorAfter": "never"}).patience_s is None
+    with pytest.raises(InvalidOption, match="failOnReceiveErrorAfter"):
+        parsed({**given, "failOnReceiveErrorAfter": "soon"})
+
+
 def test_names_are_taken_in_any_case() -> None:
     options = parsed(
         {

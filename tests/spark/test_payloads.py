@@ -8,6 +8,8 @@ from typing import Any
 import botocore.session
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption, ObjectRefused
 from sluice_spark.formats.payloads import AT_ONCE, Pointer, pointer_of, pointers_of, portions
 from sluice_spark.log.offsets import Position
@@ -59,6 +61,16 @@ def test_a_pointer_of_either_library_is_one(body: str) -> None:
 def test_any_other_body_is_itself(body: str) -> None:
     assert pointer_of(body) is None
     assert pointers_of(body, ["sns"]) == []
+
+
+VALUES = st.recursive(st.none() | st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3))
+
+
+@given(st.sampled_from([JAVA, EARLIER, "x"]), VALUES, VALUES)
+def test_whatever_a_body_says_it_is_a_pointer_or_itself(name: str, bucket: Any, key: Any) -> None:
+    body = json.dumps([name, {"s3BucketName": bucket, "s3Key": key}])
+    texts = isinstance(bucket, str) and isinstance(key, str) and name != "x"
+    assert pointer_of(body) == (Pointer(bucket, key) if texts else None)
 
 
 def test_a_pointer_is_found_in_what_sns_wraps_it_in() -> None:

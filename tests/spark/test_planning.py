@@ -128,6 +128,16 @@ def test_ids_whose_deletion_is_not_confirmed_are_never_forgotten(segments: list[
     assert all(identity in seen for identity in unconfirmed)
 
 
+def test_what_drivers_before_staged_is_never_forgotten_and_leaves_room_for_as_much_as_ever() -> None:
+    seen = Seen(4)
+    seen.inherited(["a", "b", "c", "d", "e", "f"])
+    for number in range(3):
+        seen.staged(number, [f"{number}-0", f"{number}-1"])
+        seen.confirmed(number)
+    assert all(identity in seen for identity in ("a", "f", "1-0", "2-1"))
+    assert "0-0" not in seen
+
+
 def test_connections_follow_the_answers() -> None:
     assert connections_wanted(1, 10, 64) > 1
     assert connections_wanted(64, 10, 64) == 64

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sluice_spark.errors import InvalidOption
 from sluice_spark.formats import protobuf
 from sluice_spark.formats.deserialisation import Deserialisation, deserialised, parser
@@ -183,3 +185,9 @@ def test_the_file_is_read_once_where_the_query_is_planned(tmp_path: Path) -> Non
 def test_options_that_do_not_go_together_are_named(option: str, given: dict[str, str]) -> None:
     with pytest.raises(InvalidOption, match=option):
         parsed({**MINIMUM, **given})
+
+
+@given(st.binary(max_size=64))
+def test_whatever_bytes_there_are_they_are_a_value_or_a_bad_record(content: bytes) -> None:
+    (row,) = rows(b64encode(content).decode())
+    assert (row["value"] is None) == (row["bad_record"] is not None)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from sluice_spark.errors import Fenced, LogError, QueueRefused, SegmentMissing, SegmentTaken, UnknownFormat
 from sluice_spark.log.offsets import Position
-from sluice_spark.log.planning import sliced
+from sluice_spark.log.planning import DEDUPLICATION_LIMIT, sliced
 from sluice_spark.log.segment_files import segment_name
 from sluice_spark.log.segments import HEAD_BYTES, encoded, header_of, rows_of, table
 from sluice_spark.log.staging import StagedLog, batches
@@ -71,6 +71,27 @@ def begun(store: Store) -> StagedLog:
     log = StagedLog(store)
     log.take_over(log.oldest())
     return log
+
+
+def test_the_last_of_a_driver_are_known_however_many_others_stage_and_are_killed(store: Store) -> None:
+    """Its deletions were cut off, and come to nothing but the visibility timeout: the messages come again."""
+    for driver in range(3):
+        log = begun(store)
+        log.append(some(driver))
+        log.append(many(DEDUPLICATION_LIMIT // 2 + 1, f"of-{driver}"))
+        log.append(some(10 + driver))
+    last = begun(store)
+    assert all(f"id-{10 + driver}" in last.seen for driver in range(3))
+    for number in range(3):
+        last.seen.staged(100 + number, [f"{number}-{each}" for each in range(DEDUPLICATION_LIMIT)])
+        last.seen.confirmed(100 + number)
+    assert all(f"id-{10 + driver}" in last.seen for driver in range(3))
+    assert "0-0" not in last.seen
+
+
+def many(count: int, name: str) -> pa.Table:
+    rows = some(0).take([0] * count)
+    return rows.set_column(0, "message_id", pa.array([f"{name}-{number}" for number in range(count)]))
 
 
 def test_a_name_is_published_once(store: Store) -> None:
@@ -161,6 +182,17 @@ def test_what_has_no_exclusive_create_or_lacks_its_package_is_refused() -> None:
         open_store("hdfs://name/log")
     with pytest.raises(LogError, match="needs gcsfs"):
         open_store("gs://bucket/log")
+
+
+def test_any_other_error_of_a_file_system_is_the_log_s() -> None:
+    class Refusing:
+        """As gcsfs raises what Google answers: no OSError."""
+
+        def pipe_file(self, *_: object, **__: object) -> None:
+            raise RuntimeError("403")
+
+    with pytest.raises(LogError, match=r"bucket/log/a.*403"):
+        FsspecStore(Refusing(), "bucket/log").publish("a", pa.py_buffer(b""))
 
 
 def test_the_newest_driver_fences_the_one_before(store: Store) -> None:

@@ -21,6 +21,7 @@ from sluice_spark.log.quarantine import counts
 from sluice_spark.log.segment_files import header_at, numbers_since, segment_name
 from sluice_spark.log.segments import Header, rows_of
 from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.status import Status, said
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import deletions, message_ids
 
@@ -140,6 +141,14 @@ def test_a_table_is_what_its_checkpoint_and_the_versions_after_it_leave() -> Non
     assert [log.has(Transaction(app_id=query, version=version)) for version in (4, 5)] == [True, False]
     assert {file.partition["exchange"] for file in log.files()} == {"events", "none", "a/b:c {%}*? é=1"}
     assert [file.name.partition("/")[0] for file in log.added(after=4, until=6)] == ["batch=000000000004-490892d32b0b"]
+
+
+def test_a_status_is_read_and_a_later_versions_passed_over(tmp_path: Path) -> None:
+    status = Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7)
+    assert said(STAGING) == status
+    shutil.copytree(STORED / "staging", tmp_path / "staging")
+    (tmp_path / "staging" / "status" / "00000009999999999999.v2").touch()
+    assert said(FileStore(tmp_path / "staging")) == status
 
 
 def later_segment(folder: Path) -> None:

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sluice_spark.workers import COLLECT_EVERY, SWITCH_S, answer_soon, spare_collections, spare_pyspark_zip
+from sluice_spark.workers import (
+    COLLECT_EVERY,
+    SWITCH_S,
+    answer_soon,
+    fewer_collections,
+    spare_collections,
+    spare_pyspark_zip,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +57,13 @@ def test_the_collector_looks_rarely_and_still_looks() -> None:
     assert gc.isenabled()
     assert gc.get_threshold()[0] == COLLECT_EVERY
     assert gc.get_freeze_count() > 0
+
+
+def test_the_collector_of_a_worker_that_others_use_looks_as_before_afterwards() -> None:
+    before = gc.get_threshold()
+    with fewer_collections():
+        assert gc.get_threshold() == (COLLECT_EVERY, *before[1:])
+    assert gc.get_threshold() == before
 
 
 def test_a_thread_that_computes_gives_way_to_the_network_soon() -> None:

@@ -91,6 +91,8 @@ ADOPTED = ParameterSet(
         "sluice.federation.queues": [{"name": "orders", "existing_arn": f"{HERE}:their-orders"}],
         "sluice.federation.kms_key_arn": "arn:aws:kms:ap-southeast-1:123456789012:key/mrk-1234abcd12ab34cd56ef12345678",
         "sluice.pipeline.assume_role_arns": ["arn:aws:iam::123456789012:role/their-role"],
+        "sluice.pipeline.envelope": "sns,s3",
+        "sluice.pipeline.columns": ",".join(_numbered(20, "attribute-{}:bigint")),
         "sluice.operations.alarm_topic_arn": "arn:aws:sns:ap-southeast-1:123456789012:their-topic",
     },
 )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -105,6 +106,14 @@ def test_spark_s_parameters_can_be_told_apart_by_spaces(table_format: TableForma
     words = job.spark_submit_parameters.split(" ")
     assert words[::2] == ["--conf"] * len(job.program.configuration)
     assert dict(word.split("=", 1) for word in words[1::2]) == dict(job.program.configuration)
+
+
+def test_the_land_job_is_told_of_envelopes_and_columns_where_there_are_some() -> None:
+    landing = SETTINGS.landing
+    assert not {"--envelope", "--columns"} & set(landing.arguments())
+    told = replace(landing, envelope="sns", columns="priority:int").arguments(drain=True)
+    pairs = dict(pairwise(told))
+    assert (pairs["--envelope"], pairs["--columns"]) == ("sns", "priority:int")
 
 
 def test_half_of_a_worker_s_memory_is_for_python() -> None:

@@ -28,6 +28,11 @@ export function redrawnWhenResized(redraw) {
   });
 }
 
+// How much larger the page's letters are than those that drawings are laid out for.
+function zoom() {
+  return parseFloat(getComputedStyle(document.documentElement).fontSize) / 15.5;
+}
+
 export function shortened(text, characters) {
   const all = [...String(text)];
   return all.length <= characters ? String(text) : `${all.slice(0, Math.max(1, characters - 1)).join("")}…`;
@@ -37,7 +42,9 @@ export function shortened(text, characters) {
  * Flows from one source to targets, each `{name, note, value, colour, dashed, href}`: as thick as they are large. What
  * has nothing is a thin line.
  */
-export function sankey({ label, source, targets, width, most = 320 }) {
+export function sankey({ label, source, targets, width: shownWidth, most = 320 }) {
+  const larger = zoom();
+  const width = Math.round(shownWidth / larger);
   const narrow = width < 560;
   const barWidth = 12;
   const labelWidth = Math.min(narrow ? width * 0.44 : 300, width / 2);
@@ -69,7 +76,7 @@ export function sankey({ label, source, targets, width, most = 320 }) {
     return ribbon(row, { left: left + barWidth, right, start, characters, labelX: right + barWidth + 10, barWidth });
   });
   return el("figure", { class: "chart" },
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": label },
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, width: shownWidth, height: Math.round(height * larger), role: "group", "aria-label": label },
       svg("text", { x: left, y: 16, class: "chart-title" }, shortened(source.name, Math.floor((width * 0.5) / LABEL_CHARACTER_PX)),
         svg("tspan", { class: "chart-note", dx: 8 }, source.note)),
       drawn,
@@ -103,7 +110,9 @@ function ribbon(row, { left, right, start, characters, labelX, barWidth }) {
  * Bars of series over time. `columns` are `{label, values: [one a series]}`, `series` are `{name, colour}`; bars of one
  * column stand on each other.
  */
-export function bars({ label, columns, series, width, height = 200, said = number }) {
+export function bars({ label, columns, series, width: shownWidth, height = 200, said = number }) {
+  const larger = zoom();
+  const width = Math.round(shownWidth / larger);
   const bottom = 26;
   const top = 12;
   const sums = columns.map((each) => each.values.reduce((sum, value) => sum + (value ?? 0), 0));
@@ -115,7 +124,7 @@ export function bars({ label, columns, series, width, height = 200, said = numbe
   const y = (value) => height - bottom - (value / most) * (height - bottom - top);
   const every = Math.max(1, Math.ceil((columns.length * 74) / inside));
   return el("figure", { class: "chart" },
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, width: shownWidth, height: Math.round(height * larger), role: "img", "aria-label": label },
       steps.map((step) => [
         svg("line", { x1: left, x2: width - 4, y1: y(step), y2: y(step), class: "gridline" }),
         svg("text", { x: left - 8, y: y(step) + 4, class: "chart-note", "text-anchor": "end" }, said(step)),

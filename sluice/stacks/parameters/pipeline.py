@@ -49,6 +49,10 @@ class PipelineParameters(Model):
         "no endpoint that costs leads anywhere, and no job runs. What is queued waits, two weeks at most",
     )
     trigger_s: int = of(30, "from one batch of the land job to the next: longer makes larger files", ge=1, le=3_600)
+    envelope: v.Envelopes | None = of(None, "what bodies are in, from the outermost in: [jobs.md](jobs.md#land)")
+    columns: v.LandedColumns | None = of(
+        None, "attributes that get a column of their own, as `priority:int`; others may follow later"
+    )
     worker_vcpu: Annotated[Literal[1, 2, 4, 8, 16], v.NO_FLAG] = of(1, "of the driver, and of each executor")
     worker_memory_gb: int = of(4, "the same; half of it is Python's and Arrow's", ge=2, le=120)
     worker_disk_gb: int = of(20, "the same", ge=20, le=200)

@@ -246,7 +246,23 @@ KmsKeyArn = Annotated[
 ]
 SqsUrl = Annotated[str, said("an http or https URL", pattern=r"^https?://[A-Za-z0-9.:-]{1,253}/?$")]
 QueuePattern = Annotated[str, said("a queue's name with wildcards", pattern=r"^[A-Za-z0-9_*?-]{1,80}(\.fifo)?$")]
+_COLUMN = r"[A-Za-z_][A-Za-z0-9_-]{0,127}:(string|boolean|int|bigint|float|double|date|timestamp)"
 ReleaseLabel = Annotated[str, said("a release label of EMR", pattern=r"^emr-[a-z0-9.-]{1,59}$")]
+Envelopes = Annotated[
+    str,
+    said(
+        "one or several of sns, eventbridge, s3, with commas",
+        pattern="^((sns|eventbridge)(,(sns|eventbridge))?(,s3)?|s3)$",
+    ),
+]
+LandedColumns = Annotated[
+    str,
+    said(
+        "name:type, with commas, and types of string, boolean, int, bigint, float, double, date, timestamp",
+        max_length=500,
+        pattern=rf"^{_COLUMN}(,{_COLUMN})*$",
+    ),
+]
 VpcId = Annotated[str, said("an id, vpc-…", pattern="^vpc-[0-9a-f]{8,17}$")]
 SubnetId = Annotated[str, said("an id, subnet-…", pattern="^subnet-[0-9a-f]{8,17}$")]
 SecurityGroupId = Annotated[str, said("an id, sg-…", pattern="^sg-[0-9a-f]{8,17}$")]

@@ -196,6 +196,7 @@ class Seen:
     """The ids of staged messages, segment by segment, oldest forgotten first.
 
     A segment whose deletions aren't confirmed is never forgotten, however many there are: its messages will come again.
+    Nor is what drivers before have left.
     """
 
     def __init__(self, limit: int = DEDUPLICATION_LIMIT) -> None:
@@ -212,6 +213,15 @@ class Seen:
     def none_of(self, ids: Sequence[str]) -> bool:
         """Whether all are new, and different."""
         return self._ids.isdisjoint(ids) and len(set(ids)) == len(ids)
+
+    def inherited(self, ids: Sequence[str]) -> None:
+        """Note what drivers before have staged, for as long as this one runs: what they deleted of it nobody knows.
+
+        What this one stages is remembered beside it, as much as without.
+        """
+        before = len(self._ids)
+        self._ids.update(ids)
+        self._limit += len(self._ids) - before
 
     def taken(self, ids: Sequence[str]) -> None:
         """Note that these will be staged: whoever says so stages them, or ends."""

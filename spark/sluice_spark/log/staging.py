@@ -32,12 +32,15 @@ from sluice_spark.log.segment_files import (
     segment_name,
 )
 from sluice_spark.log.segments import Header, body_size, rows_of
+from sluice_spark.log.status import Status, say
 from sluice_spark.log.store import Store
 from sluice_spark.sqs.received import Received
 
 log = logging.getLogger(__name__)
 
 CLAIM_ATTEMPTS = 20
+DRIVERS_REMEMBERED = 8  # before those that staged the newest DEDUPLICATION_LIMIT messages
+LAST_OF_A_DRIVER = 50_000  # ids: several times what is staged and not yet deleted at any moment
 COUNTERS = ("messages_before", "size_before", "deletions_failed")  # cumulative
 
 
@@ -124,6 +127,10 @@ class StagedLog:
         fresh, known = self.notified.sifted(fresh)
         return fresh, again + known
 
+    def tell(self, status: Status) -> None:
+        """Say what is being done with the log. Raises what the store raises."""
+        say(self._store, status)
+
     def consumed(self, position: Position) -> None:
         """Forgets, in memory, what lies before: it is committed."""
         with self._changing:
@@ -171,7 +178,7 @@ class StagedLog:
         self._next = _following(headers[-1])
 
     def _remember(self, numbers: range) -> None:
-        """Ids of the newest segments: their messages may come again, if their deletion was cut off."""
+        """Take on ids whose messages may come again, their deletion cut off: the newest, and each driver's last."""
         newest: list[tuple[int, list[str]]] = []
         objects: list[Sequence[bytes | None]] = []
         count = 0
@@ -184,12 +191,31 @@ class StagedLog:
             count += len(ids)
             if count >= DEDUPLICATION_LIMIT:
                 break
-        for number, ids in reversed(newest):
-            self.seen.staged(number, ids)
-        for number, _ in newest:
-            self.seen.confirmed(number)  # bounded from here on; all of `newest` is still remembered now
+        for _, ids in newest:
+            self.seen.inherited(ids)
+        for ids in self._lasts(range(numbers.start, newest[-1][0] if newest else numbers.start)):
+            self.seen.inherited(ids)
         if self.notified is not None:
             self.notified.begin(each for segment in reversed(objects) for each in segment)
+
+    def _lasts(self, numbers: range) -> Iterator[Sequence[str]]:
+        """Yield the last ids of each of the latest drivers in these numbers.
+
+        What a driver that was killed hadn't deleted comes again after the visibility timeout, when others have staged
+        any number of messages, and may have been killed too.
+        """
+        for _ in range(DRIVERS_REMEMBERED):
+            if not numbers:
+                return
+            first = max(header_at(self._store, numbers[-1]).epoch, numbers.start)
+            count = 0
+            for number in reversed(range(first, numbers.stop)):
+                ids = rows_of(self._store.read(segment_name(number))).column("message_id").to_pylist()
+                yield ids
+                count += len(ids)
+                if count >= LAST_OF_A_DRIVER:
+                    break
+            numbers = range(numbers.start, first)
 
 
 def batches(store: Store, slices: Sequence[Slice]) -> Iterator[pa.RecordBatch]:

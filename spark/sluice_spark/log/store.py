@@ -7,8 +7,8 @@ can create exclusively. `pyarrow.fs` is not used: its streams overwrite what is 
 import importlib
 import os
 import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -207,10 +207,11 @@ class FsspecStore:
 
         fsspec's own retries ask again too, so it may be our own that is found: see `segment_files.publish`.
         """
-        try:
-            self._system.pipe_file(self._path(name), content.to_pybytes(), mode="create")
-        except FileExistsError as error:
-            raise SegmentTaken(name) from error
+        with _translated(self._path(name)):
+            try:
+                self._system.pipe_file(self._path(name), content.to_pybytes(), mode="create")
+            except FileExistsError as error:
+                raise SegmentTaken(name) from error
 
     def read(self, name: str) -> pa.Buffer:
         """One request."""
@@ -222,28 +223,41 @@ class FsspecStore:
 
     def names(self, prefix: str, after: str = "") -> Mapping[str, float]:
         """All of the folder, as fsspec can't begin within."""
-        try:
-            found = self._system.ls(self._path(prefix).rstrip("/"), detail=True)
-        except FileNotFoundError:
-            return {}
+        folder = self._path(prefix).rstrip("/")
+        with _translated(folder):
+            try:
+                found = self._system.ls(folder, detail=True)
+            except FileNotFoundError:
+                return {}
         named = ((_under(prefix, info["name"].rstrip("/").rpartition("/")[2]), info) for info in found)
         return {name: _written_at(info) for name, info in named if name > after and info["type"] == "file"}
 
     def remove(self, names: Iterable[str]) -> None:
         """One by one."""
         for name in names:
-            with suppress(FileNotFoundError):
+            with _translated(self._path(name)), suppress(FileNotFoundError):
                 self._system.rm_file(self._path(name))
 
     def _cat(self, name: str, **part: int) -> bytes:
-        try:
-            content: bytes = self._system.cat_file(self._path(name), **part)
-        except FileNotFoundError as error:
-            raise SegmentMissing(self._path(name)) from error
+        with _translated(self._path(name)):
+            try:
+                content: bytes = self._system.cat_file(self._path(name), **part)
+            except FileNotFoundError as error:
+                raise SegmentMissing(self._path(name)) from error
         return content
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+@contextmanager
+def _translated(place: str) -> Iterator[None]:
+    try:
+        yield
+    except (LogError, OSError):
+        raise
+    except Exception as error:  # each of fsspec's file systems has errors of its own, with no root in common
+        raise LogError(f"{place}: {type(error).__name__}: {error}") from error
 
 
 def _written_at(info: Mapping[str, Any]) -> float:

@@ -25,15 +25,23 @@ def emf_lines(
 
     def emit(metrics: QueryMetrics) -> None:
         own = {"Query": metrics.query, "Source": str(metrics.source)}
-        text = line(metrics.values, {**given, **own}, namespace=namespace, at_ms=metrics.at_ms)
+        said = {"State": metrics.state, "Reason": metrics.reason} if metrics.state else {}
+        text = line(metrics.values, {**given, **own}, namespace=namespace, at_ms=metrics.at_ms, said=said)
         write(text) if write else print(text, flush=True)  # noqa: T201  a log stream is where it goes
 
     return emit
 
 
-def line(values: Mapping[str, float], dimensions: Mapping[str, str], *, namespace: str, at_ms: int) -> str:
-    """One EMF document, without a line end. Every value has a unit in UNITS."""
+def line(
+    values: Mapping[str, float],
+    dimensions: Mapping[str, str],
+    *,
+    namespace: str,
+    at_ms: int,
+    said: Mapping[str, str] | None = None,
+) -> str:
+    """One EMF document, without a line end. Every value has a unit in UNITS; what is `said` is no metric."""
     listed = [{"Name": name, "Unit": UNITS[name]} for name in values]
     directive = {"Namespace": namespace, "Dimensions": [sorted(dimensions)], "Metrics": listed}
-    document = {"_aws": {"Timestamp": at_ms, "CloudWatchMetrics": [directive]}, **dimensions, **values}
+    document = {"_aws": {"Timestamp": at_ms, "CloudWatchMetrics": [directive]}, **dimensions, **(said or {}), **values}
     return orjson.dumps(document).decode()

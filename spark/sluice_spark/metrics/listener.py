@@ -1,8 +1,10 @@
 """A listener that turns a streaming query's progress into metrics, and the observation that it reads.
 
-Runs in the program that started the query. Nothing is asked of SQS: what there is to know is in the progress.
+Runs in the program that started the query. Nothing is asked of SQS: what there is to know is in the progress, and in
+what the receiver says of itself in the staging location.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -11,7 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody calls it
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from sluice_spark.errors import LogError
 from sluice_spark.formats.deserialisation import REASON
+from sluice_spark.log.status import Status, said
+from sluice_spark.log.store import open_store
 from sluice_spark.metrics.emf import emf_lines
 from sluice_spark.metrics.measures import (
     ERRORS,
@@ -24,7 +29,10 @@ from sluice_spark.metrics.measures import (
     idle,
     measured,
     offset_of,
+    told,
 )
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, int]  # a query's id, a source's number in it
 
@@ -49,8 +57,17 @@ class MetricsListener(StreamingQueryListener):
     One call of `emit` for each SQS source of each progress, and while the query is idle. Other sources are passed over.
     """
 
-    def __init__(self, emit: Callable[[QueryMetrics], None] | None = None) -> None:
+    def __init__(
+        self,
+        emit: Callable[[QueryMetrics], None] | None = None,
+        *,
+        staging_location: str | None = None,
+        profile: str | None = None,
+    ) -> None:
+        """`staging_location`, of the one query that is watched then, adds what its receiver says of itself."""
         self._emit = emit or emf_lines()
+        self._store = open_store(staging_location, profile) if staging_location else None
+        self._told: tuple[Status, Mapping[str, float]] | None = None
         self._readings: dict[Key, Reading] = {}
         self._names: dict[str, str] = {}
 
@@ -96,7 +113,33 @@ class MetricsListener(StreamingQueryListener):
     def _take(self, key: Key, reading: Reading, values: Mapping[str, float]) -> None:
         self._readings[key] = reading
         query, source = key
-        self._emit(QueryMetrics(query=self._names.get(query, query), source=source, at_ms=reading.at_ms, values=values))
+        status, more = self._status()
+        self._emit(
+            QueryMetrics(
+                query=self._names.get(query, query),
+                source=source,
+                at_ms=reading.at_ms,
+                values={**values, **more},
+                state=status.state if status else "",
+                reason=status.reason if status else "",
+            )
+        )
+
+    def _status(self) -> tuple[Status | None, Mapping[str, float]]:
+        """Read what the receiver said last. Its dollars are of the time between two of its statuses."""
+        if self._store is None:
+            return None, {}
+        try:
+            status = said(self._store)
+        except (LogError, OSError) as error:
+            log.warning("what the receiver does isn't known: %s", error)
+            return None, {}
+        if status is None:
+            return None, {}
+        before = self._told[0] if self._told else None
+        if self._told is None or status != before:
+            self._told = status, told(status, before)
+        return self._told
 
 
 def _epoch_ms(timestamp: str) -> int:

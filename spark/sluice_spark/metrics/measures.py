@@ -13,6 +13,7 @@ from typing import Any
 
 from sluice_spark.errors import InvalidOffset
 from sluice_spark.log.offsets import Offset
+from sluice_spark.log.status import Status
 
 OBSERVATION = "sluice_sqs"  # the name under which a frame is observed
 ERRORS, SENT_AT, RECEIVED_AT = "errors", "sent_at", "received_at"  # of the observation; the times of its last message
@@ -28,7 +29,19 @@ UNITS: Mapping[str, str] = {
     "currentEmitEventTimeLag": "Milliseconds",
     "pendingRecords": "Count",
     "numSqsDeletionsFailed": "Count",
+    "numReceivesFailed": "Count",
+    "timeSinceLastReceive": "Milliseconds",
+    "stagedRecords": "Count",
+    "stagedBytes": "Bytes",
+    "waitingRecords": "Count",
+    "oldestRecordAge": "Milliseconds",
+    "numRequests": "Count",
+    "dollarsPerHour": "None",
 }
+HOUR_MS = 3_600_000
+# The list price of a request to a standard queue in us-east-1, beyond the first million of a month; a test holds it
+# against the one that `sluice costs` has.
+DOLLARS_PER_REQUEST = 0.40 / 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +52,8 @@ class QueryMetrics:
     source: int
     at_ms: int
     values: Mapping[str, float]
+    state: str = ""  # of the receiver: receiving, idle or failing; empty where it isn't known
+    reason: str = ""  # why it is failing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +155,24 @@ def _ms(value: Any) -> int | None:
     if value is None:
         return None
     return int(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
+
+
+def told(status: Status, before: Status | None) -> Mapping[str, float]:
+    """Measure what the receiver says of itself. Dollars are by the requests since the status `before`."""
+    values: dict[str, float] = {
+        "numReceivesFailed": status.receives_failed,
+        "timeSinceLastReceive": status.since_good_ms,
+        "stagedRecords": status.staged_messages,
+        "stagedBytes": status.staged_bytes,
+        "numRequests": status.requests,
+    }
+    if status.waiting is not None:
+        values["waitingRecords"] = status.waiting
+    if status.oldest_ms is not None:
+        values["oldestRecordAge"] = status.oldest_ms
+    same = before is not None and before.began_ms == status.began_ms
+    since_ms, requests = (before.at_ms, before.requests) if before and same else (status.began_ms, 0)
+    if status.at_ms > since_ms:
+        an_hour = (status.requests - requests) / (status.at_ms - since_ms) * HOUR_MS
+        values["dollarsPerHour"] = an_hour * DOLLARS_PER_REQUEST
+    return values

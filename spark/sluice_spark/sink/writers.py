@@ -4,7 +4,6 @@ Options and columns are checked where a writer is made, on the driver; rows wher
 carries names and options, never a key: each task asks for its credentials itself.
 """
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from sluice_spark.sink.outgoing import Addressing, Outgoing, Place, Unsent, outg
 from sluice_spark.sink.sending import Report, send_all
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
-from sluice_spark.workers import spare_pyspark_zip
+from sluice_spark.workers import run, spare_pyspark_zip
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class _Writing:
             deduplication=self._options.deduplication,
             write=f"{query}/{context.getLocalProperty(BATCH_ID)}" if context and query else self._write_id,
         )
-        report = asyncio.run(
+        report = run(
             send_all(
                 _parts(iterator, partition, addressing),
                 self._client,

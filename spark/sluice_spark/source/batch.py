@@ -43,7 +43,7 @@ class PlannedReader(Reads, DataSourceReader):
         """Claims the log; each action of a plan does so once. Waits for no message."""
         options = self._options
         store = open_store(options.staging_location, options.identity.profile)
-        depth = Depth(task_clients(options), options.queue_urls, deleting=options.delete)
+        depth = Depth(task_clients(options), options.queue_urls, deleting=options.delete, patience_s=options.patience_s)
         try:
             planned = Dispatcher(store, depth, adopted(store)).chains(options.admission)
         finally:

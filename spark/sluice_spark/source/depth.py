@@ -6,12 +6,14 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from sluice_spark.errors import QueueBusy, TooManyInFlight
 from sluice_spark.log.offsets import Position
 from sluice_spark.source.planned import Looks
+from sluice_spark.source.reception import Reception
 from sluice_spark.sqs.client import SqsClient
 
 log = logging.getLogger(__name__)
@@ -27,9 +29,20 @@ class Depth:
     An error that asking again won't mend is raised by `visible`.
     """
 
-    def __init__(self, client: Callable[[], SqsClient], queue_urls: Sequence[str], *, deleting: bool) -> None:
-        """Begin to ask. `deleting`: whether the permission to delete is tried first."""
+    def __init__(
+        self,
+        client: Callable[[], SqsClient],
+        queue_urls: Sequence[str],
+        *,
+        deleting: bool,
+        patience_s: float | None = None,
+    ) -> None:
+        """Begin to ask. `deleting`: whether the permission to delete is tried first.
+
+        `patience_s`: with questions that fail; None: for ever.
+        """
         self._client, self._queue_urls, self._deleting = client, queue_urls, deleting
+        self._patience_s, self._reception = patience_s, Reception(queue_urls, time.monotonic())
         self._changed = threading.Condition()
         self._questions = self._answered = 0  # an answer is to all questions before it was asked for
         self._wake: Callable[[], None] = lambda: None
@@ -93,11 +106,16 @@ class Depth:
 
     async def _look(self, client: SqsClient) -> None:
         questions = self._questions
-        try:
-            answers = [await client.attributes(queue_url, VISIBLE) for queue_url in self._queue_urls]
-        except (QueueBusy, TooManyInFlight) as error:
-            log.warning("the queues' depth stays unknown: %s", error)
-            return
+        answers = []
+        for queue_url in self._queue_urls:
+            try:
+                answers.append(await client.attributes(queue_url, VISIBLE))
+            except (QueueBusy, TooManyInFlight) as error:
+                log.warning("the queues' depth stays unknown: %s", error)
+                self._reception.broke(queue_url, time.monotonic(), error)
+                self._reception.check(time.monotonic(), self._patience_s)
+                return
+            self._reception.worked(queue_url, time.monotonic(), 0)
         with self._changed:
             self.last = sum(int(answer.get(VISIBLE, 0)) for answer in answers)
             self._answered = questions

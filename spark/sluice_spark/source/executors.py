@@ -40,6 +40,7 @@ from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.planned import accepted
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.received import BATCH_LIMIT, Message, Received, handles_of, in_tens
+from sluice_spark.workers import fewer_collections, run
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +108,8 @@ def segment(
         if content is not None:
             return content
         try:
-            return asyncio.run(_Turn(order, store, intake, clock).taken(client))
+            with fewer_collections():
+                return run(_Turn(order, store, intake, clock).taken(client))
         except OutOfTime as error:
             log.warning("segment %d: %s", order.number, error)
     raise LogError(f"segment {order.number} can't be published within visibilityTimeout, {intake.visibility_s} s")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute  # makes pa.compute
 
 from sluice_spark.errors import QueueBusy, SluiceSparkError, TooManyInFlight
 from sluice_spark.log.backfills import progress
@@ -22,8 +23,9 @@ from sluice_spark.log.offsets import Position
 from sluice_spark.log.planning import Admission
 from sluice_spark.log.segments import rows
 from sluice_spark.log.staging import StagedLog
+from sluice_spark.log.status import Status
 from sluice_spark.log.store import open_store
-from sluice_spark.options import BUFFER_DEFAULT_BYTES, WAIT_LIMIT_S, Options
+from sluice_spark.options import BUFFER_DEFAULT_BYTES, PATIENCE_DEFAULT_S, WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
 from sluice_spark.source.backfill import Backfilling
 from sluice_spark.source.budget import COPIES, ByteBudget, Lease
@@ -31,6 +33,7 @@ from sluice_spark.source.fifo import in_order, is_fifo
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.objects import objects_of
 from sluice_spark.source.rate import Limit, Rate, limit_of
+from sluice_spark.source.reception import Reception
 from sluice_spark.sqs.client import SqsClient
 from sluice_spark.sqs.clients import clients_of
 from sluice_spark.sqs.received import Handles, Message, Received, handles_of, in_tens
@@ -44,6 +47,9 @@ OBJECTS_BYTES = 1024  # of a message beside its body: its id and receipt handle,
 CHUNK_MESSAGES = 4_000  # are made columns at once, amid receiving: some 5 ms, for which no thread need be woken
 CHUNK_BYTES = 2**20
 BATCH_WAIT_S = 2  # a bounded read ends with an empty long poll: not the twenty seconds that suit a stream
+BILLED_BYTES = 64 * 2**10  # https://aws.amazon.com/sqs/pricing/
+STATUS_LOOK_S = 1.0
+STATUS_EVERY_S, STATUS_QUIET_S = 10.0, 60.0
 TICK_S = 0.05  # how soon a stop, room in the backlog or a due segment is noticed
 
 
@@ -74,6 +80,7 @@ class Intake:
     rate_limit: Limit | None = None  # messages/s, of all queues together
     enough_messages: int | None = None  # a bounded read: ends also here, or a little beyond
     enough_bytes: int | None = None
+    patience_s: float | None = PATIENCE_DEFAULT_S  # with receives that fail
     limits: Limits = field(default_factory=Limits)
 
 
@@ -187,6 +194,7 @@ def receiver_of(options: Options, staged: StagedLog, *, until_empty: bool, enoug
         after_commit=options.after_commit,
         until_empty=until_empty,
         rate_limit=limit_of(options.rate_limit),
+        patience_s=options.patience_s,
         limits=Limits(buffer_bytes=options.buffer_bytes),
         enough_messages=enough.messages,
         enough_bytes=enough.size,
@@ -234,12 +242,17 @@ class _Run:
         self._taken = self._taken_bytes = 0
         self._held = Held()
         self._failed: BaseException | None = None
+        self._reception = Reception(intake.queue_urls, time.monotonic())
+        self._began_ms = int(time.time() * 1000)
+        self._payload_chunks = 0  # of what came, beyond the first 64 KiB of an answer: each is billed as a request
+        self._oldest_sent: pa.Scalar | None = None
 
     async def until_stopped(self) -> None:
         """Receives until told to end, then drains."""
         deleters = [asyncio.create_task(self._delete_forever()) for _ in range(self._intake.connections)]
         if self._intake.after_commit:
             deleters.append(asyncio.create_task(self._keep_invisible()))
+        telling = asyncio.create_task(self._tell())
         try:
             while not self._over:
                 self._hire()
@@ -251,8 +264,8 @@ class _Run:
                     await asyncio.sleep(TICK_S if self._buffered < self._limits.segment_messages else 0)
             await self._drain()
         finally:
-            for deleter in deleters:
-                deleter.cancel()
+            for other in (*deleters, telling):
+                other.cancel()
         if self._failed:
             raise self._failed
 
@@ -315,11 +328,15 @@ class _Run:
                     )
                 except (QueueBusy, TooManyInFlight) as error:
                     lease.end()
+                    if isinstance(error, QueueBusy):  # too many in flight are SQS's answer as any other
+                        self._reception.broke(fleet.queue_url, time.monotonic(), error)
+                        self._reception.check(time.monotonic(), self._intake.patience_s)
                     attempt += 1
                     await self._client.back_off(attempt, error)
                     lease = self._budget.lease()
                     continue
                 attempt, attempt_id = 0, _attempt_id(fleet.queue_url)
+                self._reception.worked(fleet.queue_url, time.monotonic(), len(messages))
                 fleet.wanted = connections_wanted(fleet.wanted, len(messages), limit)
                 if messages:
                     fleet.empty_answers = 0
@@ -364,6 +381,7 @@ class _Run:
         self._buffered += count
         self._buffered_bytes += size
         self._taken, self._taken_bytes = self._taken + count, self._taken_bytes + size
+        self._payload_chunks += (size + beside) // BILLED_BYTES
         self._rate.took(count)
         # A FIFO queue's are put in order over the whole segment
         chunk = self._unsettled_messages >= CHUNK_MESSAGES or self._unsettled_bytes >= CHUNK_BYTES
@@ -380,6 +398,8 @@ class _Run:
         ids = _ids(fresh)
         self._staged.seen.taken(ids)
         columns = rows(fresh) if fresh else None
+        if columns is not None:
+            self._oldest_sent = pa.compute.min(columns.column("sent_at"))
         # Columns twice, as they are encoded to be published
         held = OBJECTS_BYTES * len(ids) + (COPIES * columns.nbytes if columns is not None else 0)
         self._budget.hold(held)
@@ -504,6 +524,48 @@ class _Run:
             await self._release_all()
         await self._release_all()
         await self._deletes.join()
+
+    async def _tell(self) -> None:
+        """Say how it goes, whenever that changes, and now and then: in a place that the query's metrics look at."""
+        last: Status | None = None
+        while True:
+            await asyncio.sleep(STATUS_LOOK_S)
+            now = time.time() * 1000
+            state = self._reception.state(time.monotonic())
+            every_ms = 1000 * (STATUS_EVERY_S if state == "receiving" else STATUS_QUIET_S)
+            if last and last.state == state and now - last.at_ms < every_ms:
+                continue
+            last = await self._status(state, int(now))
+            try:
+                await asyncio.to_thread(self._staged.tell, last)
+            except (SluiceSparkError, OSError) as error:
+                log.warning("what the receiver does isn't told: %s", error)
+
+    async def _status(self, state: str, now_ms: int) -> Status:
+        backlog = self._staged.log.backlog(self._receiver._position)  # noqa: SLF001  the other half of one thing
+        waiting = await self._waiting() if state != "failing" else None
+        oldest, self._oldest_sent = self._oldest_sent, None
+        return Status(
+            at_ms=now_ms,
+            began_ms=self._began_ms,
+            state=state,
+            reason=self._reception.reason,
+            receives_failed=self._reception.failed,
+            since_good_ms=int(1000 * self._reception.since_good_s(time.monotonic())),
+            requests=sum(self._client.requests.values()) + self._payload_chunks,
+            staged_messages=backlog.messages,
+            staged_bytes=backlog.size,
+            oldest_ms=max(0, now_ms - int(oldest.as_py().timestamp() * 1000)) if oldest and oldest.is_valid else None,
+            waiting=waiting,
+        )
+
+    async def _waiting(self) -> int | None:
+        """Count what the queues say can be received; None where they don't say."""
+        try:
+            counts = [await self._client.attributes(url, VISIBLE) for url in self._intake.queue_urls]
+        except SluiceSparkError:
+            return None
+        return sum(int(count.get(VISIBLE, 0)) for count in counts)
 
     async def _release_all(self) -> None:
         self._settle()

@@ -242,7 +242,9 @@ class PlannedStreamReader(SqsStreamReader):
     def _started(self, start: Position) -> Dispatcher:
         if self._dispatcher is None:
             options = self._options
-            self._depth = Depth(task_clients(options), options.queue_urls, deleting=options.delete)
+            self._depth = Depth(
+                task_clients(options), options.queue_urls, deleting=options.delete, patience_s=options.patience_s
+            )
             self._dispatcher = Dispatcher(
                 self._store(), self._depth, start, rate_limit=limit_of(options.rate_limit), ending=self._available_now
             )

@@ -16,8 +16,9 @@ from botocore.credentials import (
     CredentialResolver,
     DeferredRefreshableCredentials,
 )
+from botocore.exceptions import BotoCoreError, ClientError
 
-from sluice_spark.errors import InvalidOption
+from sluice_spark.errors import InvalidOption, QueueBusy
 from sluice_spark.sqs.signing import Credentials
 
 # sqs.eu-west-1.amazonaws.com, eu-west-1.queue.amazonaws.com, sqs-fips.us-gov-west-1…, …amazonaws.com.cn, VPC endpoints
@@ -109,7 +110,7 @@ def resolved_endpoint(queue_url: str, *, region: str | None, endpoint: str | Non
 
 
 def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
-    """Make a function for the key as it is now.
+    """Make a function for the key as it is now, which raises QueueBusy while there is none to be had.
 
     It may block on the network while it refreshes: call it in a thread. Raises InvalidOption where no key is found.
 
@@ -123,7 +124,10 @@ def credentials_of(identity: Identity, *, region: str) -> CredentialsNow:
         source = _assumed(session, source, identity, identity.role_arn, region)
 
     def now() -> Credentials:
-        frozen = source.get_frozen_credentials()
+        try:
+            frozen = source.get_frozen_credentials()
+        except (BotoCoreError, ClientError) as error:  # whatever refuses: a role's trust may be on its way through IAM
+            raise QueueBusy("GetCredentials", type(error).__name__, str(error)) from error
         return Credentials(access_key=frozen.access_key, secret_key=frozen.secret_key, token=frozen.token)
 
     return now

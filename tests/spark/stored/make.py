@@ -20,6 +20,7 @@ from sluice_spark.log.planning import Slice
 from sluice_spark.log.quarantine import quarantined
 from sluice_spark.log.segment_files import EMPTY, planned_header, publish
 from sluice_spark.log.segments import Header, encoded, table
+from sluice_spark.log.status import Status, say
 from sluice_spark.log.store import FileStore
 from sluice_spark.source.executors import DELETIONS
 from sluice_spark.sqs.received import Received, messages_in
@@ -63,6 +64,10 @@ def main(folder: Path) -> None:
     publish(staging, own, rows)
     publish(staging, planned_header(2, 0, rows, "t0"), rows)
     note(staging, DELETIONS, 2, 1)
+    say(
+        staging,
+        Status(at_ms=1_700_000_005_000, began_ms=1_700_000_000_000, state="failing", reason="Timeout", requests=7),
+    )
     noted(staging, Slice(1, 0, 2), errors=1)
     seen = Header(number=3, epoch=3, writer="w1", published_ms=1_700_000_004_000)
     staging.publish("seen/00000000000000000003-w1.arrow", encoded(rows, seen))

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +62,21 @@ def drivers(spark: Any) -> Iterator[Drivers]:  # spark: it sets the environment 
     running = Drivers()
     yield running
     running.kill()
+
+
+@pytest.fixture
+def job_spark(spark: Any) -> Any:
+    from sluice_jobs.session import prepared  # noqa: PLC0415  needs PySpark
+
+    return prepared(spark)
+
+
+@pytest.fixture
+def received(job_spark: Any) -> Callable[[Iterable[Mapping[str, Any]]], Any]:
+    """Rows as the source gives them."""
+    from sluice_spark.log.segments import SPARK_SCHEMA  # noqa: PLC0415  may be missing here
+
+    def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
+        return job_spark.createDataFrame(list(rows), SPARK_SCHEMA).coalesce(1)
+
+    return frame

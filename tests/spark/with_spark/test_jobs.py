@@ -6,11 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,9 @@ import pytest
 
 from tests.spark.with_spark.driver import kill_session
 from tests.spark.with_spark.killed import committed, until
+from tests.spark.with_spark.land_programs import WITHIN_S, killed_when, program, table_at, told
 from tests.spark.with_spark.readers import BESIDE_SPARK, by_delta_rs, by_spark
 
-ENTRY = Path(__file__).parents[3] / "spark" / "sluice_job.py"
-WITHIN_S = 180
 VISIBILITY_S = 3
 GOOD, LATE, BAD = 3900, 60, 40
 DAY = date(2026, 11, 20)
@@ -35,6 +33,10 @@ def sealed(exchange: str, **more: Any) -> dict[str, Any]:
     return {"x-qpid": {"type": "String", "string": text, "binary": None}}
 
 
+def _text(value: str) -> dict[str, Any]:
+    return {"type": "String", "string": value, "binary": None}
+
+
 def message(number: int, body: str = "m", sent_at: datetime = NOON, **more: Any) -> dict[str, Any]:
     return {
         "message_id": f"{number:06d}",
@@ -43,24 +45,6 @@ def message(number: int, body: str = "m", sent_at: datetime = NOON, **more: Any)
         "attributes": {},
         "receive_count": 1,
     } | more
-
-
-@pytest.fixture
-def job_spark(spark: Any) -> Any:
-    from sluice_jobs.session import prepared  # noqa: PLC0415  needs PySpark
-
-    return prepared(spark)
-
-
-@pytest.fixture
-def received(job_spark: Any) -> Callable[[Iterable[Mapping[str, Any]]], Any]:
-    """Rows as the source gives them."""
-    from sluice_spark.log.segments import SPARK_SCHEMA  # noqa: PLC0415  may be missing here
-
-    def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
-        return job_spark.createDataFrame(list(rows), SPARK_SCHEMA).coalesce(1)
-
-    return frame
 
 
 @pytest.fixture
@@ -81,15 +65,7 @@ def landed(job_spark: Any, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def messages(job_spark: Any, tmp_path: Path) -> Callable[..., Any]:
-    return lambda name="tables/messages": _table(tmp_path, name).read(job_spark)
-
-
-def _table(place: Path, name: str) -> Any:
-    from sluice_jobs.landing import messages_layout, quarantine_layout  # noqa: PLC0415  needs PySpark
-    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
-
-    layout = quarantine_layout() if name.endswith("quarantine") else messages_layout()
-    return ParquetTable(f"{place}/{name}", layout)
+    return lambda name="tables/messages": table_at(tmp_path, name).read(job_spark)
 
 
 def ids(frame: Any) -> list[str]:
@@ -123,7 +99,6 @@ def test_a_job_that_is_killed_lands_each_message_once(
     fill(sqs.queues["q"])
     sent = sorted(sqs.queues["q"].known)
     arguments = {**told(sqs, tmp_path), "--max-messages": "900"}
-    program = [sys.executable, str(ENTRY), "land", *[each for pair in arguments.items() for each in pair]]
     log, commits = tmp_path / "tables" / "messages" / "_delta_log", tmp_path / "checkpoint" / "commits"
     moments: dict[str, Callable[[], bool]] = {
         "received": lambda: sqs.calls["DeleteMessageBatch"] > 40,
@@ -131,7 +106,7 @@ def test_a_job_that_is_killed_lands_each_message_once(
         "committed": lambda: len([path for path in commits.glob("*") if path.name.isdigit()]) > 3,
     }
     for kill in kills:
-        killed_when(moments[kill], program)
+        killed_when(moments[kill], program(arguments))
     rest = land(
         job_spark,
         Landing(
@@ -185,9 +160,9 @@ def test_sigterm_ends_a_job_between_two_batches(job_spark: Any, sqs: Any, tmp_pa
 def test_ctrl_c_ends_a_job_after_its_batch_without_a_traceback(spark: Any, sqs: Any, tmp_path: Path) -> None:
     """As a terminal sends it: to all processes of the job."""
     sqs.queues["q"].fill([f"{number}" for number in range(300)], time.time())
-    program = [sys.executable, str(ENTRY), "land", *[each for pair in told(sqs, tmp_path).items() for each in pair]]
+    arguments = {**told(sqs, tmp_path), "--max-messages": "100"}
     with subprocess.Popen(
-        [*program, "--max-messages", "100"], start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        program(arguments), start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     ) as job:
         try:
             until(lambda: committed({"checkpoint": f"{tmp_path}/checkpoint"}) > 1 or job.poll() is not None)
@@ -198,34 +173,6 @@ def test_ctrl_c_ends_a_job_after_its_batch_without_a_traceback(spark: Any, sqs: 
     assert job.returncode == 0, errors[-4000:]
     assert b"Traceback" not in errors
     assert json.loads(said.splitlines()[-1])["landed"] >= 100
-
-
-def told(sqs: Any, place: Path) -> dict[str, str]:
-    """What a program is told of this test's queue and places."""
-    return {
-        "--queue-url": sqs.queue_url("q"),
-        "--endpoint": sqs.url,
-        "--staging": f"{place}/staging",
-        "--checkpoint": f"{place}/checkpoint",
-        "--tables": f"{place}/tables",
-        "--table-format": "parquet",
-        "--quarantine": f"{place}/bad",
-        "--trigger-seconds": "0",
-    }
-
-
-def killed_when(reached: Callable[[], bool], program: list[str]) -> None:
-    driver = subprocess.Popen(program, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + WITHIN_S
-    try:
-        while not reached():
-            assert driver.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        kill_session(driver.pid)
-        _, said = driver.communicate()
-        sys.stderr.buffer.write(said[-4000:])  # pytest shows it if the test fails
 
 
 def test_a_batch_that_comes_again_is_in_the_tables_once(received: Any, landed: Any, messages: Any) -> None:
@@ -258,7 +205,7 @@ def test_a_job_killed_before_the_quarantine_completes_it_when_the_batch_comes_ag
 
     batch = received([message(1), message(2, attributes=bad_metadata())])
     with pytest.raises(Killed):
-        Batches(_table(tmp_path, "tables/messages"), Unreachable(), late_days=3)(batch, 0)
+        Batches(table_at(tmp_path, "tables/messages"), Unreachable(), late_days=3)(batch, 0)
     landed(batch, 0)
     assert ids(messages()) == ["000001"]
     assert ids(messages("bad/quarantine")) == ["000002"]
@@ -279,10 +226,6 @@ def test_what_a_message_carries_is_in_columns(received: Any, landed: Any, messag
     assert (two.exchange, two.routing_key, two.origin) == ("plain", "k", None)
     assert three.published_at is None
     assert (four.exchange, four.routing_key, four.date, four.late) == ("none", None, DAY, False)
-
-
-def _text(value: str) -> dict[str, Any]:
-    return {"type": "String", "string": value, "binary": None}
 
 
 MISTYPED = [
@@ -441,12 +384,95 @@ def test_two_compactions_at_once_leave_each_row_once(
 
     for number in range(2):
         landed(received([message(number)]), number)
-    table = _table(tmp_path, "tables/messages")
+    table = table_at(tmp_path, "tables/messages")
     small = table.log.files()
-    first = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
-    second = compact.merged(job_spark, _table(tmp_path, "tables/messages"), small)
+    first = compact.merged(job_spark, table_at(tmp_path, "tables/messages"), small)
+    second = compact.merged(job_spark, table_at(tmp_path, "tables/messages"), small)
     assert (first.files_before, second.files_before) == (2, 0)
     assert ids(messages()) == ["000000", "000001"]
+
+
+# columns that a table gets
+
+
+def _number(value: str) -> dict[str, Any]:
+    return {"type": "Number", "string": value, "binary": None}
+
+
+@pytest.fixture
+def landed_with(job_spark: Any, tmp_path: Path) -> Callable[..., None]:
+    """Lands rows as a job does that is told of these columns."""
+    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.landing import Extras, messages_layout  # noqa: PLC0415  as above
+    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
+
+    def land(rows: Any, number: int, **columns: str) -> None:
+        extras = Extras(attributes=columns)
+        table = ParquetTable(f"{tmp_path}/tables/messages", messages_layout(extras))
+        job_spark.sparkContext.setLocalProperty(QUERY_ID, "b0b4b16a-3b5f-4d38-8e9a-000000000002")
+        Batches(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)(rows, number)
+
+    return land
+
+
+def test_attributes_become_columns_of_a_table_that_is_there_and_stay_when_files_are_merged(
+    job_spark: Any, received: Any, landed_with: Any, messages: Any, tmp_path: Path
+) -> None:
+    from sluice_jobs.compact import compact  # noqa: PLC0415  needs PySpark
+
+    def rows(number: int, **attributes: Any) -> Any:
+        return received([message(number, attributes=attributes)])
+
+    landed_with(rows(0, priority=_number("1")), 0)
+    landed_with(rows(1, priority=_number("2"), tenant=_text("acme")), 1, priority="int")
+    landed_with(rows(2, priority=_number(f"{1 << 40}"), tenant=_text("acme")), 2, priority="bigint", tenant="string")
+    landed_with(rows(3, priority=_text("high")), 3, priority="int")  # a job of before, and no number
+    expected = [("000000", None, None), ("000001", 2, None), ("000002", 1 << 40, "acme"), ("000003", None, None)]
+    for merge in (False, True):
+        if merge:
+            assert compact(job_spark, f"{tmp_path}/tables", days=[DAY], target_bytes=1 << 20).files_before == 4
+        assert (
+            by_spark(job_spark, table_at(tmp_path, "tables/messages"), ("message_id", "priority", "tenant")) == expected
+        )
+        for name, read in BESIDE_SPARK.items():
+            assert read(f"{tmp_path}/tables/messages", ("message_id", "priority", "tenant")) == expected, name
+
+
+def test_an_attribute_that_cant_become_what_its_column_is_fails_the_batch_by_name(
+    received: Any, landed_with: Any, messages: Any
+) -> None:
+    from sluice_spark.errors import UnknownFormat  # noqa: PLC0415  may be missing here
+
+    landed_with(received([message(0, attributes={"priority": _text("1")})]), 0, priority="string")
+    with pytest.raises(
+        UnknownFormat, match=r"tables/messages: column priority is string there, and can't become integer"
+    ):
+        landed_with(received([message(1, attributes={"priority": _text("1")})]), 1, priority="int")
+    assert ids(messages()) == ["000000"]
+
+
+def test_what_an_envelope_says_is_a_column_and_a_body_without_one_is_quarantined(
+    job_spark: Any, sqs: Any, tmp_path: Path, messages: Any
+) -> None:
+    from sluice_jobs.land import QUERY_ID, Batches  # noqa: PLC0415  needs PySpark
+    from sluice_jobs.landing import Extras, messages_layout  # noqa: PLC0415  as above
+    from sluice_jobs.tables import ParquetTable  # noqa: PLC0415  as above
+
+    notification = {"Type": "Notification", "Message": "hello", "TopicArn": "arn:t", "MessageId": "1", "Subject": "s"}
+    for body in (json.dumps(notification), "no envelope"):
+        sqs.queues["q"].send({"MessageBody": body}, time.time())
+    source = {"queueUrl": sqs.queue_url("q"), "endpoint": sqs.url, "stagingLocation": f"{tmp_path}/staging"}
+    job_spark.read.format("sqs").options(**source).load().collect()
+    source = {"stagingLocation": f"{tmp_path}/staging", "envelope": "sns"}
+    extras = Extras(envelope=True)
+    table = ParquetTable(f"{tmp_path}/tables/messages", messages_layout(extras))
+    job_spark.sparkContext.setLocalProperty(QUERY_ID, "b0b4b16a-3b5f-4d38-8e9a-000000000003")
+    landed = Batches(table, table_at(tmp_path, "bad/quarantine"), late_days=3, extras=extras)
+    landed(job_spark.read.format("sqs").options(**source).load(), 0)
+    (row,) = table.read(job_spark).collect()
+    assert (row.body, row.envelope["TopicArn"]) == ("hello", "arn:t")
+    (bad,) = messages("bad/quarantine").collect()
+    assert (bad.body, bool(bad.reason)) == ("no envelope", True)
 
 
 # who reads the tables
@@ -466,7 +492,7 @@ def test_all_readers_see_the_same_rows_in_new_and_in_merged_files(
         landed(
             received([*rows, message(10 * number + 9, week_ago), message(10 * number + 8, sent_at=NOON - DAYS)]), number
         )
-    table = _table(tmp_path, "tables/messages")
+    table = table_at(tmp_path, "tables/messages")
     expected = by_spark(job_spark, table, SEEN)
     assert ([row[0] for row in expected], {row[1] for row in expected}) == (
         [f"{10 * number + index:06d}" for number in range(3) for index in (*range(len(names)), 8, 9)],
@@ -515,7 +541,7 @@ def test_a_table_of_before_goes_on_and_is_read_by_all_once_its_files_are_merged(
 
     shutil.copytree(Path(__file__).parents[1] / "stored" / "own-log", tmp_path, dirs_exist_ok=True)
     query = "b0b4b16a-3b5f-4d38-8e9a-000000000001"
-    messages, quarantine = _table(tmp_path, "tables/messages"), _table(tmp_path, "quarantine")
+    messages, quarantine = table_at(tmp_path, "tables/messages"), table_at(tmp_path, "quarantine")
     landed = Batches(messages, quarantine, late_days=3)
     job_spark.sparkContext.setLocalProperty(QUERY_ID, query)
     try:

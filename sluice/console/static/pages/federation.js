@@ -16,7 +16,8 @@ const COMMANDS = [["pause", "Pause"], ["resume", "Resume"], ["drain", "Drain"], 
 const LINE = 17; // px from one line of a label to the next
 
 const state = { exchange: "", key: "", headers: "", found: null, wrong: null, busy: false, of: null, place: null };
-redrawnWhenResized(() => state.place?.go({}, { replace: true }));
+// What is narrow follows another topic, so that the address is gone to anew; other pages' windows are none of ours.
+redrawnWhenResized(() => location.hash.startsWith("#/federation") && state.place?.go({}, { replace: true }));
 
 const topic = (site) => `federation@${site.number}${matchMedia(NARROW).matches ? "?narrow=1" : ""}`;
 const rates = (site) => `route-rates@${site.number}`;

@@ -1,0 +1,65 @@
+"""A run as a picture, for a notebook: metrics kept as they come, and drawn with matplotlib, if it is there.
+
+`run = Run(); spark.streams.addListener(MetricsListener(run, staging_location=…))`, and any time `run.plot()`.
+"""
+
+import importlib
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice_spark.metrics.measures import QueryMetrics
+
+KEPT = 10_000  # metrics, the oldest forgotten first
+PANELS = (
+    ("messages/s", ("numRecordsInPerSecond",), 1.0),
+    ("waiting, staged", ("waitingRecords", "stagedRecords"), 1.0),
+    ("seconds behind", ("oldestRecordAge", "currentEmitEventTimeLag"), 1e-3),
+    ("dollars/hour", ("dollarsPerHour",), 1.0),
+)
+
+
+class Run:
+    """What `MetricsListener` calls. `rows` are its metrics so far, flat: for pandas, or whatever draws."""
+
+    def __init__(self) -> None:
+        self._metrics: deque[QueryMetrics] = deque(maxlen=KEPT)
+
+    def __call__(self, metrics: QueryMetrics) -> None:
+        """Keep them."""
+        self._metrics.append(metrics)
+
+    @property
+    def rows(self) -> Sequence[dict[str, Any]]:
+        """Give one a call, oldest first."""
+        return [
+            {
+                "at": datetime.fromtimestamp(each.at_ms / 1000, UTC),
+                "query": each.query,
+                "source": each.source,
+                "state": each.state,
+                "reason": each.reason,
+                **each.values,
+            }
+            for each in list(self._metrics)
+        ]
+
+    def plot(self) -> Any:
+        """Draw rates, backlog, lag and cost over time, and where receives failed; return matplotlib's figure.
+
+        Raises ImportError without matplotlib.
+        """
+        pyplot = importlib.import_module("matplotlib.pyplot")
+        rows = self.rows
+        figure, axes = pyplot.subplots(len(PANELS), 1, sharex=True, figsize=(9, 2 * len(PANELS)))
+        for panel, (title, names, scale) in zip(axes, PANELS, strict=True):
+            for name in names:
+                known = [(row["at"], row[name] * scale) for row in rows if name in row]
+                panel.plot([at for at, _ in known], [value for _, value in known], label=name)
+            for row in rows:
+                if row["state"] == "failing":
+                    panel.axvline(row["at"], color="tab:red", alpha=0.2)
+            panel.set_ylabel(title)
+            panel.legend(loc="upper left", fontsize="small")
+        return figure

@@ -1,0 +1,98 @@
+"""The console's pages of splitting, federation and the pipeline, on a deployed site with traffic."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sluice.aws.operator.connections import of_environment
+from sluice.aws.operator.control_client import FEDERATION, ControlClient
+from sluice.federation.operations import BindQueue, ListQueues, UnbindQueue
+from tests.browser import chromium, page_of, serving
+from tests.deployed import Deployed
+from tests.e2e.sessions import Splitting, by_attribute, url_of
+from tests.e2e.test_console import WITHIN_MS, watching
+
+KEY = "console.pages.new"
+
+
+@pytest.fixture
+def page(deployed: Deployed) -> Iterator[Page]:
+    """One that may do something. The browser ends with the test: beside it others couldn't run event loops."""
+    watched = watching(of_environment(deployed.cloud.environment(deployed.site)))
+    with chromium() as browser, serving(watched, allow_actions=True, every_s=1.0) as served, page_of(browser) as opened:
+        opened.goto(served.address)
+        opened.set_default_timeout(WITHIN_MS)
+        expect.set_options(timeout=WITHIN_MS)
+        yield opened
+        expect.set_options(timeout=5_000)
+
+
+def goto(page: Page, where: str) -> None:
+    page.evaluate("where => { location.hash = where }", where)
+
+
+def test_messages_are_seen_to_flow_and_a_message_is_tried(deployed: Deployed, page: Page) -> None:
+    splitting = Splitting(deployed)
+    goto(page, "#/splitting?queue=standard")
+    with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (session,):
+        flow = page.locator(f"figure svg > [data-key='{session.session_id}']")
+        expect(flow).to_be_visible()
+        splitting.send("standard", ["a1", "b2", "a3"], lambda body: {"client": body[0]})
+        assert len(splitting.bodies(url_of(session, "standard"), 2)) == 2
+        expect(flow).to_contain_text("2 taken")
+        for client, taker in (("a", session.owner), ("z", "Nobody")):
+            attribute = {"DataType": "String", "StringValue": client}
+            ours = splitting.ours({"client": attribute})
+            message = json.dumps({"Body": "tried", "MessageAttributes": ours})
+            page.get_by_label("Message, as the SQS API").fill(message)
+            page.get_by_role("button", name="Who takes it?").click()
+            expect(page.get_by_role("region", name="Answer").get_by_role("status")).to_contain_text(f"{taker} takes it")
+        splitting.bodies(splitting.main("standard"), 1)
+
+
+def test_a_session_is_started_kept_and_stopped_by_the_page(deployed: Deployed, page: Page) -> None:
+    goto(page, "#/splitting?queue=standard")
+    page.get_by_text("With a filter of yours").click()
+    filters = page.get_by_label("A filter file")
+    filters.fill("split_queues: {standard: {message_filter: {client: '('}}}")
+    page.get_by_role("button", name="Start a session").click()
+    expect(page.get_by_role("region", name="Answer").get_by_role("alert")).to_contain_text("split_queues.standard")
+    filters.fill("split_queues: {standard: {message_filter: {client: '^of the console$'}}}")
+    page.get_by_role("button", name="Start a session").click()
+    session = page.get_by_role("region", name="Session", exact=True)
+    expect(session.locator(".badge").first).to_have_text("Ready")
+    expect(session.locator("pre")).to_contain_text("export SLUICE_QUEUE_URL='http")
+    session.get_by_role("button", name="Stop session").click()
+    expect(page.get_by_role("log")).to_contain_text("goes back")
+    Splitting(deployed).until_all_ended()
+
+
+def test_a_key_is_followed_to_a_bound_queue(deployed: Deployed, page: Page) -> None:
+    client = ControlClient.of(deployed.connection, FEDERATION)
+    queue = client.ask(ListQueues()).queues[0].name
+    bound = BindQueue(exchange="amq.topic", queue=queue, key="console.pages.*")
+    client.ask(bound)
+    try:
+        goto(page, "#/federation?exchange=amq.topic")
+        expect(page.get_by_role("region", name="Exchanges and bindings")).to_contain_text("console.pages.*")
+        page.get_by_label("Where would a message to").select_option("amq.topic")
+        page.get_by_label("with the key").fill(KEY)
+        page.get_by_role("button", name="go from here?").click()
+        told = page.get_by_role("status", name="Where it goes")
+        expect(told.locator(".chip")).to_have_count(1)
+        page.get_by_label("with the key").fill("elsewhere")
+        page.get_by_role("button", name="go from here?").click()
+        expect(told).to_contain_text("No queue gets it.")
+    finally:
+        client.ask(UnbindQueue(exchange=bound.exchange, queue=queue, key=bound.key))
+
+
+def test_the_pipelines_page_says_what_should_run(page: Page) -> None:
+    goto(page, "#/pipeline")
+    landing = page.get_by_role("region", name="Landing")
+    expect(landing).to_contain_text("The stream should be stopped")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("button", name="Look at the newest").click()
+    expect(page.get_by_text("It is empty.")).to_be_visible()
