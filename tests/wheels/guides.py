@@ -255,13 +255,6 @@ def other_readers(_: World, names: Names) -> Iterator[None]:
     assert sorted(names["messages"].to_table(columns=["body"]).column("body").to_pylist()) == ORDERS
 
 
-@contextmanager
-def a_run_to_draw(_: World, names: Names) -> Iterator[None]:
-    """Nothing has happened in it yet."""
-    yield
-    assert len(names["run"].plot().axes) > 1
-
-
 SITUATIONS = {
     "orders": orders,
     "orders on S3": orders_on_s3,
@@ -269,7 +262,6 @@ SITUATIONS = {
     "orders to drain": orders_to_drain,
     "uploads": uploads,
     "a rate": a_rate,
-    "a run to draw": a_run_to_draw,
     "messages to land": messages_to_land,
     "a table that land made": a_table_that_land_made,
     "other readers of it": other_readers,

@@ -19,7 +19,7 @@ from tests.wheels.conftest import ROOT, UV, Installed
 GUIDE = ROOT / "docs" / "spark.md"
 JOBS = ROOT / "docs" / "jobs.md"
 GUIDES = [GUIDE, ROOT / "spark" / "README.md", JOBS]
-BESIDE = {GUIDE: ("matplotlib",), JOBS: ("duckdb", "polars", "pandas")}  # which they name where they use them
+BESIDE = {JOBS: ("duckdb", "polars", "pandas")}  # which it names where it reads its tables with them
 NEEDS = "needs "  # how the reason begins of what can't run on a machine without a network
 INSTALL = re.compile(r"pip install \S*\./spark")
 HERE = Site("123456789012", "eu-west-1")
