@@ -27,6 +27,8 @@ from sluice_spark.source.receiver import Limits
 
 LATENCIES_MS = (0, 20)
 MESSAGE_BYTES = 1024
+LARGE = {256 * 2**10: 1_200, 2**20: 300}  # messages by their size: some 300 MiB, all of them there at the start
+LARGE_WARM_UP = 10
 MESSAGES = 600_000  # some twenty seconds, so that the last trigger weighs little
 BOTO3_MESSAGES = {0: 12_000, 20: 1_000}
 WARM_UP = 300_000  # ten triggers: so long Java compiles what runs often, with half a core
@@ -53,6 +55,7 @@ class Run:
     seconds: float
     python_cpu_s: float
     requests: int
+    message_bytes: int = MESSAGE_BYTES
     idle_rss_mb: float = 0.0
     peak_rss_mb: float = 0.0
 
@@ -74,9 +77,9 @@ class Server:
         """Of a queue made at the start."""
         return f"{self.url}/000000000000/{name}"
 
-    def fill(self, name: str, count: int) -> None:
+    def fill(self, name: str, count: int, size: int = MESSAGE_BYTES) -> None:
         """All at once: they are there when it returns."""
-        self.control("fill", queue=name, count=count, size=MESSAGE_BYTES)
+        self.control("fill", queue=name, count=count, size=size)
 
     def empty(self, name: str) -> bool:
         """Everything is deleted."""
@@ -97,6 +100,9 @@ def main() -> None:
             place = Path(folder) / str(latency_ms)
             runs.append(by_source(spark, server, f"queue-{2 * number}", latency_ms, place / "source"))
             runs.append(by_boto3(spark, server, f"queue-{2 * number + 1}", latency_ms, place / "boto3"))
+        server.control("latency", seconds=0)
+        for number, size in enumerate(LARGE, 2 * len(LATENCIES_MS)):
+            runs.append(by_source(spark, server, f"queue-{number}", 0, Path(folder) / str(size), size))
     found = {"runs": [asdict(run) for run in runs], "bytes_limit_mb": Limits().buffer_bytes / MIB}
     print(json.dumps(found), flush=True)
 
@@ -123,8 +129,11 @@ def session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def by_source(spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path) -> Run:
-    """Run the `sqs` source."""
+def by_source(  # noqa: PLR0917  of one run
+    spark: SparkSession, server: Server, queue: str, latency_ms: int, place: Path, size: int = MESSAGE_BYTES
+) -> Run:
+    """Run the `sqs` source: of large messages fewer, as it is their memory that is asked after."""
+    warm_up, messages = (LARGE_WARM_UP, LARGE[size]) if size in LARGE else (WARM_UP, MESSAGES)
     options = {
         "queueUrl": server.queue_url(queue),
         "endpoint": server.url,
@@ -136,18 +145,19 @@ def by_source(spark: SparkSession, server: Server, queue: str, latency_ms: int, 
     writer = frame.writeStream.format(SINK).option("checkpointLocation", str(place / "checkpoint"))
     query = writer.trigger(processingTime=TRIGGER).start()
     try:
-        server.fill(queue, WARM_UP)
-        until(lambda: rows_of(query) == WARM_UP and server.empty(queue), query)
+        server.fill(queue, warm_up, size)
+        until(lambda: rows_of(query) == warm_up and server.empty(queue), query)
         runner = next(pid for pid in set(pythons()) - others if SOURCE_RUNNER in command(pid))
         idle_rss = memory_mb(runner, "VmRSS")
         run = measured(
-            lambda: rows_of(query) == WARM_UP + MESSAGES and server.empty(queue),
+            lambda: rows_of(query) == warm_up + messages and server.empty(queue),
             server,
             query,
             way="source",
             latency_ms=latency_ms,
-            messages=MESSAGES,
+            messages=messages,
             queue=queue,
+            size=size,
         )
         return Run(**{**asdict(run), "idle_rss_mb": idle_rss, "peak_rss_mb": memory_mb(runner, "VmHWM")})
     finally:
@@ -195,11 +205,19 @@ def by_boto3(spark: SparkSession, server: Server, queue: str, latency_ms: int, p
 
 
 def measured(
-    done: Callable[[], bool], server: Server, query: Any, *, way: str, latency_ms: int, messages: int, queue: str
+    done: Callable[[], bool],
+    server: Server,
+    query: Any,
+    *,
+    way: str,
+    latency_ms: int,
+    messages: int,
+    queue: str,
+    size: int = MESSAGE_BYTES,
 ) -> Run:
     """Fill the queue and wait."""
     requests, before = server.requests(), cpu_by_process()
-    server.fill(queue, messages)
+    server.fill(queue, messages, size)
     started = time.perf_counter()
     until(done, query)
     seconds = time.perf_counter() - started
@@ -211,6 +229,7 @@ def measured(
         seconds=seconds,
         python_cpu_s=used,
         requests=server.requests() - requests,
+        message_bytes=size,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from sluice.console.server import Options, Served
 from sluice.console.watching import Watching
@@ -20,7 +20,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WITHIN_MS = 20_000
+WITHIN_MS = 30_000  # other suites may have the processors
 
 
 @contextmanager
@@ -58,6 +58,7 @@ def page_of(
     )
     page = context.new_page()
     page.set_default_timeout(WITHIN_MS)
+    expect.set_options(timeout=WITHIN_MS)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda said: complaints.append(said.text) if is_complaint(said.type, said.text) else None)

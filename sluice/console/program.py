@@ -1,8 +1,13 @@
 """`sluice console`, from the sites that were named to the browser."""
 
+import atexit
+import shutil
+import threading
 import webbrowser
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
+from tempfile import mkdtemp
 
 from sluice.cli.output import tell
 from sluice.cli.site_names import SiteName
@@ -12,6 +17,8 @@ from sluice.console.server import Options, Served
 from sluice.console.sites import SiteMemory, WatchedSite
 from sluice.console.watching import WatchedSites
 
+OPENED_WITHIN_S = 30.0
+
 
 def run(names: Sequence[SiteName], options: Options, *, history: Path | None, browser: bool, as_json: bool) -> None:
     """Serve until ctrl-C. Raises `PortTaken`, `BadHistory`."""
@@ -20,8 +27,10 @@ def run(names: Sequence[SiteName], options: Options, *, history: Path | None, br
     tell({"address": served.address}, f"console at {served.address} until ctrl-C", as_json=as_json)
     if browser:
         open_in_browser(served.address)
-    served.run()
-    kept.close()
+    try:
+        served.run()
+    finally:
+        kept.close()
 
 
 def open_at(sites: Sequence[WatchedSite], options: Options) -> Served:
@@ -31,10 +40,21 @@ def open_at(sites: Sequence[WatchedSite], options: Options) -> Served:
 
 
 def open_in_browser(address: str) -> None:
-    """Open the address where there is a browser with a window: one in this terminal would take it from us."""
+    """Open the address where there is a browser with a window: one in this terminal would take it from us.
+
+    Other users of the machine see what programs are called with: the browser is called with a file that leads there.
+    """
     try:
         found = webbrowser.get()
     except webbrowser.Error:
         return
-    if type(found) is not webbrowser.GenericBrowser:
-        found.open(address)
+    if type(found) is webbrowser.GenericBrowser:
+        return
+    folder = Path(mkdtemp(prefix="sluice-console-"))  # which is for nobody else
+    page = folder / "open.html"
+    page.write_text(f'<meta http-equiv="refresh" content="0;url={escape(address)}">')
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    found.open(page.as_uri())
+    gone = threading.Timer(OPENED_WITHIN_S, shutil.rmtree, [folder], {"ignore_errors": True})
+    gone.daemon = True
+    gone.start()

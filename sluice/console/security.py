@@ -72,7 +72,9 @@ class Door:
         if host not in self.hosts:
             return Refusal(status=HTTPStatus.MISDIRECTED_REQUEST, text="another host's name")
         origin = headers.get("origin")
-        if origin not in {None, f"http://{host}"} or headers.get("sec-fetch-site") in FROM_ELSEWHERE:
+        if origin not in {None, f"http://{host}"} or (
+            headers.get("sec-fetch-site") in FROM_ELSEWHERE and not _is_opened(method, headers)
+        ):
             return Refusal(status=HTTPStatus.FORBIDDEN, text="another origin")
         if method in CHANGING and origin is None:
             return Refusal(status=HTTPStatus.FORBIDDEN, text="no origin")
@@ -80,6 +82,14 @@ class Door:
         if not hmac.compare_digest(path.split("/", 2)[1].encode() if "/" in path else b"", self.token.encode()):
             return Refusal(status=HTTPStatus.NOT_FOUND, text="no such page")
         return None
+
+
+def _is_opened(method: str, headers: Mapping[str, str]) -> bool:
+    """Tell whether a browser goes to the page, by whatever link: only who looks at it sees it then."""
+    return method == "GET" and (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == (
+        "navigate",
+        "document",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,7 @@ class Served:
             access_log=False,  # it would have the token
             log_level="warning",
             server_header=False,
+            proxy_headers=False,  # nothing stands between
             timeout_graceful_shutdown=ENDS_WITHIN_S,
         )
         return cls(console=console, door=door, listening=listening, server=uvicorn.Server(config))

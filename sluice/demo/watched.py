@@ -22,6 +22,7 @@ from sluice.peers.attempts import AttemptOutcome
 SAYS_WITHIN_S = 30.0  # what it says is seconds old: it asks by turns
 LOOK_EVERY_S = 1.0
 FIRST = 1  # message that has the functions start
+UNANSWERED = "unanswered"  # of the counters two
 FEDERATED = FIRST + ALONE + TOGETHER
 
 
@@ -117,27 +118,23 @@ def _said(what: str, site: int, part: str, counter: str, number: int) -> Said:
 
 
 def _offers(site: int, offered: Rendezvoused) -> Sequence[Said]:
-    """Offers that nobody heard of may be missing; who was answered may have gone before."""
+    """Offers that nobody heard of may be missing; who was answered may have gone before.
+
+    A client that was denied tells it from one that was timed out by the text; the site knows which proxy was late.
+    """
     every = [*offered.early, *offered.attempts]
     echoed = sum(each.echoed for each in every)
-    denied = sum(each.outcome is AttemptOutcome.DENIED for each in every)
-    others = len(every) - echoed - denied
-    where = ("first", "second")[site]
+    others = sum(not each.echoed and each.outcome is not AttemptOutcome.DENIED for each in every)
+    answered, heard = range(echoed, echoed + others + 1), offered.offers
     may = {
-        "in": offered.offers,
-        "out": range(echoed, echoed + others + 1),
-        "denied": range(denied, denied + others + 1),
+        "in": ("offers", heard),
+        "out": ("answered", answered),
+        UNANSWERED: ("denied or timed out", range(max(0, heard[0] - answered[-1]), heard[-1] - answered[0] + 1)),
     }
-    names = {"in": "offers", "out": "answered", "denied": "denied"}
+    where = ("first", "second")[site]
     return [
-        Said(
-            what=f"{names[counter]} at the {where} site",
-            site=site,
-            part="rendezvous",
-            counter=counter,
-            expected=expected,
-        )
-        for counter, expected in may.items()
+        Said(what=f"{name} at the {where} site", site=site, part="rendezvous", counter=counter, expected=expected)
+        for counter, (name, expected) in may.items()
     ]
 
 
@@ -157,6 +154,8 @@ def compare(console: Served, said: Sequence[Said], *, began: str, day: str) -> C
 def _found(said: Said, overview: Mapping[str, Any]) -> Said:
     told = overview["counters"].get(said.part, {}) | overview["holds"].get(said.part, {})
     number = told.get(said.counter)
+    if said.counter == UNANSWERED and None not in {told.get("denied"), told.get("timed_out")}:
+        number = told["denied"] + told["timed_out"]
     return Said(
         what=said.what, site=said.site, part=said.part, counter=said.counter, expected=said.expected, found=number
     )

@@ -2,11 +2,17 @@
 
 import http.client
 import json
+import stat
+import webbrowser
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
+from sluice.console.program import open_in_browser
 from sluice.console.security import HEADERS
 from sluice.console.server import Served
 from tests.browser import page_of, serving
@@ -71,6 +77,30 @@ def test_what_a_browser_says_comes_from_elsewhere_is_refused_also_without_an_ori
     served: Served, relation: str
 ) -> None:
     assert answer(served, "watched", headers={"Sec-Fetch-Site": relation}).status == 403
+
+
+def test_a_link_from_elsewhere_opens_the_page_and_frames_and_loads_nothing(served: Served) -> None:
+    opened = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert answer(served, headers=opened).status == 200
+    for told in ({"Sec-Fetch-Dest": "iframe"}, {"Sec-Fetch-Dest": "script", "Sec-Fetch-Mode": "no-cors"}):
+        assert answer(served, headers=opened | told).status == 403
+    assert answer(served, "actions/purge", method="POST", headers=opened).status == 403
+
+
+def test_the_browser_is_called_with_a_file_that_is_nobody_elses_and_leads_to_the_address(
+    look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program is called with the machine's other users see."""
+    called: list[str] = []
+    monkeypatch.setattr(webbrowser, "get", lambda: SimpleNamespace(open=called.append))
+    page = look.at("")
+    open_in_browser(look.address)
+    [url] = called
+    assert "127.0.0.1" not in url
+    assert stat.S_IMODE(Path(url.removeprefix("file://")).parent.stat().st_mode) == 0o700
+    page.goto(url)
+    page.wait_for_url(f"{look.address}**")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
 def test_a_change_without_an_origin_is_refused(served: Served) -> None:

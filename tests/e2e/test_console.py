@@ -58,7 +58,6 @@ def page(watched: WatchedSites) -> Iterator[Page]:
         opened.set_default_timeout(WITHIN_MS)
         expect.set_options(timeout=WITHIN_MS)
         yield opened
-        expect.set_options(timeout=5_000)
 
 
 def until(found: Callable[[], T], is_right: Callable[[T], bool]) -> T:

@@ -19,7 +19,7 @@ def full(budget: ByteBudget) -> int:
 def test_there_are_few_receives_of_large_messages_and_many_of_small() -> None:
     small, large = ByteBudget(limit=LIMIT), ByteBudget(limit=LIMIT)
     small.learn(1_000, 10)
-    large.learn(LIMIT // 8, 10)
+    large.learn(LIMIT // (4 * COPIES), 10)
     assert (full(small), full(large)) == (LIMIT // LEAST_BYTES, 4)
 
 

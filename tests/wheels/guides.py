@@ -209,8 +209,13 @@ def messages(world: World, names: Names) -> Iterator[None]:
     world.send("orders", *ORDERS)
     yield
     query = names["messages"].writeStream.format("memory").queryName("messages").start()
+
+    def arrived() -> bool:
+        assert query.exception() is None, query.exception()
+        return bool(names["spark"].table("messages").count() == len(ORDERS))
+
     try:
-        until(lambda: names["spark"].table("messages").count() == len(ORDERS))
+        until(arrived)
         until(lambda: bool(query.lastProgress and query.lastProgress["sources"][0]["endOffset"]))
     finally:
         query.stop()

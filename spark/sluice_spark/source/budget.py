@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sluice_spark.sqs.received import BATCH_LIMIT
 
-COPIES = 2  # of a large answer while it is read: as it came and as text, or as text and as columns
+COPIES = 3  # of a large answer while it is read: as it came, as text, and as columns
 FORGETS = 0.9  # how much of the largest answer is still expected after the next
 LEAST_BYTES = 16 * 2**10  # of a receive: what a connection keeps for its answers is not counted by itself
 

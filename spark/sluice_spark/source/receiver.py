@@ -284,7 +284,7 @@ class _Run:
 
     @property
     def _due(self) -> bool:
-        size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 8)  # what is staged is there three times
+        size = min(self._limits.segment_bytes, self._limits.buffer_bytes // 4)  # what is staged is there three times
         full = self._buffered >= self._limits.segment_messages or self._buffered_bytes >= size
         return full or (self._buffered > 0 and time.monotonic() - self._oldest >= self._limits.segment_age_s)
 
