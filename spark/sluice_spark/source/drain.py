@@ -15,9 +15,11 @@ from sluice_spark.source.dispatching import reached
 from sluice_spark.sqs.clients import clients_of
 
 VISIBLE = "ApproximateNumberOfMessages"
+IN_FLIGHT = "ApproximateNumberOfMessagesNotVisible"
 LOOK_EVERY_S = 0.5
 LOOKS = 4  # empty ones: the counts are approximate, and lag
-STAGED_WITHIN_S = 5.0  # what left the queue is staged by then, however busy the machine
+STAGED_WITHIN_S = 5.0  # what left the queue is staged by then, but on a busy machine
+DELETED_WITHIN_S = 60.0  # and deleted, which is after that; what others hold longer isn't waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def drain(writer: Any, options: Mapping[str, Any], *, within_s: float | None = N
     try:
         empty = _seen_empty(source, query, deadline)
         if empty:
-            time.sleep(STAGED_WITHIN_S)
+            _until_staged(source, query, deadline)
         total = _taken(source, query) if source.executors else _read(source, query)
     finally:
         query.stop()
@@ -57,8 +59,18 @@ def _seen_empty(source: Options, query: Any, deadline: float | None) -> bool:
         if deadline is not None and time.monotonic() >= deadline:
             return False
         _wait(query)
-        looks += not visible(source)
+        looks += not held(source, VISIBLE)
     return True
+
+
+def _until_staged(source: Options, query: Any, deadline: float | None) -> None:
+    """Until what was received is staged: it is in flight before, and where it is deleted then no longer after."""
+    began = time.monotonic()
+    until = min(began + DELETED_WITHIN_S, deadline or began + DELETED_WITHIN_S)
+    while (now := time.monotonic()) < began + STAGED_WITHIN_S or (
+        source.delete and not source.after_commit and now < until and held(source, IN_FLIGHT)
+    ):
+        _wait(query)
 
 
 def _wait(query: Any) -> None:
@@ -67,8 +79,8 @@ def _wait(query: Any) -> None:
         raise RuntimeError("the query was stopped while it was being drained")
 
 
-def visible(source: Options) -> int:
-    """Messages that the queues say can be received now."""
+def held(source: Options, name: str) -> int:
+    """Messages that the queues say can be received now, or are in flight."""
     clients = clients_of(
         source.queue_urls,
         region=source.region,
@@ -79,7 +91,7 @@ def visible(source: Options) -> int:
 
     async def asked() -> int:
         async with clients() as client:
-            return sum([int((await client.attributes(url, VISIBLE)).get(VISIBLE, 0)) for url in source.queue_urls])
+            return sum([int((await client.attributes(url, name)).get(name, 0)) for url in source.queue_urls])
 
     return asyncio.run(asked())
 

@@ -26,7 +26,7 @@ from sluice_spark.log.store import Store, open_store
 from sluice_spark.options import Options
 from sluice_spark.source.depth import Depth
 from sluice_spark.source.dispatching import Dispatcher, adopted
-from sluice_spark.source.drain import visible
+from sluice_spark.source.drain import VISIBLE, held
 from sluice_spark.source.payloads import payloads_going
 from sluice_spark.source.rate import limit_of
 from sluice_spark.source.reading import Reads, Rows, as_partitions, task_clients
@@ -166,7 +166,7 @@ class StreamReader(SqsStreamReader):
             staged = writable_log(self._options)
             staged.take_over(start, known)
             # What is in the queues at the start bounds a run of `availableNow`, while producers still send.
-            enough = Admission(messages=visible(self._options) or None) if self._available_now else Admission()
+            enough = Admission(messages=held(self._options, VISIBLE) or None) if self._available_now else Admission()
             self._receiver = receiver_of(self._options, staged, until_empty=self._available_now, enough=enough)
             self._receiver.start(start)
             self._end, self._staged = start, staged
