@@ -20,7 +20,6 @@ READERS: Mapping[str, Reader] = {
 # Change nothing: also for who may only look.
 QUESTIONS: Mapping[str, Asked] = {
     "try-message": trials.try_message,
-    "peek": trials.peek,
     "trace-key": maps.trace,
     "hours": pipeline.hours,
     "quarantine": pipeline.quarantine,
@@ -28,8 +27,9 @@ QUESTIONS: Mapping[str, Asked] = {
     "dead-letter": dead_letters.show,
     "trace": log.trace,
 }
-# With --allow-actions alone.
+# With --allow-actions alone. A peek is a receive: after as many as the queue allows SQS takes the message for dead.
 ACTIONS: Mapping[str, Asked] = {
+    "peek": trials.peek,
     "start-session": kept_sessions.start_session,
     "stop-session": kept_sessions.stop_session,
     "tell-route": federation.tell_route,

@@ -5,6 +5,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from sluice.console.parts import ACTIONS, QUESTIONS
 from sluice.errors import BadFilter, RequestRefused
 from tests.console.conftest import Looking, RecordedSites, recorded
 
@@ -100,11 +101,19 @@ def test_a_message_is_tried_and_each_session_says_why(look: Looking, sites: Reco
 
 def test_a_message_that_waits_is_taken_for_the_trial(look: Looking, sites: RecordedSites) -> None:
     sites.answers["peek"] = {"messages": [{"MessageId": "m", "Body": "one of the queue's", "Attributes": {}}]}
-    page = look.at("#/splitting")
+    page = look.at("#/splitting", allow_actions=True)
     page.get_by_role("button", name="Look at main").click()
     page.get_by_role("list", name="Messages").get_by_role("button").click()
     message = json.loads(page.get_by_label("Message, as the SQS API").input_value())
     assert message["Body"] == "one of the queue's"
+
+
+def test_who_may_only_look_receives_nothing_of_a_queue(look: Looking, sites: RecordedSites) -> None:
+    page = look.at("#/splitting")
+    expect(page.get_by_role("button", name="Who takes it?")).to_be_visible()
+    expect(page.get_by_role("button", name="Look at")).to_have_count(0)
+    assert "peek" in ACTIONS
+    assert "peek" not in QUESTIONS
 
 
 def test_what_is_typed_stays_as_readings_come(look: Looking, sites: RecordedSites) -> None:

@@ -227,10 +227,12 @@ function tester(place, queue, colours) {
     el("form", { onsubmit: (event) => { event.preventDefault(); attempt(place, queue); } },
       el("div", { class: "labelled" }, el("label", { for: "try-message" }, "Message, as the SQS API or a function's event has it"),
         el("textarea", { id: "try-message", spellcheck: "false", oninput: field("message"), "data-kept": true }, state.message)),
-      el("div", { class: "row" },
-        el("button", { type: "button", onclick: () => look(place, queue, "main") }, "Look at main"),
-        el("button", { type: "button", onclick: () => look(place, queue, "source") }, "Look at the source"),
-        el("span", { class: "quiet" }, "The messages stay; a look counts as a receive.")),
+      place.actions
+        ? el("div", { class: "row" },
+            el("button", { type: "button", onclick: () => look(place, queue, "main") }, "Look at main"),
+            el("button", { type: "button", onclick: () => look(place, queue, "source") }, "Look at the source"),
+            el("span", { class: "quiet" }, "The messages stay; a look counts as a receive."))
+        : el("p", { class: "quiet" }, "A console with --allow-actions looks at the queue's own, which counts as a receive."),
       peeked(place),
       el("details", {}, el("summary", {}, "With a filter of yours"),
         el("div", { class: "labelled" }, el("label", { for: "try-filters" }, "A filter file, which stands last in line"),
@@ -267,7 +269,7 @@ function take(place, message) {
 
 async function look(place, queue, of) {
   await asking(place, async () => {
-    state.peeked = (await ask("peek", place.site.number, { queue: queue.queue_id, of })).messages;
+    state.peeked = (await act("peek", place.site.number, { queue: queue.queue_id, of })).messages;
   });
 }
 
