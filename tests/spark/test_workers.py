@@ -16,13 +16,17 @@ from sluice_spark.workers import (
     spare_pyspark_zip,
 )
 
+UNTOUCHED = zipimport.zipimporter.invalidate_caches  # modules are imported before the first test runs
+
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    untouched, threshold = zipimport.zipimporter.invalidate_caches, gc.get_threshold()
+    before, threshold = zipimport.zipimporter.invalidate_caches, gc.get_threshold()
     interval = sys.getswitchinterval()
+    # Other tests' tasks run in this process too, and leave it as Spark's workers have it
+    zipimport.zipimporter.invalidate_caches = UNTOUCHED  # type: ignore[method-assign]  # what they replaced
     yield
-    zipimport.zipimporter.invalidate_caches = untouched  # type: ignore[method-assign]  # what the test replaced
+    zipimport.zipimporter.invalidate_caches = before  # type: ignore[method-assign]  # what the test replaced
     gc.set_threshold(*threshold)
     gc.unfreeze()
     sys.setswitchinterval(interval)
