@@ -28,7 +28,7 @@ from sluice_spark.log.store import open_store
 from sluice_spark.options import BUFFER_DEFAULT_BYTES, PATIENCE_DEFAULT_S, WAIT_LIMIT_S, Options
 from sluice_spark.source.after_commit import Held
 from sluice_spark.source.backfill import Backfilling
-from sluice_spark.source.budget import COPIES, ByteBudget, Lease
+from sluice_spark.source.budget import ByteBudget, Lease
 from sluice_spark.source.fifo import in_order, is_fifo
 from sluice_spark.source.fleet import Fleet, connections_wanted
 from sluice_spark.source.objects import objects_of
@@ -400,8 +400,8 @@ class _Run:
         columns = rows(fresh) if fresh else None
         if columns is not None:
             self._oldest_sent = pa.compute.min(columns.column("sent_at"))
-        # Columns twice, as they are encoded to be published
-        held = OBJECTS_BYTES * len(ids) + (COPIES * columns.nbytes if columns is not None else 0)
+        # Columns once: only those of the one segment that is being published are there encoded, too
+        held = OBJECTS_BYTES * len(ids) + (columns.nbytes if columns is not None else 0)
         self._budget.hold(held)
         self._chunks.append(_Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
         del taken, fresh, again
