@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
-from sluice_spark import register
 
-from benchmarks.spark_runs import SINK, TRIGGER, Server, command, cpu_by_process, cpu_of, descendants, until
+from benchmarks.spark_runs import SINK, TRIGGER, Server, command, cpu_by_process, cpu_of, descendants, session, until
 
 QUEUES = 8
 MESSAGES = 30_000  # of each queue
@@ -41,24 +40,9 @@ def cluster(executors: int, home: Path) -> Iterator[SparkSession]:
     home.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
         (home / entry.name).symlink_to(entry)
-    os.environ |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    builder = SparkSession.builder.master(f"local-cluster[{executors},1,{EXECUTOR_MB}]").appName("benchmark")
-    for name, value in {
-        "spark.executor.memory": f"{EXECUTOR_MB}m",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
-    try:
+    os.environ["SPARK_HOME"] = str(home)
+    with session(f"local-cluster[{executors},1,{EXECUTOR_MB}]", {"spark.executor.memory": f"{EXECUTOR_MB}m"}) as spark:
         yield spark
-    finally:
-        spark.stop()
 
 
 def measured(spark: SparkSession, server: Server, mode: str, place: Path) -> Mapping[str, float]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import boto3
@@ -108,11 +109,12 @@ def main() -> None:
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
-    """Local, on two cores, workers on this Python."""
+def session(master: str = "local[2]", settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
+    """Local, on two cores unless said otherwise, workers on this Python."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("benchmark")
+    builder = SparkSession.builder.master(master).appName("benchmark")
     for name, value in {
+        **settings,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
