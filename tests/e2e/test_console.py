@@ -31,6 +31,7 @@ T = TypeVar("T")
 WITHIN_S = 60
 WITHIN_MS = WITHIN_S * 1000
 ROUND_S = 1.1  # longer than what was asked is taken for now
+REFRESHES = 4
 LIMITED: Any = {
     "Version": "2012-10-17",
     "Statement": [
@@ -73,9 +74,14 @@ def overview(watched: WatchedSites) -> Any:
     return json.loads(json.dumps(watched.read(Topic(reading="overview")), default=str))
 
 
+def are_counted(found: Any) -> bool:
+    counters = found["counters"]
+    return None not in {counters["splitting"]["in"], counters["federation"]["in"], counters["rendezvous"]["in"]}
+
+
 def test_the_overview_counts_what_goes_through_a_part(deployed: Deployed, watched: WatchedSites) -> None:
     splitting = Splitting(deployed)
-    before = overview(watched)["counters"]
+    before = until(lambda: overview(watched), are_counted)["counters"]
     with splitting.sessions({"standard": by_attribute("client", "^a$")}) as (session,):
         splitting.send("standard", ["a1", "b2", "a3", "c4"], lambda body: {"client": body[0]})
         assert len(splitting.bodies(url_of(session, "standard"), 2)) == 2
@@ -114,14 +120,30 @@ def test_the_page_says_what_the_command_says(deployed: Deployed, watched: Watche
     )
 
 
-def test_a_refresh_makes_at_most_ten_calls_and_none_while_nobody_looks(watched: WatchedSites) -> None:
-    memory = watched.sites[0].memory
-    overview(watched)  # the first looks at all
-    for reading in READERS:
-        time.sleep(ROUND_S)
+@pytest.mark.parametrize("reading", READERS)
+def test_a_refresh_makes_at_most_ten_calls_the_first_one_too(watched: WatchedSites, reading: str) -> None:
+    memory, made = watched.sites[0].memory, list[int]()
+    for _ in range(REFRESHES):
         before = memory.calls
         watched.read(Topic(reading=reading))
-        assert memory.calls - before <= CALLS, reading
+        time.sleep(ROUND_S)  # what is begun beside it ends in it, too
+        made.append(memory.calls - before)
+    assert max(made) <= CALLS, made
+
+
+def test_all_of_the_overview_is_known_after_some_refreshes(watched: WatchedSites) -> None:
+    def is_known(found: Any) -> bool:
+        held = [each for part, kinds in found["holds"].items() for kind, each in kinds.items() if kind != "dead"]
+        return None not in [*held, found["alarms"], found["dollars"]["at_rest"], found["dollars"]["messages_today"]]
+
+    found = until(lambda: overview(watched), is_known)
+    assert is_known(found), found
+
+
+def test_nobody_is_called_while_nobody_looks(watched: WatchedSites) -> None:
+    memory = watched.sites[0].memory
+    overview(watched)
+    time.sleep(ROUND_S)
     before = memory.calls
     time.sleep(ROUND_S)
     assert memory.calls == before
@@ -144,7 +166,7 @@ def test_a_missing_right_is_named_and_the_rest_is_there(deployed: Deployed) -> N
         except Exception as error:  # noqa: BLE001 - a key acts some seconds after it was made
             return {"troubles": {}, "error": error}
 
-    found = until(seen, lambda each: "alarms" in each["troubles"])
+    found = until(seen, lambda each: {"alarms", "metrics"} <= each["troubles"].keys())
     assert "DescribeAlarms" in found["troubles"]["alarms"]
     assert "GetMetricData" in found["troubles"]["metrics"]
     assert found["status"]["splitting"]["queues"]
