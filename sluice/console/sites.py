@@ -96,9 +96,10 @@ class KnownSite(AskedSite):
         is_local: bool,
         calls: int,
         name: SiteName = HERE,
+        landed: Path | None = None,
     ) -> None:
         super().__init__(connection, is_local=is_local)
-        self.memory, self.name = memory, name
+        self.memory, self.name, self._landed = memory, name, landed
         self._left = calls
         self._aside = 0
         self._spending = Lock()
@@ -209,6 +210,8 @@ class KnownSite(AskedSite):
 
     def jobs_folder(self) -> Path:
         """Say where a site of the embedded cloud keeps what its jobs do: it is asked for its account once."""
+        if self._landed is not None:
+            return self._landed
         known = self.memory.of("jobs folder", list[Path])
         if not known:
             self.spend(1)
@@ -251,10 +254,14 @@ Reader = Callable[[KnownSite, Query], Document]
 
 @dataclass(slots=True)
 class WatchedSite:
-    """One site, by its name, or as it is `connected` where its name doesn't lead to it. Safe for threads."""
+    """One site, by its name, or as it is `connected` where its name doesn't lead to it. Safe for threads.
+
+    `landed` is the folder in which the jobs of a local site land, where that isn't the one that the cloud has for it.
+    """
 
     name: SiteName
     connected: "Connection | None" = None
+    landed: Path | None = None
     memory: SiteMemory = field(default_factory=SiteMemory)
     _asked: KnownSite | None = None
     _asked_at_s: float = 0.0
@@ -274,7 +281,9 @@ class WatchedSite:
                 connection = self._connect() if self._asked is None else self._asked.connection
                 if now_s - memory.stacks_at_s > (ABSENT_EVERY_S if memory.absent else STACKS_EVERY_S):
                     memory.stacks, memory.outputs, memory.absent, memory.stacks_at_s = None, {}, {}, now_s
-                self._asked = KnownSite(connection, memory, is_local=self.is_local, calls=CALLS, name=self.name)
+                self._asked = KnownSite(
+                    connection, memory, is_local=self.is_local, calls=CALLS, name=self.name, landed=self.landed
+                )
                 self._asked_at_s = now_s
             return self._asked
 

@@ -41,7 +41,9 @@ SHOWN_DAYS = 14
 MAX_ROWS = 200  # of the quarantine
 MAX_BODY = 20_000  # characters of a body that are shown
 HOUR_MS = 3_600_000
-QUARANTINE, HOURLY, MESSAGES = "quarantine", "statistics/hourly", "tables/messages"
+QUARANTINE = "quarantine"
+# Tables' folders, as the jobs name them in the places that they are told.
+QUARANTINED, HOURLY, MESSAGES = "quarantine/quarantine", "statistics/hourly", "tables/messages"
 OFFERS = {
     "matched": "client-snowflake-match-count",
     "denied": "client-denied-count",
@@ -169,7 +171,7 @@ def _cost_an_hour(site: KnownSite, land: RunView | None) -> float | None:
 def _tables(site: KnownSite, files: Files, outputs: Mapping[str, str]) -> Mapping[str, Document]:
     """Say of each table its newest versions; one that isn't there yet has none."""
     found = {}
-    for name, folder in (("messages", MESSAGES), (QUARANTINE, QUARANTINE), ("hourly", HOURLY)):
+    for name, folder in (("messages", MESSAGES), (QUARANTINE, QUARANTINED), ("hourly", HOURLY)):
         if name == "messages" and outputs.get("TableFormat") == TableFormat.ICEBERG:
             place = f"tables/{ICEBERG_NAMESPACE}/{name}"
             versions = site.kept(
@@ -257,7 +259,7 @@ def quarantine(site: KnownSite, _: Mapping[str, Any]) -> Document:
     Raises `BadConfiguration`, `CallFailed`, `Malformed`.
     """
     files = files_at(site)
-    table = table_at(site, files, QUARANTINE, QUARANTINE, in_full=True)
+    table = table_at(site, files, QUARANTINE, QUARANTINED, in_full=True)
     rows = rows_of(files, table, most=MAX_ROWS)
     return {
         "rows": [_quarantined(each) for each in rows],
