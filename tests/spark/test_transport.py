@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis import given
-from hypothesis import strategies as st
 from sluice_spark.sqs import answers as module
 from sluice_spark.sqs.answers import AnswerReader, HttpAnswer
 from sluice_spark.sqs.transport import Transport, route_to

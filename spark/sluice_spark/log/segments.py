@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute  # makes pa.compute
 
 from sluice_spark.errors import UnknownFormat
-from sluice_spark.sqs.received import Attribute, Message, Received
+from sluice_spark.sqs.received import Attribute, Received
 
 VERSION = 2  # 1 had no epoch, and counters always
 VERSIONS = (1, VERSION)

@@ -394,9 +394,9 @@ class _Run:
         size, self._unsettled_bytes, self._unsettled_messages = self._unsettled_bytes, 0, 0
         if not taken:
             return
-        taken = _ordered(taken)
-        ids = _ids(taken)
-        fresh, again = self._staged.unread(*self._without_duplicates(taken, ids))
+        ordered = _ordered(taken)
+        ids = _ids(ordered)
+        fresh, again = self._staged.unread(*self._without_duplicates(ordered, ids))
         if again:
             ids = _ids(fresh)
         self._staged.seen.taken(ids)
@@ -407,7 +407,7 @@ class _Run:
         held = OBJECTS_BYTES * len(ids) + (columns.nbytes if columns is not None else 0)
         self._budget.hold(held)
         self._chunks.append(_Chunk(columns, ids, handles_of(fresh), handles_of(again), held))
-        del taken, fresh, again
+        del taken, ordered, fresh, again
         self._budget.free(size)
 
     async def _publish(self) -> None:

@@ -138,7 +138,11 @@ class SqsClient:
 
         One attempt: raises QueueBusy, TooManyInFlight or QueueRefused.
         """
-        body = _receive_again(queue_url, wait_s, visibility_s) if attempt_id is None else _receive(queue_url, wait_s, visibility_s, attempt_id)
+        body = (
+            _receive_again(queue_url, wait_s, visibility_s)
+            if attempt_id is None
+            else _receive(queue_url, wait_s, visibility_s, attempt_id)
+        )
         answer = await self._answered("ReceiveMessage", body, wait_s, room, same_again=attempt_id is None)
         try:
             return messages_in(answer.body)
@@ -195,7 +199,10 @@ class SqsClient:
         await self._sleep(back_off_s(attempt, self._chance()))
 
     async def _batch(self, action: str, queue_url: str, handles: Sequence[str], **more: int) -> BatchOutcome:
-        pending = [{"Id": id_, "ReceiptHandle": handle, **more} for id_, handle in zip(IDS, handles, strict=False)]
+        ids = IDS[: len(handles)]
+        pending: list[dict[str, Any]] = [
+            {"Id": id_, "ReceiptHandle": handle, **more} for id_, handle in zip(ids, handles, strict=True)
+        ]
         expired: list[str] = []
         for attempt in range(1, ATTEMPTS + 1):
             if not pending:
@@ -243,9 +250,7 @@ class SqsClient:
         del action, body
         return answer
 
-    def _request(
-        self, transport: Transport, key: Credentials, action: str, body: bytes, *, same_again: bool
-    ) -> bytes:
+    def _request(self, transport: Transport, key: Credentials, action: str, body: bytes, *, same_again: bool) -> bytes:
         now = time.time()
         if same_again and (kept := self._signed.get(body)) and kept.fresh(key, now):
             return kept.request
