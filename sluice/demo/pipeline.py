@@ -5,6 +5,7 @@ Its split queue is bound to it: a session takes one country's events to a local 
 A queue of its own at each site sees what was published, so that the totals are reconciled message by message.
 """
 
+import asyncio
 import json
 import shutil
 import time
@@ -29,6 +30,7 @@ from sluice.aws.splitting.queues import SplitQueues
 from sluice.cli.federation.route_declarations import Ends, add_route, wait_until_operational
 from sluice.cli.federation.sites import open_site
 from sluice.cli.splitting.sessions import OpenSession, session
+from sluice.demo import rendezvous
 from sluice.demo.federation import OPERATIONAL_WITHIN_S, asked_sites
 from sluice.demo.picture import Journeys, Landed, drawn
 from sluice.demo.spark_jobs import WITHIN_S, HeldJob, Jobs
@@ -62,7 +64,7 @@ QUIET_S = 4.0  # longer than a message takes from site to site
 NOTHING_MORE_S = 30.0  # by then all offers were swept: what hasn't come is missing, and told
 ARRIVED_WITHIN_S = 300.0  # an offer whose queue isn't old enough to be swept is told of minutes later
 SWEEP_EVERY_S = 5.0
-LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 0.5
 READ_EVERY_S = 1.0  # whole tables, beside those who write them
 TRIGGER_S = 5  # between batches
 PARAMETERS: dict[str, object] = {
@@ -201,7 +203,8 @@ class Joined:
     def published(self, offers: Mapping[str, range], *, progress: Callable[[str], None]) -> Published:
         """Give what was, once all has arrived. `offers`: by site, how many it may have heard."""
         progress("what was published arrives")
-        seen = _Audits(self.source, self.dest).until_quiet(offers=sum(heard[0] for heard in offers.values()))
+        audits = _Audits(self.source, self.dest, holding=(self.source, self.dest))
+        seen = audits.until_quiet(offers=sum(heard[0] for heard in offers.values()))
         return Published(at=seen, quiet_s=time.monotonic())
 
     def finish(
@@ -304,11 +307,12 @@ class _Audits:
 
     source: SiteAccess
     dest: SiteAccess
+    holding: Sequence[SiteAccess]  # proxies, perhaps
 
     def until_quiet(self, *, offers: int) -> Mapping[SiteAccess, Arrived]:
         """Give what came to each, once nothing more comes and the second site has all of the first's.
 
-        And an event of each of so many offers.
+        And an event of each of so many offers, and no proxy waits any more.
         """
         messages: dict[SiteAccess, dict[str, Message]] = {self.source: {}, self.dest: {}}
         deadline, quiet_since, sweeps_at = time.monotonic() + ARRIVED_WITHIN_S, time.monotonic(), 0.0
@@ -321,18 +325,25 @@ class _Audits:
                     ControlClient.of(site.connection, SWEEPER).ask(SweepAnswers(older_than_s=LEAST_S))
             if sum(self._received(site, into) for site, into in messages.items()):
                 quiet_since = now
+                continue
+            if self._polled():
+                quiet_since = now
             elif now - quiet_since > QUIET_S and (
                 (messages[self.source].keys() <= messages[self.dest].keys() and told >= offers)
                 or now - quiet_since > NOTHING_MORE_S
             ):
                 break
-            else:
-                time.sleep(LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S)
         arrived = {}
         for site, found in messages.items():
             bodies = (json.loads(message.body) for message in found.values())
             arrived[site] = Arrived(ids=list(found), events=[body for body in bodies if "kind" in body])
         return arrived
+
+    def _polled(self) -> bool:
+        """Say whether polls of volunteers that have gone are held on somewhere: each is told of when it ends."""
+        self.holding = [site for site in self.holding if asyncio.run(rendezvous.waiting(site))]
+        return bool(self.holding)
 
     @staticmethod
     def _received(site: SiteAccess, into: dict[str, Message]) -> int:
